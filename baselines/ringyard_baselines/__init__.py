@@ -1,0 +1,1 @@
+"""The schedulers of the literature."""

@@ -1,0 +1,127 @@
+"""Start-only schedulers: walk the queue in a fixed order and start what fits."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.compiled import kernel
+from ringyard.errors import SchedulerError
+from ringyard.jobs import JobTable
+from ringyard.placement import Draft, PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine import advance, start
+from ringyard.sim.simulator import Simulator
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.scheduler import Information
+
+__all__ = ["OrderedScheduler", "raise_stalled"]
+
+
+@kernel
+def start_in_order(state: Any, b: int, rule: Any, strict: bool, rate: Any) -> None:
+    """Start waiting jobs in list order; a class of equal demands that finds no place is closed."""
+    cluster = state.clusters[b]
+    cluster.stamp += 1
+    stamp = cluster.stamp
+    closed = 0
+    i = 0
+    out = state.gpu_scratch[b]
+    while closed < cluster.num_waiting and cluster.free_gpus >= cluster.smallest_demand:
+        j = state.waiting[b, i]
+        demand = state.jobs[b, j].demand_class
+        if state.class_stamp[b, demand] == stamp:
+            i += 1
+            continue
+        count = 0
+        if state.jobs[b, j].num_gpus <= cluster.free_gpus:
+            count = rule[0](state, b, j, rule[1], out)
+        if count > 0:
+            start(state, b, j, out, count, rate)
+        elif strict:
+            break
+        else:
+            state.class_stamp[b, demand] = stamp
+            closed += state.class_waiting[b, demand]
+
+
+@kernel
+def _run_in_order(state: Any, b: int, rule: Any, strict: bool, rate: Any) -> bool:
+    """Whole simulation; False if it stalls."""
+    cluster = state.clusters[b]
+    while cluster.num_done < cluster.num_jobs:
+        start_in_order(state, b, rule, strict, rate)
+        if not advance(state, b, rate):
+            return False
+    return True
+
+
+def raise_stalled(sim: Simulator) -> None:
+    """Raise the SchedulerError for a simulation that cannot go on."""
+    waiting = int(sim.state.clusters["num_waiting"][0])
+    raise SchedulerError(
+        f"{waiting} jobs wait at {sim.now:.0f} s on an idle cluster and the placement rule finds no GPUs"
+        " for them; use a rule that can split jobs over servers"
+    )
+
+
+class OrderedScheduler:
+    """Starts waiting jobs by a priority fixed at submission; never stops one.
+
+    Args:
+        name: shown in tables.
+        order: (jobs, rng) -> [jobs] priority, ascending; ties by row.
+        placement: where a job goes.
+        strict: stop at the first job that finds no place (head of line blocks); else skip it.
+        information: what `order` uses.
+    """
+
+    round_seconds: float | None = None
+
+    def __init__(
+        self,
+        name: str,
+        order: Callable[[JobTable, np.random.Generator], NDArray[np.float64]],
+        placement: PlacementRule,
+        strict: bool,
+        information: Information,
+    ) -> None:
+        self.name = name
+        self.order = order
+        self.placement = placement
+        self.strict = strict
+        self.information = information
+        self._priority = np.zeros(0)
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Rank the jobs."""
+        self._priority = self.order(jobs, rng)
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Start what fits, in order."""
+        rows = view.waiting
+        rows = rows[np.lexsort((rows, self._priority[rows]))]
+        draft = Draft(view)
+        closed: set[int] = set()
+        allocations = []
+        for job in rows.tolist():
+            demand = int(view.num_gpus[job])
+            if demand in closed:
+                continue
+            gpus = draft.place(self.placement, job)
+            if gpus:
+                allocations.append(Allocation(job, gpus))
+            elif self.strict:
+                break
+            else:
+                closed.add(demand)
+        return allocations
+
+    def run_compiled(self, sim: Simulator) -> None:
+        """The same decisions in one compiled loop."""
+        sim.prioritise(self._priority)
+        rule = (self.placement.place, self.placement.parameters)
+        if not _run_in_order(sim.state, 0, rule, self.strict, sim.rate):
+            raise_stalled(sim)

@@ -1,0 +1,78 @@
+"""What a scheduler is, what it may know, and how one is run."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from ringyard.cluster import Cluster
+from ringyard.jobs import JobTable
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.simulator import Simulator
+from ringyard.sim.view import SchedulingView
+
+__all__ = ["CompiledScheduler", "Information", "Scheduler", "run"]
+
+
+class Information(StrEnum):
+    """What a scheduler knows of a job besides its arrival and the GPUs it asks for."""
+
+    NONE = "nothing"
+    ATTAINED_SERVICE = "attained service"
+    DURATIONS = "durations"
+    DURATIONS_AND_ARRIVALS = "durations, all jobs in advance"
+
+
+class Scheduler(Protocol):
+    """Decides, at each decision point, who gets which GPUs.
+
+    Attributes:
+        name: shown in tables.
+        information: what it is allowed to know.
+        round_seconds: it also wants to decide every this many seconds; None: events are enough.
+    """
+
+    name: str
+    information: Information
+    round_seconds: float | None
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget everything; a simulation of `jobs` on `cluster` is about to begin."""
+        ...
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Allocations to carry out now, in order."""
+        ...
+
+
+@runtime_checkable
+class CompiledScheduler(Protocol):
+    """A scheduler that can also run a whole simulation in compiled code, with equal decisions."""
+
+    def run_compiled(self, sim: Simulator) -> None:
+        """Simulate until every job has finished; `reset` was called before."""
+        ...
+
+
+def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, compiled: bool = True) -> None:
+    """Simulate until every job has finished.
+
+    Args:
+        sim: at time zero.
+        scheduler: reset first.
+        rng: for schedulers that draw.
+        compiled: use the compiled loop of a `CompiledScheduler`; False calls `decide` each time.
+
+    Raises:
+        SchedulerError: the scheduler leaves jobs waiting for ever.
+        PlacementError: it names GPUs the cluster cannot give.
+    """
+    scheduler.reset(sim.cluster, sim.jobs, rng)
+    if compiled and isinstance(scheduler, CompiledScheduler):
+        scheduler.run_compiled(sim)
+        return
+    while not sim.done:
+        sim.apply(scheduler.decide(sim.view()))
+        if not sim.done:
+            sim.advance()

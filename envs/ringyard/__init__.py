@@ -1,0 +1,22 @@
+"""Ringyard: a multi-tenant GPU cluster as a Gymnasium environment; importing it registers the environments."""
+
+from ringyard.cluster import Cluster
+from ringyard.errors import RingyardError
+from ringyard.jobs import JobSpec, JobTable
+from ringyard.performance import PerformanceModel, ideal, ring_contention
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.simulator import Simulator
+from ringyard.sim.view import SchedulingView
+
+__all__ = [
+    "Allocation",
+    "Cluster",
+    "JobSpec",
+    "JobTable",
+    "PerformanceModel",
+    "RingyardError",
+    "SchedulingView",
+    "Simulator",
+    "ideal",
+    "ring_contention",
+]

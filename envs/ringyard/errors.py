@@ -1,0 +1,48 @@
+"""Every error Ringyard raises on purpose; catch `RingyardError` to catch them all.
+
+RingyardError
+  ConfigurationError   a parameter or a config that makes no sense
+  WorkloadError        job data that is missing, unsorted, negative, not finite or too large for the cluster
+  PlacementError       an allocation that the cluster cannot hold
+  SchedulerError       a scheduler that leaves jobs waiting for ever
+  ActionError          an action the environment's mask forbids
+  CheckpointError      a trained agent that cannot be loaded or does not match
+"""
+
+__all__ = [
+    "ActionError",
+    "CheckpointError",
+    "ConfigurationError",
+    "PlacementError",
+    "RingyardError",
+    "SchedulerError",
+    "WorkloadError",
+]
+
+
+class RingyardError(ValueError):
+    """Base of all errors; its message says what, got, expected and what to do."""
+
+
+class ConfigurationError(RingyardError):
+    """A parameter is out of range, unknown or contradicts another."""
+
+
+class WorkloadError(RingyardError):
+    """A job list cannot be simulated."""
+
+
+class PlacementError(RingyardError):
+    """An allocation names GPUs that are busy, missing or of the wrong number."""
+
+
+class SchedulerError(RingyardError):
+    """Jobs wait, nothing runs and nothing will arrive: the scheduler will never finish them."""
+
+
+class ActionError(RingyardError):
+    """An action that the mask of valid actions forbids."""
+
+
+class CheckpointError(RingyardError):
+    """A checkpoint is missing, damaged or made for another policy."""

@@ -1,0 +1,43 @@
+"""The declared signature of performance models, and the model in which nothing ever slows a job."""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.compiled import CompiledFunction, function_value
+from ringyard.records import JOB_TYPE, PARAMETERS_TYPE
+
+__all__ = ["ITERATION_SECONDS", "PerformanceModel", "ideal"]
+
+#: seconds per iteration of a job: (job record, parameters) -> float64. The engine keeps `num_servers`
+#: and `worst_link_jobs` of the record up to date before it asks.
+ITERATION_SECONDS = numba.types.float64(JOB_TYPE, PARAMETERS_TYPE)
+
+
+@dataclass(frozen=True)
+class PerformanceModel:
+    """A compiled function and its parameters.
+
+    Attributes:
+        iteration_seconds: compiled function of signature `ITERATION_SECONDS`.
+        parameters: [parameters] float64, whatever the function reads.
+        network_coupled: whether a job's speed depends on `worst_link_jobs`; False lets the engine
+            skip re-rating neighbours.
+    """
+
+    iteration_seconds: CompiledFunction
+    parameters: NDArray[np.float64]
+    network_coupled: bool
+
+
+@function_value(ITERATION_SECONDS)
+def one_second(job, parameters):  # type: ignore[no-untyped-def]
+    """Every iteration takes one second."""
+    return 1.0
+
+
+def ideal() -> PerformanceModel:
+    """Speed 1 wherever a job is placed: iterations are seconds of traced duration."""
+    return PerformanceModel(one_second, np.zeros(1), network_coupled=False)

@@ -1,0 +1,76 @@
+"""Iteration time of ring all-reduce jobs under link contention (SJF-BCO eq. 6-8)."""
+
+import numpy as np
+
+from ringyard.compiled import function_value
+from ringyard.errors import ConfigurationError
+from ringyard.performance.allreduce import ring_seconds
+from ringyard.performance.contention import live_share
+from ringyard.performance.model import ITERATION_SECONDS, PerformanceModel
+
+__all__ = ["ring_contention"]
+
+_INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2 = range(6)
+
+
+@function_value(ITERATION_SECONDS)
+def ring_iteration_seconds(job, parameters):  # type: ignore[no-untyped-def]
+    """Compute + ring + gamma, no overlap: SJF-BCO eq. 8 with compute = Df M + Db."""
+    if job.num_servers > 1:
+        bandwidth = live_share(
+            parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.worst_link_jobs
+        )
+    else:
+        bandwidth = parameters[_INTRA]
+    ring = ring_seconds(job.num_gpus, job.gradient_bytes, bandwidth, parameters[_REDUCTION])
+    return job.compute_seconds + ring + parameters[_XI_2] * job.num_servers
+
+
+def ring_contention(
+    inter_server_bytes_per_second: float,
+    intra_server_bytes_per_second: float,
+    reduction_bytes_per_second: float,
+    alpha: float,
+    xi_1: float,
+    overhead_seconds_per_server: float,
+) -> PerformanceModel:
+    """Rings that share links: the constants of SJF-BCO eq. 6-8.
+
+    Args:
+        inter_server_bytes_per_second: b_e, what one ring alone gets between servers.
+        intra_server_bytes_per_second: b_i, inside a server.
+        reduction_bytes_per_second: C, reduction speed of a GPU; infinity is allowed.
+        alpha: bandwidth-sharing degradation in f(alpha, k) = k + alpha (k - 1); Ada-SRSF's eta / b.
+        xi_1: share of the time a job transmits (eq. 7), in (0, 1].
+        overhead_seconds_per_server: xi_2, added once per iteration and server spanned (gamma).
+
+    Raises:
+        ConfigurationError: a constant out of its range.
+    """
+    for name, value in (
+        ("inter_server_bytes_per_second", inter_server_bytes_per_second),
+        ("intra_server_bytes_per_second", intra_server_bytes_per_second),
+        ("reduction_bytes_per_second", reduction_bytes_per_second),
+    ):
+        if not value > 0:
+            raise ConfigurationError(f"performance.{name} is {value}; expected above 0")
+    if not alpha >= 0:
+        raise ConfigurationError(f"performance.alpha is {alpha}; expected 0 or more")
+    if not 0 < xi_1 <= 1:
+        raise ConfigurationError(f"performance.xi_1 is {xi_1}; expected in (0, 1] (SJF-BCO eq. 7)")
+    if not overhead_seconds_per_server >= 0:
+        raise ConfigurationError(
+            f"performance.overhead_seconds_per_server is {overhead_seconds_per_server}; expected 0 or more"
+        )
+    parameters = np.array(
+        [
+            inter_server_bytes_per_second,
+            intra_server_bytes_per_second,
+            reduction_bytes_per_second,
+            alpha,
+            xi_1,
+            overhead_seconds_per_server,
+        ],
+        dtype=np.float64,
+    )
+    return PerformanceModel(ring_iteration_seconds, parameters, network_coupled=True)

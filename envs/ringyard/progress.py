@@ -1,0 +1,29 @@
+"""Work left and service held of one job record, at any time."""
+
+from typing import Any
+
+from ringyard.compiled import kernel
+from ringyard.records import JobStatus
+
+__all__ = ["attained_service", "remaining_iterations"]
+
+_RUNNING = int(JobStatus.RUNNING)
+
+
+@kernel
+def remaining_iterations(job: Any, now: float) -> float:
+    """Iterations left at time `now`, for a job in any state."""
+    if job.status != _RUNNING:
+        return job.remaining_iterations
+    begin = max(job.synced_seconds, job.progress_from_seconds)
+    if now <= begin:
+        return job.remaining_iterations
+    return max(0.0, job.remaining_iterations - (now - begin) / job.iteration_seconds)
+
+
+@kernel
+def attained_service(job: Any, now: float) -> float:
+    """GPU seconds held until time `now`, for a job in any state."""
+    if job.status != _RUNNING:
+        return job.attained_service
+    return job.attained_service + job.num_gpus * (now - job.synced_seconds)

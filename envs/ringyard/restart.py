@@ -1,0 +1,42 @@
+"""What a restart costs: seconds without progress at each start after a job's first."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.profiles import CATALOGUE
+
+__all__ = ["RestartCost", "constant", "per_model"]
+
+#: jobs -> [jobs] seconds
+RestartCost = Callable[[JobTable], NDArray[np.float64]]
+
+
+def constant(seconds: float) -> RestartCost:
+    """The same cost for every job.
+
+    Raises:
+        ConfigurationError: negative or not finite.
+    """
+    if not (np.isfinite(seconds) and seconds >= 0):
+        raise ConfigurationError(f"restart.seconds is {seconds}; expected 0 or more")
+
+    def cost(jobs: JobTable) -> NDArray[np.float64]:
+        return np.full(len(jobs), float(seconds))
+
+    return cost
+
+
+def per_model(default_seconds: float) -> RestartCost:
+    """The published figure of each job's model (Sia's simulator), else `default_seconds`."""
+    fallback = constant(default_seconds)
+    published = np.array([candidate.restart_seconds for candidate in CATALOGUE] + [np.nan])
+
+    def cost(jobs: JobTable) -> NDArray[np.float64]:
+        seconds = published[jobs.model_ids]  # -1 is the NaN at the end
+        return np.where(np.isnan(seconds), fallback(jobs), seconds)
+
+    return cost

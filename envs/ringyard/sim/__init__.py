@@ -1,0 +1,1 @@
+"""The event-driven core; no I/O, no Gymnasium, no Hydra."""

@@ -1,0 +1,140 @@
+"""What a run is judged by: per-job times and their summary."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.jobs import JobTable
+from ringyard.records import Integral, JobStatus, State
+
+__all__ = ["JobTimes", "Metrics", "job_times", "measure", "timeline"]
+
+
+@dataclass(frozen=True)
+class JobTimes:
+    """[finished jobs] columns, in row order.
+
+    Attributes:
+        rows: position in the job table.
+        job_id: the user's numbers.
+        submit_seconds: arrival.
+        start_seconds: first start.
+        end_seconds: completion.
+        jct: job completion time, end minus submit.
+        queueing_seconds: time in the system without GPUs.
+        slowdown: jct over the isolated run time.
+        fairness: finish-time fairness (Themis' rho): jct over (isolated run time x mean of max(1, GPUs
+            demanded / GPUs of the cluster) over the job's life); above 1: worse than a fair share.
+        num_preemptions: times it was stopped.
+    """
+
+    rows: NDArray[np.int64]
+    job_id: NDArray[np.int64]
+    num_gpus: NDArray[np.int64]
+    submit_seconds: NDArray[np.float64]
+    start_seconds: NDArray[np.float64]
+    end_seconds: NDArray[np.float64]
+    jct: NDArray[np.float64]
+    queueing_seconds: NDArray[np.float64]
+    slowdown: NDArray[np.float64]
+    fairness: NDArray[np.float64]
+    num_preemptions: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Summary of a run; times in seconds.
+
+    Attributes:
+        num_finished: jobs that completed.
+        mean_jct: mean job completion time, with median, p95 and p99 beside it.
+        makespan: last completion minus first submission.
+        mean_queueing: mean seconds in the system without GPUs.
+        mean_slowdown: mean of completion time over isolated run time.
+        utilisation: busy GPU seconds / (GPUs x makespan), in [0, 1].
+        fragmentation: time mean of free GPUs on partly used servers / GPUs, in [0, 1].
+        preemptions: stops of running jobs.
+        worst_fairness: largest finish-time fairness rho, with its mean beside it.
+    """
+
+    num_finished: int
+    mean_jct: float
+    median_jct: float
+    p95_jct: float
+    p99_jct: float
+    makespan: float
+    mean_queueing: float
+    mean_slowdown: float
+    utilisation: float
+    fragmentation: float
+    preemptions: int
+    mean_fairness: float
+    worst_fairness: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Name -> value, in the order above."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def job_times(state: State, b: int, table: JobTable) -> JobTimes:
+    """Per-job times of the jobs that finished in cluster b."""
+    jobs = state.jobs[b, : len(table)]
+    rows = np.flatnonzero(jobs["status"] == JobStatus.DONE)
+    jobs = jobs[rows]
+    jct = jobs["end_seconds"] - jobs["submit_seconds"]
+    isolated = jobs["isolated_seconds"]
+    crowding = np.maximum(jobs["fair_share_integral"] / np.maximum(jct, 1e-300), 1.0)
+    return JobTimes(
+        rows=rows,
+        job_id=table.job_id[rows],
+        num_gpus=table.num_gpus[rows],
+        submit_seconds=jobs["submit_seconds"],
+        start_seconds=jobs["first_start_seconds"],
+        end_seconds=jobs["end_seconds"],
+        jct=jct,
+        queueing_seconds=jct - jobs["attained_service"] / jobs["num_gpus"],
+        slowdown=jct / isolated,
+        fairness=jct / (isolated * crowding),
+        num_preemptions=jobs["num_preemptions"].astype(np.int64),
+    )
+
+
+def measure(state: State, b: int, table: JobTable) -> Metrics:
+    """Metrics of the jobs that finished in cluster b; NaN where none did."""
+    times = job_times(state, b, table)
+    cluster = state.clusters[b]
+    if len(times.rows) == 0:
+        nan = float("nan")
+        return Metrics(0, nan, nan, nan, nan, nan, nan, nan, nan, nan, 0, nan, nan)
+    begin = float(table.submit_seconds[0])
+    makespan = float(times.end_seconds.max()) - begin
+    elapsed = float(cluster["now"]) - begin
+    capacity = float(cluster["num_gpus"])
+    integrals = state.integrals[b]
+    return Metrics(
+        num_finished=len(times.rows),
+        mean_jct=float(times.jct.mean()),
+        median_jct=float(np.median(times.jct)),
+        p95_jct=float(np.percentile(times.jct, 95)),
+        p99_jct=float(np.percentile(times.jct, 99)),
+        makespan=makespan,
+        mean_queueing=float(times.queueing_seconds.mean()),
+        mean_slowdown=float(times.slowdown.mean()),
+        utilisation=float(integrals[Integral.BUSY_GPUS]) / (capacity * elapsed),
+        fragmentation=float(integrals[Integral.FRAGMENTED_GPUS]) / (capacity * elapsed),
+        preemptions=int(cluster["num_preemptions"]),
+        mean_fairness=float(times.fairness.mean()),
+        worst_fairness=float(times.fairness.max()),
+    )
+
+
+def timeline(state: State, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Bin ends [bins] in seconds, mean waiting jobs [bins], mean utilisation [bins] until now."""
+    width = 2.0 ** int(state.clusters["timeline_bin_log2"][b])
+    now = float(state.clusters["now"][b])
+    bins = min(int(np.ceil(now / width)), state.timeline.shape[1])
+    ends = np.minimum(np.arange(1, bins + 1) * width, now)
+    widths = np.diff(ends, prepend=0.0)
+    means = state.timeline[b, :bins] / widths[:, None]
+    return ends, means[:, 0], means[:, 1] / float(state.clusters["num_gpus"][b])
