@@ -37,7 +37,7 @@ def start_in_order(state: Any, b: int, rule: Any, strict: bool, rate: Any) -> No
             continue
         count = 0
         if state.jobs[b, j].num_gpus <= cluster.free_gpus:
-            count = rule[0](state, b, j, rule[1], out)
+            count = rule.place(state, b, j, rule.parameters, out)
         if count > 0:
             start(state, b, j, out, count, rate)
         elif strict:
@@ -122,6 +122,5 @@ class OrderedScheduler:
     def run_compiled(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
         sim.prioritise(self._priority)
-        rule = (self.placement.place, self.placement.parameters)
-        if not _run_in_order(sim.state, 0, rule, self.strict, sim.rate):
+        if not _run_in_order(sim.state, 0, self.placement, self.strict, sim.rate):
             raise_stalled(sim)

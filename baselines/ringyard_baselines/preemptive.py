@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import CompiledFunction, kernel
+from ringyard.compiled import CompiledFunction, fixed_type, kernel
 from ringyard.jobs import JobTable
 from ringyard.placement import Draft, PlacementRule
 from ringyard.records import JOB_TYPE, PARAMETERS_TYPE, JobStatus
@@ -28,6 +28,16 @@ KEY = numba.types.float64(JOB_TYPE, numba.types.float64, PARAMETERS_TYPE)
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)
 _DONE = int(JobStatus.DONE)
+
+
+class Key(NamedTuple):
+    """A compiled function of signature `KEY` and its parameters."""
+
+    value: CompiledFunction
+    parameters: NDArray[np.float64]
+
+
+fixed_type(Key, numba.types.FunctionType(KEY), PARAMETERS_TYPE)
 
 
 class Memory(NamedTuple):
@@ -63,7 +73,7 @@ def _refresh(state: Any, b: int, memory: Any, key: Any) -> None:
     memory.counts[0] = live
     for i in range(live):
         j = memory.order[i]
-        value = key[0](state.jobs[b, j], now, key[1])
+        value = key.value(state.jobs[b, j], now, key.parameters)
         k = i
         while k > 0 and memory.keys[k - 1] > value:
             memory.keys[k] = memory.keys[k - 1]
@@ -100,7 +110,7 @@ def next_wake(state: Any, b: int, memory: Any, wake: Any) -> float:
     now = state.clusters[b].now
     earliest = np.inf
     for i in range(memory.counts[0]):
-        time = wake[0](state.jobs[b, memory.order[i]], now, wake[1])
+        time = wake.value(state.jobs[b, memory.order[i]], now, wake.parameters)
         if now < time < earliest:
             earliest = time
     return earliest
@@ -124,7 +134,7 @@ def _decide(state: Any, b: int, memory: Any, key: Any, strict: bool, rule: Any, 
     for i in range(looked_at):
         j = memory.order[i]
         if memory.chosen[j] == decision and state.jobs[b, j].status == _WAITING:
-            count = rule[0](state, b, j, rule[1], out)
+            count = rule.place(state, b, j, rule.parameters, out)
             if count > 0:
                 start(state, b, j, out, count, rate)
 
@@ -178,8 +188,8 @@ class PreemptiveScheduler:
         self.information = information
         self.round_seconds = round_seconds
         self.strict = strict
-        self._key = (key, parameters)
-        self._wake = (wake or key, parameters)
+        self._key = Key(key, parameters)
+        self._wake = Key(wake or key, parameters)
         self._wakes = wake is not None
         self._memory = Memory(np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64), np.zeros(3, np.int64))
 
@@ -213,7 +223,6 @@ class PreemptiveScheduler:
 
     def _ask_to_wake(self, view: SchedulingView, allocations: list[Allocation]) -> None:
         """As the compiled loop does after its starts: keys of started jobs change while they run."""
-        wake, parameters = self._wake
         decided = {allocation.job: bool(allocation.gpu_ids) for allocation in allocations}
         times = []
         for job in self._memory.order[: self._memory.counts[0]].tolist():
@@ -225,20 +234,19 @@ class PreemptiveScheduler:
                 record["attained_service"] = view.attained_service[job]
                 record["status"] = _WAITING
                 record["last_stop_seconds"] = view.now
-            times.append(_call(wake, record, view.now, parameters))
+            times.append(_evaluate(self._wake, record, view.now))
         future = [time for time in times if time > view.now and np.isfinite(time)]
         if future:
             view.wake_at(min(future))
 
     def run_compiled(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
-        rule = (self.placement.place, self.placement.parameters)
         if not _run_preemptive(
-            sim.state, 0, self._memory, self._key, self._wake, self.strict, self._wakes, rule, sim.rate
+            sim.state, 0, self._memory, self._key, self._wake, self.strict, self._wakes, self.placement, sim.rate
         ):
             raise_stalled(sim)
 
 
 @kernel
-def _call(function: Any, records: Any, now: float, parameters: Any) -> float:
-    return function(records[0], now, parameters)
+def _evaluate(key: Any, records: Any, now: float) -> float:
+    return key.value(records[0], now, key.parameters)

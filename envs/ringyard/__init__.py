@@ -3,6 +3,7 @@
 from ringyard.cluster import Cluster
 from ringyard.errors import RingyardError
 from ringyard.jobs import JobSpec, JobTable
+from ringyard.mdp.registration import register_environments
 from ringyard.performance import PerformanceModel, ideal, ring_contention
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
@@ -20,3 +21,5 @@ __all__ = [
     "ideal",
     "ring_contention",
 ]
+
+register_environments()

@@ -45,7 +45,7 @@ class Integral(IntEnum):
 
     JOBS_IN_SYSTEM = 0  # jobs waiting or running; the integral is the total job completion time
     INVERSE_DURATION_IN_SYSTEM = 1  # sum of 1 / isolated seconds; the integral is the total slowdown
-    TIME_WITH_JOBS = 2  # 1 while any job is in the system
+    ELAPSED = 2  # 1; at the last completion the integral is the makespan
     BUSY_GPUS = 3
     FRAGMENTED_GPUS = 4  # free GPUs on servers that also hold busy ones
     FREE_GPUS_WITH_QUEUE = 5  # free GPUs while jobs wait

@@ -1,19 +1,31 @@
 """The declared signature of performance models, and the model in which nothing ever slows a job."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import CompiledFunction, function_value
+from ringyard.compiled import CompiledFunction, fixed_type, function_value
 from ringyard.records import JOB_TYPE, PARAMETERS_TYPE
 
-__all__ = ["ITERATION_SECONDS", "PerformanceModel", "ideal"]
+__all__ = ["ITERATION_SECONDS", "PerformanceModel", "Rate", "ideal"]
 
 #: seconds per iteration of a job: (job record, parameters) -> float64. The engine keeps `num_servers`
 #: and `worst_link_jobs` of the record up to date before it asks.
 ITERATION_SECONDS = numba.types.float64(JOB_TYPE, PARAMETERS_TYPE)
+
+
+class Rate(NamedTuple):
+    """A performance model as kernels receive it; `rate.seconds(job, rate.parameters)` rates a job."""
+
+    seconds: CompiledFunction
+    parameters: NDArray[np.float64]
+
+
+fixed_type(Rate, numba.types.FunctionType(ITERATION_SECONDS), PARAMETERS_TYPE)
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,11 @@ class PerformanceModel:
     iteration_seconds: CompiledFunction
     parameters: NDArray[np.float64]
     network_coupled: bool
+
+    @cached_property
+    def rate(self) -> Rate:
+        """The model as kernels receive it."""
+        return Rate(self.iteration_seconds, self.parameters)
 
 
 @function_value(ITERATION_SECONDS)

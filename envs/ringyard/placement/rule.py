@@ -1,12 +1,12 @@
 """The declared signature of placement rules."""
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import CompiledFunction
+from ringyard.compiled import CompiledFunction, fixed_type
 from ringyard.records import PARAMETERS_TYPE, STATE_TYPE
 
 __all__ = ["PLACE", "PlacementRule"]
@@ -19,16 +19,18 @@ PLACE = numba.types.int64(
 )
 
 
-@dataclass(frozen=True)
-class PlacementRule:
+class PlacementRule(NamedTuple):
     """A compiled rule and its parameters.
 
     Attributes:
-        name: shown in tables and observation keys.
         place: compiled function of signature `PLACE`.
         parameters: [parameters] float64, whatever the function reads.
+        name: shown in tables.
     """
 
-    name: str
     place: CompiledFunction
-    parameters: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    parameters: NDArray[np.float64]
+    name: str
+
+
+fixed_type(PlacementRule, numba.types.FunctionType(PLACE), PARAMETERS_TYPE, numba.types.unicode_type)

@@ -11,6 +11,8 @@ from ringyard.progress import remaining_iterations
 
 __all__ = ["consolidate", "first_fit", "least_contended", "lwf", "pack", "random_gpus", "spread"]
 
+_NO_PARAMETERS = np.zeros(1)
+
 
 @kernel
 def _take(state: Any, b: int, s: int, wanted: int, out: Any, count: int) -> int:
@@ -74,7 +76,7 @@ def _pack(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
 
 def pack() -> PlacementRule:
     """One server if it fits (the tightest), else the fewest servers, most free first."""
-    return PlacementRule("pack", _pack)
+    return PlacementRule(_pack, _NO_PARAMETERS, "pack")
 
 
 @function_value(PLACE)
@@ -98,7 +100,7 @@ def _least_contended(state, b, j, parameters, out):  # type: ignore[no-untyped-d
 
 def least_contended() -> PlacementRule:
     """One server if it fits (the tightest), else servers that keep the worst link's job count lowest."""
-    return PlacementRule("least_contended", _least_contended)
+    return PlacementRule(_least_contended, _NO_PARAMETERS, "least_contended")
 
 
 @function_value(PLACE)
@@ -116,7 +118,7 @@ def _first_fit(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
 
 def first_fit() -> PlacementRule:
     """The free GPUs with the lowest ids."""
-    return PlacementRule("first_fit", _first_fit)
+    return PlacementRule(_first_fit, _NO_PARAMETERS, "first_fit")
 
 
 @function_value(PLACE)
@@ -144,7 +146,7 @@ def _spread(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
 
 def spread() -> PlacementRule:
     """One GPU at a time from the server with the most free GPUs left."""
-    return PlacementRule("spread", _spread)
+    return PlacementRule(_spread, _NO_PARAMETERS, "spread")
 
 
 @function_value(PLACE)
@@ -189,7 +191,7 @@ def consolidate() -> PlacementRule:
     The rule of Helios' public simulator: the tightest server that fits; a job larger than a server takes
     wholly free servers, lowest first, and its remainder must fit on the server with the most free GPUs.
     """
-    return PlacementRule("consolidate", _consolidate)
+    return PlacementRule(_consolidate, _NO_PARAMETERS, "consolidate")
 
 
 @function_value(PLACE)
@@ -240,7 +242,7 @@ def lwf(kappa: int) -> PlacementRule:
     """
     if kappa < 0:
         raise ConfigurationError(f"placement.kappa is {kappa}; expected 0 or more")
-    return PlacementRule(f"lwf_{kappa}", _lwf, np.array([float(kappa)]))
+    return PlacementRule(_lwf, np.array([float(kappa)]), f"lwf_{kappa}")
 
 
 @kernel
@@ -275,4 +277,4 @@ def _random_gpus(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
 
 def random_gpus() -> PlacementRule:
     """Free GPUs drawn uniformly, from the simulation's seed."""
-    return PlacementRule("random", _random_gpus)
+    return PlacementRule(_random_gpus, _NO_PARAMETERS, "random")

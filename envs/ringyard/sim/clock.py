@@ -9,7 +9,7 @@ __all__ = ["integrate"]
 
 _JOBS = int(Integral.JOBS_IN_SYSTEM)
 _INVERSE = int(Integral.INVERSE_DURATION_IN_SYSTEM)
-_WITH_JOBS = int(Integral.TIME_WITH_JOBS)
+_ELAPSED = int(Integral.ELAPSED)
 _BUSY = int(Integral.BUSY_GPUS)
 _FRAGMENTED = int(Integral.FRAGMENTED_GPUS)
 _FREE_QUEUE = int(Integral.FREE_GPUS_WITH_QUEUE)
@@ -61,8 +61,7 @@ def integrate(state: Any, b: int, until: float) -> None:
     row = state.integrals[b]
     row[_JOBS] += jobs * elapsed
     row[_INVERSE] += cluster.inverse_durations * elapsed
-    if jobs > 0:
-        row[_WITH_JOBS] += elapsed
+    row[_ELAPSED] += elapsed
     row[_BUSY] += (cluster.num_gpus - cluster.free_gpus) * elapsed
     row[_FRAGMENTED] += cluster.fragmented_gpus * elapsed
     if cluster.num_waiting > 0:

@@ -1,6 +1,6 @@
 """The compiled core: start and stop jobs, re-rate those whose links changed, advance time.
 
-`rate` below stands for the pair (iteration_seconds, parameters) of a performance model.
+`rate` below is a performance model as a `ringyard.performance.model.Rate`.
 Events at one instant are handled in the order completions (by row), arrivals (by row); a decision
 point follows once nothing more happens at that instant.
 """
@@ -13,7 +13,14 @@ from ringyard.compiled import kernel
 from ringyard.progress import attained_service, remaining_iterations
 from ringyard.records import Integral, JobStatus
 from ringyard.sim.clock import integrate
-from ringyard.sim.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
+from ringyard.sim.queues import (
+    heap_push,
+    heap_remove,
+    heap_update,
+    sort_ascending,
+    waiting_add,
+    waiting_remove,
+)
 
 __all__ = ["advance", "start", "stop", "worst_link"]
 
@@ -79,7 +86,7 @@ def _rerate_neighbours(state: Any, b: int, j: int, rate: Any) -> None:
 @kernel
 def _rerate(state: Any, b: int, j: int, rate: Any) -> None:
     job = state.jobs[b, j]
-    seconds = rate[0](job, rate[1])
+    seconds = rate.seconds(job, rate.parameters)
     if seconds != job.iteration_seconds:
         _sync(job, state.clusters[b].now)
         job.iteration_seconds = seconds
@@ -103,13 +110,7 @@ def _count_gpus(state: Any, b: int, s: int, change: int) -> None:
 @kernel
 def _hold(state: Any, b: int, j: int, gpus: Any, count: int) -> None:
     """Chain the GPUs in ascending order to job j and mark the links it uses."""
-    for i in range(1, count):
-        g = gpus[i]
-        k = i - 1
-        while k >= 0 and gpus[k] > g:
-            gpus[k + 1] = gpus[k]
-            k -= 1
-        gpus[k + 1] = g
+    sort_ascending(gpus, count)
     job = state.jobs[b, j]
     job.first_gpu = gpus[0]
     num_servers = 0
@@ -157,7 +158,7 @@ def start(state: Any, b: int, j: int, gpus: Any, count: int, rate: Any) -> None:
         job.progress_from_seconds = now + job.restart_seconds
     cluster.num_starts += 1
     job.worst_link_jobs = worst_link(state, b, j)
-    job.iteration_seconds = rate[0](job, rate[1])
+    job.iteration_seconds = rate.seconds(job, rate.parameters)
     _expect_end(job)
     heap_push(state, b, j)
     if job.num_servers > 1 and cluster.network_coupled:

@@ -22,7 +22,7 @@ def _isolated_seconds(jobs: Any, fewest_servers: Any, rate: Any) -> None:
         job = jobs[j]
         job.num_servers = fewest_servers[j]
         job.worst_link_jobs = 1 if fewest_servers[j] > 1 else 0
-        job.isolated_iteration_seconds = rate[0](job, rate[1])
+        job.isolated_iteration_seconds = rate.seconds(job, rate.parameters)
         job.num_servers = 0
         job.worst_link_jobs = 0
 
@@ -44,8 +44,7 @@ def prepare_jobs(
     jobs["predictable"] = table.predictable
     jobs["restart_seconds"] = restart(table)
     jobs["demand_class"] = np.unique(table.num_gpus, return_inverse=True)[1]
-    rate = (performance.iteration_seconds, performance.parameters)
-    _isolated_seconds(jobs, cluster.fewest_servers(table.num_gpus), rate)
+    _isolated_seconds(jobs, cluster.fewest_servers(table.num_gpus), performance.rate)
     iteration = jobs["isolated_iteration_seconds"]
     iterations = np.where(np.isnan(table.iterations), table.duration_seconds / iteration, table.iterations)
     jobs["total_iterations"] = iterations

@@ -70,7 +70,7 @@ class Simulator:
             raise ConfigurationError(f"round_seconds is {round_seconds}; expected above 0, or none")
         self.cluster = cluster
         self.performance = performance
-        self.rate = (performance.iteration_seconds, performance.parameters)
+        self.rate = performance.rate
         records = prepare_jobs(jobs, cluster, performance, restart or constant(0.0))
         #: the table with every `duration_seconds` filled in
         self.jobs = replace(jobs, duration_seconds=records["isolated_seconds"].copy())

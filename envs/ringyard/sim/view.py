@@ -6,40 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import kernel
 from ringyard.performance import PerformanceModel
 from ringyard.records import JobStatus, State
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.what_if import what_if
 
 __all__ = ["SchedulingView"]
-
-
-@kernel
-def _what_if(state: Any, b: int, j: int, gpus: Any, rate: Any) -> float:
-    """Seconds per iteration of job j on `gpus` (ascending) under the present contention."""
-    scratch = state.jobs.shape[1] - 1
-    state.jobs[b, scratch] = state.jobs[b, j]
-    job = state.jobs[b, scratch]
-    spans_now = state.jobs[b, j].num_servers > 1
-    num_servers = 0
-    worst = 0
-    last = -1
-    for g in gpus:
-        s = state.gpus[b, g].server
-        if s != last:
-            last = s
-            num_servers += 1
-            others = state.servers[b, s].spanning_jobs
-            if spans_now:
-                first = state.servers[b, s].first_gpu
-                for i in range(first, first + state.servers[b, s].num_gpus):
-                    if state.gpus[b, i].job == j:
-                        others -= 1
-                        break
-            worst = max(worst, others + 1)
-    job.num_servers = num_servers
-    job.worst_link_jobs = worst if num_servers > 1 else 0
-    return rate[0](job, rate[1])
 
 
 class SchedulingView:
@@ -53,7 +25,7 @@ class SchedulingView:
         self.state = state
         self.b = b
         self.cluster = cluster
-        self._rate = (performance.iteration_seconds, performance.parameters)
+        self._rate = performance.rate
         self._num_jobs = int(state.clusters["num_jobs"][b])
 
     def column(self, name: str) -> NDArray[Any]:
@@ -132,7 +104,7 @@ class SchedulingView:
     def iteration_seconds(self, allocation: Allocation) -> float:
         """Seconds per iteration the job would have on these GPUs, contention as it is now."""
         gpus = np.sort(np.asarray(allocation.gpu_ids, dtype=np.int32))
-        return float(_what_if(self.state, self.b, allocation.job, gpus, self._rate))
+        return float(what_if(self.state, self.b, allocation.job, gpus, self._rate))
 
     def wake_at(self, seconds: float) -> None:
         """Ask for a decision point at `seconds`, if nothing else happens before."""

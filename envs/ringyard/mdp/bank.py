@@ -1,0 +1,78 @@
+"""Workloads made ready for the engine once and replayed by a copy."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.jobs import JobTable
+from ringyard.mdp.episode import STATIC_FEATURES
+from ringyard.mdp.setting import Setting
+from ringyard.records import INTEGRALS, JOB
+from ringyard.sim.setup import prepare_jobs
+
+__all__ = ["WorkloadBank", "queue_priority", "static_features"]
+
+
+def queue_priority(order: str, jobs: NDArray[np.void]) -> NDArray[np.float64]:
+    """[jobs] key of the waiting list for `Actions.queue_order`."""
+    if order == "duration":
+        return jobs["isolated_seconds"].copy()
+    if order == "work":
+        return jobs["isolated_seconds"] * jobs["num_gpus"]
+    if order == "gpus":
+        return jobs["num_gpus"].astype(np.float64)
+    return jobs["submit_seconds"].copy()
+
+
+def static_features(jobs: NDArray[np.void]) -> NDArray[np.float32]:
+    """[jobs, STATIC_FEATURES] log duration, log2 GPUs, log GPU seconds, log communication intensity.
+
+    Centred and scaled by the public traces' log-normal fits (mean about 6, spread about 2.5).
+    """
+    work = jobs["isolated_seconds"] * jobs["num_gpus"]
+    intensity = jobs["gradient_bytes"] / (1e9 * jobs["compute_seconds"])
+    columns = (
+        (np.log(jobs["isolated_seconds"]) - 6.0) / 2.5,
+        np.log2(jobs["num_gpus"]) / 3.0 - 0.5,
+        (np.log(work) - 7.0) / 3.0,
+        np.log1p(intensity) - 1.0,
+    )
+    return np.clip(np.stack(columns, axis=1), -10.0, 10.0).astype(np.float32)
+
+
+class WorkloadBank:
+    """Job tables of a setting, made on first use; entry k depends on (workload_seed, k) only.
+
+    Attributes:
+        records: [entries, jobs] `JOB`, static: [entries, jobs, STATIC_FEATURES], num_jobs: [entries],
+        weights: [entries, Integral] of the reward.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        size, jobs = setting.num_workloads, setting.workload.num_jobs
+        self.records = np.zeros((size, jobs), JOB)
+        self.static = np.zeros((size, jobs, STATIC_FEATURES), np.float32)
+        self.num_jobs = np.zeros(size, np.int64)
+        self.weights = np.zeros((size, INTEGRALS))
+
+    def table(self, entry: int) -> JobTable:
+        """The job table of an entry."""
+        rng = np.random.default_rng((self.setting.workload_seed, entry))
+        return self.setting.workload.sample(self.setting.cluster, rng)
+
+    def fill(self, entries: NDArray[np.int64]) -> None:
+        """Make the entries that do not exist yet.
+
+        Raises:
+            WorkloadError: a table that does not fit the cluster.
+        """
+        setting = self.setting
+        for entry in np.unique(entries[self.num_jobs[entries] == 0]):
+            table = self.table(int(entry))
+            jobs = prepare_jobs(table, setting.cluster, setting.performance, setting.restart)
+            jobs["priority"] = queue_priority(setting.actions.queue_order, jobs)
+            count = len(jobs)
+            self.records[entry, :count] = jobs
+            self.static[entry, :count] = static_features(jobs)
+            self.weights[entry] = setting.reward.weights(jobs, setting.cluster)
+            self.num_jobs[entry] = count

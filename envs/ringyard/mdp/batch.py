@@ -1,0 +1,180 @@
+"""B clusters in one set of arrays, stepped by one compiled call: the engine under every face."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.errors import ActionError, SchedulerError
+from ringyard.mdp.actions import MAX_TEMPLATES
+from ringyard.mdp.bank import WorkloadBank
+from ringyard.mdp.episode import empty_episode
+from ringyard.mdp.kernel import DONE, STALLED, TRUNCATED, Bank, How, reset_batch, step_batch
+from ringyard.mdp.setting import Setting
+from ringyard.records import JobStatus, empty_state
+from ringyard.sim.setup import set_up_clusters
+
+__all__ = ["ClusterBatch"]
+
+
+class ClusterBatch:
+    """A batch of simulations with their observations, masks and rewards.
+
+    Args:
+        setting: the decision process.
+        num_clusters: B.
+        segment_rows: history kept for drawing.
+
+    Attributes:
+        observations: [B, size] float32, overwritten by each step.
+        masks: [B, actions] valid actions, overwritten by each step.
+        rewards: [B] of the last step.
+        entries: [B] bank entry of each running episode.
+        lengths: [B] steps of each running episode.
+        returns: [B] undiscounted reward sum of each running episode.
+    """
+
+    def __init__(self, setting: Setting, num_clusters: int, segment_rows: int = 0) -> None:
+        self.setting = setting
+        self.bank = WorkloadBank(setting)
+        cluster, actions = setting.cluster, setting.actions
+        jobs = setting.workload.num_jobs
+        classes = min(jobs, cluster.num_gpus) + 1
+        self.state = empty_state(
+            num_clusters, jobs, cluster.num_gpus, cluster.num_servers, classes, segment_rows=segment_rows
+        )
+        set_up_clusters(self.state, cluster, setting.performance.network_coupled)
+        templates = tuple(actions.templates)
+        self.episode = empty_episode(num_clusters, jobs, classes, actions.num_waiting, len(templates))
+        padded = templates + (templates[0],) * (MAX_TEMPLATES - len(templates))
+        parameters = np.zeros((MAX_TEMPLATES, max(len(rule.parameters) for rule in padded)))
+        for row, rule in zip(parameters, padded, strict=True):
+            row[: len(rule.parameters)] = rule.parameters
+        self._how = How(
+            tuple(rule.place for rule in padded),
+            parameters,
+            len(templates),
+            actions.num_running,
+            actions.preemptive,
+        )
+        self._rate = setting.performance.rate
+        size = setting.observation.size(cluster, actions)
+        self.observations = np.zeros((num_clusters, size), np.float32)
+        self.masks = np.zeros((num_clusters, actions.num_actions), np.bool_)
+        self.rewards = np.zeros(num_clusters)
+        self._ends = np.zeros(num_clusters, np.int64)
+        self.entries = np.zeros(num_clusters, np.int64)
+        self.lengths = np.zeros(num_clusters, np.int64)
+        self.returns = np.zeros(num_clusters)
+        self._everyone = np.arange(num_clusters)
+
+    @property
+    def num_clusters(self) -> int:
+        """B."""
+        return len(self._everyone)
+
+    @property
+    def done(self) -> NDArray[np.bool_]:
+        """[B] every job has finished."""
+        return self._ends == DONE
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """[B] the window ended with jobs left."""
+        return self._ends == TRUNCATED
+
+    def reset(
+        self, clusters: NDArray[np.int64], entries: NDArray[np.int64], seeds: NDArray[np.int64]
+    ) -> None:
+        """Begin bank entry `entries[i]` in cluster `clusters[i]`.
+
+        Raises:
+            WorkloadError: a job table that does not fit the cluster.
+        """
+        self.bank.fill(entries)
+        self.entries[clusters] = entries
+        self.lengths[clusters] = 0
+        self.returns[clusters] = 0.0
+        bank = Bank(self.bank.records, self.bank.static, self.bank.num_jobs, self.bank.weights)
+        reset_batch(
+            self.state,
+            self.episode,
+            clusters,
+            entries,
+            bank,
+            self.setting.horizon,
+            seeds,
+            self._how,
+            self._rate,
+            self.setting.observation.write,
+            self.observations,
+            self.masks,
+            self._ends,
+        )
+        self._raise_stalled()
+
+    def valid(self, actions: NDArray[np.int64], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """[clusters] replace masked actions as `Actions.on_invalid` says, in place; which were masked.
+
+        Raises:
+            ActionError: an action outside the space, or a masked one with on_invalid "raise".
+        """
+        chosen = actions[clusters]
+        num_actions = self.masks.shape[1]
+        if chosen.min() < 0 or chosen.max() >= num_actions:
+            wrong = chosen[(chosen < 0) | (chosen >= num_actions)][0]
+            raise ActionError(f"action {wrong} is outside Discrete({num_actions})")
+        masked = ~self.masks[clusters, chosen]
+        if masked.any():
+            if self.setting.actions.on_invalid == "raise":
+                first = int(np.flatnonzero(masked)[0])
+                raise ActionError(
+                    f"action {chosen[first]} is masked in cluster {clusters[first]}; choose one where"
+                    " action_masks() is True, or set on_invalid='wait'"
+                )
+            wait = self.setting.actions.wait
+            bad = clusters[masked]
+            actions[bad] = np.where(self.masks[bad, wait], wait, self.masks[bad].argmax(axis=1))
+        return masked
+
+    def step(self, actions: NDArray[np.int64], clusters: NDArray[np.int64] | None = None) -> None:
+        """One valid action in each of the given clusters (all by default).
+
+        Raises:
+            SchedulerError: the policy waits while nothing runs and no template can ever place a job.
+        """
+        stepped = self._everyone if clusters is None else clusters
+        step_batch(
+            self.state,
+            self.episode,
+            stepped,
+            actions,
+            self._how,
+            self._rate,
+            self.setting.observation.write,
+            self.observations,
+            self.masks,
+            self.rewards,
+            self._ends,
+        )
+        self.lengths[stepped] += 1
+        self.returns[stepped] += self.rewards[stepped]
+        self._raise_stalled()
+
+    def _raise_stalled(self) -> None:
+        if (self._ends == STALLED).any():
+            b = int(np.flatnonzero(self._ends == STALLED)[0])
+            raise SchedulerError(
+                f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
+                " template finds GPUs for them; add one that can split jobs over servers (pack)"
+            )
+
+    def mean_jct(self, b: int) -> float:
+        """Mean completion time of cluster b's finished jobs, seconds; NaN if none finished."""
+        jobs = self.state.jobs[b, : self.state.clusters["num_jobs"][b]]
+        jobs = jobs[jobs["status"] == JobStatus.DONE]
+        return float((jobs["end_seconds"] - jobs["submit_seconds"]).mean()) if len(jobs) else float("nan")
+
+    def split(self, rows: NDArray[np.float32]) -> Any:
+        """Observation rows as the space has them."""
+        return self.setting.observation.split(rows, self.setting.cluster, self.setting.actions)

@@ -1,0 +1,57 @@
+"""What the decision process adds to the simulation state, per cluster of a batch."""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.records import INTEGRALS
+
+__all__ = ["EPISODE_TYPE", "STATIC_FEATURES", "Episode", "empty_episode"]
+
+STATIC_FEATURES = 4  # log duration, log2 GPUs, log GPU seconds, log communication intensity
+
+
+class Episode(NamedTuple):
+    """Arrays beside `State`; V visible waiting jobs, T placement templates.
+
+    Attributes:
+        static: [clusters, jobs, STATIC_FEATURES] standardised features that never change.
+        template_gpus: [clusters, V, T] GPUs the template would give the visible job, 0: it finds no place.
+        template_servers: [clusters, V, T] servers it would span.
+        template_worst: [clusters, V, T] jobs on its worst link.
+        template_slowdown: [clusters, V, T] 1 - isolated / seconds per iteration there, in [0, 1).
+        class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
+        reward_weights: [clusters, Integral] reward per unit of each integral's growth.
+        last_integrals: [clusters, Integral] at the last reward.
+    """
+
+    static: NDArray[np.float32]
+    template_gpus: NDArray[np.int32]
+    template_servers: NDArray[np.int32]
+    template_worst: NDArray[np.int32]
+    template_slowdown: NDArray[np.float32]
+    class_slot: NDArray[np.int32]
+    reward_weights: NDArray[np.float64]
+    last_integrals: NDArray[np.float64]
+
+
+def empty_episode(
+    num_clusters: int, num_jobs: int, num_classes: int, num_visible: int, num_templates: int
+) -> Episode:
+    """Zeroed arrays of the given sizes."""
+    table = (num_clusters, num_visible, num_templates)
+    return Episode(
+        static=np.zeros((num_clusters, num_jobs, STATIC_FEATURES), np.float32),
+        template_gpus=np.zeros(table, np.int32),
+        template_servers=np.zeros(table, np.int32),
+        template_worst=np.zeros(table, np.int32),
+        template_slowdown=np.zeros(table, np.float32),
+        class_slot=np.zeros((num_clusters, num_classes), np.int32),
+        reward_weights=np.zeros((num_clusters, INTEGRALS)),
+        last_integrals=np.zeros((num_clusters, INTEGRALS)),
+    )
+
+
+EPISODE_TYPE = numba.typeof(empty_episode(1, 1, 1, 1, 1))

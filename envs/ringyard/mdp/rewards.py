@@ -1,0 +1,70 @@
+"""Rewards: minus or plus the growth of time integrals, normalised by the workload."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.records import INTEGRALS, Integral
+
+__all__ = ["Reward", "job_completion_time", "makespan", "slowdown", "utilisation"]
+
+#: (job records, cluster) -> reward per unit of the integral
+Normaliser = Callable[[NDArray[np.void], Cluster], float]
+
+
+@dataclass(frozen=True)
+class Reward:
+    """The growth of one time integral since the last step, times a weight fixed per episode.
+
+    Attributes:
+        integral: what is rewarded or punished.
+        weight: of the episode's job records and the cluster.
+    """
+
+    integral: Integral
+    weight: Normaliser
+
+    def weights(self, jobs: NDArray[np.void], cluster: Cluster) -> NDArray[np.float64]:
+        """[Integral] reward per unit of growth of each integral."""
+        weights = np.zeros(INTEGRALS)
+        weights[self.integral] = self.weight(jobs, cluster)
+        return weights
+
+
+def job_completion_time() -> Reward:
+    """Minus the jobs in the system, integrated: the undiscounted return is minus the total JCT.
+
+    Normalised by the jobs' total isolated run time: the return is minus (mean JCT / mean run time).
+    """
+    return Reward(Integral.JOBS_IN_SYSTEM, lambda jobs, cluster: -1.0 / float(jobs["isolated_seconds"].sum()))
+
+
+def slowdown() -> Reward:
+    """Minus the sum of 1 / run time of the jobs in the system, integrated: minus the mean slowdown."""
+    return Reward(Integral.INVERSE_DURATION_IN_SYSTEM, lambda jobs, cluster: -1.0 / len(jobs))
+
+
+def makespan() -> Reward:
+    """Minus the time passed, over the least possible makespan (total work / GPUs after the arrivals)."""
+
+    def weight(jobs: NDArray[np.void], cluster: Cluster) -> float:
+        work = float((jobs["isolated_seconds"] * jobs["num_gpus"]).sum())
+        latest = float((jobs["submit_seconds"] + jobs["isolated_seconds"]).max())
+        return -1.0 / max(work / cluster.num_gpus, latest)
+
+    return Reward(Integral.ELAPSED, weight)
+
+
+def utilisation() -> Reward:
+    """Minus the GPUs left free while jobs wait, over the cluster's GPUs and the mean run time.
+
+    Busy GPUs alone would reward slow placements, which keep GPUs busy longer.
+    """
+
+    def weight(jobs: NDArray[np.void], cluster: Cluster) -> float:
+        return -1.0 / (cluster.num_gpus * float(jobs["isolated_seconds"].mean()))
+
+    return Reward(Integral.FREE_GPUS_WITH_QUEUE, weight)

@@ -1,0 +1,76 @@
+"""Everything that defines a decision process: shared by the single, the vector and the agents' faces."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.actions import Actions
+from ringyard.mdp.observations import Observation, queue_and_cluster
+from ringyard.mdp.rewards import Reward, job_completion_time
+from ringyard.performance import PerformanceModel, ring_contention
+from ringyard.performance.contention import ADA_SRSF_ALPHA_10GBE
+from ringyard.restart import RestartCost, constant
+from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic, Workload
+
+__all__ = ["Setting", "ten_gigabit_rings"]
+
+
+def ten_gigabit_rings() -> PerformanceModel:
+    """Rings over 10GbE: 1.14 GB/s measured (HKBU ddl-benchmarks), 40 GB/s inside a server (Aceso, 2 V100).
+
+    alpha is Ada-SRSF's eta / b; no reduction time, xi_1 = 1 and no overhead are assumptions.
+    """
+    return ring_contention(1.14e9, 40.27e9, float("inf"), ADA_SRSF_ALPHA_10GBE, 1.0, 0.0)
+
+
+def _default_workload() -> Workload:
+    """Published 160-job size mix, log-normal durations of the Helios Venus fit, Poisson arrivals."""
+    return Synthetic(
+        num_jobs=100,
+        sizes=Sizes({1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}),
+        durations=LogNormalDurations(5.782, 2.597, 1.0, 172800.0),
+        arrivals=Arrivals(),
+        models=ModelMix(),
+    )
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A decision process.
+
+    Attributes:
+        cluster: servers and GPUs.
+        workload: draws each episode's jobs.
+        performance: how fast jobs run.
+        restart: cost of starting a stopped job again.
+        observation: what the agent sees.
+        actions: what it can do.
+        reward: what it is told.
+        limit_seconds: truncate the episode at this time; None: until every job is done.
+        num_workloads: how many different job tables episodes draw from; each is made once.
+        workload_seed: another seed gives other tables: keep training and evaluation apart.
+    """
+
+    cluster: Cluster = field(default_factory=lambda: Cluster.homogeneous(16, 4))
+    workload: Workload = field(default_factory=_default_workload)
+    performance: PerformanceModel = field(default_factory=ten_gigabit_rings)
+    restart: RestartCost = field(default_factory=lambda: constant(0.0))
+    observation: Observation = field(default_factory=queue_and_cluster)
+    actions: Actions = field(default_factory=Actions)
+    reward: Reward = field(default_factory=job_completion_time)
+    limit_seconds: float | None = None
+    num_workloads: int = 1024
+    workload_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.limit_seconds is not None and not self.limit_seconds > 0:
+            raise ConfigurationError(f"limit_seconds is {self.limit_seconds}; expected above 0, or none")
+        if self.num_workloads < 1:
+            raise ConfigurationError(f"num_workloads is {self.num_workloads}; expected at least 1")
+
+    @property
+    def horizon(self) -> float:
+        """The end of the window in seconds, infinity without one."""
+        return np.inf if self.limit_seconds is None else self.limit_seconds

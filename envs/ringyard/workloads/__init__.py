@@ -1,0 +1,36 @@
+"""Where jobs come from: a random generator in, a job table out."""
+
+from ringyard.workloads.assignment import Assignment, ModelMix, UniformCosts, with_models
+from ringyard.workloads.published_mix import PublishedMix
+from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
+from ringyard.workloads.replay import Replay
+from ringyard.workloads.synthetic import (
+    Arrivals,
+    Durations,
+    LogNormalDurations,
+    QuantileDurations,
+    Sizes,
+    Synthetic,
+)
+from ringyard.workloads.workload import Workload, scale_to_load
+
+__all__ = [
+    "Arrivals",
+    "Assignment",
+    "Durations",
+    "LogNormalDurations",
+    "ModelMix",
+    "PublishedMix",
+    "QuantileDurations",
+    "Replay",
+    "Sizes",
+    "Synthetic",
+    "UniformCosts",
+    "Workload",
+    "read_csv",
+    "read_helios",
+    "read_pai",
+    "read_philly",
+    "scale_to_load",
+    "with_models",
+]

@@ -1,0 +1,97 @@
+"""Traces do not say what a job trains: give every row a model, seeded, by its GPU count."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.profiles import CATALOGUE, profile
+
+__all__ = ["Assignment", "ModelMix", "UniformCosts", "with_models"]
+
+
+class Assignment(Protocol):
+    """Fills a table's compute seconds and gradient bytes."""
+
+    def assign(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
+        """The same jobs with costs per iteration."""
+        ...
+
+
+def with_models(jobs: JobTable, model_ids: NDArray[np.int64]) -> JobTable:
+    """The jobs with the costs of the given catalogue entries.
+
+    Args:
+        jobs: any table.
+        model_ids: [jobs] positions in `ringyard.profiles.CATALOGUE`.
+    """
+    return replace(
+        jobs,
+        model_ids=model_ids,
+        compute_seconds=np.array([CATALOGUE[i].compute_seconds for i in model_ids]),
+        gradient_bytes=np.array([CATALOGUE[i].gradient_bytes for i in model_ids]),
+    )
+
+
+_FOUR = {"vgg16": 1.0, "resnet50": 1.0, "inception_v3": 1.0, "lstm": 1.0}
+
+
+@dataclass(frozen=True)
+class ModelMix:
+    """Draws a model for each job from weights that depend on its GPU count.
+
+    Attributes:
+        by_gpus: {smallest GPU count: {model: weight}}; a job uses the largest key not above its count.
+            Default: the four models of Ada-SRSF's public simulator, equally likely at every size.
+    """
+
+    by_gpus: Mapping[int, Mapping[str, float]] = field(default_factory=lambda: {1: _FOUR})
+
+    def __post_init__(self) -> None:
+        if 1 not in self.by_gpus:
+            raise ConfigurationError(f"models.by_gpus has keys {sorted(self.by_gpus)}; expected one to be 1")
+        for gpus, weights in self.by_gpus.items():
+            for name, weight in weights.items():
+                profile(name)
+                if not weight >= 0:
+                    raise ConfigurationError(f"models.by_gpus[{gpus}].{name} is {weight}; expected 0 or more")
+            if not sum(weights.values()) > 0:
+                raise ConfigurationError(f"models.by_gpus[{gpus}] has no positive weight")
+
+    def assign(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
+        """The same jobs, each with a model."""
+        names = [candidate.name for candidate in CATALOGUE]
+        draws = rng.random(len(jobs))
+        ids = np.zeros(len(jobs), dtype=np.int64)
+        for gpus in sorted(self.by_gpus):
+            weights = self.by_gpus[gpus]
+            chosen = np.array([names.index(name) for name in weights])
+            edges = np.cumsum(list(weights.values())) / sum(weights.values())
+            here = jobs.num_gpus >= gpus
+            ids[here] = chosen[np.searchsorted(edges, draws[here], side="right").clip(max=len(chosen) - 1)]
+        return with_models(jobs, ids)
+
+
+@dataclass(frozen=True)
+class UniformCosts:
+    """Costs drawn uniformly, for papers that print ranges instead of models.
+
+    Attributes:
+        compute_seconds: (low, high) of the GPU seconds of one iteration.
+        gradient_bytes: (low, high) of the gradient size.
+    """
+
+    compute_seconds: Sequence[float]
+    gradient_bytes: Sequence[float]
+
+    def assign(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
+        """The same jobs, each with its own costs."""
+        return replace(
+            jobs,
+            compute_seconds=rng.uniform(*self.compute_seconds, len(jobs)),
+            gradient_bytes=rng.uniform(*self.gradient_bytes, len(jobs)),
+        )

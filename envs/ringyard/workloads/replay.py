@@ -1,0 +1,85 @@
+"""Windows of a recorded trace as episodes."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.jobs import JobTable
+from ringyard.workloads.assignment import Assignment
+from ringyard.workloads.workload import scale_to_load
+
+__all__ = ["Replay"]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A window of a trace: where it starts, how long it is, how dense it is.
+
+    Attributes:
+        jobs: the whole trace.
+        models: costs per iteration.
+        window_jobs: most jobs in a window; None: no limit.
+        window_seconds: arrivals within this time of the window's start; None: no limit.
+        start_seconds: where the window starts; None draws it anew for each sample (only if the window
+            is shorter than the trace).
+        load: stretch the window's arrivals to this offered load; None keeps the recorded times.
+        max_gpus: leave out larger jobs; None keeps all (a job larger than the cluster is an error).
+    """
+
+    jobs: JobTable
+    models: Assignment
+    window_jobs: int | None = None
+    window_seconds: float | None = None
+    start_seconds: float | None = None
+    load: float | None = None
+    max_gpus: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.window_jobs is not None and self.window_jobs < 1:
+            raise ConfigurationError(f"workload.window_jobs is {self.window_jobs}; expected at least 1")
+        if self.window_seconds is not None and not self.window_seconds > 0:
+            raise ConfigurationError(f"workload.window_seconds is {self.window_seconds}; expected above 0")
+        if self.max_gpus is not None:
+            kept = self.jobs.num_gpus <= self.max_gpus
+            if not kept.any():
+                raise WorkloadError(f"no job of the trace asks for {self.max_gpus} GPUs or fewer")
+            object.__setattr__(self, "jobs", self.jobs.rows(kept))
+        if self.start_seconds is not None and self.start_seconds > self.jobs.submit_seconds[-1]:
+            raise ConfigurationError(
+                f"workload.start_seconds is {self.start_seconds}; the last job arrives at"
+                f" {self.jobs.submit_seconds[-1]:.0f} s"
+            )
+
+    @property
+    def num_jobs(self) -> int:
+        """Most jobs of a window."""
+        most = len(self.jobs)
+        if self.window_seconds is not None:
+            submit = self.jobs.submit_seconds
+            ends = np.searchsorted(submit, submit + self.window_seconds, side="right")
+            most = int((ends - np.arange(len(submit))).max())
+        return min(most, self.window_jobs or most)
+
+    def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """One window, its first job at time 0."""
+        submit = self.jobs.submit_seconds
+        first = 0
+        if self.start_seconds is not None:
+            first = int(np.searchsorted(submit, self.start_seconds))
+        elif self.window_jobs is not None or self.window_seconds is not None:
+            last = len(submit) - (self.window_jobs or 1)
+            if self.window_seconds is not None:
+                last = min(last, int(np.searchsorted(submit, submit[-1] - self.window_seconds)))
+            first = int(rng.integers(0, max(last, 0) + 1))
+        end = len(submit)
+        if self.window_seconds is not None:
+            end = int(np.searchsorted(submit, submit[first] + self.window_seconds, side="right"))
+        if self.window_jobs is not None:
+            end = min(end, first + self.window_jobs)
+        window = self.jobs.rows(slice(first, end))
+        window = replace(window, submit_seconds=window.submit_seconds - window.submit_seconds[0])
+        if self.load is not None:
+            window = scale_to_load(window, cluster, self.load)
+        return self.models.assign(window, rng)

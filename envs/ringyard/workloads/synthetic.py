@@ -1,0 +1,207 @@
+"""Generated workloads: arrivals, sizes, durations and models drawn independently."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.workloads.assignment import Assignment
+
+__all__ = ["Arrivals", "Durations", "LogNormalDurations", "QuantileDurations", "Sizes", "Synthetic"]
+
+_DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """A renewal process, warped by the hour of the day.
+
+    Attributes:
+        cv: coefficient of variation of the gaps (Gamma distributed): 1 is Poisson, above 1 bursty,
+            0 evenly spaced.
+        hourly_factors: [24] relative rate by hour, mean 1 (scaled if not); None: the same all day.
+    """
+
+    cv: float = 1.0
+    hourly_factors: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.cv >= 0:
+            raise ConfigurationError(f"arrivals.cv is {self.cv}; expected 0 or more")
+        factors = self.hourly_factors
+        if factors is not None and (len(factors) != 24 or not min(factors) > 0):
+            raise ConfigurationError(f"arrivals.hourly_factors is {factors}; expected 24 numbers above 0")
+
+    def times(self, count: int, per_second: float, rng: np.random.Generator) -> NDArray[np.float64]:
+        """[count] ascending arrival times from 0 on, `per_second` jobs on average."""
+        gaps = np.ones(count)
+        if self.cv > 0:
+            shape = self.cv**-2
+            gaps = rng.gamma(shape, 1.0 / shape, count)
+        begin = rng.random() * _DAY
+        operational = np.cumsum(gaps) - gaps[0]
+        times = operational / per_second
+        if self.hourly_factors is None:
+            return times
+        warped = self._invert(times + self._elapsed(np.array([begin]))[0])
+        return np.maximum.accumulate(np.maximum(warped - warped[0], 0.0))
+
+    @cached_property
+    def _edges(self) -> NDArray[np.float64]:
+        factors = np.asarray(self.hourly_factors, dtype=np.float64)
+        return np.concatenate([[0.0], np.cumsum(factors / factors.mean() * 3600.0)])
+
+    def _elapsed(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Integral of the rate factor from midnight of day 0 to `clock`."""
+        days, seconds = np.divmod(clock, _DAY)
+        return days * _DAY + np.interp(seconds, np.arange(25) * 3600.0, self._edges)
+
+    def _invert(self, elapsed: NDArray[np.float64]) -> NDArray[np.float64]:
+        days, seconds = np.divmod(elapsed, _DAY)
+        return days * _DAY + np.interp(seconds, self._edges, np.arange(25) * 3600.0)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """GPUs a job asks for.
+
+    Attributes:
+        fractions: {GPUs: share of the jobs}; scaled to sum 1.
+    """
+
+    fractions: Mapping[int, float]
+
+    def draw(self, count: int, max_gpus: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """[count] sizes of at most `max_gpus`; larger ones are left out, the others scaled up."""
+        sizes = np.array([size for size in sorted(self.fractions) if size <= max_gpus], dtype=np.int64)
+        shares = np.array([self.fractions[int(size)] for size in sizes], dtype=np.float64)
+        if len(sizes) == 0 or not shares.sum() > 0:
+            raise ConfigurationError(
+                f"sizes.fractions has no size up to {max_gpus} GPUs; got {sorted(self.fractions)}"
+            )
+        return rng.choice(sizes, count, p=shares / shares.sum())
+
+
+class Durations(Protocol):
+    """Isolated run times."""
+
+    def draw(self, num_gpus: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+        """[jobs] seconds, above 0, for jobs of the given sizes."""
+        ...
+
+
+@dataclass(frozen=True)
+class LogNormalDurations:
+    """exp(Normal(mu, sigma)) seconds, held within limits, the same for every size.
+
+    Attributes:
+        mu: mean of the natural log of the seconds.
+        sigma: its standard deviation.
+        min_seconds: shorter draws take this long.
+        max_seconds: longer draws take this long.
+    """
+
+    mu: float
+    sigma: float
+    min_seconds: float = 1.0
+    max_seconds: float = float("inf")
+
+    def __post_init__(self) -> None:
+        if not (self.sigma >= 0 and 0 < self.min_seconds <= self.max_seconds):
+            raise ConfigurationError(
+                f"durations have sigma {self.sigma}, limits {self.min_seconds}..{self.max_seconds};"
+                " expected sigma >= 0 and 0 < min <= max"
+            )
+
+    def draw(self, num_gpus: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+        """[jobs] seconds."""
+        return rng.lognormal(self.mu, self.sigma, len(num_gpus)).clip(self.min_seconds, self.max_seconds)
+
+
+@dataclass(frozen=True)
+class QuantileDurations:
+    """Seconds by inverse transform of measured quantiles, log-linear between them.
+
+    Attributes:
+        probabilities: [quantiles] ascending from 0 to 1.
+        seconds_from_gpus: {smallest GPU count: [quantiles] seconds}; a job uses the largest key not
+            above its count.
+    """
+
+    probabilities: Sequence[float]
+    seconds_from_gpus: Mapping[int, Sequence[float]]
+
+    def __post_init__(self) -> None:
+        if 1 not in self.seconds_from_gpus:
+            raise ConfigurationError("durations.seconds_from_gpus needs a row for jobs from 1 GPU on")
+        for gpus, seconds in self.seconds_from_gpus.items():
+            if len(seconds) != len(self.probabilities) or not min(seconds) > 0:
+                raise ConfigurationError(
+                    f"durations.seconds_from_gpus[{gpus}] is {list(seconds)}; expected"
+                    f" {len(self.probabilities)} numbers above 0, one per probability"
+                )
+
+    def draw(self, num_gpus: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+        """[jobs] seconds."""
+        draws = rng.random(len(num_gpus))
+        seconds = np.zeros(len(num_gpus))
+        for gpus in sorted(self.seconds_from_gpus):
+            here = num_gpus >= gpus
+            seconds[here] = np.interp(draws[here], self.probabilities, np.log(self.seconds_from_gpus[gpus]))
+        return np.exp(seconds)
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Jobs with independent arrivals, sizes, durations and models.
+
+    Attributes:
+        num_jobs: jobs per table.
+        sizes: GPUs asked for.
+        durations: isolated run times.
+        arrivals: the arrival process; None submits everything at time 0 (an offline batch).
+        models: costs per iteration.
+        load: mean GPU seconds offered / (GPUs x time), above 0; sets the arrival rate.
+        max_gpus: leave out larger jobs; None: what the cluster holds.
+    """
+
+    num_jobs: int
+    sizes: Sizes
+    durations: Durations
+    arrivals: Arrivals | None
+    models: Assignment
+    load: float = 1.0
+    max_gpus: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_jobs < 1:
+            raise ConfigurationError(f"workload.num_jobs is {self.num_jobs}; expected at least 1")
+        if not self.load > 0:
+            raise ConfigurationError(f"workload.load is {self.load}; expected above 0")
+
+    def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """One episode's jobs."""
+        largest = min(self.max_gpus or cluster.num_gpus, cluster.num_gpus)
+        sizes = self.sizes.draw(self.num_jobs, largest, rng)
+        durations = self.durations.draw(sizes, rng)
+        if self.arrivals is None:
+            submit = np.zeros(self.num_jobs)
+        else:
+            rate = self.load * cluster.num_gpus / self._mean_gpu_seconds(largest)
+            submit = self.arrivals.times(self.num_jobs, rate, rng)
+        return self.models.assign(JobTable.from_columns(submit, sizes, durations), rng)
+
+    def _mean_gpu_seconds(self, largest: int) -> float:
+        """Mean GPU seconds of a job, from a fixed sample (the same for every seed)."""
+        cache: dict[int, float] = self.__dict__.setdefault("_means", {})
+        if largest not in cache:
+            rng = np.random.default_rng(0)
+            sizes = self.sizes.draw(200_000, largest, rng)
+            cache[largest] = float((sizes * self.durations.draw(sizes, rng)).mean())
+        return cache[largest]
