@@ -119,7 +119,7 @@ class OrderedScheduler:
                 closed.add(demand)
         return allocations
 
-    def run_compiled(self, sim: Simulator) -> None:
+    def drive(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
         sim.prioritise(self._priority)
         if not _run_in_order(sim.state, 0, self.placement, self.strict, sim.rate):

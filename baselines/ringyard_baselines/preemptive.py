@@ -239,7 +239,7 @@ class PreemptiveScheduler:
         if future:
             view.wake_at(min(future))
 
-    def run_compiled(self, sim: Simulator) -> None:
+    def drive(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
         if not _run_preemptive(
             sim.state, 0, self._memory, self._key, self._wake, self.strict, self._wakes, self.placement, sim.rate

@@ -12,7 +12,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["CompiledScheduler", "Information", "Scheduler", "run"]
+__all__ = ["DrivingScheduler", "Information", "Scheduler", "run"]
 
 
 class Information(StrEnum):
@@ -47,30 +47,30 @@ class Scheduler(Protocol):
 
 
 @runtime_checkable
-class CompiledScheduler(Protocol):
-    """A scheduler that can also run a whole simulation in compiled code, with equal decisions."""
+class DrivingScheduler(Protocol):
+    """A scheduler that can also drive a whole simulation itself, faster, with equal decisions."""
 
-    def run_compiled(self, sim: Simulator) -> None:
+    def drive(self, sim: Simulator) -> None:
         """Simulate until every job has finished; `reset` was called before."""
         ...
 
 
-def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, compiled: bool = True) -> None:
+def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, drive: bool = True) -> None:
     """Simulate until every job has finished.
 
     Args:
         sim: at time zero.
         scheduler: reset first.
         rng: for schedulers that draw.
-        compiled: use the compiled loop of a `CompiledScheduler`; False calls `decide` each time.
+        drive: let a `DrivingScheduler` run by itself; False calls `decide` each time.
 
     Raises:
         SchedulerError: the scheduler leaves jobs waiting for ever.
         PlacementError: it names GPUs the cluster cannot give.
     """
     scheduler.reset(sim.cluster, sim.jobs, rng)
-    if compiled and isinstance(scheduler, CompiledScheduler):
-        scheduler.run_compiled(sim)
+    if drive and isinstance(scheduler, DrivingScheduler):
+        scheduler.drive(sim)
         return
     while not sim.done:
         sim.apply(scheduler.decide(sim.view()))

@@ -25,7 +25,8 @@ class SchedulingView:
         self.state = state
         self.b = b
         self.cluster = cluster
-        self._rate = performance.rate
+        #: the performance model, for schedulers that plan in compiled code
+        self.rate = performance.rate
         self._num_jobs = int(state.clusters["num_jobs"][b])
 
     def column(self, name: str) -> NDArray[Any]:
@@ -104,7 +105,7 @@ class SchedulingView:
     def iteration_seconds(self, allocation: Allocation) -> float:
         """Seconds per iteration the job would have on these GPUs, contention as it is now."""
         gpus = np.sort(np.asarray(allocation.gpu_ids, dtype=np.int32))
-        return float(what_if(self.state, self.b, allocation.job, gpus, self._rate))
+        return float(what_if(self.state, self.b, allocation.job, gpus, self.rate))
 
     def wake_at(self, seconds: float) -> None:
         """Ask for a decision point at `seconds`, if nothing else happens before."""

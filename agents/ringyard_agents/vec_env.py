@@ -1,0 +1,159 @@
+"""Stable-Baselines3's VecEnv over the compiled batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.setting import Setting
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
+
+__all__ = ["RingyardVecEnv"]
+
+
+class RingyardVecEnv(VecEnv):
+    """`num_envs` clusters stepped by one compiled call; resets within the step, as Stable-Baselines3 does.
+
+    Clusters come in groups of `group_size` whose e-th episodes have the same jobs. With
+    `one_episode_per_round`, a cluster that has ended its episode idles (reward 0, not done) until
+    `next_round()`.
+
+    Args:
+        setting: the decision process.
+        num_envs: a multiple of `group_size`.
+        group_size: clusters that share each job table.
+        one_episode_per_round: idle after the end instead of resetting.
+        seed: of the order in which job tables are drawn.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        num_envs: int,
+        group_size: int = 1,
+        one_episode_per_round: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if num_envs % group_size:
+            raise ConfigurationError(
+                f"num_envs is {num_envs}; expected a multiple of the group size {group_size}"
+            )
+        space = setting.observation.space(setting.cluster, setting.actions)
+        self.render_mode = None
+        super().__init__(num_envs, space, spaces.Discrete(setting.actions.num_actions))
+        self.setting = setting
+        self.group_size = group_size
+        self.batch = ClusterBatch(setting, num_envs)
+        #: [num_envs] episode over, waiting for the next round
+        self.idle = np.zeros(num_envs, np.bool_)
+        self._one_episode_per_round = one_episode_per_round
+        self._actions = np.zeros(num_envs, np.int64)
+        self._masks = np.zeros_like(self.batch.masks)
+        self._draw_from(seed)
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """[num_envs] group of each cluster."""
+        return np.arange(self.num_envs) // self.group_size
+
+    def _draw_from(self, seed: int) -> None:
+        self._generators = [
+            np.random.default_rng((seed, group)) for group in range(self.num_envs // self.group_size)
+        ]
+        self._drawn: list[list[int]] = [[] for _ in self._generators]
+        self._episodes = np.zeros(self.num_envs, np.int64)
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Start the order of job tables anew from `seed`, at the next reset."""
+        if seed is not None:
+            self._draw_from(seed)
+        return [seed] * self.num_envs
+
+    def reset(self) -> VecEnvObs:
+        """Begin an episode everywhere."""
+        self._begin(np.arange(self.num_envs))
+        self.idle[:] = False
+        self.reset_infos = [{} for _ in range(self.num_envs)]
+        return self._observations()
+
+    def next_round(self) -> VecEnvObs:
+        """Begin each cluster's next episode (as `reset`, for readers of a rollout loop)."""
+        return self.reset()
+
+    def step_async(self, actions: NDArray[np.int64]) -> None:
+        """Remember the actions."""
+        self._actions[:] = actions
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Carry them out."""
+        stepped = np.flatnonzero(~self.idle)
+        self.batch.rewards[self.idle] = 0.0
+        masked = self.batch.valid(self._actions, stepped)
+        self.batch.step(self._actions, stepped)
+        ended = np.zeros(self.num_envs, np.bool_)
+        ended[stepped] = (self.batch.done | self.batch.truncated)[stepped]
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for b in stepped[masked].tolist():
+            infos[b]["invalid_action"] = True
+        rewards = self.batch.rewards.astype(np.float32)
+        for b in np.flatnonzero(ended).tolist():
+            infos[b]["episode"] = {"r": float(self.batch.returns[b]), "l": int(self.batch.lengths[b]), "t": 0.0}
+            infos[b]["episode_jct"] = self.batch.mean_jct(b)
+            infos[b]["workload"] = int(self.batch.entries[b])
+            infos[b]["TimeLimit.truncated"] = bool(self.batch.truncated[b])
+            infos[b]["terminal_observation"] = self.batch.split(self.batch.observations[b].copy())
+        if self._one_episode_per_round:
+            self.idle |= ended
+        elif ended.any():
+            self._begin(np.flatnonzero(ended))
+        return self._observations(), rewards, ended, infos
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """[num_envs, actions] True where an action is valid; idle clusters may only wait."""
+        self._masks[:] = self.batch.masks
+        if self.idle.any():
+            self._masks[self.idle] = False
+            self._masks[self.idle, -1] = True
+        return self._masks
+
+    def _begin(self, clusters: NDArray[np.int64]) -> None:
+        entries = np.zeros(len(clusters), np.int64)
+        for i, b in enumerate(clusters.tolist()):
+            group = b // self.group_size
+            drawn = self._drawn[group]
+            while len(drawn) <= self._episodes[b]:
+                drawn.append(int(self._generators[group].integers(self.setting.num_workloads)))
+            entries[i] = drawn[self._episodes[b]]
+            self._episodes[b] += 1
+        self.batch.reset(clusters, entries, clusters)
+
+    def _observations(self) -> VecEnvObs:
+        observations: VecEnvObs = self.batch.split(self.batch.observations.copy())
+        return observations
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """The attribute of this object, once per cluster."""
+        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Refused: clusters share one setting."""
+        raise ConfigurationError(f"cannot set {attr_name!r} of single clusters; make a new environment")
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """`action_masks` per cluster (what sb3-contrib asks for)."""
+        if method_name != "action_masks":
+            raise ConfigurationError(f"clusters have no method {method_name!r}; they have action_masks")
+        masks = self.action_masks()
+        return [masks[b] for b in self._get_indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
+        """False: clusters are not wrapped."""
+        return [False for _ in self._get_indices(indices)]

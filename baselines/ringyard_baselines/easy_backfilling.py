@@ -1,0 +1,83 @@
+"""EASY backfilling (Lifka 1995): first come first served with one reservation."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ringyard.cluster import Cluster
+from ringyard.jobs import JobTable
+from ringyard.placement import Draft, PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.scheduler import Information
+
+__all__ = ["EasyBackfilling"]
+
+
+class EasyBackfilling:
+    """Starts jobs in order of arrival; later jobs may overtake the first blocked one if they do not delay it.
+
+    The blocked job's start is reserved for the moment enough running jobs are expected to have ended. A
+    later job may start now if it is expected to end by then, or needs only GPUs the reservation leaves.
+    GPUs are counted over the whole cluster; run times are the isolated ones.
+
+    Args:
+        placement: where a job goes.
+    """
+
+    name = "easy"
+    information = Information.DURATIONS
+    round_seconds: float | None = None
+
+    def __init__(self, placement: PlacementRule) -> None:
+        self.placement = placement
+        self._duration = np.zeros(0)
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Learn the run times."""
+        self._duration = jobs.duration_seconds
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Start in order, reserve for the first blocked job, backfill behind it."""
+        draft = Draft(view)
+        allocations: list[Allocation] = []
+        ends = [(float(view.column("end_seconds")[job]), int(view.num_gpus[job])) for job in view.running]
+        queue = sorted(view.waiting.tolist())
+        blocked = len(queue)
+        for position, job in enumerate(queue):
+            gpus = draft.place(self.placement, job)
+            if not gpus:
+                blocked = position
+                break
+            allocations.append(Allocation(job, gpus))
+            ends.append((view.now + float(self._duration[job]), len(gpus)))
+        if blocked == len(queue):
+            return allocations
+        shadow, spare = self._reservation(int(view.num_gpus[queue[blocked]]), draft.num_free_gpus, ends)
+        closed: set[int] = set()
+        for job in queue[blocked + 1 :]:
+            demand = int(view.num_gpus[job])
+            in_time = view.now + float(self._duration[job]) <= shadow
+            if demand in closed or not (in_time or demand <= spare):
+                continue
+            gpus = draft.place(self.placement, job)
+            if not gpus:
+                closed.add(demand)
+                continue
+            allocations.append(Allocation(job, gpus))
+            if not in_time:
+                spare -= demand
+        return allocations
+
+    @staticmethod
+    def _reservation(demand: int, free: int, ends: list[tuple[float, int]]) -> tuple[float, int]:
+        """(when `demand` GPUs will be free, GPUs left over then)."""
+        for end, gpus in sorted(ends):
+            if free >= demand:
+                break
+            free += gpus
+            shadow = end
+            if free >= demand:
+                return shadow, free - demand
+        # enough GPUs, but the placement rule refuses them: nothing to reserve
+        return float("inf"), max(free - demand, 0)
