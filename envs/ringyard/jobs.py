@@ -101,8 +101,6 @@ class JobTable:
     @classmethod
     def from_specs(cls, specs: Sequence[JobSpec]) -> Self:
         """A table of hand-written jobs, in the given order (ascending submit times)."""
-        from ringyard.workloads.assignment import with_models
-
         names = [candidate.name for candidate in CATALOGUE]
         for spec in specs:
             if spec.model not in names:
@@ -113,10 +111,23 @@ class JobTable:
             [spec.duration_seconds for spec in specs],
             [position if spec.job_id is None else spec.job_id for position, spec in enumerate(specs)],
         )
-        return with_models(table, np.array([names.index(spec.model) for spec in specs], dtype=np.int64))
+        return table.with_models(np.array([names.index(spec.model) for spec in specs], dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.submit_seconds)
+
+    def with_models(self, model_ids: NDArray[np.int64]) -> Self:
+        """The same jobs with the costs of the given catalogue entries.
+
+        Args:
+            model_ids: [jobs] positions in `ringyard.profiles.CATALOGUE`.
+        """
+        return replace(
+            self,
+            model_ids=model_ids,
+            compute_seconds=np.array([CATALOGUE[i].compute_seconds for i in model_ids]),
+            gradient_bytes=np.array([CATALOGUE[i].gradient_bytes for i in model_ids]),
+        )
 
     def rows(self, index: Any) -> Self:
         """The jobs at `index` (a slice, mask or index array that keeps the order)."""

@@ -120,6 +120,7 @@ CLUSTER = np.dtype(
         ("wake_seconds", "f8"),  # the scheduler asked to be called then; inf if not
         ("limit_seconds", "f8"),  # the window ends here
         ("inverse_durations", "f8"),  # of the jobs in the system
+        ("finished_jct", "f8"),  # total completion time of the finished jobs
         ("rng", "u8"),
         ("num_jobs", "i4"),
         ("num_gpus", "i4"),

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ActionError, SchedulerError
 from ringyard.mdp.actions import MAX_TEMPLATES
-from ringyard.mdp.bank import WorkloadBank
+from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.episode import empty_episode
-from ringyard.mdp.kernel import DONE, STALLED, TRUNCATED, Bank, How, reset_batch, step_batch
+from ringyard.mdp.kernel import DONE, STALLED, TRUNCATED, Bank, How, reset_batch, settle_batch, step_batch
 from ringyard.mdp.setting import Setting
-from ringyard.records import JobStatus, empty_state
+from ringyard.records import State, empty_state
 from ringyard.sim.setup import set_up_clusters
 
 __all__ = ["ClusterBatch"]
@@ -24,6 +24,7 @@ class ClusterBatch:
         setting: the decision process.
         num_clusters: B.
         segment_rows: history kept for drawing.
+        state: arrays of a simulation set up elsewhere, to be acted on; None makes new ones.
 
     Attributes:
         observations: [B, size] float32, overwritten by each step.
@@ -34,16 +35,25 @@ class ClusterBatch:
         returns: [B] undiscounted reward sum of each running episode.
     """
 
-    def __init__(self, setting: Setting, num_clusters: int, segment_rows: int = 0) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        num_clusters: int,
+        segment_rows: int = 0,
+        state: State | None = None,
+    ) -> None:
         self.setting = setting
         self.bank = WorkloadBank(setting)
         cluster, actions = setting.cluster, setting.actions
-        jobs = setting.workload.num_jobs
-        classes = min(jobs, cluster.num_gpus) + 1
-        self.state = empty_state(
-            num_clusters, jobs, cluster.num_gpus, cluster.num_servers, classes, segment_rows=segment_rows
-        )
-        set_up_clusters(self.state, cluster, setting.performance.network_coupled)
+        if state is None:
+            jobs = setting.workload.num_jobs
+            classes = min(jobs, cluster.num_gpus) + 1
+            state = empty_state(
+                num_clusters, jobs, cluster.num_gpus, cluster.num_servers, classes, segment_rows=segment_rows
+            )
+            set_up_clusters(state, cluster, setting.performance.network_coupled)
+        self.state = state
+        jobs, classes = state.waiting.shape[1], state.class_waiting.shape[1]
         templates = tuple(actions.templates)
         self.episode = empty_episode(num_clusters, jobs, classes, actions.num_waiting, len(templates))
         padded = templates + (templates[0],) * (MAX_TEMPLATES - len(templates))
@@ -161,6 +171,27 @@ class ClusterBatch:
         self.returns[stepped] += self.rewards[stepped]
         self._raise_stalled()
 
+    def settle(self) -> None:
+        """Go to the next decision of simulations that were set up elsewhere.
+
+        Raises:
+            SchedulerError: as `step`.
+        """
+        for b in range(self.num_clusters):
+            count = int(self.state.clusters["num_jobs"][b])
+            self.episode.static[b, :count] = static_features(self.state.jobs[b, :count])
+        settle_batch(
+            self.state,
+            self.episode,
+            self._how,
+            self._rate,
+            self.setting.observation.write,
+            self.observations,
+            self.masks,
+            self._ends,
+        )
+        self._raise_stalled()
+
     def _raise_stalled(self) -> None:
         if (self._ends == STALLED).any():
             b = int(np.flatnonzero(self._ends == STALLED)[0])
@@ -171,9 +202,9 @@ class ClusterBatch:
 
     def mean_jct(self, b: int) -> float:
         """Mean completion time of cluster b's finished jobs, seconds; NaN if none finished."""
-        jobs = self.state.jobs[b, : self.state.clusters["num_jobs"][b]]
-        jobs = jobs[jobs["status"] == JobStatus.DONE]
-        return float((jobs["end_seconds"] - jobs["submit_seconds"]).mean()) if len(jobs) else float("nan")
+        cluster = self.state.clusters[b]
+        finished = int(cluster["num_done"])
+        return float(cluster["finished_jct"]) / finished if finished else float("nan")
 
     def split(self, rows: NDArray[np.float32]) -> Any:
         """Observation rows as the space has them."""

@@ -17,7 +17,7 @@ from ringyard.sim.queues import sort_ascending
 from ringyard.sim.setup import load
 from ringyard.sim.what_if import spanned_servers
 
-__all__ = ["DONE", "STALLED", "TRUNCATED", "Bank", "How", "observe_batch", "reset_batch", "step_batch"]
+__all__ = ["DONE", "STALLED", "TRUNCATED", "Bank", "How", "reset_batch", "settle_batch", "step_batch"]
 
 # what a step ended in
 GOES_ON, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
@@ -270,9 +270,10 @@ def reset_batch(
 
 
 @kernel
-def observe_batch(state: Any, episode: Any, how: Any, rate: Any, observe: Any, observations: Any, masks: Any) -> None:
-    """Observation and mask of every cluster as it stands (for a scheduler that drives it otherwise)."""
+def settle_batch(
+    state: Any, episode: Any, how: Any, rate: Any, observe: Any, observations: Any, masks: Any, ends: Any
+) -> None:
+    """Go to the next decision of clusters that something else has set up; arguments as in `step_batch`."""
     for b in range(state.clusters.shape[0]):
-        _look_at_templates(state, episode, b, how, rate)
-        _write_mask(state, episode, b, how, masks[b])
+        ends[b] = _settle(state, episode, b, how, rate, masks[b])
         observe(state, episode, b, how.num_running, observations[b])

@@ -255,6 +255,7 @@ def _finish(state: Any, b: int, j: int, rate: Any) -> None:
     job.fair_share_integral = state.integrals[b, _FAIR_SHARE] - job.fair_share_integral
     cluster.demanded_gpus -= job.num_gpus
     cluster.inverse_durations -= 1.0 / job.isolated_seconds
+    cluster.finished_jct += cluster.now - job.submit_seconds
     cluster.num_done += 1
 
 

@@ -96,6 +96,7 @@ def load(state: Any, b: int, jobs: Any, limit_seconds: float, seed: int) -> None
     cluster.wake_seconds = np.inf
     cluster.limit_seconds = limit_seconds
     cluster.inverse_durations = 0.0
+    cluster.finished_jct = 0.0
     cluster.rng = seed
     cluster.num_jobs = num_jobs
     cluster.num_classes = num_classes

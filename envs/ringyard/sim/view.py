@@ -25,6 +25,7 @@ class SchedulingView:
         self.state = state
         self.b = b
         self.cluster = cluster
+        self.performance = performance
         #: the performance model, for schedulers that plan in compiled code
         self.rate = performance.rate
         self._num_jobs = int(state.clusters["num_jobs"][b])

@@ -1,9 +1,9 @@
 """Where jobs come from: a random generator in, a job table out."""
 
-from ringyard.workloads.assignment import Assignment, ModelMix, UniformCosts, with_models
+from ringyard.workloads.assignment import Assignment, ModelMix, UniformCosts
 from ringyard.workloads.published_mix import PublishedMix
 from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
-from ringyard.workloads.replay import Replay
+from ringyard.workloads.replay import Replay, replay_file
 from ringyard.workloads.synthetic import (
     Arrivals,
     Durations,
@@ -31,6 +31,6 @@ __all__ = [
     "read_helios",
     "read_pai",
     "read_philly",
+    "replay_file",
     "scale_to_load",
-    "with_models",
 ]

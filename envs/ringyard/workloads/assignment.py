@@ -5,13 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import CATALOGUE, profile
 
-__all__ = ["Assignment", "ModelMix", "UniformCosts", "with_models"]
+__all__ = ["Assignment", "ModelMix", "UniformCosts"]
 
 
 class Assignment(Protocol):
@@ -20,21 +19,6 @@ class Assignment(Protocol):
     def assign(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
         """The same jobs with costs per iteration."""
         ...
-
-
-def with_models(jobs: JobTable, model_ids: NDArray[np.int64]) -> JobTable:
-    """The jobs with the costs of the given catalogue entries.
-
-    Args:
-        jobs: any table.
-        model_ids: [jobs] positions in `ringyard.profiles.CATALOGUE`.
-    """
-    return replace(
-        jobs,
-        model_ids=model_ids,
-        compute_seconds=np.array([CATALOGUE[i].compute_seconds for i in model_ids]),
-        gradient_bytes=np.array([CATALOGUE[i].gradient_bytes for i in model_ids]),
-    )
 
 
 _FOUR = {"vgg16": 1.0, "resnet50": 1.0, "inception_v3": 1.0, "lstm": 1.0}
@@ -73,7 +57,7 @@ class ModelMix:
             edges = np.cumsum(list(weights.values())) / sum(weights.values())
             here = jobs.num_gpus >= gpus
             ids[here] = chosen[np.searchsorted(edges, draws[here], side="right").clip(max=len(chosen) - 1)]
-        return with_models(jobs, ids)
+        return jobs.with_models(ids)
 
 
 @dataclass(frozen=True)

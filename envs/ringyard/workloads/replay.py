@@ -1,5 +1,6 @@
 """Windows of a recorded trace as episodes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from ringyard.jobs import JobTable
 from ringyard.workloads.assignment import Assignment
 from ringyard.workloads.workload import scale_to_load
 
-__all__ = ["Replay"]
+__all__ = ["Replay", "replay_file"]
 
 
 @dataclass(frozen=True)
@@ -83,3 +84,21 @@ class Replay:
         if self.load is not None:
             window = scale_to_load(window, cluster, self.load)
         return self.models.assign(window, rng)
+
+
+def replay_file(
+    path: str,
+    reader: Callable[[str], JobTable],
+    models: Assignment,
+    window_jobs: int | None = None,
+    window_seconds: float | None = None,
+    start_seconds: float | None = None,
+    load: float | None = None,
+    max_gpus: int | None = None,
+) -> Replay:
+    """A `Replay` of the trace that `reader` reads from `path`; other arguments as there.
+
+    Raises:
+        WorkloadError: no such file, or one the reader does not understand.
+    """
+    return Replay(reader(path), models, window_jobs, window_seconds, start_seconds, load, max_gpus)

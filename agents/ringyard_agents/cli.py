@@ -1,0 +1,119 @@
+"""The `ringyard` command."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ringyard.errors import RingyardError
+
+__all__ = ["main"]
+
+USAGE = """usage: ringyard COMMAND [OVERRIDE ...]
+
+commands:
+  simulate   one scheduler on one workload: a table and per-job times
+  compare    several schedulers on the same workloads: table, plots, CSV, TensorBoard
+  train      train a PPO agent; -m sweeps over seeds and anything else
+  traces     where the public traces are; `ringyard traces NAME FILE` checks a local copy
+
+Overrides are Hydra's: ringyard simulate scheduler=sjf workload=csv workload.path=jobs.csv
+`ringyard COMMAND --help` lists a command's settings, `ringyard COMMAND --cfg job` prints them.
+"""
+
+_BAD_INPUT = 2
+
+
+def _recipe(command: str) -> Callable[[Any], None]:
+    """The function behind a command; imported late so that each starts fast."""
+    if command == "simulate":
+        from ringyard_agents.simulate import simulate
+
+        return simulate
+    if command == "compare":
+        from ringyard_agents.compare import compare
+
+        return compare
+    from ringyard_agents.train import train
+
+    return train
+
+
+def _run_hydra(command: str, overrides: Sequence[str]) -> None:
+    import hydra
+
+    from ringyard_agents.configuration import config_folder
+    from ringyard_agents.warm_up import announce_compilation
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
+    sys.argv = [f"ringyard {command}", *overrides]
+
+    @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=command)
+    def entry(config: Any) -> None:
+        announce_compilation()
+        _recipe(command)(config)
+
+    entry()
+
+
+def _message(error: BaseException) -> str | None:
+    """One clear line for an error the user can mend; None for a fault of ours."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, RingyardError):
+            return str(cause)
+        cause = cause.__cause__
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return "; ".join(lines)
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0 on success, 2 on bad input.
+
+    Args:
+        arguments: as on the command line, without the program; None: the process's own.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0 if words else _BAD_INPUT
+    command, *rest = words
+    try:
+        if command == "traces":
+            return _traces(rest)
+        if command not in ("simulate", "compare", "train"):
+            print(
+                f"ringyard: unknown command {command!r}; expected simulate, compare, train or traces",
+                file=sys.stderr,
+            )
+            return _BAD_INPUT
+        _run_hydra(command, rest)
+    except Exception as error:
+        message = _message(error)
+        if message is None:
+            raise
+        print(f"ringyard {command}: {message}", file=sys.stderr)
+        return _BAD_INPUT
+    return 0
+
+
+def _traces(words: Sequence[str]) -> int:
+    from ringyard_agents.traces import list_traces, report_trace
+
+    if not words:
+        list_traces()
+    elif len(words) == 2:
+        report_trace(words[0], words[1])
+    else:
+        print("usage: ringyard traces [NAME FILE]")
+        return 0 if words[0] in ("-h", "--help") else _BAD_INPUT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""`ringyard compare`: several schedulers on the same workloads."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from ringyard.errors import ConfigurationError
+
+from ringyard_agents.configuration import plain, scheduler_config
+from ringyard_agents.evaluate import RunResult, Task, run_all
+from ringyard_agents.record import run_folder, write_record
+from ringyard_agents.statistics import mean_interval, ratio_interval
+
+__all__ = ["compare", "table_rows"]
+
+#: workloads of comparisons are drawn from seeds no training uses
+SEED_OFFSET = 2_000_000
+
+
+def _tasks(config: DictConfig) -> list[Task]:
+    if config.seeds < 1:
+        raise ConfigurationError(f"seeds is {config.seeds}; expected at least 1")
+    labels = list(config.schedulers)
+    if not labels or len(set(labels)) != len(labels):
+        raise ConfigurationError(f"schedulers is {labels}; expected one or more different entries")
+    if config.reference is not None and config.reference not in labels:
+        raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(labels)}")
+    world = {name: plain(config[name]) for name in ("cluster", "workload", "performance", "restart")}
+    checkpoint = config.checkpoint
+    if any(label.partition("@")[0] == "ppo" for label in labels):
+        from ringyard_agents.checkpoint import find_checkpoint
+
+        checkpoint = str(find_checkpoint(checkpoint))
+    schedulers = {label: plain(scheduler_config(label, checkpoint)) for label in labels}
+    return [
+        Task(label, schedulers[label], world, workload, config.seed + SEED_OFFSET)
+        for workload in range(config.seeds)
+        for label in labels
+    ]
+
+
+def _run(tasks: list[Task], workers: int | None, console: Console) -> list[RunResult]:
+    with Progress(
+        TextColumn("comparing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("runs"),
+        TimeElapsedColumn(),
+        console=console,
+    ) as bar:
+        job = bar.add_task("comparing", total=len(tasks))
+        return run_all(tasks, workers, lambda result: bar.advance(job))
+
+
+def _metric(results: Sequence[RunResult], label: str, name: str) -> NDArray[np.float64]:
+    return np.array([float(getattr(r.metrics, name)) for r in results if r.label == label])
+
+
+def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str, list[dict[str, str]]]:
+    """(label of the reference, one row of texts per scheduler, best mean JCT first).
+
+    Args:
+        results: of every scheduler on every workload.
+        reference: whom the others are compared with; None: the best that is no trained agent.
+    """
+    labels = list(dict.fromkeys(result.label for result in results))
+    means = {label: float(_metric(results, label, "mean_jct").mean()) for label in labels}
+    if reference is None:
+        heuristics = [label for label in labels if label.partition("@")[0] != "ppo"] or labels
+        reference = min(heuristics, key=means.__getitem__)
+    against = _metric(results, reference, "mean_jct")
+    rows = []
+    for label in sorted(labels, key=means.__getitem__):
+        own = [result for result in results if result.label == label]
+        jct = mean_interval(_metric(results, label, "mean_jct"))
+        ratio = ratio_interval(_metric(results, label, "mean_jct"), against)
+        change = "-"
+        if label != reference:
+            low, high = (ratio.low - 1) * 100, (ratio.high - 1) * 100
+            change = f"{(ratio.value - 1) * 100:+.1f}% [{low:+.1f}, {high:+.1f}]"
+        bounds = np.array([result.bounds.mean_jct for result in own])
+        row = {
+            "scheduler": label,
+            "knows": own[0].information,
+            "mean JCT (s) [95% CI]": f"{jct.value:,.0f} [{jct.low:,.0f}, {jct.high:,.0f}]",
+            f"vs {reference}": change,
+        }
+        for title, name, form in (
+            ("median (s)", "median_jct", "{:,.0f}"),
+            ("p99 (s)", "p99_jct", "{:,.0f}"),
+            ("makespan (s)", "makespan", "{:,.0f}"),
+            ("queueing (s)", "mean_queueing", "{:,.0f}"),
+            ("slowdown", "mean_slowdown", "{:.1f}"),
+            ("GPU use", "utilisation", "{:.0%}"),
+            ("fragm.", "fragmentation", "{:.1%}"),
+            ("stops", "preemptions", "{:.0f}"),
+            ("worst rho", "worst_fairness", "{:.1f}"),
+        ):
+            row[title] = form.format(_metric(results, label, name).mean())
+        row["JCT / bound"] = f"{means[label] / bounds.mean():.2f}"
+        row["run (s)"] = f"{np.mean([result.wall_seconds for result in own]):.2f}"
+        rows.append(row)
+    return reference, rows
+
+
+def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
+    """runs.csv: every metric of every run; jobs.csv: every job of every run."""
+    with (folder / "runs.csv").open("w", newline="") as stream:
+        metrics = list(results[0].metrics.as_dict())
+        writer = csv.writer(stream)
+        writer.writerow(["scheduler", "workload", "information", *metrics, "bound_mean_jct", "wall_seconds"])
+        for r in results:
+            values = [repr(value) for value in r.metrics.as_dict().values()]
+            bound = repr(r.bounds.mean_jct)
+            writer.writerow([r.label, r.workload, r.information, *values, bound, f"{r.wall_seconds:.4f}"])
+    with (folder / "jobs.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["scheduler", "workload", "job_id", "submit_time", "gpus", "start_time", "end_time", "jct"])
+        for r in results:
+            t = r.times
+            columns = (t.job_id, t.submit_seconds, t.num_gpus, t.start_seconds, t.end_seconds, t.jct)
+            for job in zip(*(column.tolist() for column in columns), strict=True):
+                writer.writerow([r.label, r.workload, *job])
+
+
+def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    table = Table(title=title)
+    for name in rows[0]:
+        table.add_column(name, justify="left" if name in ("scheduler", "knows") else "right")
+    for row in rows:
+        table.add_row(*row.values())
+    console.print(table)
+
+
+def compare(config: DictConfig) -> None:
+    """Run, print the table, write CSV, plots and TensorBoard runs."""
+    tasks = _tasks(config)
+    folder = run_folder()
+    write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
+    console = Console()
+    results = _run(tasks, config.workers, console)
+    _write_csv(folder, results)
+    _, rows = table_rows(results, config.reference)
+    with (folder / "table.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    wide = Console(width=max(console.width, 190)) if not console.is_terminal else console
+    _print(wide, f"{config.seeds} workloads, the same for all; means over workloads", rows)
+    if config.plots:
+        from ringyard_agents.plots import draw_plots
+
+        for file in draw_plots(results, folder):
+            console.print(f"plot: {file}", soft_wrap=True)
+    if config.tensorboard:
+        from ringyard_agents.tensorboard import write_tensorboard
+
+        write_tensorboard(results, folder / "tensorboard")
+        console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
+    console.print(f"tables: {folder / 'table.csv'}, {folder / 'runs.csv'}", soft_wrap=True)

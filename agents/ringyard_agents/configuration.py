@@ -1,0 +1,59 @@
+"""From Hydra configs to objects."""
+
+from pathlib import Path
+from typing import Any
+
+import hydra
+import ringyard
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from ringyard.mdp.setting import Setting
+
+__all__ = ["config_folder", "instantiate_setting", "plain", "scheduler_config"]
+
+
+def config_folder() -> Path:
+    """The folder of the configs: inside the installed package, or `conf/` of a checkout."""
+    package = Path(ringyard.__file__).parent
+    installed = package / "conf"
+    return installed if installed.is_dir() else package.parents[1] / "conf"
+
+
+def scheduler_config(entry: str, checkpoint: str | None) -> DictConfig:
+    """The resolved config of `name` or `name@placement`; Hydra must be initialised.
+
+    Args:
+        entry: as in `schedulers=[...]`.
+        checkpoint: the agent, for entries that have one.
+
+    Raises:
+        MissingConfigException: no such scheduler or placement (from Hydra).
+    """
+    name, _, placement = entry.partition("@")
+    overrides = [f"scheduler={name}"] + ([f"placement={placement}"] if placement else [])
+    config = hydra.compose("entry", overrides)
+    if "checkpoint" in config.scheduler:
+        config.scheduler.checkpoint = checkpoint
+    OmegaConf.resolve(config)
+    return config.scheduler
+
+
+def plain(config: Any) -> Any:
+    """Resolved containers, to be pickled or saved."""
+    return OmegaConf.to_container(config, resolve=True)
+
+
+def instantiate_setting(config: DictConfig, num_workloads: int, workload_seed: int) -> Setting:
+    """The decision process of a training config."""
+    return Setting(
+        cluster=instantiate(config.cluster, _convert_="all"),
+        workload=instantiate(config.workload, _convert_="all"),
+        performance=instantiate(config.performance),
+        restart=instantiate(config.restart),
+        observation=instantiate(config.observation),
+        actions=instantiate(config.action, _convert_="all"),
+        reward=instantiate(config.reward),
+        limit_seconds=config.limit_seconds,
+        num_workloads=num_workloads,
+        workload_seed=workload_seed,
+    )

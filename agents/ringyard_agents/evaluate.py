@@ -1,0 +1,139 @@
+"""Run schedulers on workloads, on all cores."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hydra.utils import instantiate
+from numpy.typing import NDArray
+from omegaconf import OmegaConf
+from ringyard.sim.bounds import LowerBounds, lower_bounds
+from ringyard.sim.metrics import JobTimes, Metrics, job_times, timeline
+from ringyard.sim.simulator import Simulator
+from ringyard_baselines.scheduler import Scheduler, run
+
+__all__ = ["RunResult", "Task", "evaluate", "run_all", "simulator"]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One scheduler on one workload.
+
+    Attributes:
+        label: the scheduler's entry.
+        workload: its number.
+        information: what the scheduler may know.
+        metrics: summary.
+        bounds: lower bounds of the workload.
+        times: per-job times.
+        timeline: (bin ends [bins] s, mean waiting jobs [bins], mean utilisation [bins]).
+        wall_seconds: the run took, without set-up.
+    """
+
+    label: str
+    workload: int
+    information: str
+    metrics: Metrics
+    bounds: LowerBounds
+    times: JobTimes
+    timeline: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+    wall_seconds: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker process needs: plain configs.
+
+    Attributes:
+        label: the scheduler's entry.
+        scheduler: its config.
+        world: configs of cluster, workload, performance and restart.
+        workload: number of the job table.
+        seed: of the comparison.
+    """
+
+    label: str
+    scheduler: Mapping[str, Any]
+    world: Mapping[str, Any]
+    workload: int
+    seed: int
+
+
+def simulator(
+    world: Mapping[str, Any], workload: int, seed: int, round_seconds: float | None
+) -> Simulator:
+    """A simulator at time zero for job table `workload` of `seed`."""
+    config = OmegaConf.create(dict(world))
+    cluster = instantiate(config.cluster, _convert_="all")
+    source = instantiate(config.workload, _convert_="all")
+    jobs = source.sample(cluster, np.random.default_rng((seed, workload)))
+    return Simulator(
+        cluster,
+        jobs,
+        instantiate(config.performance),
+        instantiate(config.restart),
+        round_seconds,
+        seed=workload,
+    )
+
+
+def evaluate(task: Task, scheduler: Scheduler | None = None) -> RunResult:
+    """Run a task (with the given scheduler object instead of the config's, if any)."""
+    if scheduler is None:
+        scheduler = instantiate(OmegaConf.create(dict(task.scheduler)), _convert_="all")
+    sim = simulator(task.world, task.workload, task.seed, scheduler.round_seconds)
+    begin = time.perf_counter()
+    run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))
+    wall = time.perf_counter() - begin
+    return RunResult(
+        label=task.label,
+        workload=task.workload,
+        information=str(scheduler.information),
+        metrics=sim.metrics(),
+        bounds=lower_bounds(
+            sim.jobs.submit_seconds, sim.jobs.duration_seconds, sim.jobs.num_gpus, sim.cluster.num_gpus
+        ),
+        times=job_times(sim.state, 0, sim.jobs),
+        timeline=timeline(sim.state, 0),
+        wall_seconds=wall,
+    )
+
+
+def _in_process(tasks: list[Task]) -> Iterator[RunResult]:
+    schedulers: dict[str, Scheduler] = {}
+    for task in tasks:
+        if task.label not in schedulers:
+            schedulers[task.label] = instantiate(OmegaConf.create(dict(task.scheduler)), _convert_="all")
+        yield evaluate(task, schedulers[task.label])
+
+
+def run_all(
+    tasks: list[Task], workers: int | None, on_result: Callable[[RunResult], None]
+) -> list[RunResult]:
+    """Every task's result, in the order of the tasks.
+
+    Args:
+        tasks: what to run.
+        workers: processes; None: one per core.
+        on_result: called in this process as results come in.
+    """
+    count = workers if workers is not None else len(os.sched_getaffinity(0))
+    results: dict[tuple[str, int], RunResult] = {}
+    if count <= 1:
+        for result in _in_process(tasks):
+            results[result.label, result.workload] = result
+            on_result(result)
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(count, mp_context=context) as pool:
+            futures = [pool.submit(evaluate, task) for task in tasks]
+            for future in as_completed(futures):
+                result = future.result()
+                results[result.label, result.workload] = result
+                on_result(result)
+    return [results[task.label, task.workload] for task in tasks]

@@ -1,0 +1,37 @@
+"""`ringyard traces`: where the public traces are, and whether a local copy is one."""
+
+from rich.console import Console
+from rich.table import Table
+from ringyard.workloads.sources import SOURCES, check_trace
+
+__all__ = ["list_traces", "report_trace"]
+
+
+def list_traces() -> None:
+    """Print every source."""
+    console = Console()
+    for source in SOURCES:
+        table = Table(title=f"workload={source.name}", show_header=False, title_justify="left")
+        table.add_row("release", source.url)
+        table.add_row("file", source.file)
+        table.add_row("licence", source.licence)
+        table.add_row("size", source.size)
+        table.add_row("sha256", source.sha256 or "not known")
+        table.add_row("GPU jobs", f"{source.jobs:,}")
+        table.add_row("note", source.note)
+        console.print(table)
+    console.print("check a local copy: ringyard traces NAME FILE")
+
+
+def report_trace(name: str, path: str) -> None:
+    """Read a local copy and print what it holds."""
+    report = check_trace(name, path)
+    expected = next((source.jobs for source in SOURCES if source.name == name), 0)
+    table = Table(title=f"{name}: {path}", show_header=False)
+    published = f" (published: {expected:,})" if expected else ""
+    table.add_row("jobs", f"{report.jobs:,}{published}")
+    table.add_row("span", f"{report.span_days:.1f} days")
+    table.add_row("GPUs per job", f"mean {report.mean_gpus:.2f}, largest {report.max_gpus}")
+    table.add_row("median run time", f"{report.median_duration_seconds:,.0f} s")
+    table.add_row("sha256", report.sha256)
+    Console().print(table)

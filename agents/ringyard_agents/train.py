@@ -1,0 +1,120 @@
+"""`ringyard train`: clone a teacher, learn with PPO, evaluate on the way."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from rich.console import Console
+from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.mdp.setting import Setting
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from ringyard_agents.callbacks import EvaluateAgent, ShowProgress
+from ringyard_agents.checkpoint import AGENT, LAST, agent_spec, save_model, write_spec
+from ringyard_agents.configuration import instantiate_setting, plain, scheduler_config
+from ringyard_agents.evaluate import Task, run_all
+from ringyard_agents.record import run_folder, write_record
+from ringyard_agents.vec_env import RingyardVecEnv
+
+__all__ = ["train"]
+
+
+def _baselines(config: DictConfig) -> dict[str, float]:
+    """{entry: mean JCT in seconds} of the baselines on the evaluation workloads."""
+    world = {name: plain(config[name]) for name in ("cluster", "workload", "performance", "restart")}
+    tasks = [
+        Task(entry, plain(scheduler_config(entry, None)), world, workload, config.evaluate.workload_seed)
+        for entry in config.evaluate.schedulers
+        for workload in range(config.evaluate.workloads)
+    ]
+    results = run_all(tasks, 1, lambda result: None)
+    return {
+        entry: float(np.mean([result.metrics.mean_jct for result in results if result.label == entry]))
+        for entry in config.evaluate.schedulers
+    }
+
+
+def _model(config: DictConfig, setting: Setting) -> tuple[OnPolicyAlgorithm, list[BaseCallback]]:
+    """The algorithm on its training environment, new or resumed, and the teacher if it has one."""
+    group_size = config.agent.group_size
+    env = RingyardVecEnv(setting, config.agent.num_envs, group_size, group_size > 1, config.seed)
+    partial = instantiate(config.agent.model, _convert_="all")
+    if config.resume is None:
+        teacher = instantiate(config.agent.teacher, _convert_="all")
+        model: OnPolicyAlgorithm = partial(env=env, seed=config.seed, device="cpu")
+        return model, [teacher] if teacher is not None else []
+    file = Path(config.resume).expanduser() / LAST
+    if not file.is_file():
+        raise CheckpointError(f"cannot resume: there is no {file}")
+    model = partial.func.load(file, env=env, device="cpu")
+    env.seed(config.seed + model.num_timesteps)
+    return model, []
+
+
+def _best_before(config: DictConfig) -> float:
+    """Mean JCT of the best agent of the run that goes on; infinity for a new run."""
+    if config.resume is None:
+        return float("inf")
+    file = Path(config.resume).expanduser() / "training.json"
+    return float(json.loads(file.read_text())["best_jct_seconds"]) if file.is_file() else float("inf")
+
+
+def _check(config: DictConfig) -> None:
+    if config.total_decisions < 1:
+        raise ConfigurationError(f"total_decisions is {config.total_decisions}; expected at least 1")
+    if config.evaluate.every < 1 or config.evaluate.workloads < 1:
+        raise ConfigurationError("evaluate.every and evaluate.workloads must be at least 1")
+
+
+def train(config: DictConfig) -> None:
+    """Train an agent; writes checkpoints, TensorBoard logs and training.json into the run folder."""
+    _check(config)
+    torch.set_num_threads(1)
+    console = Console()
+    folder = Path(config.resume).expanduser() if config.resume is not None else run_folder()
+    seeds = {"seed": config.seed, "evaluation": config.evaluate.workload_seed}
+    write_record(folder, "train", config, seeds)
+    write_spec(folder, agent_spec(config))
+    setting = instantiate_setting(config, config.num_workloads, config.seed)
+    unseen = instantiate_setting(config, config.evaluate.workloads, config.evaluate.workload_seed)
+    model, callbacks = _model(config, setting)
+    model.set_logger(configure(str(folder / "tensorboard"), ["tensorboard", "csv"]))
+    baselines = _baselines(config)
+    evaluation = EvaluateAgent(unseen, baselines, config.evaluate.every, folder, _best_before(config))
+    progress = ShowProgress(config.total_decisions, evaluation, console)
+    interrupted = False
+    try:
+        model.learn(
+            max(config.total_decisions - model.num_timesteps, 0),
+            callback=[*callbacks, evaluation, progress],
+            reset_num_timesteps=config.resume is None,
+        )
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        progress.close()
+        save_model(model, folder / LAST)
+        _write_summary(folder, model, evaluation)
+    if interrupted:
+        console.print(f"stopped; go on with: ringyard train resume={folder} (and the same overrides)")
+        raise SystemExit(130)
+    for name, jct in baselines.items():
+        console.print(f"best mean JCT {evaluation.best:,.0f} s, {evaluation.best / jct:.3f} x {name}")
+    console.print(f"agent: {folder / AGENT}", soft_wrap=True)
+    console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
+
+
+def _write_summary(folder: Path, model: OnPolicyAlgorithm, evaluation: EvaluateAgent) -> None:
+    summary: dict[str, Any] = {
+        "decisions": model.num_timesteps,
+        "best_jct_seconds": evaluation.best,
+        "last_jct_seconds": evaluation.latest,
+        "baseline_jct_seconds": dict(evaluation.baselines),
+    }
+    (folder / "training.json").write_text(json.dumps(summary, indent=2) + "\n")

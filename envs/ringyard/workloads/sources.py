@@ -1,0 +1,109 @@
+"""Where each public trace comes from, and whether a local file is one."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringyard.errors import WorkloadError
+from ringyard.jobs import JobTable
+from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
+
+__all__ = ["SOURCES", "TraceReport", "TraceSource", "check_trace"]
+
+
+@dataclass(frozen=True)
+class TraceSource:
+    """A public trace.
+
+    Attributes:
+        name: also the name of the workload config that reads it.
+        url: the release.
+        file: the file of the release that the reader takes.
+        licence: as the release states it.
+        size: of the release, roughly; "not known" where nobody here has seen it.
+        sha256: of the file, where known.
+        jobs: GPU jobs as published; 0 if not stated.
+        read: reader.
+        note: what to know before use.
+    """
+
+    name: str
+    url: str
+    file: str
+    licence: str
+    size: str
+    sha256: str | None
+    jobs: int
+    read: Callable[[str], JobTable]
+    note: str
+
+
+SOURCES = (
+    TraceSource(
+        "philly",
+        "https://github.com/msr-fiddle/philly-traces",
+        "trace-data/cluster_job_log",
+        "CC-BY-4.0",
+        "not known",
+        None,
+        117325,
+        read_philly,
+        "JSON; jobs that never ran are left out. CSV cuts with submit_s, num_gpus, duration_s work too",
+    ),
+    TraceSource(
+        "helios",
+        "https://github.com/S-Lab-System-Group/HeliosData",
+        "data/Venus/cluster_log.csv",
+        "CC-BY-4.0",
+        "not known",
+        None,
+        125303,
+        read_helios,
+        "CPU-only jobs are left out. CSV cuts with submit_s, num_gpus, duration_s work too",
+    ),
+    TraceSource(
+        "pai",
+        "https://github.com/alibaba/clusterdata/tree/master/cluster-trace-gpu-v2020",
+        "a CSV cut of pai_task_table with start_s, num_gpus_roundedup, duration_s",
+        "CC-BY-4.0",
+        "not known",
+        None,
+        732691,
+        read_pai,
+        "start times stand for submissions; fractional GPUs are rounded up",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class TraceReport:
+    """What a local copy holds."""
+
+    jobs: int
+    span_days: float
+    mean_gpus: float
+    max_gpus: int
+    median_duration_seconds: float
+    sha256: str
+
+
+def check_trace(name: str, path: str) -> TraceReport:
+    """Read a local copy of trace `name` and describe it.
+
+    Raises:
+        WorkloadError: an unknown name, no such file, or content the reader does not understand.
+    """
+    readers = {source.name: source.read for source in SOURCES} | {"csv": read_csv}
+    if name not in readers:
+        raise WorkloadError(f"unknown trace {name!r}; expected one of {', '.join(readers)}")
+    jobs = readers[name](path)
+    ordered = sorted(jobs.duration_seconds.tolist())
+    return TraceReport(
+        jobs=len(jobs),
+        span_days=float(jobs.submit_seconds[-1]) / 86400.0,
+        mean_gpus=float(jobs.num_gpus.mean()),
+        max_gpus=int(jobs.num_gpus.max()),
+        median_duration_seconds=ordered[len(ordered) // 2],
+        sha256=hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
+    )
