@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.setting import Setting
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.setting import Setting
 from ringyard_agents.checkpoint import AGENT, LAST, save_model
 from ringyard_agents.scheduler import favourite_actions
 
@@ -125,9 +125,7 @@ class ShowProgress(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         jct = self.evaluation.latest
-        ratios = [
-            f"{jct / value:.3f} x {name}" for name, value in self.evaluation.baselines.items()
-        ]
+        ratios = [f"{jct / value:.3f} x {name}" for name, value in self.evaluation.baselines.items()]
         self._bar.update(
             self._task, completed=min(self.num_timesteps, self.total), jct="JCT " + ", ".join(ratios)
         )

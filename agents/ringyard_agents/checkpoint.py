@@ -8,9 +8,10 @@ from typing import Any
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from ringyard.errors import CheckpointError
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from ringyard.errors import CheckpointError
 
 __all__ = ["AGENT", "LAST", "agent_spec", "find_checkpoint", "load_model", "save_model", "write_spec"]
 
@@ -74,7 +75,8 @@ def load_model(file: Path) -> tuple[OnPolicyAlgorithm, Any, Any]:
         raise CheckpointError(f"{spec_file} is missing; an agent needs it to know what it sees")
     try:
         spec = OmegaConf.load(spec_file)
-        model = get_class(spec.model_class).load(file, device="cpu")
+        model_class: Any = get_class(spec.model_class)
+        model = model_class.load(file, device="cpu")
         return model, instantiate(spec.observation), instantiate(spec.action, _convert_="all")
     except (zipfile.BadZipFile, OmegaConfBaseException, ValueError, KeyError, EOFError) as error:
         raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error

@@ -48,12 +48,19 @@ def _run_hydra(command: str, overrides: Sequence[str]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     sys.argv = [f"ringyard {command}", *overrides]
 
+    failures: list[Exception] = []
+
     @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=command)
     def entry(config: Any) -> None:
-        announce_compilation()
-        _recipe(command)(config)
+        try:
+            announce_compilation()
+            _recipe(command)(config)
+        except Exception as error:  # a sweep goes on with its other jobs
+            failures.append(error)
 
     entry()
+    if failures:
+        raise failures[0]
 
 
 def _message(error: BaseException) -> str | None:
@@ -67,8 +74,9 @@ def _message(error: BaseException) -> str | None:
             return str(cause)
         cause = cause.__cause__
     if isinstance(error, HydraException | OmegaConfBaseException):
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return "; ".join(lines)
+        said = str(error).partition("Config search path:")[0]
+        lines = [line.strip().rstrip(":") for line in said.splitlines() if line.strip()]
+        return ", ".join(lines)
     return None
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from ringyard.errors import ConfigurationError
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import obs_as_tensor
 
+from ringyard.errors import ConfigurationError
 from ringyard_agents.vec_env import RingyardVecEnv
 
 __all__ = ["CloneTeacher", "QueueTeacher"]
@@ -120,7 +120,7 @@ class CloneTeacher(BaseCallback):
             rows = rng.integers(len(actions), size=self.batch_size)
             loss = -self._log_prob(model, observations, masks, actions, rows)[0].mean()
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         rows = rng.integers(len(actions), size=4096)
         with torch.no_grad():
@@ -139,5 +139,5 @@ class CloneTeacher(BaseCallback):
         )
         tensor = obs_as_tensor(batch, model.device)
         chosen = torch.as_tensor(actions[rows], device=model.device)
-        distribution = model.policy.get_distribution(tensor, action_masks=masks[rows])  # type: ignore[arg-type]
+        distribution = model.policy.get_distribution(tensor, action_masks=masks[rows])
         return distribution.log_prob(chosen), distribution.mode() == chosen

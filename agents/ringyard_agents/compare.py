@@ -10,8 +10,8 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from ringyard.errors import ConfigurationError
 
+from ringyard.errors import ConfigurationError
 from ringyard_agents.configuration import plain, scheduler_config
 from ringyard_agents.evaluate import RunResult, Task, run_all
 from ringyard_agents.record import run_folder, write_record
@@ -121,7 +121,9 @@ def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
             writer.writerow([r.label, r.workload, r.information, *values, bound, f"{r.wall_seconds:.4f}"])
     with (folder / "jobs.csv").open("w", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["scheduler", "workload", "job_id", "submit_time", "gpus", "start_time", "end_time", "jct"])
+        writer.writerow(
+            ["scheduler", "workload", "job_id", "submit_time", "gpus", "start_time", "end_time", "jct"]
+        )
         for r in results:
             t = r.times
             columns = (t.job_id, t.submit_seconds, t.num_gpus, t.start_seconds, t.end_seconds, t.jct)

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-import ringyard
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+
+import ringyard
 from ringyard.mdp.setting import Setting
 
 __all__ = ["config_folder", "instantiate_setting", "plain", "scheduler_config"]

@@ -12,6 +12,7 @@ import numpy as np
 from hydra.utils import instantiate
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
+
 from ringyard.sim.bounds import LowerBounds, lower_bounds
 from ringyard.sim.metrics import JobTimes, Metrics, job_times, timeline
 from ringyard.sim.simulator import Simulator
@@ -64,9 +65,7 @@ class Task:
     seed: int
 
 
-def simulator(
-    world: Mapping[str, Any], workload: int, seed: int, round_seconds: float | None
-) -> Simulator:
+def simulator(world: Mapping[str, Any], workload: int, seed: int, round_seconds: float | None) -> Simulator:
     """A simulator at time zero for job table `workload` of `seed`."""
     config = OmegaConf.create(dict(world))
     cluster = instantiate(config.cluster, _convert_="all")

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from ringyard.errors import ConfigurationError
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.buffers import (
     MaskableDictRolloutBuffer,
@@ -22,6 +21,7 @@ from sb3_contrib.common.maskable.buffers import (
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import obs_as_tensor
 
+from ringyard.errors import ConfigurationError
 from ringyard_agents.vec_env import RingyardVecEnv
 
 __all__ = ["GroupRelativePPO", "group_advantages"]
@@ -82,6 +82,13 @@ def group_advantages(
 class _Rounds:
     """What both rollout buffers do: keep the valid decisions of one round of whole episodes."""
 
+    advantages: Any
+    full: Any
+    observations: Any
+    pos: Any
+    returns: Any
+    rewards: Any
+
     def reset(self) -> None:
         """Forget the round."""
         super().reset()  # type: ignore[misc]
@@ -90,17 +97,21 @@ class _Rounds:
 
     def finish(self, group_size: int, credit: Credit) -> None:
         """Compute advantages and keep the valid decisions only."""
-        steps = self.pos  # type: ignore[has-type]
+        steps = self.pos
         valid = self.valid[:steps]
         self.advantages = group_advantages(
-            self.rewards[:steps], self.times[:steps], valid, group_size, credit  # type: ignore[attr-defined]
+            self.rewards[:steps],
+            self.times[:steps],
+            valid,
+            group_size,
+            credit,
         )
-        self.returns = _returns_to_go(self.rewards[:steps], valid).astype(np.float32)  # type: ignore[attr-defined]
+        self.returns = _returns_to_go(self.rewards[:steps], valid).astype(np.float32)
         for name in ("actions", "values", "log_probs", "action_masks"):
             setattr(self, name, getattr(self, name)[:steps][valid])
         self.advantages = self.advantages[valid]
         self.returns = self.returns[valid]
-        observations = self.observations  # type: ignore[has-type]
+        observations = self.observations
         if isinstance(observations, dict):
             self.observations = {name: block[:steps][valid] for name, block in observations.items()}
         else:
@@ -184,9 +195,7 @@ class GroupRelativePPO(MaskablePPO):
         )
 
     def _setup_model(self) -> None:
-        self.rollout_buffer_class = (
-            _DictRounds if hasattr(self.observation_space, "spaces") else _BoxRounds
-        )
+        self.rollout_buffer_class = _DictRounds if hasattr(self.observation_space, "spaces") else _BoxRounds
         super()._setup_model()
 
     def collect_rollouts(
@@ -208,7 +217,7 @@ class GroupRelativePPO(MaskablePPO):
             rollout_buffer.times[rollout_buffer.pos] = env.batch.state.clusters["now"]
             masks = env.action_masks().copy()
             with torch.no_grad():
-                observations = obs_as_tensor(self._last_obs, self.device)  # type: ignore[arg-type]
+                observations = obs_as_tensor(self._last_obs, self.device)
                 actions, values, log_probs = self.policy(observations, action_masks=masks)
             chosen = actions.cpu().numpy()
             new_obs, rewards, dones, infos = env.step(chosen)

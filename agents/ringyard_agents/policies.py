@@ -1,14 +1,14 @@
 """The pointer policy: shared encoders over jobs, placements, running jobs and servers."""
 
-from functools import partial
 from typing import Any
 
 import torch
 from gymnasium import spaces
-from ringyard.errors import ConfigurationError
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
+
+from ringyard.errors import ConfigurationError
 
 __all__ = ["PointerNetwork", "PointerPolicy"]
 
@@ -161,9 +161,8 @@ class PointerPolicy(MaskableActorCriticPolicy):
     def _build(self, lr_schedule: Any) -> None:
         super()._build(lr_schedule)
         self.action_net = nn.Identity()
-        self.optimizer = partial(self.optimizer_class, **self.optimizer_kwargs)(
-            self.parameters(), lr=lr_schedule(1)
-        )
+        optimizer: Any = self.optimizer_class
+        self.optimizer = optimizer(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         data: dict[str, Any] = super()._get_constructor_parameters()

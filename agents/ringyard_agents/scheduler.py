@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from sb3_contrib import MaskablePPO
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.utils import obs_as_tensor
+
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.mdp.bank import queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
-from ringyard.records import State
+from ringyard.records import State, copy_state
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information
-from sb3_contrib import MaskablePPO
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.utils import obs_as_tensor
-
 from ringyard_agents.checkpoint import find_checkpoint, load_model
+from ringyard_baselines.scheduler import Information
 
 __all__ = ["AgentScheduler", "favourite_actions", "load_agent"]
 
@@ -74,7 +74,7 @@ class AgentScheduler:
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """What the policy does until it waits, tried out on a copy of the simulation."""
-        state = State(*(array.copy() for array in view.state))
+        state = copy_state(view.state)
         rows = view.waiting
         priority = queue_priority(self.actions.queue_order, state.jobs[0, : len(view.num_gpus)])
         state.jobs["priority"][0, : len(priority)] = priority

@@ -8,20 +8,36 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
+
 from ringyard.sim.bounds import lower_bounds
 from ringyard.sim.metrics import JobTimes, job_times
-from ringyard_baselines.scheduler import run
-
 from ringyard_agents.configuration import plain
 from ringyard_agents.evaluate import simulator
 from ringyard_agents.record import run_folder, write_record
+from ringyard_baselines.scheduler import run
 
-__all__ = ["simulate", "write_jobs"]
+__all__ = ["JOB_COLUMNS", "job_rows", "simulate", "write_jobs"]
+
+#: seconds; start_time is the first start
+JOB_COLUMNS = ("job_id", "submit_time", "gpus", "start_time", "end_time", "jct")
 
 
 def _number(value: float) -> str:
     """Whole numbers without a fraction, others so that they read back equal."""
     return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def job_rows(times: JobTimes) -> list[list[str]]:
+    """The values of `JOB_COLUMNS`, one list per job."""
+    columns = (
+        times.job_id,
+        times.submit_seconds,
+        times.num_gpus,
+        times.start_seconds,
+        times.end_seconds,
+        times.jct,
+    )
+    return [[_number(value) for value in row] for row in zip(*(c.tolist() for c in columns), strict=True)]
 
 
 def write_jobs(file: Path, times: JobTimes) -> None:
@@ -31,7 +47,9 @@ def write_jobs(file: Path, times: JobTimes) -> None:
         writer = csv.writer(stream)
         writer.writerow(["job_id", "submit_time", "gpus", "start_time", "end_time", "jct"])
         columns = (times.submit_seconds, times.start_seconds, times.end_seconds, times.jct)
-        rows = zip(times.job_id.tolist(), times.num_gpus.tolist(), *(c.tolist() for c in columns), strict=True)
+        rows = zip(
+            times.job_id.tolist(), times.num_gpus.tolist(), *(c.tolist() for c in columns), strict=True
+        )
         for job_id, gpus, submit, start, end, jct in rows:
             writer.writerow([job_id, _number(submit), gpus, _number(start), _number(end), _number(jct)])
 

@@ -2,6 +2,7 @@
 
 from rich.console import Console
 from rich.table import Table
+
 from ringyard.workloads.sources import SOURCES, check_trace
 
 __all__ = ["list_traces", "report_trace"]

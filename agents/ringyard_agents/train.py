@@ -9,12 +9,12 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
-from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.setting import Setting
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.mdp.setting import Setting
 from ringyard_agents.callbacks import EvaluateAgent, ShowProgress
 from ringyard_agents.checkpoint import AGENT, LAST, agent_spec, save_model, write_spec
 from ringyard_agents.configuration import instantiate_setting, plain, scheduler_config

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
+
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
-from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 __all__ = ["RingyardVecEnv"]
 
@@ -100,7 +101,11 @@ class RingyardVecEnv(VecEnv):
             infos[b]["invalid_action"] = True
         rewards = self.batch.rewards.astype(np.float32)
         for b in np.flatnonzero(ended).tolist():
-            infos[b]["episode"] = {"r": float(self.batch.returns[b]), "l": int(self.batch.lengths[b]), "t": 0.0}
+            infos[b]["episode"] = {
+                "r": float(self.batch.returns[b]),
+                "l": int(self.batch.lengths[b]),
+                "t": 0.0,
+            }
             infos[b]["episode_jct"] = self.batch.mean_jct(b)
             infos[b]["workload"] = int(self.batch.entries[b])
             infos[b]["TimeLimit.truncated"] = bool(self.batch.truncated[b])

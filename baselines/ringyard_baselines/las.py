@@ -1,5 +1,7 @@
 """Least attained service: the jobs that held the fewest GPU seconds run first."""
 
+from typing import Any
+
 import numpy as np
 
 from ringyard.compiled import function_value
@@ -12,7 +14,7 @@ __all__ = ["las"]
 
 
 @function_value(KEY)
-def service(job, now, parameters):  # type: ignore[no-untyped-def]
+def service(job: Any, now: float, parameters: Any) -> float:
     """GPU seconds held."""
     return attained_service(job, now)
 

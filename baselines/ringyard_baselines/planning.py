@@ -55,7 +55,9 @@ def empty_plan(cluster: Cluster, demands: NDArray[np.int64]) -> Plan:
 
 
 @kernel
-def _least_loaded(plan: Any, servers: Any, demand: int, estimate: float, theta: float, time: float, out: Any) -> bool:
+def _least_loaded(
+    plan: Any, servers: Any, demand: int, estimate: float, theta: float, time: float, out: Any
+) -> bool:
     """FA-FFP: the `demand` GPUs with least load, free at `time` and within theta; busy servers on ties."""
     for i in range(demand):
         best = -1
@@ -64,7 +66,11 @@ def _least_loaded(plan: Any, servers: Any, demand: int, estimate: float, theta: 
             if plan.taken[g] != 0 or plan.free_at[g] > time or plan.load[g] + estimate > theta:
                 continue
             busy = plan.server_order[servers[g]]
-            if best < 0 or plan.load[g] < plan.load[best] or (plan.load[g] == plan.load[best] and busy > best_busy):
+            if (
+                best < 0
+                or plan.load[g] < plan.load[best]
+                or (plan.load[g] == plan.load[best] and busy > best_busy)
+            ):
                 best = g
                 best_busy = busy
         if best < 0:

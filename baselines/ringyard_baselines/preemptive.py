@@ -56,6 +56,12 @@ class Memory(NamedTuple):
     counts: NDArray[np.int64]
 
 
+def _empty_memory(num_jobs: int) -> Memory:
+    return Memory(
+        np.zeros(num_jobs, np.int32), np.zeros(num_jobs), np.zeros(num_jobs, np.int64), np.zeros(3, np.int64)
+    )
+
+
 @kernel
 def _refresh(state: Any, b: int, memory: Any, key: Any) -> None:
     """Drop finished jobs, append arrivals, recompute keys, restore the order by a stable sort."""
@@ -141,9 +147,10 @@ def _decide(state: Any, b: int, memory: Any, key: Any, strict: bool, rule: Any, 
 
 @kernel
 def _run_preemptive(
-    state: Any, b: int, memory: Any, key: Any, wake: Any, strict: bool, wakes: bool, rule: Any, rate: Any
+    state: Any, b: int, memory: Any, keys: tuple[Any, Any, bool], strict: bool, rule: Any, rate: Any
 ) -> bool:
-    """Whole simulation; False if it stalls."""
+    """Whole simulation; False if it stalls. Keys are (key, wake, whether wake is used)."""
+    key, wake, wakes = keys
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
         _decide(state, b, memory, key, strict, rule, rate)
@@ -191,14 +198,13 @@ class PreemptiveScheduler:
         self._key = Key(key, parameters)
         self._wake = Key(wake or key, parameters)
         self._wakes = wake is not None
-        self._memory = Memory(np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64), np.zeros(3, np.int64))
+        self._memory = Memory(
+            np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64), np.zeros(3, np.int64)
+        )
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the order."""
-        count = len(jobs)
-        self._memory = Memory(
-            np.zeros(count, np.int32), np.zeros(count), np.zeros(count, np.int64), np.zeros(3, np.int64)
-        )
+        self._memory = _empty_memory(len(jobs))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Stop and start so that the chosen jobs hold the GPUs."""
@@ -241,9 +247,8 @@ class PreemptiveScheduler:
 
     def drive(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
-        if not _run_preemptive(
-            sim.state, 0, self._memory, self._key, self._wake, self.strict, self._wakes, self.placement, sim.rate
-        ):
+        keys = (self._key, self._wake, self._wakes)
+        if not _run_preemptive(sim.state, 0, self._memory, keys, self.strict, self.placement, sim.rate):
             raise_stalled(sim)
 
 

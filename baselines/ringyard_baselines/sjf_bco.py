@@ -208,9 +208,7 @@ def sjf_bco(
 
 def first_fit_planned(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
     """FF of SJF-BCO section 7: first GPUs, server by server, whose accumulated time stays within theta."""
-    return PlannedScheduler(
-        "first_fit", FIRST_FIT, horizon_seconds=horizon_seconds, max_planned=max_planned
-    )
+    return PlannedScheduler("first_fit", FIRST_FIT, horizon_seconds=horizon_seconds, max_planned=max_planned)
 
 
 def list_scheduling(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:

@@ -1,5 +1,7 @@
 """Smallest job first: fewest GPUs, preemptive as in Tiresias' public simulator, or start-only."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,7 @@ __all__ = ["smallest_first"]
 
 
 @function_value(KEY)
-def gpus_asked(job, now, parameters):  # type: ignore[no-untyped-def]
+def gpus_asked(job: Any, now: float, parameters: Any) -> float:
     """GPUs the job asks for."""
     return float(job.num_gpus)
 
@@ -33,9 +35,7 @@ def smallest_first(
         preemptive: a smaller arrival may stop a larger running job; False only starts jobs.
     """
     if preemptive:
-        return PreemptiveScheduler(
-            "smallest_first", gpus_asked, np.zeros(1), placement, Information.NONE
-        )
+        return PreemptiveScheduler("smallest_first", gpus_asked, np.zeros(1), placement, Information.NONE)
     return OrderedScheduler(
         "smallest_first_start_only", _by_gpus, placement, strict=False, information=Information.NONE
     )

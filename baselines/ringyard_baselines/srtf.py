@@ -1,5 +1,7 @@
 """Shortest remaining time first, preemptive."""
 
+from typing import Any
+
 import numpy as np
 
 from ringyard.compiled import function_value
@@ -12,7 +14,7 @@ __all__ = ["srtf"]
 
 
 @function_value(KEY)
-def remaining_seconds(job, now, parameters):  # type: ignore[no-untyped-def]
+def remaining_seconds(job: Any, now: float, parameters: Any) -> float:
     """Seconds left if alone on consolidated GPUs."""
     return remaining_iterations(job, now) * job.isolated_iteration_seconds
 

@@ -1,6 +1,7 @@
 """Tiresias' discretised two-dimensional least attained service (Gu et al., NSDI 2019)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ _QUEUE_SPAN = 2.0**40  # seconds; later queues sort behind any submit time
 
 
 @function_value(KEY)
-def queue_and_submit_time(job, now, parameters):  # type: ignore[no-untyped-def]
+def queue_and_submit_time(job: Any, now: float, parameters: Any) -> float:
     """Queue by GPU seconds since the last promotion, then submit time; promotes the starved."""
     knob = parameters[0]
     service = attained_service(job, now)
@@ -38,7 +39,7 @@ def queue_and_submit_time(job, now, parameters):  # type: ignore[no-untyped-def]
 
 
 @function_value(KEY)
-def next_change(job, now, parameters):  # type: ignore[no-untyped-def]
+def next_change(job: Any, now: float, parameters: Any) -> float:
     """When a running job reaches its next queue, or a waiting one counts as starved."""
     counted = attained_service(job, now) - job.forgiven_service
     if job.status == _RUNNING:

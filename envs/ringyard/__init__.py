@@ -1,4 +1,4 @@
-"""Ringyard: a multi-tenant GPU cluster as a Gymnasium environment; importing it registers the environments."""
+"""Ringyard: a multi-tenant GPU cluster as a Gymnasium environment; importing it registers the ids."""
 
 from ringyard.cluster import Cluster
 from ringyard.errors import RingyardError

@@ -34,9 +34,10 @@ class Cluster:
     @classmethod
     def homogeneous(cls, num_servers: int, gpus_per_server: int) -> Self:
         """`num_servers` equal servers of `gpus_per_server` GPUs each."""
-        if num_servers < 1:
-            raise ConfigurationError(f"cluster.num_servers is {num_servers}; expected at least 1")
-        return cls((int(gpus_per_server),) * int(num_servers))
+        for name, value in (("num_servers", num_servers), ("gpus_per_server", gpus_per_server)):
+            if not isinstance(value, int) or value < 1:
+                raise ConfigurationError(f"cluster.{name} is {value!r}; expected a whole number, 1 or more")
+        return cls((gpus_per_server,) * num_servers)
 
     @classmethod
     def drawn(cls, num_servers: int, choices: list[int], seed: int) -> Self:

@@ -74,7 +74,7 @@ class CompiledFunction(numba.types.WrapperAddressProtocol):  # type: ignore[misc
         return self._signature
 
 
-@typeof_impl.register(CompiledFunction)
+@typeof_impl.register(CompiledFunction)  # type: ignore[untyped-decorator]
 def _type_of_function(value: CompiledFunction, context: Any) -> Any:
     return value.numba_type
 
@@ -99,6 +99,6 @@ def fixed_type(named_tuple: type, *fields: Any) -> None:
     """
     numba_type = numba.types.NamedTuple(fields, named_tuple)
 
-    @typeof_impl.register(named_tuple)
+    @typeof_impl.register(named_tuple)  # type: ignore[untyped-decorator]
     def _type_of_tuple(value: Any, context: Any) -> Any:
         return numba_type

@@ -26,8 +26,8 @@ class ModelProfile:
     source: str
 
 
-_ADA_SRSF = "Ada-SRSF's public simulator, job table (V100; VGG 16, ResNet 16, Inception 16, LSTM 64 per GPU)"
-_DDL = "HKBU ddl-benchmarks 2020-05-29, one-GPU samples/s (GPU type not stated); gradients 4 bytes x parameters"
+_ADA_SRSF = "Ada-SRSF's public simulator, job table (V100; batch 16, LSTM 64)"
+_DDL = "HKBU ddl-benchmarks 2020-05-29, one-GPU samples/s (GPU not stated); gradients 4 bytes x parameters"
 _NAN = float("nan")
 
 CATALOGUE: tuple[ModelProfile, ...] = (

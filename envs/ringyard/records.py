@@ -7,7 +7,7 @@ on sizes: kernels compile once.
 """
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -27,6 +27,7 @@ __all__ = [
     "Integral",
     "JobStatus",
     "State",
+    "copy_state",
     "empty_state",
 ]
 
@@ -217,6 +218,12 @@ def empty_state(
         gpu_scratch=np.zeros((num_clusters, num_gpus), np.int32),
         server_scratch=np.zeros((num_clusters, num_servers), np.int32),
     )
+
+
+def copy_state(state: State) -> State:
+    """An independent copy."""
+    copies: list[Any] = [array.copy() for array in state]
+    return State(*copies)
 
 
 STATE_TYPE = numba.typeof(empty_state(1, 1, 1, 1, 1))

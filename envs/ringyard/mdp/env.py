@@ -89,7 +89,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
             `on_invalid` is "raise".
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}
 
     def __init__(self, setting: Setting | None = None, render_mode: str | None = None) -> None:
         if render_mode not in (None, "rgb_array"):
@@ -139,7 +139,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
             info["workload"] = int(self._batch.entries[0])
         return self._observation(), float(self._batch.rewards[0]), done, truncated, info
 
-    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> NDArray[np.uint8] | None:
         """The Gantt chart [height, width, 3] in "rgb_array" mode."""
         if self.render_mode is None:
             gymnasium.logger.warn("render() needs render_mode='rgb_array'")

@@ -59,7 +59,9 @@ class Observation:
             return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
         return spaces.Dict(
             {
-                name: spaces.Box(*((0.0, 1.0) if name.endswith("_mask") else (-10.0, 10.0)), shape, np.float32)
+                name: spaces.Box(
+                    *((0.0, 1.0) if name.endswith("_mask") else (-10.0, 10.0)), shape, np.float32
+                )
                 for name, shape in self.blocks(cluster, actions).items()
             }
         )
@@ -92,7 +94,7 @@ def _blocks(cluster: Cluster, actions: Actions) -> dict[str, tuple[int, ...]]:
 
 @kernel
 def _squash(value: float, scale: float) -> float:
-    """value / (value + scale): 0 at 0, 1/2 at `scale`, 1 at infinity."""
+    """Value / (value + scale): 0 at 0, 1/2 at `scale`, 1 at infinity."""
     return value / (value + scale)
 
 
@@ -179,7 +181,7 @@ def _write_cluster(state: Any, b: int, visible: int, out: Any) -> None:
 
 
 @function_value(OBSERVE)
-def _queue_and_cluster(state, episode, b, num_running, out):  # type: ignore[no-untyped-def]
+def _queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, out: Any) -> None:
     out[:] = 0.0
     cluster = state.clusters[b]
     num_waiting = episode.template_gpus.shape[1]

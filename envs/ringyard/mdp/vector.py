@@ -31,7 +31,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         render_mode: must be None; render a `ClusterEnv`.
     """
 
-    metadata = {**ClusterEnv.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+    metadata: dict[str, Any] = {**ClusterEnv.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(
         self,
@@ -70,7 +70,11 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in every cluster; cluster i of an integer seed has seed + i."""
         if seed is not None or not self._generators:
-            seeds = list(seed) if isinstance(seed, list) else [None if seed is None else seed + i for i in range(self.num_envs)]
+            seeds = (
+                list(seed)
+                if isinstance(seed, list)
+                else [None if seed is None else seed + i for i in range(self.num_envs)]
+            )
             self._generators = [np.random.Generator(np.random.PCG64(one)) for one in seeds]
         self._begin(np.arange(self.num_envs))
         self._ended[:] = False

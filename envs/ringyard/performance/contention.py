@@ -11,7 +11,7 @@ ADA_SRSF_ALPHA_10GBE = 0.235 / 0.856
 
 @kernel
 def effective_contenders(worst_link_jobs: int, xi_1: float) -> float:
-    """k = max(1, xi_1 p): SJF-BCO eq. 7, held at 1 or more so that sharing never speeds a job up."""
+    """K = max(1, xi_1 p): SJF-BCO eq. 7, held at 1 or more so that sharing never speeds a job up."""
     return max(1.0, xi_1 * worst_link_jobs)
 
 

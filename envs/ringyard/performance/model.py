@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -50,7 +50,7 @@ class PerformanceModel:
 
 
 @function_value(ITERATION_SECONDS)
-def one_second(job, parameters):  # type: ignore[no-untyped-def]
+def one_second(job: Any, parameters: Any) -> float:
     """Every iteration takes one second."""
     return 1.0
 

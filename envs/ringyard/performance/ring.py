@@ -1,5 +1,7 @@
 """Iteration time of ring all-reduce jobs under link contention (SJF-BCO eq. 6-8)."""
 
+from typing import Any
+
 import numpy as np
 
 from ringyard.compiled import function_value
@@ -14,12 +16,10 @@ _INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2 = range(6)
 
 
 @function_value(ITERATION_SECONDS)
-def ring_iteration_seconds(job, parameters):  # type: ignore[no-untyped-def]
+def ring_iteration_seconds(job: Any, parameters: Any) -> float:
     """Compute + ring + gamma, no overlap: SJF-BCO eq. 8 with compute = Df M + Db."""
     if job.num_servers > 1:
-        bandwidth = live_share(
-            parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.worst_link_jobs
-        )
+        bandwidth = live_share(parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.worst_link_jobs)
     else:
         bandwidth = parameters[_INTRA]
     ring = ring_seconds(job.num_gpus, job.gradient_bytes, bandwidth, parameters[_REDUCTION])

@@ -64,7 +64,7 @@ def _most_free_first(state: Any, b: int, wanted: int, most_jobs: int, out: Any) 
 
 
 @function_value(PLACE)
-def _pack(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
+def _pack(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
     if wanted > state.clusters[b].free_gpus:
         return 0
@@ -80,7 +80,7 @@ def pack() -> PlacementRule:
 
 
 @function_value(PLACE)
-def _least_contended(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
+def _least_contended(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
     if wanted > state.clusters[b].free_gpus:
         return 0
@@ -104,7 +104,7 @@ def least_contended() -> PlacementRule:
 
 
 @function_value(PLACE)
-def _first_fit(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
+def _first_fit(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
     if wanted > state.clusters[b].free_gpus:
         return 0
@@ -122,7 +122,7 @@ def first_fit() -> PlacementRule:
 
 
 @function_value(PLACE)
-def _spread(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
+def _spread(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
     if wanted > state.clusters[b].free_gpus:
         return 0
@@ -150,7 +150,7 @@ def spread() -> PlacementRule:
 
 
 @function_value(PLACE)
-def _consolidate(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
+def _consolidate(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
     if wanted > state.clusters[b].free_gpus:
         return 0
@@ -195,7 +195,7 @@ def consolidate() -> PlacementRule:
 
 
 @function_value(PLACE)
-def _lwf(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
+def _lwf(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
     if wanted > state.clusters[b].free_gpus:
         return 0
@@ -246,7 +246,7 @@ def lwf(kappa: int) -> PlacementRule:
 
 
 @kernel
-def _next_random(cluster: Any) -> int:
+def _next_random(cluster: Any) -> Any:
     """SplitMix64: advance the cluster's generator, 63 random bits."""
     cluster.rng += np.uint64(0x9E3779B97F4A7C15)
     x = cluster.rng
@@ -257,7 +257,7 @@ def _next_random(cluster: Any) -> int:
 
 
 @function_value(PLACE)
-def _random_gpus(state, b, j, parameters, out):  # type: ignore[no-untyped-def]
+def _random_gpus(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     cluster = state.clusters[b]
     wanted = state.jobs[b, j].num_gpus
     if wanted > cluster.free_gpus:

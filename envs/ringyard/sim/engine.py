@@ -48,7 +48,7 @@ def _expect_end(job: Any) -> None:
 
 @kernel
 def worst_link(state: Any, b: int, j: int) -> int:
-    """p of SJF-BCO eq. 6: most jobs that span servers on any one server of job j; 0 if j does not span."""
+    """SJF-BCO eq. 6's p: most jobs that span servers on any one server of job j; 0 if j does not span."""
     job = state.jobs[b, j]
     if job.num_servers <= 1:
         return 0
@@ -287,8 +287,7 @@ def advance(state: Any, b: int, rate: Any) -> bool:
     while cluster.num_running > 0 and state.jobs[b, state.running[b, 0]].end_seconds <= time:
         _finish(state, b, state.running[b, 0], rate)
     while (
-        cluster.next_arrival < cluster.num_jobs
-        and state.jobs[b, cluster.next_arrival].submit_seconds <= time
+        cluster.next_arrival < cluster.num_jobs and state.jobs[b, cluster.next_arrival].submit_seconds <= time
     ):
         _arrive(state, b)
     if cluster.next_round_seconds <= time:

@@ -11,7 +11,7 @@ from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
-from ringyard.records import JobStatus, State, empty_state
+from ringyard.records import JobStatus, copy_state, empty_state
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine import advance, start, stop
@@ -174,5 +174,5 @@ class Simulator:
         """An independent copy at the same moment, for look-ahead."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        copy.state = State(*(array.copy() for array in self.state))
+        copy.state = copy_state(self.state)
         return copy

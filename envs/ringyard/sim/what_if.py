@@ -9,7 +9,7 @@ __all__ = ["spanned_servers", "what_if"]
 
 @kernel
 def spanned_servers(state: Any, b: int, j: int, gpus: Any, count: int) -> tuple[int, int]:
-    """(servers, most jobs on any of their links) if job j held `gpus[:count]` (ascending), itself included."""
+    """(servers, most jobs on their links) if job j held `gpus[:count]` (ascending), itself included."""
     spans_now = state.jobs[b, j].num_servers > 1
     num_servers = 0
     worst = 0

@@ -76,6 +76,6 @@ class UniformCosts:
         """The same jobs, each with its own costs."""
         return replace(
             jobs,
-            compute_seconds=rng.uniform(*self.compute_seconds, len(jobs)),
-            gradient_bytes=rng.uniform(*self.gradient_bytes, len(jobs)),
+            compute_seconds=rng.uniform(self.compute_seconds[0], self.compute_seconds[1], len(jobs)),
+            gradient_bytes=rng.uniform(self.gradient_bytes[0], self.gradient_bytes[1], len(jobs)),
         )

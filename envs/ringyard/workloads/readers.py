@@ -27,7 +27,7 @@ def _column(frame: pd.DataFrame, name: str, path: str | Path) -> NDArray[np.floa
     if name not in frame.columns:
         raise WorkloadError(
             f"{path} has no column {name!r}; it has {', '.join(map(str, frame.columns))}"
-            " (workload.columns.* chooses others)"
+            " (workload.reader.* names other columns)"
         )
     values = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad = ~np.isfinite(values)
@@ -119,7 +119,7 @@ def read_helios(path: str | Path) -> JobTable:
     for name in ("submit_time", "gpu_num", "duration"):
         if name not in frame.columns:
             raise WorkloadError(
-                f"{path} is neither HeliosData's cluster_log.csv (job_id, gpu_num, submit_time, duration, ...)"
+                f"{path} is neither HeliosData's cluster_log.csv (gpu_num, submit_time, duration, ...)"
                 f" nor a cut with submit_s; it has {', '.join(map(str, frame.columns))}"
             )
     submit = pd.to_datetime(frame["submit_time"], errors="coerce")

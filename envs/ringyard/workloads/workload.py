@@ -13,13 +13,12 @@ __all__ = ["Workload", "scale_to_load"]
 
 
 class Workload(Protocol):
-    """A distribution over job tables.
+    """A distribution over job tables."""
 
-    Attributes:
-        num_jobs: most jobs a table can have.
-    """
-
-    num_jobs: int
+    @property
+    def num_jobs(self) -> int:
+        """Most jobs a table can have."""
+        ...
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """One episode's jobs, the first at time 0; equal generators give equal tables."""
