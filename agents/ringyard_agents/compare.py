@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -18,6 +19,22 @@ from ringyard_agents.record import run_folder, write_record
 from ringyard_agents.statistics import mean_interval, ratio_interval
 
 __all__ = ["compare", "table_rows"]
+
+#: (title, metric, format) of the columns that are plain means over workloads
+METRIC_COLUMNS = (
+    ("queueing (s)", "mean_queueing", "{:,.0f}"),
+    ("slowdown", "mean_slowdown", "{:.1f}"),
+    ("GPU use", "utilisation", "{:.0%}"),
+    ("stops", "preemptions", "{:.0f}"),
+    ("median (s)", "median_jct", "{:,.0f}"),
+    ("p95 (s)", "p95_jct", "{:,.0f}"),
+    ("p99 (s)", "p99_jct", "{:,.0f}"),
+    ("makespan (s)", "makespan", "{:,.0f}"),
+    ("fragmented", "fragmentation", "{:.1%}"),
+    ("mean rho", "mean_fairness", "{:.1f}"),
+    ("worst rho", "worst_fairness", "{:.1f}"),
+)
+_FIRST_TABLE = 7  # columns; the rest goes into a second table
 
 #: workloads of comparisons are drawn from seeds no training uses
 SEED_OFFSET = 2_000_000
@@ -62,25 +79,30 @@ def _metric(results: Sequence[RunResult], label: str, name: str) -> NDArray[np.f
     return np.array([float(getattr(r.metrics, name)) for r in results if r.label == label])
 
 
+def _default_reference(results: Sequence[RunResult], means: Mapping[str, float]) -> str:
+    """The best heuristic that stopped no job; if all did, the best heuristic; else the best."""
+    heuristics = [label for label in means if label.partition("@")[0] != "ppo"] or list(means)
+    start_only = [label for label in heuristics if not _metric(results, label, "preemptions").any()]
+    return min(start_only or heuristics, key=means.__getitem__)
+
+
 def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str, list[dict[str, str]]]:
     """(label of the reference, one row of texts per scheduler, best mean JCT first).
 
     Args:
         results: of every scheduler on every workload.
-        reference: whom the others are compared with; None: the best that is no trained agent.
+        reference: whom the others are compared with; None: the best heuristic that stopped no job.
     """
     labels = list(dict.fromkeys(result.label for result in results))
     means = {label: float(_metric(results, label, "mean_jct").mean()) for label in labels}
-    if reference is None:
-        heuristics = [label for label in labels if label.partition("@")[0] != "ppo"] or labels
-        reference = min(heuristics, key=means.__getitem__)
+    reference = reference or _default_reference(results, means)
     against = _metric(results, reference, "mean_jct")
     rows = []
     for label in sorted(labels, key=means.__getitem__):
         own = [result for result in results if result.label == label]
         jct = mean_interval(_metric(results, label, "mean_jct"))
         ratio = ratio_interval(_metric(results, label, "mean_jct"), against)
-        change = "-"
+        change = "reference"
         if label != reference:
             low, high = (ratio.low - 1) * 100, (ratio.high - 1) * 100
             change = f"{(ratio.value - 1) * 100:+.1f}% [{low:+.1f}, {high:+.1f}]"
@@ -88,23 +110,13 @@ def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str
         row = {
             "scheduler": label,
             "knows": own[0].information,
-            "mean JCT (s) [95% CI]": f"{jct.value:,.0f} [{jct.low:,.0f}, {jct.high:,.0f}]",
+            "mean JCT [95% CI] (s)": f"{jct.value:,.0f} [{jct.low:,.0f}, {jct.high:,.0f}]",
             f"vs {reference}": change,
+            "/ bound": f"{means[label] / bounds.mean():.2f}",
         }
-        for title, name, form in (
-            ("median (s)", "median_jct", "{:,.0f}"),
-            ("p99 (s)", "p99_jct", "{:,.0f}"),
-            ("makespan (s)", "makespan", "{:,.0f}"),
-            ("queueing (s)", "mean_queueing", "{:,.0f}"),
-            ("slowdown", "mean_slowdown", "{:.1f}"),
-            ("GPU use", "utilisation", "{:.0%}"),
-            ("fragm.", "fragmentation", "{:.1%}"),
-            ("stops", "preemptions", "{:.0f}"),
-            ("worst rho", "worst_fairness", "{:.1f}"),
-        ):
+        for title, name, form in METRIC_COLUMNS:
             row[title] = form.format(_metric(results, label, name).mean())
-        row["JCT / bound"] = f"{means[label] / bounds.mean():.2f}"
-        row["run (s)"] = f"{np.mean([result.wall_seconds for result in own]):.2f}"
+        row["run (s)"] = f"{np.mean([result.wall_seconds for result in own]):.3f}"
         rows.append(row)
     return reference, rows
 
@@ -132,12 +144,15 @@ def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
 
 
 def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]]) -> None:
-    table = Table(title=title)
-    for name in rows[0]:
-        table.add_column(name, justify="left" if name in ("scheduler", "knows") else "right")
-    for row in rows:
-        table.add_row(*row.values())
-    console.print(table)
+    names = list(rows[0])
+    for part in (names[:_FIRST_TABLE], ["scheduler", *names[_FIRST_TABLE:]]):
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+        for name in part:
+            left = name in ("scheduler", "knows")
+            table.add_column(name, justify="left" if left else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*(row[name] for name in part))
+        console.print(table)
 
 
 def compare(config: DictConfig) -> None:
@@ -153,7 +168,7 @@ def compare(config: DictConfig) -> None:
         writer = csv.DictWriter(stream, rows[0].keys())
         writer.writeheader()
         writer.writerows(rows)
-    wide = Console(width=max(console.width, 190)) if not console.is_terminal else console
+    wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
     _print(wide, f"{config.seeds} workloads, the same for all; means over workloads", rows)
     if config.plots:
         from ringyard_agents.plots import draw_plots

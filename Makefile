@@ -1,0 +1,36 @@
+# Each of `quickstart` and `test` is complete on a fresh clone: it makes .venv if there is none.
+PYTHON ?= python3
+VENV ?= .venv
+RUN = $(VENV)/bin/
+NAME ?= quickstart
+
+.PHONY: setup quickstart test check benchmark clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+# train a small agent, then compare it with the baselines on workloads it has never seen
+quickstart: setup
+	$(RUN)ringyard train experiment=quickstart name=$(NAME)
+	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison checkpoint=runs/$(NAME)
+
+test: setup
+	$(RUN)python -m pytest
+
+check: setup
+	$(RUN)ruff check .
+	$(RUN)ruff format --check .
+	$(RUN)mypy
+	$(RUN)lint-imports
+
+benchmark: setup
+	$(RUN)python benchmarks/run_all.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

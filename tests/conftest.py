@@ -1,0 +1,53 @@
+"""Fixtures and helpers shared by all tests."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.utils import instantiate
+
+ROOT = Path(__file__).resolve().parents[1]
+CONF = ROOT / "conf"
+SHARED = ROOT.parent / "shared"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
+
+
+@pytest.fixture
+def update_golden(request):
+    return request.config.getoption("--update-golden")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def names(group):
+    """The leaves of a config group."""
+    return sorted(file.stem for file in (CONF / group).glob("*.yaml"))
+
+
+def composed(command, *overrides):
+    """A command's config, without running it."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose(command, list(overrides))
+
+
+def leaf(group, name, *overrides):
+    """The object behind one yaml of a group."""
+    config = composed("simulate", f"{group}={name}", *overrides)
+    return instantiate(config[group], _convert_="all")
+
+
+def shared(*parts):
+    """A file beside the project; skips where the third-party data is absent."""
+    file = SHARED.joinpath(*parts)
+    if not file.exists():
+        pytest.skip(f"third-party data not there: {file.name}")
+    return file

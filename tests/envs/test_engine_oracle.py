@@ -1,0 +1,124 @@
+"""The compiled engine against its slow twin, and the invariants, on random worlds."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ringyard import Cluster, Simulator, ideal
+from ringyard.records import Integral, JobStatus
+from ringyard.restart import constant
+from ringyard.sim.metrics import job_times
+from ringyard.sim.reference import ReferenceSimulator
+from worlds import random_decision, random_jobs, rings, worlds
+
+RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def check_invariants(sim):
+    """What must hold after every event."""
+    state, cluster = sim.state, sim.state.clusters[0]
+    holders = state.gpus["job"][0]
+    jobs = state.jobs[0, : len(sim.jobs)]
+    for j, job in enumerate(jobs):
+        held = int((holders == j).sum())
+        assert held == (job["num_gpus"] if job["status"] == JobStatus.RUNNING else 0)
+        assert job["remaining_iterations"] >= 0
+        assert job["remaining_iterations"] <= job["total_iterations"]
+        if job["status"] == JobStatus.RUNNING:
+            assert job["num_servers"] == len(set(sim.cluster.server_of_gpu[holders == j]))
+    for s in range(sim.cluster.num_servers):
+        here = holders[sim.cluster.server_of_gpu == s]
+        assert state.servers["free_gpus"][0, s] == (here < 0).sum()
+        spanning = {j for j in here if j >= 0 and jobs[j]["num_servers"] > 1}
+        assert state.servers["spanning_jobs"][0, s] == len(spanning)
+    assert cluster["free_gpus"] == (holders < 0).sum()
+    statuses = jobs["status"]
+    assert cluster["num_waiting"] == (statuses == JobStatus.WAITING).sum()
+    assert cluster["num_running"] == (statuses == JobStatus.RUNNING).sum()
+    assert cluster["num_done"] == (statuses == JobStatus.DONE).sum()
+    free = state.servers["free_gpus"][0]
+    partly = free < state.servers["num_gpus"][0]
+    assert cluster["fragmented_gpus"] == free[partly].sum()
+
+
+@RELAXED
+@given(worlds(), st.sampled_from([0.0, 2.5]), st.sampled_from([None, 7.0]))
+def test_compiled_engine_equals_the_reference(world, restart_seconds, round_seconds):
+    cluster, jobs, performance, seed = world
+    restart = constant(restart_seconds)
+    sim = Simulator(cluster, jobs, performance, restart, round_seconds)
+    reference = ReferenceSimulator(cluster, jobs, performance, restart, round_seconds)
+    rng = np.random.default_rng(seed)
+    for _ in range(600):
+        if sim.done:
+            break
+        decision = random_decision(sim.view(), rng)
+        sim.apply(decision)
+        reference.apply(decision)
+        check_invariants(sim)
+        assert sim.view().waiting.tolist() == sorted(sim.view().waiting.tolist()) == reference.waiting
+        assert sim.view().running.tolist() == reference.running
+        for j in reference.running if performance.network_coupled else ():
+            assert sim.state.jobs["worst_link_jobs"][0, j] == reference.worst_link(reference.jobs[j])
+        sim.advance()
+        reference.advance()
+        assert sim.now == pytest.approx(reference.now, rel=1e-9)
+    ended = sim.state.jobs["end_seconds"][0, :-1]
+    for j, job in enumerate(reference.jobs):
+        if job.end is not None:
+            assert ended[j] == pytest.approx(job.end, rel=1e-9)
+    assert sim.state.integrals[0, Integral.JOBS_IN_SYSTEM] == pytest.approx(
+        reference.jobs_in_system_integral, rel=1e-9
+    )
+    assert sim.state.integrals[0, Integral.BUSY_GPUS] == pytest.approx(reference.busy_gpu_integral, rel=1e-9)
+
+
+@RELAXED
+@given(worlds())
+def test_conservation_over_a_whole_run(world):
+    cluster, jobs, performance, seed = world
+    sim = Simulator(cluster, jobs, performance)
+    rng = np.random.default_rng(seed)
+    while not sim.done:
+        sim.apply(random_decision(sim.view(), rng, stop_probability=0.05))
+        sim.advance()
+        check_invariants(sim)
+    times = job_times(sim.state, 0, sim.jobs)
+    integrals = sim.state.integrals[0]
+    # Little's law, exactly: the integral of the number in the system is the sum of the times in it
+    assert integrals[Integral.JOBS_IN_SYSTEM] == pytest.approx(times.jct.sum(), rel=1e-9)
+    held = sim.state.jobs["attained_service"][0, :-1]
+    assert integrals[Integral.BUSY_GPUS] == pytest.approx(held.sum(), rel=1e-9)
+    assert integrals[Integral.INVERSE_DURATION_IN_SYSTEM] == pytest.approx(times.slowdown.sum(), rel=1e-6)
+    assert (times.slowdown >= 1 - 1e-9).all()
+    assert (times.queueing_seconds >= -1e-6).all()
+    bins_waiting = sim.state.timeline[0, :, 0].sum()
+    assert bins_waiting == pytest.approx(times.queueing_seconds.sum(), rel=1e-6, abs=1e-6)
+
+
+def test_fork_is_independent(rng):
+    sim = Simulator(Cluster.homogeneous(2, 4), random_jobs(rng, 10, 8), rings())
+    for _ in range(4):
+        sim.apply(random_decision(sim.view(), rng, 0.0))
+        sim.advance()
+    fork = sim.fork()
+    before = [array.tobytes() for array in sim.state]
+    while not fork.done:
+        fork.apply(random_decision(fork.view(), rng, 0.0))
+        fork.advance()
+    assert [array.tobytes() for array in sim.state] == before
+    assert not sim.done
+
+
+def test_a_job_alone_takes_its_traced_duration(rng):
+    jobs = random_jobs(rng, 1, 8)
+    for performance in (ideal(), rings()):
+        sim = Simulator(Cluster.homogeneous(2, 4), jobs, performance)
+        while not sim.done:
+            gpus = tuple(range(int(jobs.num_gpus[0])))
+            from ringyard import Allocation
+
+            sim.apply([Allocation(int(j), gpus) for j in sim.view().waiting])
+            sim.advance()
+        assert sim.metrics().mean_jct == pytest.approx(jobs.duration_seconds[0], rel=1e-12)

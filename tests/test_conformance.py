@@ -1,0 +1,145 @@
+"""Every yaml of every group composes and builds; every scheduler keeps the rules."""
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+
+from conftest import CONF, composed, leaf, names
+from ringyard import Cluster, Simulator, ideal
+from ringyard.placement import PlacementRule
+from ringyard.restart import constant
+from ringyard.sim.bounds import lower_bounds
+from ringyard.sim.metrics import job_times
+from ringyard_baselines.scheduler import DrivingScheduler, Information, run
+from worlds import random_jobs, rings
+
+SCHEDULERS = [name for name in names("scheduler") if name != "ppo"]
+FILES = [name for name in names("workload") if "path:" in (CONF / "workload" / f"{name}.yaml").read_text()]
+
+
+def test_every_group_is_known():
+    groups = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
+    assert groups == [
+        "action",
+        "agent",
+        "cluster",
+        "debug",
+        "experiment",
+        "observation",
+        "performance",
+        "placement",
+        "restart",
+        "reward",
+        "scheduler",
+        "workload",
+    ]
+
+
+@pytest.mark.parametrize("group", ["cluster", "performance", "placement", "restart"])
+def test_world_leaves_build(group):
+    for name in names(group):
+        assert leaf(group, name) is not None
+
+
+@pytest.mark.parametrize("group", ["observation", "action", "reward", "agent"])
+def test_learning_leaves_build(group):
+    for name in names(group):
+        config = composed("train", f"{group}={name}")
+        assert instantiate(config[group], _convert_="all") is not None
+
+
+@pytest.mark.parametrize("name", [name for name in names("workload") if name not in FILES])
+def test_generated_workloads_sample(name):
+    workload = leaf("workload", name)
+    cluster = Cluster.homogeneous(16, 4)
+    first = workload.sample(cluster, np.random.default_rng(3))
+    again = workload.sample(cluster, np.random.default_rng(3))
+    assert 0 < len(first) <= workload.num_jobs
+    first.check(cluster)
+    assert first.submit_seconds[0] == 0
+    for column in ("submit_seconds", "num_gpus", "iterations", "duration_seconds", "gradient_bytes"):
+        assert np.array_equal(getattr(first, column), getattr(again, column), equal_nan=True)
+    other = workload.sample(cluster, np.random.default_rng(4))
+    assert not np.array_equal(first.gradient_bytes, other.gradient_bytes)
+
+
+@pytest.mark.parametrize("name", names("experiment"))
+def test_experiments_compose(name):
+    commands = ["compare"] if name == "quickstart_comparison" else ["simulate", "train", "compare"]
+    for command in commands:
+        assert composed(command, f"experiment={name}").workload
+
+
+@pytest.mark.parametrize("name", names("debug"))
+def test_debug_configs_compose(name):
+    command = "train" if name == "tiny_training" else "simulate"
+    assert composed(command, f"debug={name}").workload.num_jobs == 12
+
+
+def small_run(scheduler, seed, drive=True, placement_cluster=None):
+    rng = np.random.default_rng(seed)
+    jobs = random_jobs(rng, 60, 8, spread=300.0)
+    cluster = placement_cluster or Cluster.homogeneous(4, 4)
+    sim = Simulator(cluster, jobs, rings(), constant(3.0), scheduler.round_seconds, seed=seed)
+    run(sim, scheduler, np.random.default_rng(seed), drive)
+    return sim
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_scheduler_finishes_every_job_and_respects_bounds(name):
+    scheduler = leaf("scheduler", name)
+    assert isinstance(scheduler.information, Information)
+    sim = small_run(scheduler, 1)
+    assert sim.done
+    metrics = sim.metrics()
+    bounds = lower_bounds(
+        sim.jobs.submit_seconds, sim.jobs.duration_seconds, sim.jobs.num_gpus, sim.cluster.num_gpus
+    )
+    assert metrics.mean_jct >= bounds.mean_jct * (1 - 1e-12)
+    assert metrics.makespan >= bounds.makespan * (1 - 1e-12)
+    assert 0 < metrics.utilisation <= 1
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_scheduler_is_deterministic(name):
+    runs = [small_run(leaf("scheduler", name), 2) for _ in range(2)]
+    assert runs[0].state.jobs.tobytes() == runs[1].state.jobs.tobytes()
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_driving_equals_deciding(name):
+    scheduler = leaf("scheduler", name)
+    if not isinstance(scheduler, DrivingScheduler):
+        pytest.skip("has no compiled loop of its own")
+    driven = job_times(small_run(scheduler, 3).state, 0, small_run(scheduler, 3).jobs)
+    decided_sim = small_run(scheduler, 3, drive=False)
+    decided = job_times(decided_sim.state, 0, decided_sim.jobs)
+    assert driven.end_seconds.tolist() == decided.end_seconds.tolist()
+    assert driven.start_seconds.tolist() == decided.start_seconds.tolist()
+    assert driven.num_preemptions.tolist() == decided.num_preemptions.tolist()
+
+
+@pytest.mark.parametrize("rule", names("placement"))
+@pytest.mark.parametrize(
+    "name", [n for n in SCHEDULERS if "placement:" in (CONF / f"scheduler/{n}.yaml").read_text()]
+)
+def test_every_order_runs_with_every_rule(name, rule):
+    scheduler = leaf("scheduler", name, f"placement={rule}")
+    assert isinstance(scheduler.placement, PlacementRule)
+    assert small_run(scheduler, 4).done
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_heterogeneous_servers(name):
+    cluster = Cluster((2, 8, 4, 1, 3))
+    assert small_run(leaf("scheduler", name), 5, placement_cluster=cluster).done
+
+
+def test_ideal_performance_needs_no_placement():
+    ends = set()
+    for rule in ("pack", "spread", "random", "first_fit"):
+        rng = np.random.default_rng(0)
+        sim = Simulator(Cluster.homogeneous(4, 4), random_jobs(rng, 50, 8), ideal())
+        run(sim, leaf("scheduler", "fifo", f"placement={rule}"), rng)
+        ends.add(sim.state.jobs["end_seconds"][0, :-1].tobytes())
+    assert len(ends) == 1
