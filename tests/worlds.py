@@ -5,7 +5,19 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from ringyard import Cluster, JobTable, ideal, ring_contention
+from ringyard import Allocation, Cluster, JobTable, ideal, ring_contention
+from ringyard.compiled import function_value
+from ringyard.placement import PLACE, PlacementRule
+
+
+@function_value(PLACE)
+def _nowhere(state, b, j, parameters, out):
+    return 0
+
+
+def nowhere():
+    """A placement rule that never finds a place."""
+    return PlacementRule(_nowhere, np.zeros(1), "nowhere")
 
 
 def rings(alpha=0.2745, xi_1=1.0, xi_2=0.01, inter=1.0e9, intra=40.0e9, reduction=1.0e11):
@@ -38,8 +50,6 @@ def worlds(draw, max_jobs=14):
 
 def random_decision(view, rng, stop_probability=0.2):
     """Valid allocations at random: stop some jobs, start some waiting ones on random free GPUs."""
-    from ringyard import Allocation
-
     free = set(np.flatnonzero(view.job_of_gpu < 0).tolist())
     allocations = []
     for job in view.running.tolist():

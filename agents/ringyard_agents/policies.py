@@ -9,6 +9,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from ringyard.errors import ConfigurationError
+from ringyard.mdp.observations import PLACEMENT_FEATURES, SERVER_FEATURES
 
 __all__ = ["PointerNetwork", "PointerPolicy"]
 
@@ -29,6 +30,11 @@ class _Blocks(BaseFeaturesExtractor):
     def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
         """The blocks."""
         return observations
+
+
+def _items(block: Tensor, *shape: int) -> Tensor:
+    """A flat block [B, n] as [B, *shape, features]; one dimension may be -1."""
+    return block.reshape(block.shape[0], *shape, *(() if -1 in shape else (-1,)))
 
 
 def _pool(values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
@@ -56,24 +62,27 @@ class PointerNetwork(nn.Module):
 
     def __init__(self, space: spaces.Dict, num_actions: int, width: int) -> None:
         super().__init__()
-        shapes = {name: box.shape or () for name, box in space.spaces.items()}
-        num_waiting, num_rules, placement_features = shapes["placements"]
+        size = {name: spaces.flatdim(box) for name, box in space.spaces.items()}
+        num_waiting = size["waiting_mask"]
+        num_rules = size["placements"] // (num_waiting * PLACEMENT_FEATURES)
+        job_features = size["waiting"] // num_waiting
+        running_features = size["running"] // size["running_mask"]
         self.stops = num_actions > num_waiting * num_rules + 1
         self.latent_dim_pi = num_actions
         self.latent_dim_vf = width
         narrow = width // 2
-        self.job = nn.Sequential(nn.Linear(shapes["waiting"][1], width), nn.ReLU(), nn.Linear(width, width))
-        self.running = nn.Sequential(nn.Linear(shapes["running"][1], width), nn.ReLU())
-        self.server = nn.Sequential(nn.Linear(shapes["servers"][1], narrow), nn.ReLU())
+        self.job = nn.Sequential(nn.Linear(job_features, width), nn.ReLU(), nn.Linear(width, width))
+        self.running = nn.Sequential(nn.Linear(running_features, width), nn.ReLU())
+        self.server = nn.Sequential(nn.Linear(SERVER_FEATURES, narrow), nn.ReLU())
         self.context = nn.Sequential(
-            nn.Linear(2 * width + narrow + shapes["cluster"][0], width),
+            nn.Linear(2 * width + narrow + size["cluster"], width),
             nn.ReLU(),
             nn.Linear(width, width),
             nn.ReLU(),
         )
         self.context_to_job = nn.Linear(width, width)
         self.job_to_rule = nn.Linear(width, narrow)
-        self.placement = nn.Linear(placement_features, narrow)
+        self.placement = nn.Linear(PLACEMENT_FEATURES, narrow)
         self.rule = nn.Parameter(torch.zeros(num_rules, narrow))
         self.start = nn.Linear(narrow, 1)
         self.stop = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
@@ -85,12 +94,12 @@ class PointerNetwork(nn.Module):
     def _encode(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """(jobs [present jobs, width], running [present running jobs, width], context [B, width])."""
         waiting, running = blocks["waiting_mask"] > 0, blocks["running_mask"] > 0
-        jobs = self.job(blocks["waiting"][waiting])
-        runs = self.running(blocks["running"][running])
+        jobs = self.job(_items(blocks["waiting"], waiting.shape[1])[waiting])
+        runs = self.running(_items(blocks["running"], running.shape[1])[running])
         pooled = (
             _pool(torch.relu(jobs), waiting.nonzero()[:, 0], waiting),
             _pool(runs, running.nonzero()[:, 0], running),
-            self.server(blocks["servers"]).mean(1),
+            self.server(_items(blocks["servers"], -1, SERVER_FEATURES)).mean(1),
             blocks["cluster"],
         )
         return jobs, runs, self.context(torch.cat(pooled, 1))
@@ -100,8 +109,9 @@ class PointerNetwork(nn.Module):
         jobs, runs, context = self._encode(blocks)
         waiting = blocks["waiting_mask"] > 0
         per_job = self.job_to_rule(torch.relu(jobs + self.context_to_job(context)[waiting.nonzero()[:, 0]]))
-        per_rule = self.placement(blocks["placements"][waiting]) + self.rule
-        starts = torch.zeros(blocks["placements"].shape[:3], device=context.device)
+        placements = _items(blocks["placements"], waiting.shape[1], -1, PLACEMENT_FEATURES)
+        per_rule = self.placement(placements[waiting]) + self.rule
+        starts = torch.zeros(placements.shape[:3], device=context.device)
         starts[waiting] = self.start(torch.relu(per_job.unsqueeze(1) + per_rule)).squeeze(-1)
         logits = [starts.flatten(1)]
         if self.stops:

@@ -79,34 +79,27 @@ class AgentScheduler:
         priority = queue_priority(self.actions.queue_order, state.jobs[0, : len(view.num_gpus)])
         state.jobs["priority"][0, : len(priority)] = priority
         state.waiting[0, : len(rows)] = rows[np.lexsort((rows, priority[rows]))]
-        now = view.now
+        events = state.clusters["num_decisions"][0]
         allocations: list[Allocation] = []
         batch = self._attach(state, view)
-        while not batch.done[0] and state.clusters["now"][0] == now:
-            before = state.gpus["job"][0].copy()
+        while not batch.done[0] and state.clusters["num_decisions"][0] == events:
             action = self._choose(batch)
             if action[0] == self.actions.wait:
                 break
-            job = self._job_of(state, int(action[0]))
+            allocations.append(self._allocation(state, int(action[0])))
             batch.step(action)
-            if before.max(initial=-1) >= 0 and (before == job).any():
-                allocations.append(Allocation(job, ()))
-            else:
-                held = self._gpus_given(before, state, job)
-                allocations.append(Allocation(job, held))
         return allocations
 
-    def _job_of(self, state: State, action: int) -> int:
-        """Row of the job a start or stop action is about."""
-        if action < self.actions.num_starts:
-            return int(state.waiting[0, action // len(self.actions.templates)])
-        return int(state.running[0, action - self.actions.num_starts])
-
-    @staticmethod
-    def _gpus_given(before: Any, state: State, job: int) -> tuple[int, ...]:
-        """GPUs that were free and now belong to the job."""
-        given = (before < 0) & (state.gpus["job"][0] == job)
-        return tuple(int(gpu) for gpu in np.flatnonzero(given))
+    def _allocation(self, state: State, action: int) -> Allocation:
+        """What a start or stop action does."""
+        if action >= self.actions.num_starts:
+            return Allocation(int(state.running[0, action - self.actions.num_starts]), ())
+        slot, template = divmod(action, len(self.actions.templates))
+        job = int(state.waiting[0, slot])
+        rule = self.actions.templates[template]
+        gpus = np.empty(state.gpus.shape[1], np.int32)
+        count = rule.place(state, 0, job, rule.parameters, gpus)
+        return Allocation(job, tuple(sorted(int(gpu) for gpu in gpus[:count])))
 
     def _attach(self, state: State, view: SchedulingView) -> ClusterBatch:
         setting = Setting(

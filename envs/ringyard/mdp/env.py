@@ -28,12 +28,13 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     `info["action_mask"]` say which actions are valid.
 
     ## Observation space
-    A Dict of float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives the same
-    numbers as one Box. Unused slots are 0 and have a 0 in the block's mask. `s(x, c)` is x / (x + c).
+    A Dict of one-dimensional float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives
+    the same numbers as one Box. A block holds the features of one item after the other. Unused slots
+    are 0 and have a 0 in the block's mask. `s(x, c)` is x / (x + c).
 
     | block | feature | meaning (unit before scaling) |
     |---|---|---|
-    | waiting [V, 12] | 0 | (ln isolated run time (s) - 6) / 2.5; 0 if not predictable |
+    | waiting [V x 12] | 0 | (ln isolated run time (s) - 6) / 2.5; 0 if not predictable |
     | | 1 | log2(GPUs) / 3 - 0.5 |
     | | 2 | (ln GPU seconds - 7) / 3; 0 if not predictable |
     | | 3 | s(time since submission, 1 h) |
@@ -43,10 +44,10 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     | | 10 | share of iterations left |
     | | 11 | s(GPU seconds held, 10 h) |
     | waiting_mask [V] | | 1 if the slot holds a job |
-    | placements [V, T, 3] | 0 | 1 if the template finds GPUs for the job now |
+    | placements [V x T x 3] | 0 | 1 if the template finds GPUs for the job now |
     | | 1 | s(servers spanned - 1, 2) |
     | | 2 | 1 - isolated / predicted seconds per iteration there, under the present contention |
-    | running [R, 7] | 0 | s(time left at the present speed, 1 h); 0 if not predictable |
+    | running [R x 7] | 0 | s(time left at the present speed, 1 h); 0 if not predictable |
     | | 1 | 1 if predictable |
     | | 2 | s(GPUs, 4) |
     | | 3 | s(time since its last start, 1 h) |
@@ -54,7 +55,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     | | 5 | s(servers spanned - 1, 2) |
     | | 6 | 1 - isolated / present seconds per iteration |
     | running_mask [R] | | 1 if the slot holds a job; slot 0 ends first, the others in heap order |
-    | servers [S, 3] | 0 | free GPUs / GPUs |
+    | servers [S x 3] | 0 | free GPUs / GPUs |
     | | 1 | s(jobs here that span servers, 2) |
     | | 2 | s(GPUs, 8) |
     | cluster [8] | 0 | free GPUs / GPUs |

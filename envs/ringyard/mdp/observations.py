@@ -16,7 +16,7 @@ from ringyard.mdp.episode import EPISODE_TYPE
 from ringyard.progress import attained_service, remaining_iterations
 from ringyard.records import STATE_TYPE
 
-__all__ = ["OBSERVE", "Observation", "queue_and_cluster"]
+__all__ = ["OBSERVE", "PLACEMENT_FEATURES", "SERVER_FEATURES", "Observation", "queue_and_cluster"]
 
 #: (state, episode, cluster, num_running slots, out row) -> None
 OBSERVE = numba.types.void(
@@ -31,8 +31,8 @@ CLUSTER_FEATURES = 8
 _HOUR = 3600.0
 
 
-#: (cluster, actions) -> {block name: shape}, in the order written
-Blocks = Callable[[Cluster, Actions], dict[str, tuple[int, ...]]]
+#: (cluster, actions) -> {block name: length}, in the order written
+Blocks = Callable[[Cluster, Actions], dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Observation:
 
     Attributes:
         write: compiled function of signature `OBSERVE`.
-        blocks: names and shapes of what it writes; a name ending in `_mask` is 0 or 1.
+        blocks: names and lengths of what it writes; a name ending in `_mask` is 0 or 1. Blocks are
+            one-dimensional, as Stable-Baselines3 wants them.
         flat: give the row as one Box instead of a Dict of its blocks.
     """
 
@@ -51,7 +52,7 @@ class Observation:
 
     def size(self, cluster: Cluster, actions: Actions) -> int:
         """Length of the row."""
-        return sum(int(np.prod(shape)) for shape in self.blocks(cluster, actions).values())
+        return sum(self.blocks(cluster, actions).values())
 
     def space(self, cluster: Cluster, actions: Actions) -> spaces.Space[Any]:
         """The observation space of one cluster."""
@@ -59,10 +60,8 @@ class Observation:
             return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
         return spaces.Dict(
             {
-                name: spaces.Box(
-                    *((0.0, 1.0) if name.endswith("_mask") else (-10.0, 10.0)), shape, np.float32
-                )
-                for name, shape in self.blocks(cluster, actions).items()
+                name: spaces.Box(0.0 if name.endswith("_mask") else -10.0, 10.0, (length,), np.float32)
+                for name, length in self.blocks(cluster, actions).items()
             }
         )
 
@@ -72,23 +71,22 @@ class Observation:
             return rows
         blocks = {}
         begin = 0
-        for name, shape in self.blocks(cluster, actions).items():
-            end = begin + int(np.prod(shape))
-            blocks[name] = rows[..., begin:end].reshape(rows.shape[:-1] + shape)
-            begin = end
+        for name, length in self.blocks(cluster, actions).items():
+            blocks[name] = rows[..., begin : begin + length]
+            begin += length
         return blocks
 
 
-def _blocks(cluster: Cluster, actions: Actions) -> dict[str, tuple[int, ...]]:
+def _blocks(cluster: Cluster, actions: Actions) -> dict[str, int]:
     num_waiting, num_running = actions.num_waiting, actions.num_running
     return {
-        "waiting": (num_waiting, WAITING_FEATURES),
-        "waiting_mask": (num_waiting,),
-        "placements": (num_waiting, len(actions.templates), PLACEMENT_FEATURES),
-        "running": (num_running, RUNNING_FEATURES),
-        "running_mask": (num_running,),
-        "servers": (cluster.num_servers, SERVER_FEATURES),
-        "cluster": (CLUSTER_FEATURES,),
+        "waiting": num_waiting * WAITING_FEATURES,
+        "waiting_mask": num_waiting,
+        "placements": num_waiting * len(actions.templates) * PLACEMENT_FEATURES,
+        "running": num_running * RUNNING_FEATURES,
+        "running_mask": num_running,
+        "servers": cluster.num_servers * SERVER_FEATURES,
+        "cluster": CLUSTER_FEATURES,
     }
 
 

@@ -118,6 +118,8 @@ class Simulator:
             self._check(allocation)
             job = allocation.job
             if self.state.jobs["status"][0, job] == JobStatus.RUNNING:
+                if set(allocation.gpu_ids) == set(self.view().gpus_of(job)):
+                    continue
                 stop(self.state, 0, job, self.rate)
             if allocation.gpu_ids:
                 gpus = np.asarray(allocation.gpu_ids, dtype=np.int32)

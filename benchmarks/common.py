@@ -1,0 +1,40 @@
+"""What the benchmarks share: configs to objects, timing, the machine."""
+
+import os
+import platform
+import time
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.utils import instantiate
+
+from ringyard_agents.configuration import config_folder
+
+
+def build(command, overrides, *groups):
+    """{group: object} of a command's config."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = compose(command, list(overrides))
+    return {group: instantiate(config[group], _convert_="all") for group in groups}
+
+
+def best_seconds(function, repeats=3):
+    """Shortest of several runs: the machines are shared, the minimum is the least disturbed."""
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def machine():
+    """One line about where this ran."""
+    name = platform.processor() or platform.machine()
+    with open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}"

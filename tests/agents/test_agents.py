@@ -1,0 +1,283 @@
+"""Networks, advantages, cloning, learning, checkpoints."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from sb3_contrib import MaskablePPO
+from stable_baselines3 import PPO
+
+from ringyard import Cluster, Simulator
+from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.mdp.actions import Actions
+from ringyard.mdp.observations import queue_and_cluster
+from ringyard.mdp.setting import Setting
+from ringyard.placement import consolidate, least_contended, pack
+from ringyard.sim.metrics import job_times
+from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
+from ringyard_agents.callbacks import mean_jcts
+from ringyard_agents.checkpoint import find_checkpoint, load_model
+from ringyard_agents.cloning import CloneTeacher, QueueTeacher
+from ringyard_agents.group_relative import GroupRelativePPO, group_advantages
+from ringyard_agents.policies import PointerNetwork, PointerPolicy
+from ringyard_agents.scheduler import AgentScheduler
+from ringyard_agents.vec_env import RingyardVecEnv
+from ringyard_baselines.scheduler import run
+from ringyard_baselines.sjf import sjf
+
+WORKLOAD = Synthetic(
+    num_jobs=12,
+    sizes=Sizes({1: 3, 2: 2, 4: 1}),
+    durations=LogNormalDurations(5.0, 1.5),
+    arrivals=Arrivals(),
+    models=ModelMix(),
+    load=4.0,
+)
+
+
+def setting(flat=False, seed=0, cluster=None, **options):
+    actions = {"templates": (pack(), least_contended(), consolidate()), "on_invalid": "raise"}
+    return Setting(
+        cluster=cluster or Cluster.homogeneous(2, 4),
+        workload=WORKLOAD,
+        observation=queue_and_cluster(flat),
+        actions=Actions(**(actions | {"queue_order": "duration"} | options)),
+        num_workloads=32,
+        workload_seed=seed,
+    )
+
+
+def blocks_of(env):
+    observations = env.reset()
+    return {name: torch.as_tensor(block) for name, block in observations.items()}
+
+
+def test_pointer_permutes_with_the_jobs():
+    env = RingyardVecEnv(setting(), 3)
+    blocks = blocks_of(env)
+    torch.manual_seed(0)
+    blocks = {name: torch.rand_like(block) for name, block in blocks.items()}
+    blocks["waiting_mask"] = torch.ones(3, 16)
+    network = PointerNetwork(env.observation_space, int(env.action_space.n), 32)
+    order = torch.randperm(16)
+    permuted = dict(blocks)
+    permuted["waiting"] = blocks["waiting"].reshape(3, 16, -1)[:, order].flatten(1)
+    permuted["placements"] = blocks["placements"].reshape(3, 16, -1)[:, order].flatten(1)
+    logits, context = network(blocks)
+    moved, same_context = network(permuted)
+    assert torch.allclose(context, same_context, atol=1e-6)
+    assert torch.allclose(logits[:, :-1].reshape(3, 16, 3)[:, order].flatten(1), moved[:, :-1], atol=1e-6)
+    assert torch.allclose(logits[:, -1], moved[:, -1], atol=1e-6)
+
+
+def test_pointer_weights_fit_any_cluster_and_queue():
+    small = RingyardVecEnv(setting(), 2)
+    large = RingyardVecEnv(setting(cluster=Cluster.homogeneous(9, 8), num_waiting=40, num_running=5), 2)
+    first = PointerNetwork(small.observation_space, int(small.action_space.n), 32)
+    second = PointerNetwork(large.observation_space, int(large.action_space.n), 32)
+    second.load_state_dict(first.state_dict())
+    assert second(blocks_of(large))[0].shape == (2, large.action_space.n)
+
+
+def test_pointer_needs_blocks():
+    env = RingyardVecEnv(setting(flat=True), 2)
+    with pytest.raises(ConfigurationError, match="observation=dict"):
+        MaskablePPO(PointerPolicy, env, device="cpu")
+
+
+def test_group_advantages_by_hand():
+    rewards = np.array([[-1.0, -2.0], [-1.0, -4.0]], np.float32)
+    times = np.array([[0.0, 0.0], [1.0, 1.0]])
+    valid = np.ones((2, 2), bool)
+    whole = group_advantages(rewards, times, valid, 2, "episode")
+    assert whole == pytest.approx(np.array([[1.0, -1.0], [1.0, -1.0]]))
+    aligned = group_advantages(rewards, times, valid, 2, "time_aligned")
+    unscaled = np.array([[2.0, -2.0], [1.5, -1.5]])  # to go -2, -6 | -1, -4 against means -4 | -2.5
+    assert aligned == pytest.approx(unscaled / unscaled.std(), rel=1e-4)
+
+
+def test_group_advantages_ignore_what_comes_after_the_end():
+    rewards = np.array([[-1.0, -2.0], [9.0, -4.0]], np.float32)
+    times = np.array([[0.0, 0.0], [5.0, 1.0]])
+    valid = np.array([[True, True], [False, True]])
+    for credit in ("episode", "time_aligned"):
+        advantages = group_advantages(rewards, times, valid, 2, credit)
+        assert advantages[1, 0] == 0
+        assert advantages[0, 0] > 0 > advantages[0, 1]
+
+
+def test_equal_episodes_have_no_advantage():
+    rewards = np.tile(np.array([[-1.0], [-3.0]], np.float32), 4)
+    times = np.tile(np.array([[0.0], [2.0]]), 4)
+    advantages = group_advantages(rewards, times, np.ones((2, 4), bool), 4, "time_aligned")
+    assert np.abs(advantages).max() < 1e-6
+
+
+def test_groups_share_workloads_and_rounds_idle():
+    env = RingyardVecEnv(setting(), 8, group_size=4, one_episode_per_round=True)
+    env.reset()
+    entries = env.batch.entries
+    assert len(set(entries[:4])) == 1
+    assert len(set(entries[4:])) == 1
+    rng = np.random.default_rng(0)
+    ended = np.zeros(8, bool)
+    for _ in range(400):
+        masks = env.action_masks()
+        actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in masks])
+        before = env.idle.copy()
+        _, rewards, dones, _ = env.step(actions)
+        assert (rewards[before] == 0).all()
+        assert not dones[before].any()
+        ended |= dones
+        if env.idle.all():
+            break
+    assert ended.all()
+    first = entries.copy()
+    env.next_round()
+    assert len(set(env.batch.entries[:4])) == 1
+    assert not np.array_equal(first, env.batch.entries)
+
+
+def test_teacher_is_the_heuristic():
+    env = RingyardVecEnv(setting(), 6, one_episode_per_round=True)
+    env.reset()
+    teacher = QueueTeacher("consolidate")
+    while not env.idle.all():
+        env.step(teacher.actions(env, env.action_masks()))
+    for b in range(6):
+        jobs = env.batch.bank.table(int(env.batch.entries[b]))
+        sim = Simulator(env.setting.cluster, jobs, env.setting.performance)
+        run(sim, sjf(consolidate()), np.random.default_rng(0))
+        assert env.batch.mean_jct(b) == pytest.approx(sim.metrics().mean_jct, rel=1e-12)
+
+
+def test_teacher_must_be_among_the_templates():
+    env = RingyardVecEnv(setting(), 2)
+    env.reset()
+    with pytest.raises(ConfigurationError, match="spread"):
+        QueueTeacher("spread").actions(env, env.action_masks())
+
+
+def clone(steps=300, batches=500):
+    env = RingyardVecEnv(setting(), 16, group_size=4, one_episode_per_round=True)
+    model = GroupRelativePPO(PointerPolicy, env, policy_kwargs={"width": 64}, seed=0, batch_size=512)
+    teacher = CloneTeacher(QueueTeacher("consolidate"), steps=steps, batches=batches)
+    model.learn(1, callback=teacher)
+    return model, teacher
+
+
+def test_cloning_matches_the_teacher_and_learning_runs():
+    model, teacher = clone()
+    assert teacher.accuracy > 0.95
+    unseen = setting(seed=99)
+    agent = mean_jcts(model, unseen)
+    heuristic = []
+    for entry in range(32):
+        rng = np.random.default_rng((99, entry))
+        sim = Simulator(unseen.cluster, WORKLOAD.sample(unseen.cluster, rng), unseen.performance)
+        run(sim, sjf(consolidate()), rng)
+        heuristic.append(sim.metrics().mean_jct)
+    assert agent.mean() < 1.15 * np.mean(heuristic)
+    assert model.num_timesteps > 0
+
+
+def test_agent_as_scheduler_drives_as_it_decides(tmp_path):
+    model, _ = clone(20, 60)
+    ends = []
+    for drive in (True, False):
+        scheduler = AgentScheduler(model, queue_and_cluster(), setting().actions)
+        jobs = WORKLOAD.sample(Cluster.homogeneous(3, 4), np.random.default_rng(5))
+        sim = Simulator(Cluster.homogeneous(3, 4), jobs, setting().performance)
+        run(sim, scheduler, np.random.default_rng(0), drive)
+        ends.append(job_times(sim.state, 0, sim.jobs).end_seconds.tolist())
+    assert ends[0] == ends[1]
+
+
+def test_a_preemptive_agent_drives_as_it_decides():
+    preemptive = setting(preemptive=True)
+    env = RingyardVecEnv(preemptive, 4, group_size=2, one_episode_per_round=True)
+    torch.manual_seed(3)
+    model = GroupRelativePPO(PointerPolicy, env, policy_kwargs={"width": 16}, seed=3)
+    ends, stops = [], []
+    for drive in (True, False):
+        scheduler = AgentScheduler(model, preemptive.observation, preemptive.actions)
+        jobs = WORKLOAD.sample(preemptive.cluster, np.random.default_rng(5))
+        sim = Simulator(preemptive.cluster, jobs, preemptive.performance)
+        run(sim, scheduler, np.random.default_rng(0), drive)
+        times = job_times(sim.state, 0, sim.jobs)
+        ends.append(times.end_seconds.tolist())
+        stops.append(times.num_preemptions.sum())
+    assert ends[0] == ends[1]
+    assert stops[0] == stops[1]
+
+
+def test_ppo_learns_the_only_choice_that_matters():
+    # two GPUs, a long and a short job at once: starting the short one first halves the mean JCT
+    toy = Setting(
+        cluster=Cluster((1,)),
+        workload=_Pairs(),
+        observation=queue_and_cluster(flat=True),
+        actions=Actions(num_waiting=2, num_running=1, templates=(pack(),), queue_order="submit"),
+        num_workloads=16,
+    )
+    model = MaskablePPO(
+        "MlpPolicy",
+        RingyardVecEnv(toy, 16),
+        n_steps=32,
+        batch_size=128,
+        gamma=1.0,
+        seed=0,
+        learning_rate=3e-3,
+        device="cpu",
+    )
+    before = mean_jcts(model, toy).mean()
+    model.learn(6_000)
+    after = mean_jcts(model, toy).mean()
+    assert after == pytest.approx(60.0)  # (10 + 110) / 2
+    assert before >= after
+
+
+class _Pairs:
+    """A long and a short job at time 0, in either order."""
+
+    num_jobs = 2
+
+    def sample(self, cluster, rng):
+        from ringyard import JobTable
+
+        return JobTable.from_columns([0.0, 0.0], [1, 1], rng.permutation([10.0, 100.0]))
+
+
+def test_plain_ppo_runs_with_masked_actions_waiting():
+    env = RingyardVecEnv(setting(flat=True, on_invalid="wait"), 4)
+    PPO("MlpPolicy", env, n_steps=32, batch_size=64, n_epochs=1, seed=0, device="cpu").learn(256)
+
+
+def test_vec_env_speaks_stable_baselines(rng):
+    env = RingyardVecEnv(setting(flat=True), 4, seed=1)
+    assert isinstance(env.observation_space, spaces.Box)
+    first = env.reset()
+    env.seed(1)
+    assert np.array_equal(env.reset(), first)
+    for _ in range(60):
+        masks = np.stack(env.env_method("action_masks"))
+        observation, _, dones, infos = env.step(masks.argmax(axis=1))
+        for b in np.flatnonzero(dones):
+            assert infos[b]["episode"]["l"] > 0
+            assert infos[b]["terminal_observation"].shape == observation[b].shape
+    with pytest.raises(ConfigurationError, match="multiple"):
+        RingyardVecEnv(setting(), 6, group_size=4)
+
+
+def test_damaged_checkpoints_are_named(tmp_path):
+    with pytest.raises(CheckpointError, match="no trained agent"):
+        find_checkpoint(None, tmp_path)
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        find_checkpoint(str(tmp_path / "agent.zip"))
+    broken = tmp_path / "agent.zip"
+    broken.write_bytes(b"not a zip")
+    with pytest.raises(CheckpointError, match=r"agent\.yaml"):
+        load_model(broken)
+    (tmp_path / "agent.yaml").write_text("model_class: sb3_contrib.MaskablePPO\n")
+    with pytest.raises(CheckpointError, match="usable"):
+        load_model(broken)

@@ -1,0 +1,156 @@
+"""The command line as a user meets it."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+
+TINY = ["workload.num_jobs=15", "cluster.num_servers=2"]
+
+
+def ringyard(folder, *arguments, code=0):
+    """Run the command in `folder`; its (stdout, stderr)."""
+    path = ":".join(str(ROOT / part) for part in ("envs", "baselines", "agents"))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "ringyard_agents", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "HOME": str(folder), "COLUMNS": "160"},
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.fixture
+def jobs_file(tmp_path):
+    file = tmp_path / "jobs.csv"
+    file.write_text("job_id,submit_time,gpus,duration\n7,0,2,100\n9,5,4,50\n11,6.5,1,20\n")
+    return file
+
+
+def csv_workload(file):
+    return ["workload=csv", f"workload.path={file}", "cluster.num_servers=1", "performance=ideal"]
+
+
+def test_simulate_writes_what_it_says(tmp_path, jobs_file):
+    out, _ = ringyard(
+        tmp_path,
+        "simulate",
+        "scheduler=fifo_strict",
+        *csv_workload(jobs_file),
+        "output.jobs_csv=out/x.csv",
+        "name=run",
+    )
+    assert "mean jct" in out
+    rows = list(csv.DictReader((tmp_path / "out" / "x.csv").read_text().splitlines()))
+    assert list(rows[0]) == ["job_id", "submit_time", "gpus", "start_time", "end_time", "jct"]
+    assert [row["job_id"] for row in rows] == ["7", "9", "11"]
+    assert [row["start_time"] for row in rows] == ["0", "100", "150"]
+    assert [row["jct"] for row in rows] == ["100", "145", "163.5"]
+    record = json.loads((tmp_path / "runs" / "run" / "run.json").read_text())
+    assert record["command"] == "simulate"
+    assert record["seeds"] == {"seed": 0}
+    assert "fifo_strict" in (tmp_path / "runs" / "run" / "config.yaml").read_text()
+
+
+BAD = {
+    "unknown scheduler": (["scheduler=nope"], "nope"),
+    "missing file": (["workload=csv", "workload.path=nope.csv"], "no trace file"),
+    "missing path": (["workload=csv"], "workload.path"),
+    "unknown key": (["workload.nope=1"], "nope"),
+    "wrong type": (["cluster.num_servers=many"], "whole number"),
+    "bad constant": (["performance.alpha=-1"], "alpha"),
+    "bad threshold": (["scheduler=tiresias", "scheduler.starvation_knob=0"], "starvation_knob"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_code_2(tmp_path, case):
+    overrides, word = BAD[case]
+    _, error = ringyard(tmp_path, "simulate", *overrides, code=2)
+    lines = [line for line in error.splitlines() if not line.startswith("compiling")]
+    assert len(lines) == 1, error
+    assert lines[0].startswith("ringyard simulate: ")
+    assert word in lines[0]
+
+
+BAD_ROWS = {
+    "too large": ("1,0,9,5", "at most the cluster's 4 GPUs"),
+    "unsorted": ("1,5,1,5\n2,4,1,5", "ascending"),
+    "negative": ("1,-5,1,5", "0 or more"),
+    "not a number": ("1,0,1,nan", "finite"),
+    "text": ("1,0,one,5", "'one'"),
+    "fraction of a GPU": ("1,0,1.5,5", "whole number"),
+    "no duration": ("1,0,1,0", "positive"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_bad_rows_are_named(tmp_path, case):
+    rows, word = BAD_ROWS[case]
+    file = tmp_path / "jobs.csv"
+    file.write_text("job_id,submit_time,gpus,duration\n" + rows + "\n")
+    _, error = ringyard(tmp_path, "simulate", *csv_workload(file), code=2)
+    assert word in error
+    assert "Traceback" not in error
+
+
+def test_missing_column_names_those_there_are(tmp_path):
+    file = tmp_path / "jobs.csv"
+    file.write_text("id,arrival,num,secs\n1,0,1,5\n")
+    _, error = ringyard(tmp_path, "simulate", *csv_workload(file), code=2)
+    assert "arrival" in error
+    names = ["job_id=id", "submit_time=arrival", "gpus=num", "duration=secs"]
+    ringyard(tmp_path, "simulate", *csv_workload(file), *(f"workload.reader.{name}" for name in names))
+
+
+def test_usage_and_unknown_commands(tmp_path):
+    assert "compare" in ringyard(tmp_path, "--help")[0]
+    assert "unknown command" in ringyard(tmp_path, "fly", code=2)[1]
+    assert "schedulers" in ringyard(tmp_path, "compare", "--help")[0]
+    assert "philly" in ringyard(tmp_path, "traces")[0]
+    assert "no trace file" in ringyard(tmp_path, "traces", "philly", "nope", code=2)[1]
+
+
+def test_train_resume_compare_sweep(tmp_path):
+    tiny = ["debug=tiny_training", "cluster.num_servers=4"]
+    ringyard(tmp_path, "train", *tiny, "name=first")
+    folder = tmp_path / "runs" / "first"
+    for name in ("agent.zip", "last.zip", "agent.yaml", "training.json", "config.yaml", "tensorboard"):
+        assert (folder / name).exists(), name
+    before = json.loads((folder / "training.json").read_text())
+    assert before["decisions"] >= 2000
+    out, _ = ringyard(tmp_path, "train", *tiny, "resume=runs/first", "total_decisions=4000")
+    after = json.loads((folder / "training.json").read_text())
+    assert after["decisions"] >= 4000
+    assert after["best_jct_seconds"] <= before["best_jct_seconds"]
+    assert "agent.zip" in out
+
+    same = ["compare", "schedulers=[fifo,sjf@consolidate,srtf,ppo]", "seeds=3", "workload.num_jobs=12"]
+    out, _ = ringyard(tmp_path, *same, "name=c1", "checkpoint=runs/first")
+    assert re.search(r"ppo +durations", out)
+    for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "queue_length.png"):
+        assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0
+    assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 4
+    ringyard(tmp_path, *same, "name=c2", "workers=1", "plots=false", "tensorboard=false")
+    first, second = (
+        np.genfromtxt(tmp_path / "runs" / name / "runs.csv", delimiter=",", skip_header=1)[:, 3:-1]
+        for name in ("c1", "c2")
+    )
+    assert np.array_equal(first, second)  # one process or many, named or newest agent
+
+
+def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):
+    _, error = ringyard(
+        tmp_path, "simulate", "-m", "seed=1,2", "performance.alpha=0.2,-1", *TINY, "name=sweep", code=2
+    )
+    assert "alpha" in error
+    assert len(list((tmp_path / "runs" / "sweep").glob("*/jobs.csv"))) == 2

@@ -1,0 +1,312 @@
+"""The Gymnasium faces: checkers, equality of single and vector, masks, rewards, determinism."""
+
+import subprocess
+import sys
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env as gymnasium_check
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.env_checker import check_env as sb3_check
+
+from conftest import ROOT
+from ringyard import Cluster
+from ringyard.errors import ActionError, ConfigurationError, SchedulerError
+from ringyard.mdp import rewards
+from ringyard.mdp.actions import Actions
+from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.observations import queue_and_cluster
+from ringyard.mdp.setting import Setting
+from ringyard.mdp.vector import ClusterVectorEnv
+from ringyard.placement import consolidate, least_contended, pack, random_gpus
+from ringyard.records import Integral
+from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
+from worlds import nowhere
+
+WORKLOAD = Synthetic(
+    num_jobs=15,
+    sizes=Sizes({1: 4, 2: 2, 4: 2, 8: 1}),
+    durations=LogNormalDurations(5.0, 1.0),
+    arrivals=Arrivals(cv=2.0),
+    models=ModelMix(),
+    load=2.0,
+)
+
+
+def setting(flat=False, **actions):
+    options = {"templates": (pack(), least_contended(), consolidate()), "on_invalid": "raise"} | actions
+    return Setting(
+        cluster=Cluster.homogeneous(4, 4),
+        workload=WORKLOAD,
+        observation=queue_and_cluster(flat),
+        actions=Actions(**options),
+        num_workloads=16,
+    )
+
+
+def play(env, seed, choose=None):
+    """One episode of valid random actions: (observations, rewards, last info)."""
+    rng = np.random.default_rng(seed)
+    observation, info = env.reset(seed=seed)
+    seen, gained = [observation], []
+    while True:
+        valid = np.flatnonzero(info["action_mask"])
+        action = int(rng.choice(valid)) if choose is None else choose(valid)
+        observation, reward, done, truncated, info = env.step(action)
+        seen.append(observation)
+        gained.append(reward)
+        if done or truncated:
+            return seen, gained, info
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("preemptive", [False, True])
+def test_checkers_find_nothing(flat, preemptive):
+    env = gymnasium.make(
+        "ringyard/Cluster-v0",
+        setting=setting(flat, preemptive=preemptive, on_invalid="wait"),
+        render_mode="rgb_array",
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # its message says: only environments made by gymnasium.make() are to be checked unwrapped
+        gymnasium_check(env.unwrapped, skip_close_check=True)
+        sb3_check(ClusterEnv(setting(flat, preemptive=preemptive, on_invalid="wait")))
+
+
+def test_default_environment_is_made_by_id():
+    env = gymnasium.make("ringyard/Cluster-v0")
+    observation, info = env.reset(seed=1)
+    assert env.observation_space.contains(observation)
+    assert info["action_mask"].shape == (env.action_space.n,)
+    vector = gymnasium.make_vec("ringyard/Cluster-v0", num_envs=3)
+    observation, info = vector.reset(seed=1)
+    assert vector.observation_space.contains(observation)
+    assert info["action_mask"].shape == (3, env.action_space.n)
+    assert vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+
+
+@pytest.mark.parametrize("preemptive", [False, True])
+def test_undiscounted_return_is_minus_the_mean_jct(preemptive):
+    env = ClusterEnv(setting(preemptive=preemptive))
+    for seed in range(5):
+        _, gained, info = play(env, seed)
+        jobs = env.batch.state.jobs[0, :15]
+        mean_jct = (jobs["end_seconds"] - jobs["submit_seconds"]).mean()
+        assert info["episode_jct"] == pytest.approx(mean_jct)
+        assert sum(gained) == pytest.approx(-mean_jct / jobs["isolated_seconds"].mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["slowdown", "makespan", "utilisation"])
+def test_other_rewards_return_what_they_say(name):
+    base = setting()
+    reward = getattr(rewards, name)()
+    env = ClusterEnv(Setting(**{**base.__dict__, "reward": reward}))
+    _, gained, _ = play(env, 7)
+    jobs = env.batch.state.jobs[0, :15]
+    jct = jobs["end_seconds"] - jobs["submit_seconds"]
+    weight = reward.weights(jobs, base.cluster)
+    expected = {
+        "slowdown": -(jct / jobs["isolated_seconds"]).mean(),
+        "makespan": weight[Integral.ELAPSED] * jobs["end_seconds"].max(),
+        "utilisation": weight[Integral.FREE_GPUS_WITH_QUEUE]
+        * env.batch.state.integrals[0, Integral.FREE_GPUS_WITH_QUEUE],
+    }[name]
+    assert sum(gained) == pytest.approx(expected, rel=1e-6)
+    assert sum(gained) < 0
+
+
+def test_values_stay_in_the_space():
+    for flat in (False, True):
+        env = ClusterEnv(setting(flat, preemptive=True))
+        seen, _, _ = play(env, 3)
+        for observation in seen:
+            assert env.observation_space.contains(observation)
+
+
+def test_vector_equals_single():
+    vector = ClusterVectorEnv(6, setting(flat=True), autoreset_mode="SameStep")
+    singles = [ClusterEnv(setting(flat=True)) for _ in range(6)]
+    rng = np.random.default_rng(0)
+    observations, info = vector.reset(seed=10)
+    masks = info["action_mask"]
+    for i, env in enumerate(singles):
+        alone, alone_info = env.reset(seed=10 + i)
+        assert np.array_equal(observations[i], alone)
+        assert np.array_equal(masks[i], alone_info["action_mask"])
+    for _ in range(120):
+        actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in masks])
+        observations, gained, done, _, info = vector.step(actions)
+        masks = info["action_mask"]
+        for i, env in enumerate(singles):
+            alone, reward, alone_done, _, alone_info = env.step(actions[i])
+            assert reward == gained[i]
+            assert alone_done == done[i]
+            if alone_done:
+                assert np.array_equal(info["final_obs"][i], alone)
+                assert info["episode_jct"][i] == alone_info["episode_jct"]
+                alone, alone_info = env.reset()
+            assert np.array_equal(observations[i], alone)
+            assert np.array_equal(masks[i], alone_info["action_mask"])
+
+
+def test_next_step_autoreset_ignores_the_action_of_the_reset_step():
+    vector = ClusterVectorEnv(2, setting())
+    _, info = vector.reset(seed=0)
+    ended = np.zeros(2, bool)
+    for _ in range(400):
+        actions = info["action_mask"].argmax(axis=1)
+        actions[ended] = 10**6  # must not be looked at
+        _, gained, done, truncated, info = vector.step(actions)
+        assert (gained[ended] == 0).all()
+        ended = done | truncated
+        assert info["action_mask"].any(axis=1).all()
+
+
+def test_one_cluster_equals_that_cluster_among_64():
+    many = ClusterVectorEnv(64, setting(flat=True), autoreset_mode="SameStep")
+    one = ClusterVectorEnv(1, setting(flat=True), autoreset_mode="SameStep")
+    observations, info = many.reset(seed=0)
+    alone, _ = one.reset(seed=40)
+    for _ in range(150):
+        actions = info["action_mask"].argmax(axis=1)
+        assert observations[40].tobytes() == alone[0].tobytes()
+        observations, _, _, _, info = many.step(actions)
+        alone, *_ = one.step(actions[40:41])
+
+
+def test_same_seed_same_bytes_in_another_process():
+    code = (
+        "import hashlib, numpy as np, sys; sys.path[:0] = ['envs', 'tests/envs', 'tests']\n"
+        "import ringyard\n"
+        "from ringyard.mdp.vector import ClusterVectorEnv\n"
+        "env = ClusterVectorEnv(8, autoreset_mode='SameStep')\n"
+        "digest = hashlib.sha256()\n"
+        "_, info = env.reset(seed=3)\n"
+        "for _ in range(200):\n"
+        "    obs, reward, *_, info = env.step(info['action_mask'].argmax(axis=1))\n"
+        "    digest.update(env.batch.observations.tobytes() + reward.tobytes())\n"
+        "print(digest.hexdigest())\n"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    }
+    assert len(digests) == 1
+
+
+def test_masked_and_foreign_actions_are_errors():
+    env = ClusterEnv(setting())
+    _, info = env.reset(seed=0)
+    masked = int(np.flatnonzero(~info["action_mask"])[0])
+    with pytest.raises(ActionError, match="masked"):
+        env.step(masked)
+    with pytest.raises(ActionError, match="outside"):
+        env.step(10**6)
+    valid = int(np.flatnonzero(info["action_mask"])[0])
+    env.step(valid)  # nothing is lost
+
+
+def test_masked_actions_wait_if_asked_to():
+    env = ClusterEnv(setting(on_invalid="wait"))
+    _, info = env.reset(seed=0)
+    masked = int(np.flatnonzero(~info["action_mask"])[0])
+    *_, info = env.step(masked)
+    assert info["invalid_action"]
+
+
+def test_window_truncates():
+    base = setting()
+    env = ClusterEnv(Setting(**{**base.__dict__, "limit_seconds": 50.0}))
+    _, gained, info = play(env, 0, choose=lambda valid: int(valid[-1]))
+    assert env.batch.truncated[0]
+    assert env.batch.state.clusters["now"][0] == 50.0
+    assert info["num_finished"] < 15
+    jobs = env.batch.state.integrals[0, Integral.JOBS_IN_SYSTEM]
+    assert sum(gained) == pytest.approx(-jobs / env.batch.state.jobs["isolated_seconds"][0, :15].sum())
+
+
+def test_stopped_jobs_finish_and_are_counted():
+    env = ClusterEnv(setting(preemptive=True))
+    actions = env.setting.actions
+    stops = 0
+    rng = np.random.default_rng(0)
+    _, info = env.reset(seed=2)
+    done = False
+    while not done:
+        valid = np.flatnonzero(info["action_mask"])
+        stop = valid[(valid >= actions.num_starts) & (valid < actions.wait)]
+        action = int(stop[0]) if len(stop) and rng.random() < 0.1 else int(valid[0])
+        stops += actions.num_starts <= action < actions.wait
+        *_, done, _, info = env.step(action)
+    assert stops > 0
+    assert env.batch.state.clusters["num_preemptions"][0] == stops
+
+
+@pytest.mark.parametrize("order", ["submit", "duration", "work", "gpus"])
+def test_queue_order_decides_who_is_visible(order):
+    env = ClusterEnv(setting(queue_order=order))
+    env.reset(seed=0)
+    waits = env.setting.actions.wait
+    for _ in range(8):
+        if env.action_masks()[waits]:
+            env.step(waits)
+    state = env.batch.state
+    rows = state.waiting[0, : state.clusters["num_waiting"][0]]
+    jobs = state.jobs[0, rows]
+    keys = {
+        "submit": jobs["submit_seconds"],
+        "duration": jobs["isolated_seconds"],
+        "work": jobs["isolated_seconds"] * jobs["num_gpus"],
+        "gpus": jobs["num_gpus"],
+    }[order]
+    assert len(rows) > 1
+    assert (np.diff(keys) >= 0).all()
+
+
+def test_templates_that_cannot_place_are_an_error():
+    env = ClusterEnv(setting(templates=(nowhere(),)))
+    with pytest.raises(SchedulerError, match="pack"):
+        env.reset(seed=0)
+
+
+def test_random_templates_are_reproducible():
+    one, two = (ClusterEnv(setting(flat=True, templates=(random_gpus(),))) for _ in range(2))
+    assert play(one, 5)[1] == play(two, 5)[1]
+
+
+def test_render_draws_the_servers():
+    env = ClusterEnv(setting(), render_mode="rgb_array")
+    play(env, 0)
+    image = env.render()
+    assert image.dtype == np.uint8
+    assert image.shape[2] == 3
+    assert len(np.unique(image.reshape(-1, 3), axis=0)) > 5
+    with pytest.raises(ConfigurationError, match="rgb_array"):
+        ClusterEnv(setting(), render_mode="human")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"num_waiting": 0},
+        {"templates": ()},
+        {"on_invalid": "ignore"},
+        {"queue_order": "alphabet"},
+    ],
+)
+def test_bad_actions_are_refused(bad):
+    with pytest.raises(ConfigurationError, match="expected"):
+        Actions(**bad)
+
+
+def test_choosing_a_workload():
+    env = ClusterEnv(setting())
+    _, info = env.reset(seed=0, options={"workload": 5})
+    assert info["workload"] == 5
+    with pytest.raises(ConfigurationError, match="workload"):
+        env.reset(options={"workload": 99})

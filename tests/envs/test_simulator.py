@@ -1,0 +1,225 @@
+"""Placement rules, metrics, bounds and errors, by hand."""
+
+import numpy as np
+import pytest
+
+from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
+from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
+from ringyard.placement import Draft, consolidate, first_fit, least_contended, lwf, pack, spread
+from ringyard.restart import constant, per_model
+from ringyard.sim.bounds import lower_bounds
+from ringyard.sim.metrics import timeline
+from worlds import rings
+
+
+def at_first_arrival(gpus, servers=(4, 4, 4), performance=None, held=()):
+    """A simulator whose first jobs hold the given GPUs and whose last job asks for `gpus`."""
+    sizes = [len(ids) for ids in held] + [gpus]
+    jobs = JobTable.from_columns([0.0] * len(sizes), sizes, [100.0] * len(sizes))
+    sim = Simulator(Cluster(servers), jobs, performance or ideal())
+    sim.advance()
+    sim.apply([Allocation(j, tuple(ids)) for j, ids in enumerate(held)])
+    return sim, len(held)
+
+
+def placed(rule, gpus, held=(), servers=(4, 4, 4)):
+    sim, job = at_first_arrival(gpus, servers, held=held)
+    return Draft(sim.view()).place(rule, job)
+
+
+def test_pack_takes_the_tightest_server_then_the_fewest():
+    held = [(0, 1), (4,)]  # free: 2, 3, 4
+    assert placed(pack(), 2, held) == (2, 3)
+    assert placed(pack(), 3, held) == (5, 6, 7)
+    assert placed(pack(), 6, held) == (5, 6, 8, 9, 10, 11)
+    assert placed(pack(), 10, held) == ()
+
+
+def test_spread_alternates():
+    assert placed(spread(), 3) == (0, 4, 8)
+    assert placed(spread(), 4, [(0, 1, 2)]) == (4, 5, 8, 9)
+
+
+def test_first_fit_takes_the_lowest_ids():
+    assert placed(first_fit(), 5, [(1, 4)]) == (0, 2, 3, 5, 6)
+
+
+def test_consolidate_waits_rather_than_splits():
+    held = [(0,), (4,), (8,)]
+    assert placed(consolidate(), 4, held) == ()
+    assert placed(consolidate(), 3, held) == (1, 2, 3)
+    # one whole server; the rest goes to the server with the most free GPUs, as in the peer
+    assert placed(consolidate(), 6, [(0,)]) == (4, 5, 6, 7, 8, 9)
+    assert placed(consolidate(), 8, [(0,)]) == tuple(range(4, 12))
+    assert placed(consolidate(), 7, [(0, 1), (4,)]) == (5, 6, 7, 8, 9, 10, 11)
+    assert placed(consolidate(), 8, [(0,), (4,)]) == ()
+
+
+def test_least_contended_avoids_busy_links():
+    # servers of 2: a job spans 0 and 1; the newcomer of 2 finds one GPU free on each of 0, 1, 2, 3
+    held = [(0, 2), (4,), (6,)]
+    assert placed(least_contended(), 2, held, (2, 2, 2, 2)) == (5, 7)
+    assert placed(pack(), 2, held, (2, 2, 2, 2)) == (1, 3)
+    assert placed(least_contended(), 3, held, (2, 2, 2, 2)) == (1, 3, 5)  # needs a busy link anyway
+
+
+def test_lwf_packs_small_jobs_low_and_large_ones_on_idle_servers():
+    assert placed(lwf(1), 1, [(0,)]) == (1,)
+    assert placed(lwf(1), 2, [(0,)]) == (4, 5)
+    assert placed(lwf(2), 2, [(0,)]) == (1, 2)
+    with pytest.raises(ConfigurationError, match="kappa"):
+        lwf(-1)
+
+
+BAD_ALLOCATIONS = {
+    "no such job": (Allocation(9, (0,)), "there is no job"),
+    "too few GPUs": (Allocation(1, (4,)), "asks for 2"),
+    "twice the same GPU": (Allocation(1, (4, 4)), "twice"),
+    "no such GPU": (Allocation(1, (4, 99)), "there is no GPU"),
+    "held by another": (Allocation(1, (0, 4)), "held by job 0"),
+    "stop a waiting job": (Allocation(1, ()), "waits already"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ALLOCATIONS)
+def test_impossible_placements_say_why_and_change_nothing(case):
+    allocation, words = BAD_ALLOCATIONS[case]
+    sim, _ = at_first_arrival(2, held=[(0,)])
+    before = [array.tobytes() for array in sim.state]
+    with pytest.raises(PlacementError, match=words):
+        sim.apply([allocation])
+    assert [array.tobytes() for array in sim.state] == before
+
+
+def test_only_present_jobs_take_gpus():
+    jobs = JobTable.from_columns([0.0, 50.0], [1, 1], [10.0, 10.0])
+    sim = Simulator(Cluster((2,)), jobs, ideal())
+    sim.advance()
+    with pytest.raises(PlacementError, match="future"):
+        sim.apply([Allocation(1, (0,))])
+    sim.apply([Allocation(0, (0,))])
+    sim.advance()
+    with pytest.raises(PlacementError, match="done"):
+        sim.apply([Allocation(0, (0,))])
+
+
+def test_migration_costs_a_restart():
+    jobs = JobTable.from_columns([0.0, 40.0], [1, 1], [100.0, 500.0])
+    sim = Simulator(Cluster((2,)), jobs, ideal(), constant(30.0))
+    sim.advance()
+    sim.apply([Allocation(0, (0,))])
+    sim.apply([Allocation(0, (0,))])  # the same place: nothing happens
+    assert sim.state.jobs["num_preemptions"][0, 0] == 0
+    sim.advance()
+    assert sim.now == 40.0
+    sim.apply([Allocation(0, (1,))])
+    assert sim.view().gpus_of(0) == (1,)
+    sim.advance()
+    assert sim.now == 40.0 + 30.0 + 60.0
+    assert sim.state.jobs["num_preemptions"][0, 0] == 1
+
+
+def test_restart_costs():
+    jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [1.0, 1.0]).with_models(np.array([0, 1]))
+    assert constant(5.0)(jobs).tolist() == [5.0, 5.0]
+    assert per_model(30.0)(jobs).tolist() == [30.0, 250.0]
+    with pytest.raises(ConfigurationError, match="restart"):
+        constant(-1.0)
+
+
+def test_metrics_by_hand():
+    # one server of 2: job 0 (2 GPUs, 10 s), job 1 (1 GPU, 20 s) waits 8 s, job 2 (1 GPU, 5 s) 6 s
+    jobs = JobTable.from_columns([0.0, 2.0, 4.0], [2, 1, 1], [10.0, 20.0, 5.0])
+    sim = Simulator(Cluster((2,)), jobs, ideal())
+    while not sim.done:
+        view = sim.view()
+        draft = Draft(view)
+        placed_now = [(j, draft.place(pack(), j)) for j in view.waiting.tolist()]
+        sim.apply([Allocation(j, gpus) for j, gpus in placed_now if gpus])
+        sim.advance()
+    metrics = sim.metrics()
+    assert metrics.mean_jct == pytest.approx((10 + 28 + 11) / 3)
+    assert metrics.makespan == 30
+    assert metrics.mean_queueing == pytest.approx((0 + 8 + 6) / 3)
+    assert metrics.mean_slowdown == pytest.approx((1 + 1.4 + 2.2) / 3)
+    assert metrics.utilisation == pytest.approx((2 * 10 + 2 * 5 + 15) / 60)
+    assert metrics.fragmentation == pytest.approx(15 / 60)  # from 15 to 30 one of two is free
+    # GPUs asked: 2 until 2, 3 until 4, 4 until 10, then 2 or 1: shares 1, 1.5, 2, 1
+    crowding = (2 * 1 + 2 * 1.5 + 6 * 2) / 10
+    assert metrics.worst_fairness == pytest.approx(11 / (5 * (6 * 2 + 5) / 11))
+    assert crowding == pytest.approx(1.7)
+    ends, waiting, utilisation = timeline(sim.state, 0)
+    widths = np.diff(ends, prepend=0.0)
+    assert (waiting * widths).sum() == pytest.approx(8 + 6)
+    assert (utilisation * widths).sum() == pytest.approx(45 / 2)
+
+
+def test_bounds_by_hand():
+    bounds = lower_bounds(np.array([0.0, 1.0]), np.array([10.0, 2.0]), np.array([2, 1]), 2)
+    assert bounds.isolated_mean_jct == 6.0
+    # one machine, works 10 and 1: the short one preempts at 1 and ends at 2, the long one at 11
+    assert bounds.pooled_mean_jct == pytest.approx((11 + 1) / 2)
+    assert bounds.makespan == 11.0
+
+
+def test_rounds_are_decision_points_only_while_jobs_are_there():
+    jobs = JobTable.from_columns([0.0, 100.0], [1, 1], [25.0, 5.0])
+    sim = Simulator(Cluster((1,)), jobs, ideal(), round_seconds=10.0)
+    times = []
+    while not sim.done:
+        sim.apply([Allocation(int(j), (0,)) for j in sim.view().waiting])
+        sim.advance()
+        times.append(sim.now)
+    assert times == [0.0, 10.0, 20.0, 25.0, 100.0, 105.0]
+    with pytest.raises(ConfigurationError, match="round_seconds"):
+        Simulator(Cluster((1,)), jobs, ideal(), round_seconds=0.0)
+
+
+def test_wake_up_is_a_decision_point():
+    sim = Simulator(Cluster((1,)), JobTable.from_columns([0.0], [1], [50.0]), ideal())
+    sim.advance()
+    sim.apply([Allocation(0, (0,))])
+    sim.view().wake_at(12.5)
+    sim.advance()
+    assert sim.now == 12.5
+    sim.advance()
+    assert sim.now == 50.0
+
+
+def test_unpredictable_jobs_hide_their_durations():
+    jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [5.0, 5.0])
+    object.__setattr__(jobs, "predictable", np.array([True, False]))
+    view = Simulator(Cluster((2,)), jobs, ideal()).view()
+    assert view.remaining_seconds[0] == 5.0
+    assert np.isnan(view.remaining_seconds[1])
+
+
+def test_stalling_is_an_error():
+    sim = Simulator(Cluster((1,)), JobTable.from_columns([0.0], [1], [5.0]), ideal())
+    sim.advance()
+    with pytest.raises(SchedulerError, match="1 jobs wait"):
+        sim.advance()
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (([], [], []), "no jobs"),
+        (([0.0, -1.0], [1, 1], [1.0, 1.0]), "submit time"),
+        (([float("nan")], [1], [1.0]), "finite"),
+        (([0.0], [0], [1.0]), "GPU count"),
+        (([0.0], [1], [float("inf")]), "duration"),
+        (([0.0, 1.0], [1], [1.0]), "shape"),
+    ],
+)
+def test_bad_tables(columns, words):
+    with pytest.raises(WorkloadError, match=words):
+        JobTable.from_columns(*columns)
+
+
+def test_bad_clusters():
+    for make in (lambda: Cluster(()), lambda: Cluster((4, 0)), lambda: Cluster.homogeneous(0, 4)):
+        with pytest.raises(ConfigurationError):
+            make()
+    with pytest.raises(WorkloadError, match="at most the cluster's 2 GPUs"):
+        Simulator(Cluster((2,)), JobTable.from_columns([0.0], [3], [1.0]), rings())

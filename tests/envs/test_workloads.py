@@ -1,0 +1,230 @@
+"""Generators against the figures they were fitted to; readers against the files of each shape."""
+
+import json
+
+import numpy as np
+import pytest
+
+from conftest import leaf, shared
+from ringyard import Cluster, JobSpec, JobTable
+from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.workloads import (
+    Arrivals,
+    LogNormalDurations,
+    ModelMix,
+    Replay,
+    Sizes,
+    read_csv,
+    read_helios,
+    read_pai,
+    read_philly,
+    scale_to_load,
+)
+from ringyard.workloads.sources import SOURCES, check_trace
+
+DAY = 86400.0
+
+
+@pytest.mark.parametrize("cv", [0.0, 0.5, 1.0, 2.22])
+def test_gaps_have_the_wanted_rate_and_variation(cv, rng):
+    gaps = np.diff(Arrivals(cv=cv).times(200_000, 0.5, rng))
+    assert gaps.mean() == pytest.approx(2.0, rel=0.03)
+    assert gaps.std() / gaps.mean() == pytest.approx(cv, abs=0.04)
+
+
+def test_diurnal_arrivals_follow_the_clock(rng):
+    factors = [0.2] * 12 + [1.8] * 12
+    times = Arrivals(cv=1.0, hourly_factors=factors).times(300_000, 0.05, rng)
+    assert (np.diff(times) >= 0).all()
+    assert len(times) / times[-1] == pytest.approx(0.05, rel=0.03)
+    # the day starts at a random hour: find the phase that separates busy from quiet halves best
+    hours = (times / 3600.0) % 24
+    busiest = max(np.mean((hours - shift) % 24 < 12) for shift in np.arange(0, 24, 0.25))
+    assert busiest == pytest.approx(0.9, abs=0.02)
+
+
+def test_log_normal_durations(rng):
+    draws = LogNormalDurations(6.0, 1.5).draw(np.ones(200_000), rng)
+    assert np.log(draws).mean() == pytest.approx(6.0, abs=0.02)
+    assert np.log(draws).std() == pytest.approx(1.5, abs=0.02)
+    held = LogNormalDurations(6.0, 3.0, 10.0, 1000.0).draw(np.ones(1000), rng)
+    assert held.min() == 10.0
+    assert held.max() == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("name", "mean_gpus", "share_of_one", "median"),
+    # trace_facts.csv: gpus_mean, frac_1gpu, dur_p50
+    [
+        ("philly_like", 1.304, 0.9317, 1144),
+        ("helios_like", 6.736, 0.5184, 204),
+        ("pai_like", 4.969, 0.7701, 618),
+    ],
+)
+def test_generators_match_the_published_facts(name, mean_gpus, share_of_one, median):
+    workload = leaf("workload", name, "workload.num_jobs=60000")
+    jobs = workload.sample(Cluster.homogeneous(200, 8), np.random.default_rng(0))
+    # the 16 commonest sizes carry most of the mass: the mean of the rest is what is missing
+    assert jobs.num_gpus.mean() == pytest.approx(mean_gpus, rel=0.2)
+    assert (jobs.num_gpus == 1).mean() == pytest.approx(share_of_one, abs=0.03)
+    assert np.median(jobs.duration_seconds) == pytest.approx(median, rel=0.1)
+
+
+def test_load_is_the_offered_load():
+    workload = leaf("workload", "poisson", "workload.num_jobs=40000", "workload.load=0.7")
+    cluster = Cluster.homogeneous(16, 4)
+    jobs = workload.sample(cluster, np.random.default_rng(1))
+    work = (jobs.num_gpus * jobs.duration_seconds).sum()
+    assert work / (cluster.num_gpus * jobs.submit_seconds[-1]) == pytest.approx(0.7, rel=0.1)
+
+
+def test_published_mix():
+    jobs = leaf("workload", "ada_srsf").sample(Cluster.homogeneous(16, 4), np.random.default_rng(0))
+    sizes, counts = np.unique(jobs.num_gpus, return_counts=True)
+    assert dict(zip(sizes.tolist(), counts.tolist(), strict=True)) == {
+        1: 80,
+        2: 14,
+        4: 26,
+        8: 30,
+        16: 8,
+        32: 2,
+    }
+    assert jobs.iterations.min() >= 1000
+    assert jobs.iterations.max() <= 6000
+    assert jobs.submit_seconds[-1] <= 1200
+
+
+def test_models_are_drawn_by_size(rng):
+    jobs = JobTable.from_columns(np.zeros(2000), [1, 8] * 1000, np.ones(2000))
+    mix = ModelMix({1: {"vgg16": 1.0}, 4: {"lstm": 3.0, "resnet50": 1.0}})
+    drawn = mix.assign(jobs, rng)
+    assert (drawn.gradient_bytes[jobs.num_gpus == 1] == 526.4e6).all()
+    large = drawn.gradient_bytes[jobs.num_gpus == 8]
+    assert (large == 251.8e6).mean() == pytest.approx(0.75, abs=0.05)
+    with pytest.raises(ConfigurationError, match="unknown model"):
+        ModelMix({1: {"nope": 1.0}})
+
+
+def table(count=100):
+    submit = np.arange(count) * 10.0
+    return JobTable.from_columns(submit, np.tile([1, 2, 8, 16], count // 4), np.full(count, 30.0))
+
+
+def test_windows(rng):
+    cluster = Cluster.homogeneous(4, 4)
+    window = Replay(table(), ModelMix(), window_jobs=10, start_seconds=200.0).sample(cluster, rng)
+    assert len(window) == 10
+    assert window.job_id[0] == 20
+    assert window.submit_seconds[0] == 0
+    by_time = Replay(table(), ModelMix(), window_seconds=95.0)
+    assert by_time.num_jobs == 10
+    assert {len(by_time.sample(cluster, rng)) for _ in range(20)} == {10}
+    small = Replay(table(), ModelMix(), max_gpus=2)
+    assert small.sample(cluster, rng).num_gpus.max() == 2
+    with pytest.raises(WorkloadError, match="fewer"):
+        Replay(table().rows(table().num_gpus > 4), ModelMix(), max_gpus=2)
+
+
+def test_load_scaling_of_a_window():
+    cluster = Cluster.homogeneous(4, 4)
+    scaled = scale_to_load(table(), cluster, 2.0)
+    work = (scaled.num_gpus * scaled.duration_seconds).sum()
+    assert work / (16 * scaled.submit_seconds[-1]) == pytest.approx(2.0)
+
+
+def test_job_specs():
+    jobs = JobTable.from_specs([JobSpec(0.0, 2, 60.0, "vgg16", 42), JobSpec(1.0, 1, 5.0)])
+    assert jobs.job_id.tolist() == [42, 1]
+    assert jobs.gradient_bytes[0] == 526.4e6
+    with pytest.raises(WorkloadError, match="unknown model"):
+        JobTable.from_specs([JobSpec(0.0, 1, 1.0, "nope")])
+
+
+def test_helios_release_shape(tmp_path):
+    file = tmp_path / "cluster_log.csv"
+    file.write_text(
+        "job_id,user,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration\n"
+        "5,a,8,4,1,COMPLETED,2020-04-01 00:01:00,2020-04-01 00:02:00,2020-04-01 00:03:00,60\n"
+        "4,a,0,4,1,COMPLETED,2020-04-01 00:00:10,2020-04-01 00:00:20,2020-04-01 00:00:30,10\n"
+        "3,b,1,4,1,FAILED,2020-04-01 00:00:00,2020-04-01 00:00:00,2020-04-01 00:10:00,600\n"
+    )
+    jobs = read_helios(file)
+    assert jobs.job_id.tolist() == [3, 5]
+    assert jobs.submit_seconds.tolist() == [0, 60]
+    assert jobs.num_gpus.tolist() == [1, 8]
+    assert jobs.duration_seconds.tolist() == [600, 60]
+
+
+def test_philly_release_shape(tmp_path):
+    detail = [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}, {"ip": "m2", "gpus": ["gpu0"]}]
+    log = [
+        {
+            "jobid": "b",
+            "submitted_time": "2017-10-01 00:00:30",
+            "attempts": [
+                {"start_time": "2017-10-01 00:01:00", "end_time": "2017-10-01 00:02:00", "detail": detail},
+                {"start_time": "2017-10-01 00:03:00", "end_time": "2017-10-01 00:03:30", "detail": detail},
+            ],
+        },
+        {
+            "jobid": "a",
+            "submitted_time": "2017-10-01 00:00:00",
+            "attempts": [{"start_time": "2017-10-01 00:00:05", "end_time": None, "detail": detail}],
+        },
+        {"jobid": "c", "submitted_time": "2017-10-01 00:00:40", "attempts": []},
+    ]
+    file = tmp_path / "cluster_job_log"
+    file.write_text(json.dumps(log))
+    jobs = read_philly(file)
+    assert jobs.num_gpus.tolist() == [3]
+    assert jobs.duration_seconds.tolist() == [90]
+    file.write_text("{")
+    with pytest.raises(WorkloadError, match="JSON"):
+        read_philly(file)
+
+
+@pytest.mark.parametrize(
+    ("read", "parts", "jobs", "mean_gpus"),
+    # rows and gpus_mean of trace_facts.csv
+    [
+        (read_philly, ("philly", "philly_jobs.csv.gz"), 82247, 1.304),
+        (read_helios, ("helios", "venus_gpu_jobs.csv.gz"), 125303, 6.736),
+        (read_pai, ("alibaba_pai_v2020", "pai_gpu_tasks_sample.csv.gz"), 60105, 4.969),
+    ],
+)
+def test_real_traces_read_whole(read, parts, jobs, mean_gpus):
+    trace = read(shared("data", "traces", *parts))
+    assert len(trace) == jobs
+    assert trace.num_gpus.mean() == pytest.approx(mean_gpus, abs=0.001)
+    trace.check()
+
+
+def test_sources_and_reports(tmp_path):
+    assert {source.name for source in SOURCES} == {"philly", "helios", "pai"}
+    file = tmp_path / "jobs.csv"
+    file.write_text("job_id,submit_time,gpus,duration\n1,0,2,5\n2,86400,4,7\n")
+    report = check_trace("csv", str(file))
+    assert (report.jobs, report.span_days, report.max_gpus) == (2, 1.0, 4)
+    with pytest.raises(WorkloadError, match="unknown trace"):
+        check_trace("nope", str(file))
+
+
+def test_csv_may_be_sorted_on_demand(tmp_path):
+    file = tmp_path / "jobs.csv"
+    file.write_text("job_id,submit_time,gpus,duration\n1,9,2,5\n2,3,4,7\n")
+    with pytest.raises(WorkloadError, match="ascending"):
+        read_csv(file)
+    assert read_csv(file, sort=True).job_id.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "bad", [{"cv": -1.0}, {"hourly_factors": [1.0] * 23}, {"hourly_factors": [0.0] * 24}]
+)
+def test_bad_arrivals(bad):
+    with pytest.raises(ConfigurationError, match="expected"):
+        Arrivals(**bad)
+
+
+def test_sizes_that_do_not_fit(rng):
+    with pytest.raises(ConfigurationError, match="no size"):
+        Sizes({8: 1.0}).draw(3, 4, rng)
