@@ -1,0 +1,52 @@
+"""Seconds until a command has done its work: the first time (compiling) and later ones."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import machine
+
+COMMANDS = {
+    "gymnasium.make_vec + reset + step": (
+        "import ringyard, gymnasium; e = gymnasium.make_vec('ringyard/Cluster-v0', num_envs=4);"
+        " _, i = e.reset(seed=0); e.step(i['action_mask'].argmax(axis=1))"
+    ),
+    "simulate FIFO": (
+        "from ringyard_agents.cli import main; main(['simulate', 'name=startup', 'scheduler=fifo'])"
+    ),
+    "simulate SRTF": (
+        "from ringyard_agents.cli import main; main(['simulate', 'name=startup', 'scheduler=srtf'])"
+    ),
+}
+
+
+def seconds(code, cache, folder):
+    """Of one fresh process with the given numba cache."""
+    begin = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={"NUMBA_CACHE_DIR": str(cache), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        check=True,
+        capture_output=True,
+    )
+    return time.perf_counter() - begin
+
+
+def main():
+    print(machine())
+    print("command                              first (s)  later (s)   (one cache for all, in this order)")
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder) / "cache"
+        for name, code in COMMANDS.items():
+            first = seconds(code, cache, folder)
+            later = min(seconds(code, cache, folder) for _ in range(3))
+            print(f"{name:36s} {first:9.1f} {later:10.1f}")
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
