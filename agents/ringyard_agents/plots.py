@@ -9,7 +9,9 @@ import matplotlib
 matplotlib.use("Agg")
 
 import numpy as np
+from cycler import cycler
 from matplotlib import pyplot as plt
+from matplotlib.colors import TABLEAU_COLORS
 
 from ringyard_agents.evaluate import RunResult
 from ringyard_agents.tensorboard import curves
@@ -19,6 +21,7 @@ __all__ = ["draw_plots"]
 
 def _save(folder: Path, name: str, draw: Callable[[Any], None]) -> Path:
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    axes.set_prop_cycle(cycler(linestyle=["-", "--", ":"]) * cycler(color=list(TABLEAU_COLORS.values())))
     draw(axes)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
@@ -42,8 +45,9 @@ def draw_plots(results: Sequence[RunResult], folder: Path) -> list[Path]:
     def over_time(attribute: str, ylabel: str) -> Callable[[Any], None]:
         def draw(axes: Any) -> None:
             for label, curve in by_label.items():
-                axes.plot(curve.seconds / 3600, getattr(curve, attribute), label=label)
-            axes.set(xlabel="simulated time (h)", ylabel=ylabel)
+                # the last point is the end of the last job, far behind the others
+                axes.plot(curve.seconds[:-1] / 3600, getattr(curve, attribute)[:-1], label=label)
+            axes.set(xlabel="simulated time (h), until 99 % of the jobs have ended", ylabel=ylabel)
 
         return draw
 

@@ -46,9 +46,13 @@ class Curves:
 
 
 def curves(results: Sequence[RunResult]) -> dict[str, Curves]:
-    """{label: curves} for all schedulers on one time axis."""
-    end = max(float(result.times.end_seconds.max()) for result in results)
-    seconds = np.linspace(end / POINTS, end, POINTS)
+    """{label: curves} for all schedulers on one time axis.
+
+    The axis is even until 99 % of all jobs have ended; the end of the last job closes it.
+    """
+    ends = np.concatenate([result.times.end_seconds for result in results])
+    most = float(np.percentile(ends, 99))
+    seconds = np.append(np.linspace(most / POINTS, most, POINTS), ends.max())
     labels = list(dict.fromkeys(result.label for result in results))
     return {label: Curves([r for r in results if r.label == label], seconds) for label in labels}
 
