@@ -45,8 +45,7 @@ def draw_plots(results: Sequence[RunResult], folder: Path) -> list[Path]:
     def over_time(attribute: str, ylabel: str) -> Callable[[Any], None]:
         def draw(axes: Any) -> None:
             for label, curve in by_label.items():
-                # the last point is the end of the last job, far behind the others
-                axes.plot(curve.seconds[:-1] / 3600, getattr(curve, attribute)[:-1], label=label)
+                axes.plot(curve.seconds / 3600, getattr(curve, attribute), label=label)
             axes.set(xlabel="simulated time (h), until 99 % of the jobs have ended", ylabel=ylabel)
 
         return draw

@@ -1,6 +1,7 @@
 """What every run leaves beside its results: the resolved config, the commit, the seeds."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ def run_folder() -> Path:
     """The running job's output folder."""
     from hydra.core.hydra_config import HydraConfig
 
-    folder = Path(HydraConfig.get().runtime.output_dir)
+    folder = Path(os.path.relpath(HydraConfig.get().runtime.output_dir))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -1,5 +1,6 @@
 """One TensorBoard run per scheduler, so that their curves lie on each other."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,11 +49,11 @@ class Curves:
 def curves(results: Sequence[RunResult]) -> dict[str, Curves]:
     """{label: curves} for all schedulers on one time axis.
 
-    The axis is even until 99 % of all jobs have ended; the end of the last job closes it.
+    The axis reaches to where 99 % of all jobs have ended: the last ones would stretch it too far.
     """
     ends = np.concatenate([result.times.end_seconds for result in results])
     most = float(np.percentile(ends, 99))
-    seconds = np.append(np.linspace(most / POINTS, most, POINTS), ends.max())
+    seconds = np.linspace(most / POINTS, most, POINTS)
     labels = list(dict.fromkeys(result.label for result in results))
     return {label: Curves([r for r in results if r.label == label], seconds) for label in labels}
 
@@ -61,13 +62,14 @@ def write_tensorboard(results: Sequence[RunResult], folder: Path) -> None:
     """Scalars over simulated seconds, and JCT percentiles (the step is the percentile)."""
     from torch.utils.tensorboard import SummaryWriter
 
+    shutil.rmtree(folder, ignore_errors=True)  # curves of an earlier run of the same name
     for label, curve in curves(results).items():
         writer = SummaryWriter(str(folder / label))
         for i, second in enumerate(curve.seconds.astype(np.int64).tolist()):
             if np.isfinite(curve.running_jct[i]):
-                writer.add_scalar("over_simulated_seconds/running_mean_jct", curve.running_jct[i], second)
-            writer.add_scalar("over_simulated_seconds/waiting_jobs", curve.waiting[i], second)
-            writer.add_scalar("over_simulated_seconds/utilisation", curve.utilisation[i], second)
+                writer.add_scalar("simulated_time/running_mean_jct", curve.running_jct[i], second)
+            writer.add_scalar("simulated_time/waiting_jobs", curve.waiting[i], second)
+            writer.add_scalar("simulated_time/utilisation", curve.utilisation[i], second)
         jcts = np.concatenate([result.times.jct for result in results if result.label == label])
         for percentile in range(1, 100):
             writer.add_scalar("jct/percentile", float(np.percentile(jcts, percentile)), percentile)
