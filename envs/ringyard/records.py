@@ -150,8 +150,7 @@ SEGMENT = np.dtype(
     [
         ("job", "i4"),
         ("server", "i4"),
-        ("first_gpu", "i4"),
-        ("num_gpus", "i4"),
+        ("gpu_bits", "u8"),  # bit i: the server's i-th GPU (the first 64 of a server)
         ("start_seconds", "f8"),
         ("stop_seconds", "f8"),
     ],

@@ -27,7 +27,8 @@ def segments(state: State, b: int) -> NDArray[np.void]:
         for s in np.unique(state.gpus["server"][b, gpus]):
             here = gpus[state.gpus["server"][b, gpus] == s]
             started = state.jobs["last_start_seconds"][b, j]
-            live.append((j, s, here[0], len(here), started, cluster["now"]))
+            bits = sum(1 << int(gpu - state.servers["first_gpu"][b, s]) for gpu in here)
+            live.append((j, s, bits, started, cluster["now"]))
     return np.concatenate([kept, np.array(live, SEGMENT)])
 
 
@@ -57,10 +58,12 @@ def draw_gantt(state: State, b: int, cluster: Cluster) -> NDArray[np.uint8]:
     for row, start in zip(rows, starts, strict=True):
         left = int((row["start_seconds"] - begin) / span * (_WIDTH - 1))
         right = max(int((row["stop_seconds"] - begin) / span * (_WIDTH - 1)), left + 1)
-        first_of_server = int(cluster.first_gpu_of_server[row["server"]])
-        # GPUs of one job on a server are drawn from its lowest one on
-        for gpu in range(int(row["first_gpu"]), int(row["first_gpu"] + row["num_gpus"])):
-            top = int(tops[min(gpu, first_of_server + cluster.gpus_per_server[row["server"]] - 1)])
+        lowest = int(cluster.first_gpu_of_server[row["server"]])
+        bits = int(row["gpu_bits"])
+        for gpu in range(lowest, lowest + cluster.gpus_per_server[row["server"]]):
+            if not bits >> (gpu - lowest) & 1:
+                continue
+            top = int(tops[gpu])
             image[top : top + _GPU_HEIGHT - 1, left:right] = _colour(int(row["job"]))
             if start in spanning:
                 image[top, left:right] = 40

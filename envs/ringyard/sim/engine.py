@@ -178,15 +178,14 @@ def _log_segments(state: Any, b: int, j: int) -> None:
         cluster.num_segments += 1
         row.job = j
         row.server = state.gpus[b, g].server
-        row.first_gpu = g
         row.start_seconds = state.jobs[b, j].last_start_seconds
         row.stop_seconds = cluster.now
-        held = 0
-        last = g
-        while last >= 0 and state.gpus[b, last].server == row.server:
-            held += 1
-            last = state.gpus[b, last].next_gpu
-        row.num_gpus = held
+        bits = np.uint64(0)
+        held = g
+        while held >= 0 and state.gpus[b, held].server == row.server:
+            bits |= np.uint64(1) << np.uint64(held - state.servers[b, row.server].first_gpu)
+            held = state.gpus[b, held].next_gpu
+        row.gpu_bits = bits
         g = state.gpus[b, g].next_server_gpu
 
 
