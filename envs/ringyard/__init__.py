@@ -3,7 +3,10 @@
 from ringyard.cluster import Cluster
 from ringyard.errors import RingyardError
 from ringyard.jobs import JobSpec, JobTable
+from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.registration import register_environments
+from ringyard.mdp.setting import Setting
+from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.performance import PerformanceModel, ideal, ring_contention
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
@@ -12,11 +15,14 @@ from ringyard.sim.view import SchedulingView
 __all__ = [
     "Allocation",
     "Cluster",
+    "ClusterEnv",
+    "ClusterVectorEnv",
     "JobSpec",
     "JobTable",
     "PerformanceModel",
     "RingyardError",
     "SchedulingView",
+    "Setting",
     "Simulator",
     "ideal",
     "ring_contention",
