@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 
 import numba
 import numba.experimental.function_type  # registers functions as values
+from numba.core import cgutils
 from numba.core.errors import NumbaExperimentalFeatureWarning
-from numba.extending import typeof_impl
+from numba.extending import intrinsic, typeof_impl
 
-__all__ = ["CompiledFunction", "fixed_type", "function_value", "kernel"]
+__all__ = ["CompiledFunction", "fixed_type", "function_at", "function_value", "kernel"]
 
 warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
 
@@ -43,7 +44,7 @@ class CompiledFunction(numba.types.WrapperAddressProtocol):  # type: ignore[misc
         self.numba_type = numba.types.FunctionType(signature)
         self._signature = signature
         self._dispatcher: Any = None
-        self._address = 0
+        self._addresses: tuple[int, int] | None = None
 
     @property
     def dispatcher(self) -> Any:
@@ -61,13 +62,19 @@ class CompiledFunction(numba.types.WrapperAddressProtocol):  # type: ignore[misc
         """Pickle as the module-level name."""
         return self.python.__qualname__
 
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Entry points: C calling convention, numba's own."""
+        if self._addresses is None:
+            compiled = self.dispatcher.overloads[self._signature.args]
+            names = (compiled.fndesc.llvm_cfunc_wrapper_name, compiled.fndesc.llvm_func_name)
+            c_address, own = (compiled.library.get_pointer_to_function(name) for name in names)
+            self._addresses = (int(c_address), int(own))
+        return self._addresses
+
     def __wrapper_address__(self) -> int:
         """Address of the C entry point (numba's protocol)."""
-        if not self._address:
-            compiled = self.dispatcher.overloads[self._signature.args]
-            name = compiled.fndesc.llvm_cfunc_wrapper_name
-            self._address = int(compiled.library.get_pointer_to_function(name))
-        return self._address
+        return self.addresses[0]
 
     def signature(self) -> Any:
         """The declared signature (numba's protocol)."""
@@ -86,6 +93,32 @@ def function_value(signature: Any) -> Callable[[Callable[..., Any]], CompiledFun
         return CompiledFunction(function, signature)
 
     return decorate
+
+
+def function_at(signature: Any) -> Any:
+    """A compiled function `(addresses [n, 2], i) -> function` of the given signature.
+
+    Kernels that receive functions as `CompiledFunction.addresses` in an array spare numba looking at
+    Python objects at every call, some 4 us for each function.
+    """
+    function_type = numba.types.FunctionType(signature)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def to_function(context: Any, c_address: Any, own_address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            function = cgutils.create_struct_proxy(function_type)(context, builder)
+            function.c_addr = builder.inttoptr(arguments[0], cgutils.voidptr_t)
+            function.jit_addr = builder.inttoptr(arguments[1], cgutils.voidptr_t)
+            function.py_addr = cgutils.get_null_value(cgutils.voidptr_t)
+            return function._getvalue()
+
+        return function_type(numba.types.int64, numba.types.int64), generate
+
+    @kernel
+    def at(addresses: Any, i: int) -> Any:
+        return to_function(addresses[i, 0], addresses[i, 1])
+
+    return at
 
 
 def fixed_type(named_tuple: type, *fields: Any) -> None:

@@ -7,9 +7,7 @@ from typing import Literal
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule, least_contended, pack
 
-__all__ = ["MAX_TEMPLATES", "Actions"]
-
-MAX_TEMPLATES = 8
+__all__ = ["Actions"]
 
 
 @dataclass(frozen=True)
@@ -43,10 +41,8 @@ class Actions:
                 f"action.num_waiting and num_running are {self.num_waiting} and {self.num_running};"
                 " expected 1 or more"
             )
-        if not 1 <= len(self.templates) <= MAX_TEMPLATES:
-            raise ConfigurationError(
-                f"action.templates has {len(self.templates)} rules; expected 1 to {MAX_TEMPLATES}"
-            )
+        if len(self.templates) < 1:
+            raise ConfigurationError("action.templates is empty; expected 1 or more placement rules")
         if self.on_invalid not in ("raise", "wait"):
             raise ConfigurationError(f"action.on_invalid is {self.on_invalid!r}; expected 'raise' or 'wait'")
         if self.queue_order not in ("submit", "duration", "work", "gpus"):

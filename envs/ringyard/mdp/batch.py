@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.errors import ActionError, SchedulerError
-from ringyard.mdp.actions import MAX_TEMPLATES
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.episode import empty_episode
 from ringyard.mdp.kernel import DONE, STALLED, TRUNCATED, Bank, How, reset_batch, settle_batch, step_batch
@@ -56,12 +55,11 @@ class ClusterBatch:
         jobs, classes = state.waiting.shape[1], state.class_waiting.shape[1]
         templates = tuple(actions.templates)
         self.episode = empty_episode(num_clusters, jobs, classes, actions.num_waiting, len(templates))
-        padded = templates + (templates[0],) * (MAX_TEMPLATES - len(templates))
-        parameters = np.zeros((MAX_TEMPLATES, max(len(rule.parameters) for rule in padded)))
-        for row, rule in zip(parameters, padded, strict=True):
+        parameters = np.zeros((len(templates), max(len(rule.parameters) for rule in templates)))
+        for row, rule in zip(parameters, templates, strict=True):
             row[: len(rule.parameters)] = rule.parameters
         self._how = How(
-            tuple(rule.place for rule in padded),
+            np.array([rule.place.addresses for rule in templates], dtype=np.int64),
             parameters,
             len(templates),
             actions.num_running,
@@ -129,22 +127,23 @@ class ClusterBatch:
         Raises:
             ActionError: an action outside the space, or a masked one with on_invalid "raise".
         """
+        if all_valid(self.masks, actions, clusters):
+            return self._none_masked[: len(clusters)]
         chosen = actions[clusters]
         num_actions = self.masks.shape[1]
         if chosen.min() < 0 or chosen.max() >= num_actions:
             wrong = chosen[(chosen < 0) | (chosen >= num_actions)][0]
             raise ActionError(f"action {wrong} is outside Discrete({num_actions})")
         masked = ~self.masks[clusters, chosen]
-        if masked.any():
-            if self.setting.actions.on_invalid == "raise":
-                first = int(np.flatnonzero(masked)[0])
-                raise ActionError(
-                    f"action {chosen[first]} is masked in cluster {clusters[first]}; choose one where"
-                    " action_masks() is True, or set on_invalid='wait'"
-                )
-            wait = self.setting.actions.wait
-            bad = clusters[masked]
-            actions[bad] = np.where(self.masks[bad, wait], wait, self.masks[bad].argmax(axis=1))
+        if self.setting.actions.on_invalid == "raise":
+            first = int(np.flatnonzero(masked)[0])
+            raise ActionError(
+                f"action {chosen[first]} is masked in cluster {clusters[first]}; choose one where"
+                " action_masks() is True, or set on_invalid='wait'"
+            )
+        wait = self.setting.actions.wait
+        bad = clusters[masked]
+        actions[bad] = np.where(self.masks[bad, wait], wait, self.masks[bad].argmax(axis=1))
         return masked
 
     def step(self, actions: NDArray[np.int64], clusters: NDArray[np.int64] | None = None) -> None:
@@ -167,8 +166,6 @@ class ClusterBatch:
             self.rewards,
             self._ends,
         )
-        self.lengths[stepped] += 1
-        self.returns[stepped] += self.rewards[stepped]
         self._raise_stalled()
 
     def settle(self) -> None:

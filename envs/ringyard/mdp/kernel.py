@@ -9,8 +9,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import CompiledFunction, fixed_type, kernel
-from ringyard.mdp.actions import MAX_TEMPLATES
+from ringyard.compiled import fixed_type, function_at, kernel
 from ringyard.placement import PLACE
 from ringyard.sim.engine import advance, start, stop
 from ringyard.sim.queues import sort_ascending
@@ -23,18 +22,21 @@ __all__ = ["DONE", "STALLED", "TRUNCATED", "Bank", "How", "reset_batch", "settle
 GOES_ON, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
 
 
+place_at = function_at(PLACE)
+
+
 class How(NamedTuple):
     """What every cluster of a batch shares.
 
     Attributes:
-        rules: MAX_TEMPLATES placement functions, the first `num_templates` in use.
-        parameters: [MAX_TEMPLATES, ...] of each.
+        rules: [T, 2] `CompiledFunction.addresses` of the placement functions.
+        parameters: [T, ...] of each.
         num_templates: T.
         num_running: R, visible running jobs.
         preemptive: whether stop actions exist.
     """
 
-    rules: tuple[CompiledFunction, ...]
+    rules: NDArray[np.int64]
     parameters: NDArray[np.float64]
     num_templates: int
     num_running: int
@@ -43,7 +45,7 @@ class How(NamedTuple):
 
 fixed_type(
     How,
-    numba.types.UniTuple(numba.types.FunctionType(PLACE), MAX_TEMPLATES),
+    numba.types.int64[:, ::1],
     numba.types.float64[:, ::1],
     numba.types.int64,
     numba.types.int64,
@@ -97,7 +99,7 @@ def _look_at_templates(state: Any, episode: Any, b: int, how: Any, rate: Any) ->
             else:
                 count = 0
                 if job.num_gpus <= cluster.free_gpus:
-                    count = how.rules[t](state, b, j, how.parameters[t], out)
+                    count = place_at(how.rules, t)(state, b, j, how.parameters[t], out)
                 episode.template_gpus[b, i, t] = count
                 if count > 0:
                     sort_ascending(out, count)
@@ -173,7 +175,7 @@ def _act(state: Any, episode: Any, b: int, action: int, how: Any, rate: Any) -> 
         out = state.gpu_scratch[b]
         j = state.waiting[b, action // num_templates]
         t = action % num_templates
-        count = how.rules[t](state, b, j, how.parameters[t], out)
+        count = place_at(how.rules, t)(state, b, j, how.parameters[t], out)
         start(state, b, j, out, count, rate)
     elif how.preemptive and action < num_starts + how.num_running:
         stop(state, b, state.running[b, action - num_starts], rate)
