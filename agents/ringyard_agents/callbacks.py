@@ -23,7 +23,7 @@ def mean_jcts(model: OnPolicyAlgorithm, setting: Setting) -> NDArray[np.float64]
     count = setting.num_workloads
     batch = ClusterBatch(setting, count)
     everyone = np.arange(count)
-    batch.reset(everyone, everyone, everyone)
+    batch.reset(everyone, everyone)
     model.policy.set_training_mode(False)
     active = np.flatnonzero(~(batch.done | batch.truncated))
     while len(active):

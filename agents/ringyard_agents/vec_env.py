@@ -133,7 +133,7 @@ class RingyardVecEnv(VecEnv):
                 drawn.append(int(self._generators[group].integers(self.setting.num_workloads)))
             entries[i] = drawn[self._episodes[b]]
             self._episodes[b] += 1
-        self.batch.reset(clusters, entries, clusters)
+        self.batch.reset(clusters, entries)
 
     def _observations(self) -> VecEnvObs:
         observations: VecEnvObs = self.batch.split(self.batch.observations.copy())

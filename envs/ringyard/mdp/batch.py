@@ -8,7 +8,18 @@ from numpy.typing import NDArray
 from ringyard.errors import ActionError, SchedulerError
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.episode import empty_episode
-from ringyard.mdp.kernel import DONE, STALLED, TRUNCATED, Bank, How, reset_batch, settle_batch, step_batch
+from ringyard.mdp.kernel import (
+    DONE,
+    STALLED,
+    TRUNCATED,
+    Bank,
+    How,
+    Outputs,
+    all_valid,
+    reset_batch,
+    settle_batch,
+    step_batch,
+)
 from ringyard.mdp.setting import Setting
 from ringyard.records import State, empty_state
 from ringyard.sim.setup import set_up_clusters
@@ -61,20 +72,25 @@ class ClusterBatch:
         self._how = How(
             np.array([rule.place.addresses for rule in templates], dtype=np.int64),
             parameters,
+            np.array([setting.observation.write.addresses], dtype=np.int64),
             len(templates),
             actions.num_running,
             actions.preemptive,
         )
         self._rate = setting.performance.rate
         size = setting.observation.size(cluster, actions)
-        self.observations = np.zeros((num_clusters, size), np.float32)
-        self.masks = np.zeros((num_clusters, actions.num_actions), np.bool_)
-        self.rewards = np.zeros(num_clusters)
-        self._ends = np.zeros(num_clusters, np.int64)
+        self._out = Outputs(
+            observations=np.zeros((num_clusters, size), np.float32),
+            masks=np.zeros((num_clusters, actions.num_actions), np.bool_),
+            rewards=np.zeros(num_clusters),
+            returns=np.zeros(num_clusters),
+            lengths=np.zeros(num_clusters, np.int64),
+            ends=np.zeros(num_clusters, np.int64),
+        )
+        self.observations, self.masks, self.rewards, self.returns, self.lengths, self._ends = self._out
         self.entries = np.zeros(num_clusters, np.int64)
-        self.lengths = np.zeros(num_clusters, np.int64)
-        self.returns = np.zeros(num_clusters)
         self._everyone = np.arange(num_clusters)
+        self._none_masked = np.zeros(num_clusters, np.bool_)
 
     @property
     def num_clusters(self) -> int:
@@ -91,9 +107,7 @@ class ClusterBatch:
         """[B] the window ended with jobs left."""
         return self._ends == TRUNCATED
 
-    def reset(
-        self, clusters: NDArray[np.int64], entries: NDArray[np.int64], seeds: NDArray[np.int64]
-    ) -> None:
+    def reset(self, clusters: NDArray[np.int64], entries: NDArray[np.int64]) -> None:
         """Begin bank entry `entries[i]` in cluster `clusters[i]`.
 
         Raises:
@@ -101,23 +115,10 @@ class ClusterBatch:
         """
         self.bank.fill(entries)
         self.entries[clusters] = entries
-        self.lengths[clusters] = 0
-        self.returns[clusters] = 0.0
         bank = Bank(self.bank.records, self.bank.static, self.bank.num_jobs, self.bank.weights)
+        horizon = self.setting.horizon
         reset_batch(
-            self.state,
-            self.episode,
-            clusters,
-            entries,
-            bank,
-            self.setting.horizon,
-            seeds,
-            self._how,
-            self._rate,
-            self.setting.observation.write,
-            self.observations,
-            self.masks,
-            self._ends,
+            self.state, self.episode, clusters, entries, bank, horizon, self._how, self._rate, self._out
         )
         self._raise_stalled()
 
@@ -153,19 +154,7 @@ class ClusterBatch:
             SchedulerError: the policy waits while nothing runs and no template can ever place a job.
         """
         stepped = self._everyone if clusters is None else clusters
-        step_batch(
-            self.state,
-            self.episode,
-            stepped,
-            actions,
-            self._how,
-            self._rate,
-            self.setting.observation.write,
-            self.observations,
-            self.masks,
-            self.rewards,
-            self._ends,
-        )
+        step_batch(self.state, self.episode, stepped, actions, self._how, self._rate, self._out)
         self._raise_stalled()
 
     def settle(self) -> None:
@@ -177,20 +166,11 @@ class ClusterBatch:
         for b in range(self.num_clusters):
             count = int(self.state.clusters["num_jobs"][b])
             self.episode.static[b, :count] = static_features(self.state.jobs[b, :count])
-        settle_batch(
-            self.state,
-            self.episode,
-            self._how,
-            self._rate,
-            self.setting.observation.write,
-            self.observations,
-            self.masks,
-            self._ends,
-        )
+        settle_batch(self.state, self.episode, self._how, self._rate, self._out)
         self._raise_stalled()
 
     def _raise_stalled(self) -> None:
-        if (self._ends == STALLED).any():
+        if self._ends.max() == STALLED:
             b = int(np.flatnonzero(self._ends == STALLED)[0])
             raise SchedulerError(
                 f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"

@@ -122,7 +122,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
                 raise ConfigurationError(
                     f"options['workload'] is {entry}; expected 0..{self.setting.num_workloads - 1}"
                 )
-        self._batch.reset(np.array([0]), np.array([entry]), np.array([entry]))
+        self._batch.reset(np.array([0]), np.array([entry]))
         return self._observation(), {"action_mask": self.action_masks(), "workload": entry}
 
     def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:

@@ -10,19 +10,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.compiled import fixed_type, function_at, kernel
+from ringyard.mdp.observations import OBSERVE
 from ringyard.placement import PLACE
 from ringyard.sim.engine import advance, start, stop
 from ringyard.sim.queues import sort_ascending
 from ringyard.sim.setup import load
 from ringyard.sim.what_if import spanned_servers
 
-__all__ = ["DONE", "STALLED", "TRUNCATED", "Bank", "How", "reset_batch", "settle_batch", "step_batch"]
+__all__ = [
+    "DONE",
+    "STALLED",
+    "TRUNCATED",
+    "Bank",
+    "How",
+    "Outputs",
+    "all_valid",
+    "reset_batch",
+    "settle_batch",
+    "step_batch",
+]
 
 # what a step ended in
 GOES_ON, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
 
 
 place_at = function_at(PLACE)
+observe_at = function_at(OBSERVE)
 
 
 class How(NamedTuple):
@@ -31,6 +44,7 @@ class How(NamedTuple):
     Attributes:
         rules: [T, 2] `CompiledFunction.addresses` of the placement functions.
         parameters: [T, ...] of each.
+        observe: [1, 2] addresses of the observation writer.
         num_templates: T.
         num_running: R, visible running jobs.
         preemptive: whether stop actions exist.
@@ -38,6 +52,7 @@ class How(NamedTuple):
 
     rules: NDArray[np.int64]
     parameters: NDArray[np.float64]
+    observe: NDArray[np.int64]
     num_templates: int
     num_running: int
     preemptive: bool
@@ -47,10 +62,31 @@ fixed_type(
     How,
     numba.types.int64[:, ::1],
     numba.types.float64[:, ::1],
+    numba.types.int64[:, ::1],
     numba.types.int64,
     numba.types.int64,
     numba.types.boolean,
 )
+
+
+class Outputs(NamedTuple):
+    """What steps write, one row per cluster; each step overwrites it.
+
+    Attributes:
+        observations: [clusters, size].
+        masks: [clusters, actions] valid actions.
+        rewards: [clusters] of the last step.
+        returns: [clusters] undiscounted sum of the episode's rewards.
+        lengths: [clusters] steps of the episode.
+        ends: [clusters] GOES_ON, DONE, TRUNCATED or STALLED.
+    """
+
+    observations: NDArray[np.float32]
+    masks: NDArray[np.bool_]
+    rewards: NDArray[np.float64]
+    returns: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
 
 class Bank(NamedTuple):
@@ -195,19 +231,17 @@ def _reward(state: Any, episode: Any, b: int) -> float:
 
 
 @kernel
-def step_batch(
-    state: Any,
-    episode: Any,
-    clusters: Any,
-    actions: Any,
-    how: Any,
-    rate: Any,
-    observe: Any,
-    observations: Any,
-    masks: Any,
-    rewards: Any,
-    ends: Any,
-) -> None:
+def all_valid(masks: Any, actions: Any, clusters: Any) -> bool:
+    """Whether the actions of the given clusters are in the space and not masked."""
+    for b in clusters:
+        action = actions[b]
+        if action < 0 or action >= masks.shape[1] or not masks[b, action]:
+            return False
+    return True
+
+
+@kernel
+def step_batch(state: Any, episode: Any, clusters: Any, actions: Any, how: Any, rate: Any, out: Any) -> None:
     """One action in each of the given clusters; actions are valid.
 
     Args:
@@ -215,21 +249,21 @@ def step_batch(
         episode: decision-process arrays.
         clusters: [stepped] indices.
         actions: [clusters] read at those indices.
-        how: shared settings, see the module.
+        how: shared settings.
         rate: performance model.
-        observe: compiled observation writer.
-        observations: [clusters, size] written.
-        masks: [clusters, actions] valid actions, written.
-        rewards: [clusters] written.
-        ends: [clusters] GOES_ON, DONE, TRUNCATED or STALLED, written.
+        out: `Outputs`, written at those indices.
     """
+    observe = observe_at(how.observe, 0)
     for b in clusters:
         end = _act(state, episode, b, actions[b], how, rate)
         if end == GOES_ON:
-            end = _settle(state, episode, b, how, rate, masks[b])
-        ends[b] = end
-        rewards[b] = _reward(state, episode, b)
-        observe(state, episode, b, how.num_running, observations[b])
+            end = _settle(state, episode, b, how, rate, out.masks[b])
+        out.ends[b] = end
+        reward = _reward(state, episode, b)
+        out.rewards[b] = reward
+        out.returns[b] += reward
+        out.lengths[b] += 1
+        observe(state, episode, b, how.num_running, out.observations[b])
 
 
 @kernel
@@ -240,42 +274,39 @@ def reset_batch(
     entries: Any,
     bank: Any,
     limit_seconds: float,
-    seeds: Any,
     how: Any,
     rate: Any,
-    observe: Any,
-    observations: Any,
-    masks: Any,
-    ends: Any,
+    out: Any,
 ) -> None:
     """Load workload `entries[i]` of the bank into cluster `clusters[i]` and go to its first decision.
 
     Args:
         bank: workloads.
         limit_seconds: the window's end; inf: until all jobs are done.
-        seeds: [resets] of the random placement rule.
         (others): as in `step_batch`.
     """
+    observe = observe_at(how.observe, 0)
     for i in range(len(clusters)):
         b = clusters[i]
         entry = entries[i]
         count = bank.num_jobs[entry]
-        load(state, b, bank.records[entry, :count], limit_seconds, seeds[i])
+        load(state, b, bank.records[entry, :count], limit_seconds, entry)
         for j in range(count):
             for feature in range(bank.static.shape[2]):
                 episode.static[b, j, feature] = bank.static[entry, j, feature]
         for k in range(bank.weights.shape[1]):
             episode.reward_weights[b, k] = bank.weights[entry, k]
-        ends[b] = _settle(state, episode, b, how, rate, masks[b])
         episode.last_integrals[b] = 0.0
-        observe(state, episode, b, how.num_running, observations[b])
+        out.ends[b] = _settle(state, episode, b, how, rate, out.masks[b])
+        out.returns[b] = 0.0
+        out.lengths[b] = 0
+        observe(state, episode, b, how.num_running, out.observations[b])
 
 
 @kernel
-def settle_batch(
-    state: Any, episode: Any, how: Any, rate: Any, observe: Any, observations: Any, masks: Any, ends: Any
-) -> None:
+def settle_batch(state: Any, episode: Any, how: Any, rate: Any, out: Any) -> None:
     """Go to the next decision of clusters that something else has set up; arguments as in `step_batch`."""
+    observe = observe_at(how.observe, 0)
     for b in range(state.clusters.shape[0]):
-        ends[b] = _settle(state, episode, b, how, rate, masks[b])
-        observe(state, episode, b, how.num_running, observations[b])
+        out.ends[b] = _settle(state, episode, b, how, rate, out.masks[b])
+        observe(state, episode, b, how.num_running, out.observations[b])

@@ -164,9 +164,6 @@ def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
 def _write_cluster(state: Any, b: int, visible: int, out: Any) -> None:
     cluster = state.clusters[b]
     num_gpus = float(cluster.num_gpus)
-    queued = 0.0
-    for c in range(cluster.num_classes):
-        queued += state.class_waiting[b, c]
     running_gpus = num_gpus - cluster.free_gpus
     out[0] = cluster.free_gpus / num_gpus
     out[1] = cluster.fragmented_gpus / num_gpus

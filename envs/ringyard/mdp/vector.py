@@ -112,7 +112,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
     def _begin(self, clusters: NDArray[np.int64]) -> None:
         size = self.setting.num_workloads
         entries = np.array([int(self._generators[b].integers(size)) for b in clusters])
-        self.batch.reset(clusters, entries, entries)
+        self.batch.reset(clusters, entries)
 
     def _describe_end(self, info: dict[str, Any], ended: NDArray[np.bool_]) -> None:
         jct = np.zeros(self.num_envs)
@@ -123,10 +123,9 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         info["workload"] = self.batch.entries.copy()
         info["_workload"] = ended.copy()
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            rows = self.batch.observations.copy()
             final = np.empty(self.num_envs, dtype=object)
             for b in np.flatnonzero(ended):
-                final[b] = self.batch.split(rows[b])
+                final[b] = self.batch.split(self.batch.observations[b].copy())
             info["final_obs"] = final
             info["_final_obs"] = ended.copy()
 

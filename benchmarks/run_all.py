@@ -1,0 +1,29 @@
+"""Run every benchmark and keep its output in benchmarks/results/; the Venus trace's path is optional."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--venus", help="path of the Helios Venus trace; without it venus.py is skipped")
+    venus = parser.parse_args().venus
+    commands = {name: [] for name in ("vector_env", "schedulers", "ppo", "startup", "sjf_bco_experiment")}
+    if venus:
+        commands["venus"] = [str(Path(venus).resolve())]
+    else:
+        print("venus.py skipped: give --venus FILE")
+    for name, arguments in commands.items():
+        done = subprocess.run(
+            [sys.executable, f"{name}.py", *arguments], cwd=HERE, capture_output=True, text=True, check=True
+        )
+        print(f"== {name}\n{done.stdout}", flush=True)
+        (HERE / "results" / f"{name}.txt").write_text(done.stdout)
+
+
+if __name__ == "__main__":
+    main()
