@@ -13,6 +13,7 @@ from ringyard.mdp.observations import queue_and_cluster
 from ringyard.mdp.setting import Setting
 from ringyard_agents.group_relative import GroupRelativePPO
 from ringyard_agents.policies import PointerPolicy
+from ringyard_agents.reduced_precision import ReducedPrecisionMlpPolicy
 from ringyard_agents.vec_env import RingyardVecEnv
 
 FUSED = {"optimizer_kwargs": {"fused": True}}
@@ -72,8 +73,8 @@ def main():
         "MaskablePPO, MLP 256x256": lambda: MaskablePPO(
             "MlpPolicy", environment(True), policy_kwargs=mlp, **common
         ),
-        "MaskablePPO, MLP 256x256, fused Adam": lambda: MaskablePPO(
-            "MlpPolicy", environment(True), policy_kwargs={**mlp, **FUSED}, **common
+        "MaskablePPO, MLP 256x256, bf16, fused": lambda: MaskablePPO(
+            ReducedPrecisionMlpPolicy, environment(True), policy_kwargs={**mlp, **FUSED}, **common
         ),
         "MaskablePPO, pointer 64": lambda: MaskablePPO(PointerPolicy, environment(False), **common),
         "group-relative, pointer 64": lambda: GroupRelativePPO(PointerPolicy, environment(False, 8), seed=0),

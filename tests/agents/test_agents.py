@@ -20,6 +20,7 @@ from ringyard_agents.checkpoint import find_checkpoint, load_model
 from ringyard_agents.cloning import CloneTeacher, QueueTeacher
 from ringyard_agents.group_relative import GroupRelativePPO, group_advantages
 from ringyard_agents.policies import PointerNetwork, PointerPolicy
+from ringyard_agents.reduced_precision import ReducedPrecisionMlpPolicy
 from ringyard_agents.scheduler import AgentScheduler
 from ringyard_agents.vec_env import RingyardVecEnv
 from ringyard_baselines.scheduler import run
@@ -281,3 +282,22 @@ def test_damaged_checkpoints_are_named(tmp_path):
     (tmp_path / "agent.yaml").write_text("model_class: sb3_contrib.MaskablePPO\n")
     with pytest.raises(CheckpointError, match="usable"):
         load_model(broken)
+
+
+def test_reduced_precision_policy_learns_and_stays_close():
+    env = RingyardVecEnv(setting(flat=True), 4)
+    common = {"n_steps": 16, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu"}
+    plain = MaskablePPO("MlpPolicy", env, **common)
+    reduced = MaskablePPO(ReducedPrecisionMlpPolicy, env, **common)
+    weights = {
+        name.replace("mlp_extractor.", "mlp_extractor.extractor."): value
+        for name, value in plain.policy.state_dict().items()
+    }
+    reduced.policy.load_state_dict(weights)
+    observation = torch.as_tensor(env.reset())
+    exact = plain.policy.get_distribution(observation).distribution.probs
+    rounded = reduced.policy.get_distribution(observation).distribution.probs
+    assert rounded.dtype == torch.float32
+    assert not torch.equal(exact, rounded)
+    assert torch.allclose(exact, rounded, atol=0.01)
+    reduced.learn(128)
