@@ -5,11 +5,12 @@ import pytest
 from hydra.utils import instantiate
 
 from conftest import CONF, composed, leaf, names
-from ringyard import Cluster, Simulator, ideal
+from ringyard import Cluster, ClusterEnv, Simulator, ideal
 from ringyard.placement import PlacementRule
 from ringyard.restart import constant
 from ringyard.sim.bounds import lower_bounds
 from ringyard.sim.metrics import job_times
+from ringyard_agents.configuration import instantiate_setting
 from ringyard_baselines.scheduler import DrivingScheduler, Information, run
 from worlds import random_jobs, rings
 
@@ -143,3 +144,31 @@ def test_ideal_performance_needs_no_placement():
         run(sim, leaf("scheduler", "fifo", f"placement={rule}"), rng)
         ends.add(sim.state.jobs["end_seconds"][0, :-1].tobytes())
     assert len(ends) == 1
+
+
+@pytest.mark.parametrize("group", ["performance", "restart", "cluster"])
+def test_every_world_runs(group):
+    for name in names(group):
+        parts = composed("simulate", f"{group}={name}", "workload=poisson", "workload.num_jobs=40", "seed=3")
+        built = {
+            g: instantiate(parts[g], _convert_="all")
+            for g in ("cluster", "workload", "performance", "restart")
+        }
+        jobs = built["workload"].sample(built["cluster"], np.random.default_rng(0))
+        scheduler = instantiate(parts.scheduler)
+        sim = Simulator(built["cluster"], jobs, built["performance"], built["restart"])
+        run(sim, scheduler, np.random.default_rng(0))
+        assert sim.done
+
+
+@pytest.mark.parametrize("group", ["observation", "action", "reward"])
+def test_every_decision_process_runs(group):
+    for name in names(group):
+        config = composed("train", f"{group}={name}", "workload=poisson", "workload.num_jobs=12")
+        env = ClusterEnv(instantiate_setting(config, 4, 0))
+        observation, info = env.reset(seed=0)
+        done = False
+        while not done:
+            assert env.observation_space.contains(observation)
+            observation, reward, done, _, info = env.step(info["action_mask"].argmax())
+            assert reward <= 0

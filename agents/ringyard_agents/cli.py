@@ -43,7 +43,6 @@ def _run_hydra(command: str, overrides: Sequence[str]) -> None:
     import hydra
 
     from ringyard_agents.configuration import config_folder
-    from ringyard_agents.warm_up import announce_compilation
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     sys.argv = [f"ringyard {command}", *overrides]
@@ -53,7 +52,6 @@ def _run_hydra(command: str, overrides: Sequence[str]) -> None:
     @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=command)
     def entry(config: Any) -> None:
         try:
-            announce_compilation()
             _recipe(command)(config)
         except Exception as error:  # a sweep goes on with its other jobs
             failures.append(error)
@@ -66,13 +64,15 @@ def _run_hydra(command: str, overrides: Sequence[str]) -> None:
 def _message(error: BaseException) -> str | None:
     """One clear line for an error the user can mend; None for a fault of ours."""
     from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, RingyardError):
             return str(cause)
         cause = cause.__cause__
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} has no value; give {error.full_key}=..."
     if isinstance(error, HydraException | OmegaConfBaseException):
         said = str(error).partition("Config search path:")[0]
         lines = [line.strip().rstrip(":") for line in said.splitlines() if line.strip()]

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.configuration import plain, scheduler_config
-from ringyard_agents.evaluate import RunResult, Task, run_all
+from ringyard_agents.evaluate import RunResult, Task, check, run_all
 from ringyard_agents.record import run_folder, write_record
 from ringyard_agents.statistics import mean_interval, ratio_interval
 
@@ -158,6 +158,7 @@ def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]]) -> N
 def compare(config: DictConfig) -> None:
     """Run, print the table, write CSV, plots and TensorBoard runs."""
     tasks = _tasks(config)
+    check(tasks)
     folder = run_folder()
     write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
     console = Console()

@@ -41,7 +41,7 @@ def scheduler_config(entry: str, checkpoint: str | None) -> DictConfig:
 
 def plain(config: Any) -> Any:
     """Resolved containers, to be pickled or saved."""
-    return OmegaConf.to_container(config, resolve=True)
+    return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
 
 
 def instantiate_setting(config: DictConfig, num_workloads: int, workload_seed: int) -> Setting:

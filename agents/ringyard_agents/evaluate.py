@@ -1,9 +1,10 @@
 """Run schedulers on workloads, on all cores."""
 
+import functools
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from ringyard.sim.metrics import JobTimes, Metrics, job_times, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard_baselines.scheduler import Scheduler, run
 
-__all__ = ["RunResult", "Task", "evaluate", "run_all", "simulator"]
+__all__ = ["RunResult", "Task", "check", "evaluate", "run_all", "simulator"]
 
 
 @dataclass(frozen=True)
@@ -65,26 +66,45 @@ class Task:
     seed: int
 
 
+@functools.lru_cache(maxsize=64)
+def _built(config: str) -> Any:
+    return instantiate(OmegaConf.create(config), _convert_="all")
+
+
+def build(config: Mapping[str, Any]) -> Any:
+    """The object of a plain config; equal configs share one, so that files are read once per process."""
+    return _built(OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+
+
 def simulator(world: Mapping[str, Any], workload: int, seed: int, round_seconds: float | None) -> Simulator:
-    """A simulator at time zero for job table `workload` of `seed`."""
-    config = OmegaConf.create(dict(world))
-    cluster = instantiate(config.cluster, _convert_="all")
-    source = instantiate(config.workload, _convert_="all")
-    jobs = source.sample(cluster, np.random.default_rng((seed, workload)))
-    return Simulator(
-        cluster,
-        jobs,
-        instantiate(config.performance),
-        instantiate(config.restart),
-        round_seconds,
-        seed=workload,
-    )
+    """A simulator at time zero for job table `workload` of `seed`.
+
+    Raises:
+        WorkloadError: jobs that make no sense or do not fit the cluster.
+    """
+    cluster = build(world["cluster"])
+    jobs = build(world["workload"]).sample(cluster, np.random.default_rng((seed, workload)))
+    performance, restart = build(world["performance"]), build(world["restart"])
+    return Simulator(cluster, jobs, performance, restart, round_seconds, seed=workload)
 
 
-def evaluate(task: Task, scheduler: Scheduler | None = None) -> RunResult:
-    """Run a task (with the given scheduler object instead of the config's, if any)."""
-    if scheduler is None:
-        scheduler = instantiate(OmegaConf.create(dict(task.scheduler)), _convert_="all")
+def check(tasks: Sequence[Task]) -> None:
+    """Build every scheduler and every job table, so that bad input is found before anything runs.
+
+    Raises:
+        RingyardError: what `evaluate` would raise before it simulates.
+    """
+    schedulers = {task.label: task.scheduler for task in tasks}
+    for scheduler in schedulers.values():
+        build(scheduler)
+    tables = {task.workload: task for task in tasks}
+    for task in tables.values():
+        simulator(task.world, task.workload, task.seed, None)
+
+
+def evaluate(task: Task) -> RunResult:
+    """Run a task."""
+    scheduler: Scheduler = build(task.scheduler)
     sim = simulator(task.world, task.workload, task.seed, scheduler.round_seconds)
     begin = time.perf_counter()
     run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))
@@ -103,14 +123,6 @@ def evaluate(task: Task, scheduler: Scheduler | None = None) -> RunResult:
     )
 
 
-def _in_process(tasks: list[Task]) -> Iterator[RunResult]:
-    schedulers: dict[str, Scheduler] = {}
-    for task in tasks:
-        if task.label not in schedulers:
-            schedulers[task.label] = instantiate(OmegaConf.create(dict(task.scheduler)), _convert_="all")
-        yield evaluate(task, schedulers[task.label])
-
-
 def run_all(
     tasks: list[Task], workers: int | None, on_result: Callable[[RunResult], None]
 ) -> list[RunResult]:
@@ -124,7 +136,8 @@ def run_all(
     count = workers if workers is not None else len(os.sched_getaffinity(0))
     results: dict[tuple[str, int], RunResult] = {}
     if count <= 1:
-        for result in _in_process(tasks):
+        for task in tasks:
+            result = evaluate(task)
             results[result.label, result.workload] = result
             on_result(result)
     else:

@@ -1,6 +1,7 @@
 """`ringyard train`: clone a teacher, learn with PPO, evaluate on the way."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,11 @@ def train(config: DictConfig) -> None:
     _check(config)
     torch.set_num_threads(1)
     console = Console()
-    folder = Path(config.resume).expanduser() if config.resume is not None else run_folder()
+    folder = run_folder()
+    if config.resume is not None:
+        with suppress(OSError):  # Hydra made a folder for a new run
+            folder.rmdir()
+        folder = Path(config.resume).expanduser()
     seeds = {"seed": config.seed, "evaluation": config.evaluate.workload_seed}
     write_record(folder, "train", config, seeds)
     write_spec(folder, agent_spec(config))

@@ -1,7 +1,9 @@
 """Numba as this project uses it: one decorator, and compiled functions that are passed as values."""
 
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -10,9 +12,18 @@ from numba.core import cgutils
 from numba.core.errors import NumbaExperimentalFeatureWarning
 from numba.extending import intrinsic, typeof_impl
 
-__all__ = ["CompiledFunction", "fixed_type", "function_at", "function_value", "kernel"]
+__all__ = [
+    "CompiledFunction",
+    "announce_compilation",
+    "fixed_type",
+    "function_at",
+    "function_value",
+    "kernel",
+]
 
 warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
+
+_announced = False
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -119,6 +130,19 @@ def function_at(signature: Any) -> Any:
         return to_function(addresses[i, 0], addresses[i, 1])
 
     return at
+
+
+def announce_compilation(function: Any) -> None:
+    """Say so on standard error, once, if a kernel's machine code is not in numba's cache yet.
+
+    Args:
+        function: a kernel that every simulation needs.
+    """
+    global _announced
+    name = function.py_func.__qualname__
+    if not _announced and not any(Path(function.stats.cache_path).glob(f"*.{name}-*.nbi")):
+        print("ringyard: compiling the simulator, once (some 20 s)", file=sys.stderr, flush=True)
+    _announced = True
 
 
 def fixed_type(named_tuple: type, *fields: Any) -> None:

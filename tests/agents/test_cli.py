@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, names
 
 TINY = ["workload.num_jobs=15", "cluster.num_servers=2"]
 
@@ -76,7 +76,7 @@ BAD = {
 def test_bad_input_is_one_line_and_code_2(tmp_path, case):
     overrides, word = BAD[case]
     _, error = ringyard(tmp_path, "simulate", *overrides, code=2)
-    lines = [line for line in error.splitlines() if not line.startswith("compiling")]
+    lines = [line for line in error.splitlines() if not line.startswith("ringyard: compiling")]
     assert len(lines) == 1, error
     assert lines[0].startswith("ringyard simulate: ")
     assert word in lines[0]
@@ -154,3 +154,21 @@ def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):
     )
     assert "alpha" in error
     assert len(list((tmp_path / "runs" / "sweep").glob("*/jobs.csv"))) == 2
+
+
+@pytest.mark.parametrize("agent", [name for name in names("agent") if name != "group_relative"])
+def test_every_agent_trains(tmp_path, agent):
+    ringyard(
+        tmp_path, "train", f"agent={agent}", "cluster.num_servers=4", "workload.num_jobs=12",
+        "agent.num_envs=4", "agent.model.n_steps=32", "total_decisions=256", "num_workloads=8",
+        "evaluate.every=128", "evaluate.workloads=2", "name=run",
+    )  # fmt: skip
+    assert (tmp_path / "runs" / "run" / "agent.zip").exists()
+
+
+def test_nothing_runs_before_every_scheduler_is_sound(tmp_path):
+    _, error = ringyard(
+        tmp_path, "compare", "schedulers=[fifo,lwf_nope]", "seeds=2", "name=bad", *TINY, code=2
+    )
+    assert "lwf_nope" in error
+    assert not (tmp_path / "runs" / "bad" / "runs.csv").exists()

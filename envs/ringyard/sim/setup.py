@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import kernel
+from ringyard.compiled import announce_compilation, kernel
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.records import JOB, State
@@ -36,6 +36,7 @@ def prepare_jobs(
         WorkloadError: a row that makes no sense or does not fit the cluster.
     """
     table.check(cluster)
+    announce_compilation(load)
     jobs = np.zeros(len(table), JOB)
     jobs["submit_seconds"] = table.submit_seconds
     jobs["num_gpus"] = table.num_gpus
