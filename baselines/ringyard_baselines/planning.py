@@ -23,7 +23,7 @@ class Plan(NamedTuple):
         free_at: [G] when the GPU's last planned job exits.
         spans: [G] 1 on the first GPU of a server held by a job that spans servers.
         taken: [G] scratch.
-        server_order: [S] scratch.
+        marks: [S] scratch.
         start: [n] planned start.
         begin: [n + 1] where each job's GPUs begin in `gpus`.
         gpus: [sum of demands] planned GPU ids, job after job.
@@ -33,7 +33,7 @@ class Plan(NamedTuple):
     free_at: NDArray[np.float64]
     spans: NDArray[np.int64]
     taken: NDArray[np.int64]
-    server_order: NDArray[np.int64]
+    marks: NDArray[np.int64]
     start: NDArray[np.float64]
     begin: NDArray[np.int64]
     gpus: NDArray[np.int64]
@@ -56,23 +56,32 @@ def empty_plan(cluster: Cluster, demands: NDArray[np.int64]) -> Plan:
 
 @kernel
 def _least_loaded(
-    plan: Any, servers: Any, demand: int, estimate: float, theta: float, time: float, out: Any
+    plan: Any,
+    servers: Any,
+    demand: int,
+    estimate: float,
+    theta: float,
+    time: float,
+    marked_only: bool,
+    out: Any,
 ) -> bool:
-    """FA-FFP: the `demand` GPUs with least load, free at `time` and within theta; busy servers on ties."""
+    """The `demand` GPUs with least load that are free at `time` and within theta.
+
+    Among equal loads marked servers come first; with `marked_only` no others count.
+    """
     for i in range(demand):
         best = -1
-        best_busy = 0
+        best_mark = 0
         for g in range(len(plan.load)):
             if plan.taken[g] != 0 or plan.free_at[g] > time or plan.load[g] + estimate > theta:
                 continue
-            busy = plan.server_order[servers[g]]
-            if (
-                best < 0
-                or plan.load[g] < plan.load[best]
-                or (plan.load[g] == plan.load[best] and busy > best_busy)
-            ):
+            mark = plan.marks[servers[g]]
+            if marked_only and mark == 0:
+                continue
+            tie = best >= 0 and plan.load[g] == plan.load[best] and mark > best_mark
+            if best < 0 or plan.load[g] < plan.load[best] or tie:
                 best = g
-                best_busy = busy
+                best_mark = mark
         if best < 0:
             return False
         plan.taken[best] = 1
@@ -82,21 +91,18 @@ def _least_loaded(
 
 @kernel
 def _mark_busy_servers(plan: Any, servers: Any, time: float) -> None:
-    plan.server_order[:] = 0
+    """FA-FFP prefers servers in use."""
+    plan.marks[:] = 0
     for g in range(len(servers)):
         if plan.free_at[g] > time:
-            plan.server_order[servers[g]] = 1
+            plan.marks[servers[g]] = 1
 
 
 @kernel
-def _least_busy_servers(
-    plan: Any, servers: Any, demand: int, estimate: float, theta: float, time: float, over: float, out: Any
-) -> bool:
-    """LBSGF: GPUs of the least loaded servers that together hold `over` times the demand."""
-    num_servers = len(plan.server_order)
-    plan.server_order[:] = 0  # 1: chosen
-    capacity = 0
-    while capacity < over * demand:
+def _mark_least_busy_servers(plan: Any, servers: Any, capacity: float) -> None:
+    """LBSGF's servers: least mean load first, until they hold `capacity` GPUs."""
+    plan.marks[:] = 0
+    while capacity > 0:
         best = -1
         best_load = np.inf
         best_size = 0
@@ -109,28 +115,14 @@ def _least_busy_servers(
                 total += plan.load[g]
                 size += 1
                 g += 1
-            if plan.server_order[s] == 0 and total / size < best_load:
+            if plan.marks[s] == 0 and total / size < best_load:
                 best = s
                 best_load = total / size
                 best_size = size
         if best < 0:
-            break
-        plan.server_order[best] = 1
-        capacity += best_size
-    for i in range(demand):
-        best = -1
-        for g in range(len(servers)):
-            if plan.taken[g] != 0 or plan.server_order[servers[g]] == 0:
-                continue
-            if plan.free_at[g] > time or plan.load[g] + estimate > theta:
-                continue
-            if best < 0 or plan.load[g] < plan.load[best]:
-                best = g
-        if best < 0:
-            return False
-        plan.taken[best] = 1
-        out[i] = best
-    return num_servers > 0
+            return
+        plan.marks[best] = 1
+        capacity -= best_size
 
 
 @kernel
@@ -173,15 +165,15 @@ def _commit(plan: Any, servers: Any, job: Any, gpus: Any, estimate: float, time:
     """Occupy the GPUs from `time` on; the job's exit by eq. 8 with the links as planned at its start."""
     num_servers = 0
     worst = 0
-    for s in range(len(plan.server_order)):
-        plan.server_order[s] = 0
+    for s in range(len(plan.marks)):
+        plan.marks[s] = 0
     for g in gpus:
         s = servers[g]
-        if plan.server_order[s] == 0:
-            plan.server_order[s] = 1
+        if plan.marks[s] == 0:
+            plan.marks[s] = 1
             num_servers += 1
-    for s in range(len(plan.server_order)):
-        if plan.server_order[s] == 1:
+    for s in range(len(plan.marks)):
+        if plan.marks[s] == 1:
             crowd = 1
             for g in range(len(servers)):
                 if servers[g] == s and plan.spans[g] == 1 and plan.free_at[g] > time:
@@ -195,9 +187,9 @@ def _commit(plan: Any, servers: Any, job: Any, gpus: Any, estimate: float, time:
     for g in gpus:
         s = servers[g]
         plan.spans[g] = 0
-        if num_servers > 1 and plan.server_order[s] == 1:
+        if num_servers > 1 and plan.marks[s] == 1:
             plan.spans[g] = 1
-            plan.server_order[s] = 2
+            plan.marks[s] = 2
         plan.load[g] += estimate
         plan.free_at[g] = end
     return end
@@ -228,9 +220,10 @@ def _trial(
                 found = _queue_on(plan, rule, priorities[i], demand, estimates[i], theta, out)
             elif demand <= kappa:
                 _mark_busy_servers(plan, servers, time)
-                found = _least_loaded(plan, servers, demand, estimates[i], theta, time, out)
+                found = _least_loaded(plan, servers, demand, estimates[i], theta, time, False, out)
             else:
-                found = _least_busy_servers(plan, servers, demand, estimates[i], theta, time, over, out)
+                _mark_least_busy_servers(plan, servers, over * demand)
+                found = _least_loaded(plan, servers, demand, estimates[i], theta, time, True, out)
             if found:
                 break
             later = _next_exit(plan, time) if rule == SJF_BCO else np.inf

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
+from ringyard.records import JobStatus
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.planning import (
@@ -99,7 +100,7 @@ class PlannedScheduler:
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Plan if there is something new, then start the jobs whose turn has come."""
-        arrived = len(view.waiting) + len(view.running) + int((view.column("status") == 3).sum())
+        arrived = int((view.column("status") != JobStatus.FUTURE).sum())
         if arrived > self._seen or (len(view.waiting) and not self._gpus):
             self._seen = arrived
             self._plan(view)

@@ -1,5 +1,6 @@
 """Numba as this project uses it: one decorator, and compiled functions that are passed as values."""
 
+import importlib
 import sys
 import warnings
 from collections.abc import Callable
@@ -69,9 +70,9 @@ class CompiledFunction(numba.types.WrapperAddressProtocol):  # type: ignore[misc
         """Call the compiled function from Python."""
         return self.dispatcher(*arguments)
 
-    def __reduce__(self) -> str:
-        """Pickle as the module-level name."""
-        return self.python.__qualname__
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+        """Pickle as the module-level name it was given."""
+        return _named, (self.python.__module__, self.python.__qualname__)
 
     @property
     def addresses(self) -> tuple[int, int]:
@@ -95,6 +96,10 @@ class CompiledFunction(numba.types.WrapperAddressProtocol):  # type: ignore[misc
 @typeof_impl.register(CompiledFunction)  # type: ignore[untyped-decorator]
 def _type_of_function(value: CompiledFunction, context: Any) -> Any:
     return value.numba_type
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
 
 
 def function_value(signature: Any) -> Callable[[Callable[..., Any]], CompiledFunction]:

@@ -1,5 +1,7 @@
 """The Gymnasium faces: checkers, equality of single and vector, masks, rewards, determinism."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import warnings
@@ -302,6 +304,14 @@ def test_render_draws_the_servers():
 def test_bad_actions_are_refused(bad):
     with pytest.raises(ConfigurationError, match="expected"):
         Actions(**bad)
+
+
+def test_settings_can_be_pickled_and_copied():
+    original = setting(flat=True)
+    copies = (pickle.loads(pickle.dumps(original)), copy.deepcopy(original))
+    first = play(ClusterEnv(original), 5)[1]
+    for one in copies:
+        assert play(ClusterEnv(one), 5)[1] == first
 
 
 def test_choosing_a_workload():

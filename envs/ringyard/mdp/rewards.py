@@ -34,28 +34,40 @@ class Reward:
         return weights
 
 
+def _per_total_run_time(jobs: NDArray[np.void], cluster: Cluster) -> float:
+    return -1.0 / float(jobs["isolated_seconds"].sum())
+
+
+def _per_job(jobs: NDArray[np.void], cluster: Cluster) -> float:
+    return -1.0 / len(jobs)
+
+
+def _per_least_makespan(jobs: NDArray[np.void], cluster: Cluster) -> float:
+    work = float((jobs["isolated_seconds"] * jobs["num_gpus"]).sum())
+    latest = float((jobs["submit_seconds"] + jobs["isolated_seconds"]).max())
+    return -1.0 / max(work / cluster.num_gpus, latest)
+
+
+def _per_mean_run_time_of_the_cluster(jobs: NDArray[np.void], cluster: Cluster) -> float:
+    return -1.0 / (cluster.num_gpus * float(jobs["isolated_seconds"].mean()))
+
+
 def job_completion_time() -> Reward:
     """Minus the jobs in the system, integrated: the undiscounted return is minus the total JCT.
 
     Normalised by the jobs' total isolated run time: the return is minus (mean JCT / mean run time).
     """
-    return Reward(Integral.JOBS_IN_SYSTEM, lambda jobs, cluster: -1.0 / float(jobs["isolated_seconds"].sum()))
+    return Reward(Integral.JOBS_IN_SYSTEM, _per_total_run_time)
 
 
 def slowdown() -> Reward:
     """Minus the sum of 1 / run time of the jobs in the system, integrated: minus the mean slowdown."""
-    return Reward(Integral.INVERSE_DURATION_IN_SYSTEM, lambda jobs, cluster: -1.0 / len(jobs))
+    return Reward(Integral.INVERSE_DURATION_IN_SYSTEM, _per_job)
 
 
 def makespan() -> Reward:
-    """Minus the time passed, over the least possible makespan (total work / GPUs after the arrivals)."""
-
-    def weight(jobs: NDArray[np.void], cluster: Cluster) -> float:
-        work = float((jobs["isolated_seconds"] * jobs["num_gpus"]).sum())
-        latest = float((jobs["submit_seconds"] + jobs["isolated_seconds"]).max())
-        return -1.0 / max(work / cluster.num_gpus, latest)
-
-    return Reward(Integral.ELAPSED, weight)
+    """Minus the time passed, over the least possible makespan (total work / GPUs, or the latest end)."""
+    return Reward(Integral.ELAPSED, _per_least_makespan)
 
 
 def utilisation() -> Reward:
@@ -63,8 +75,4 @@ def utilisation() -> Reward:
 
     Busy GPUs alone would reward slow placements, which keep GPUs busy longer.
     """
-
-    def weight(jobs: NDArray[np.void], cluster: Cluster) -> float:
-        return -1.0 / (cluster.num_gpus * float(jobs["isolated_seconds"].mean()))
-
-    return Reward(Integral.FREE_GPUS_WITH_QUEUE, weight)
+    return Reward(Integral.FREE_GPUS_WITH_QUEUE, _per_mean_run_time_of_the_cluster)

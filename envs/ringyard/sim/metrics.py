@@ -93,7 +93,7 @@ def job_times(state: State, b: int, table: JobTable) -> JobTimes:
         start_seconds=jobs["first_start_seconds"],
         end_seconds=jobs["end_seconds"],
         jct=jct,
-        queueing_seconds=jct - jobs["attained_service"] / jobs["num_gpus"],
+        queueing_seconds=np.maximum(jct - jobs["attained_service"] / jobs["num_gpus"], 0.0),
         slowdown=jct / isolated,
         fairness=jct / (isolated * crowding),
         num_preemptions=jobs["num_preemptions"].astype(np.int64),
