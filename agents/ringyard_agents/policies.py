@@ -133,12 +133,13 @@ class PointerNetwork(nn.Module):
 
 
 class PointerPolicy(MaskableActorCriticPolicy):
-    """A `MaskablePPO` policy around `PointerNetwork`.
+    """A policy around `PointerNetwork`, for MaskablePPO and plain PPO.
 
     Args:
         observation_space: the environment's Dict.
         action_space: the environment's Discrete.
         lr_schedule: learning rate by progress.
+        use_sde: must be False; plain PPO passes it.
         width: hidden units.
         optimizer_kwargs: of Adam.
     """
@@ -148,9 +149,12 @@ class PointerPolicy(MaskableActorCriticPolicy):
         observation_space: spaces.Space[Any],
         action_space: spaces.Discrete,
         lr_schedule: Any,
+        use_sde: bool = False,
         width: int = 64,
         optimizer_kwargs: dict[str, Any] | None = None,
     ) -> None:
+        if use_sde:
+            raise ConfigurationError("use_sde is True; actions are discrete, expected False")
         self.width = width
         super().__init__(
             observation_space,
