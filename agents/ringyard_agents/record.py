@@ -12,20 +12,19 @@ from omegaconf import DictConfig, OmegaConf
 __all__ = ["run_folder", "write_record"]
 
 
-def _commit() -> str | None:
-    """The commit of the code, with `-dirty` if files differ; None outside a git checkout."""
+def _git(*arguments: str) -> str:
     folder = Path(__file__).resolve().parent
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _commit() -> str | None:
+    """The commit of this code, with `-dirty` if files differ; None outside its own git checkout."""
     try:
-        commit = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        _git("ls-files", "--error-unmatch", Path(__file__).name)  # not just anybody's checkout
+        return _git("describe", "--always", "--abbrev=40", "--dirty")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit.stdout.strip()
 
 
 def run_folder() -> Path:
