@@ -1,6 +1,7 @@
 """`ringyard train`: clone a teacher, learn with PPO, evaluate on the way."""
 
 import json
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,8 @@ def train(config: DictConfig) -> None:
         with suppress(OSError):  # Hydra made a folder for a new run
             folder.rmdir()
         folder = Path(config.resume).expanduser()
+    else:  # curves of an earlier run of this name
+        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
     seeds = {"seed": config.seed, "evaluation": config.evaluate.workload_seed}
     write_record(folder, "train", config, seeds)
     write_spec(folder, agent_spec(config))
