@@ -67,8 +67,8 @@ def group_advantages(
                 known = valid[:, other]
                 at = np.append(times[known, other], np.inf)
                 value = np.append(to_go[known, other], 0.0)
-                # the reward to go falls piecewise linearly in time; after the last decision it is
-                # held, as it still depends on nothing the agent can do
+                # linear between decisions; after its last one an episode counts as over, though its
+                # last jobs still run
                 at[-1] = at[-2] + 1.0 if len(at) > 1 else 0.0
                 baselines += np.interp(times[:, first : first + group_size], at, value)
             advantages[:, first : first + group_size] = (

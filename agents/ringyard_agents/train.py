@@ -74,26 +74,32 @@ def _check(config: DictConfig) -> None:
         raise ConfigurationError("evaluate.every and evaluate.workloads must be at least 1")
 
 
-def train(config: DictConfig) -> None:
-    """Train an agent; writes checkpoints, TensorBoard logs and training.json into the run folder."""
-    _check(config)
-    torch.set_num_threads(1)
-    console = Console()
+def _prepare_folder(config: DictConfig) -> Path:
+    """The run's folder with its record; without the curves of an earlier run of the same name."""
     folder = run_folder()
     if config.resume is not None:
         with suppress(OSError):  # Hydra made a folder for a new run
             folder.rmdir()
         folder = Path(config.resume).expanduser()
-    else:  # curves of an earlier run of this name
+    else:
         shutil.rmtree(folder / "tensorboard", ignore_errors=True)
     seeds = {"seed": config.seed, "evaluation": config.evaluate.workload_seed}
     write_record(folder, "train", config, seeds)
     write_spec(folder, agent_spec(config))
+    return folder
+
+
+def train(config: DictConfig) -> None:
+    """Train an agent; writes checkpoints, TensorBoard logs and training.json into the run folder."""
+    _check(config)
+    torch.set_num_threads(1)
+    console = Console()
     setting = instantiate_setting(config, config.num_workloads, config.seed)
     unseen = instantiate_setting(config, config.evaluate.workloads, config.evaluate.workload_seed)
     model, callbacks = _model(config, setting)
-    model.set_logger(configure(str(folder / "tensorboard"), ["tensorboard", "csv"]))
     baselines = _baselines(config)
+    folder = _prepare_folder(config)  # everything is sound: an earlier run of this name may be replaced
+    model.set_logger(configure(str(folder / "tensorboard"), ["tensorboard", "csv"]))
     evaluation = EvaluateAgent(unseen, baselines, config.evaluate.every, folder, _best_before(config))
     progress = ShowProgress(config.total_decisions, evaluation, console)
     interrupted = False

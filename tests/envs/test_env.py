@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.env_checker import check_env as sb3_check
 
 from conftest import ROOT
-from ringyard import Cluster
+from ringyard import Cluster, JobTable
 from ringyard.errors import ActionError, ConfigurationError, SchedulerError
 from ringyard.mdp import rewards
 from ringyard.mdp.actions import Actions
@@ -73,7 +73,6 @@ def test_checkers_find_nothing(flat, preemptive):
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # its message says: only environments made by gymnasium.make() are to be checked unwrapped
         gymnasium_check(env.unwrapped, skip_close_check=True)
         sb3_check(ClusterEnv(setting(flat, preemptive=preemptive, on_invalid="wait")))
 
@@ -274,6 +273,29 @@ def test_templates_that_cannot_place_are_an_error():
     env = ClusterEnv(setting(templates=(nowhere(),)))
     with pytest.raises(SchedulerError, match="pack"):
         env.reset(seed=0)
+
+
+def test_stopping_everything_is_no_dead_end():
+    # one visible slot: once both running jobs are stopped, the only visible job was stopped just now
+    class FourJobs:
+        num_jobs = 4
+
+        def sample(self, cluster, rng):
+            return JobTable.from_columns([0.0] * 4, [1] * 4, [10.0, 100.0, 100.0, 100.0])
+
+    base = setting(num_waiting=1, num_running=3, preemptive=True, templates=(pack(),))
+    env = ClusterEnv(Setting(**{**base.__dict__, "workload": FourJobs(), "cluster": Cluster((3,))}))
+    _, info = env.reset(seed=0)
+    for action in (0, 0, 0):  # start jobs 0, 1, 2; time passes to the end of job 0 by itself
+        *_, info = env.step(action)
+    assert env.batch.state.clusters["now"][0] == 10.0
+    for _ in range(2):
+        stops = np.flatnonzero(info["action_mask"][1:4]) + 1
+        *_, info = env.step(int(stops[0]))
+    assert info["action_mask"].tolist() == [True, False, False, False, False]
+    done = False
+    while not done:
+        *_, done, _, info = env.step(int(info["action_mask"].argmax()))
 
 
 def test_random_templates_are_reproducible():

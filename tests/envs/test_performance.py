@@ -61,9 +61,9 @@ def test_two_spread_jobs_share_a_link_by_hand():
     assert sim.view().iteration_seconds(Allocation(0, (0, 2))) == pytest.approx(shared)
 
 
-def test_published_slowdown_of_four_spread_jobs_is_in_reach():
-    # SJF-BCO section 1 cites 295 s alone against 675 s for four spread jobs (2.29x). The figure
-    # includes compute; our form must put a ring-bound model above it and a compute-bound one below.
+def test_four_spread_jobs_slow_down_more_than_the_published_run():
+    # SJF-BCO section 1 cites 295 s alone against 675 s for four spread jobs (2.29x), without the model.
+    # Without overlap ours slow down more: the measured run must not be out of reach below.
     performance = rings(xi_2=0.0)
     slowdowns = {}
     for name in ("vgg16", "resnet50"):

@@ -145,9 +145,10 @@ def test_metrics_by_hand():
     assert metrics.utilisation == pytest.approx((2 * 10 + 2 * 5 + 15) / 60)
     assert metrics.fragmentation == pytest.approx(15 / 60)  # from 15 to 30 one of two is free
     # GPUs asked: 2 until 2, 3 until 4, 4 until 10, then 2 or 1: shares 1, 1.5, 2, 1
-    crowding = (2 * 1 + 2 * 1.5 + 6 * 2) / 10
-    assert metrics.worst_fairness == pytest.approx(11 / (5 * (6 * 2 + 5) / 11))
-    assert crowding == pytest.approx(1.7)
+    crowding = [(2 * 1 + 2 * 1.5 + 6 * 2) / 10, (2 * 1.5 + 6 * 2 + 20 * 1) / 28, (6 * 2 + 5 * 1) / 11]
+    rho = [10 / (10 * crowding[0]), 28 / (20 * crowding[1]), 11 / (5 * crowding[2])]
+    assert metrics.worst_fairness == pytest.approx(max(rho))
+    assert metrics.mean_fairness == pytest.approx(np.mean(rho))
     ends, waiting, utilisation = timeline(sim.state, 0)
     widths = np.diff(ends, prepend=0.0)
     assert (waiting * widths).sum() == pytest.approx(8 + 6)

@@ -157,15 +157,18 @@ def _look_at_templates(state: Any, episode: Any, b: int, how: Any, rate: Any) ->
 def _write_mask(state: Any, episode: Any, b: int, how: Any, mask: Any) -> bool:
     """Valid actions into `mask`; whether any start or stop is among them.
 
-    A job that changed hands at this very moment is left alone until time passes.
+    A job that changed hands at this very moment is left alone until time passes, unless only starting it
+    again makes time pass.
     """
     num_templates, num_running, preemptive = how.num_templates, how.num_running, how.preemptive
     cluster = state.clusters[b]
+    time_can_pass = cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs
     mask[:] = False
     any_valid = False
     num_waiting = episode.template_gpus.shape[1]
     for i in range(min(num_waiting, cluster.num_waiting)):
-        if preemptive and state.jobs[b, state.waiting[b, i]].last_stop_seconds == cluster.now:
+        stopped_now = state.jobs[b, state.waiting[b, i]].last_stop_seconds == cluster.now
+        if preemptive and stopped_now and time_can_pass:
             continue
         for t in range(num_templates):
             if episode.template_gpus[b, i, t] > 0:
@@ -176,7 +179,6 @@ def _write_mask(state: Any, episode: Any, b: int, how: Any, mask: Any) -> bool:
             if state.jobs[b, state.running[b, r]].last_start_seconds < cluster.now:
                 mask[num_waiting * num_templates + r] = True
                 any_valid = True
-    time_can_pass = cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs
     mask[len(mask) - 1] = time_can_pass or not any_valid
     return any_valid
 
