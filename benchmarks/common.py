@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 
-from ringyard_agents.configuration import config_folder
+from ringyard.config_folder import config_folder
 
 
 def build(command, overrides, *groups):

@@ -8,7 +8,7 @@ from common import best_seconds, machine
 from ringyard import Cluster, JobTable, Simulator
 from ringyard.mdp.setting import ten_gigabit_rings
 from ringyard.placement import consolidate
-from ringyard.profiles import CATALOGUE
+from ringyard.profiles import model_id
 from ringyard_baselines.fifo import fifo
 from ringyard_baselines.scheduler import run
 from ringyard_baselines.sjf import sjf
@@ -28,9 +28,8 @@ def workload(num_jobs, num_gpus, load):
     gap = (sizes * durations).mean() / (load * num_gpus)
     submit = np.cumsum(rng.exponential(gap, num_jobs))
     jobs = JobTable.from_columns(submit - submit[0], sizes, durations)
-    models = rng.integers(0, 4, num_jobs)
-    assert CATALOGUE[3].name == "lstm"  # the four models of Ada-SRSF come first
-    return jobs.with_models(models)
+    four = np.array([model_id(name) for name in ("vgg16", "resnet50", "inception_v3", "lstm")])
+    return jobs.with_models(four[rng.integers(0, 4, num_jobs)])
 
 
 def main():

@@ -10,7 +10,7 @@ from ringyard.placement import PlacementRule
 from ringyard.restart import constant
 from ringyard.sim.bounds import lower_bounds
 from ringyard.sim.metrics import job_times
-from ringyard_agents.configuration import instantiate_setting
+from ringyard_agents.configuration import WORLD, instantiate_setting
 from ringyard_baselines.scheduler import DrivingScheduler, Information, run
 from worlds import random_jobs, rings
 
@@ -26,9 +26,11 @@ def test_every_group_is_known():
         "cluster",
         "debug",
         "experiment",
+        "failures",
         "observation",
         "performance",
         "placement",
+        "profiles",
         "restart",
         "reward",
         "scheduler",
@@ -36,7 +38,7 @@ def test_every_group_is_known():
     ]
 
 
-@pytest.mark.parametrize("group", ["cluster", "performance", "placement", "restart"])
+@pytest.mark.parametrize("group", ["cluster", "performance", "placement", "restart", "failures"])
 def test_world_leaves_build(group):
     for name in names(group):
         assert leaf(group, name) is not None
@@ -146,17 +148,16 @@ def test_ideal_performance_needs_no_placement():
     assert len(ends) == 1
 
 
-@pytest.mark.parametrize("group", ["performance", "restart", "cluster"])
+@pytest.mark.parametrize("group", ["performance", "restart", "cluster", "failures"])
 def test_every_world_runs(group):
     for name in names(group):
         parts = composed("simulate", f"{group}={name}", "workload=poisson", "workload.num_jobs=40", "seed=3")
-        built = {
-            g: instantiate(parts[g], _convert_="all")
-            for g in ("cluster", "workload", "performance", "restart")
-        }
+        built = {g: instantiate(parts[g], _convert_="all") for g in WORLD}
         jobs = built["workload"].sample(built["cluster"], np.random.default_rng(0))
         scheduler = instantiate(parts.scheduler)
-        sim = Simulator(built["cluster"], jobs, built["performance"], built["restart"])
+        sim = Simulator(
+            built["cluster"], jobs, built["performance"], built["restart"], failures=built["failures"]
+        )
         run(sim, scheduler, np.random.default_rng(0))
         assert sim.done
 

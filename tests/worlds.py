@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 
 from ringyard import Allocation, Cluster, JobTable, ideal, ring_contention
 from ringyard.compiled import function_value
+from ringyard.failures import Failures, no_failures
+from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import PLACE, PlacementRule
+from ringyard.profiles import model_id
+from ringyard.records import JobKind
 
 
 @function_value(PLACE)
@@ -50,7 +54,7 @@ def worlds(draw, max_jobs=14):
 
 def random_decision(view, rng, stop_probability=0.2):
     """Valid allocations at random: stop some jobs, start some waiting ones on random free GPUs."""
-    free = set(np.flatnonzero(view.job_of_gpu < 0).tolist())
+    free = set(np.flatnonzero(view.gpu_is_free).tolist())
     allocations = []
     for job in view.running.tolist():
         if rng.random() < stop_probability:
@@ -71,3 +75,97 @@ def random_decision(view, rng, stop_probability=0.2):
         gpus = sorted(free)[: int(view.num_gpus[job])]
         allocations.append(Allocation(job, tuple(gpus)))
     return allocations
+
+
+MODELS = ("resnet18_cifar10", "resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "vgg16_imagenet")
+
+
+def everything(rng, count=12):
+    """(cluster, jobs, performance, failures): random worlds with every part of the physics switched on."""
+    cluster = Cluster.of_groups(
+        [
+            {
+                "num_servers": int(rng.integers(1, 4)),
+                "gpus_per_server": int(rng.integers(1, 5)),
+                "gpu_type": str(kind),
+                "cores_per_server": int(rng.integers(8, 33)),
+                "memory_bandwidth_bytes_per_second": float(rng.uniform(10e9, 60e9)),
+            }
+            for kind in rng.choice(["v100", "t4", "a100"], 2)
+        ],
+        servers_per_rack=int(rng.integers(1, 4)) if rng.random() < 0.5 else None,
+        uplink_oversubscription=float(rng.uniform(1.0, 5.0)),
+        jobs_per_gpu=int(rng.integers(1, 4)),
+    )
+    performance = composed(
+        1.0e9,
+        40e9,
+        alpha=float(rng.choice([0.0, 0.27])),
+        overhead_seconds_per_server=0.003,
+        intra_server_growth=0.8,
+        overlap_exponent=float(rng.choice([1.0, 2.3])),
+        contention=str(rng.choice(["none", "worst_link", "live_transfers", "max_min"])),
+        interference=sensitivity_pressure(),
+        straggler_cv=float(rng.choice([0.0, 0.2])),
+    )
+    failures = no_failures()
+    if rng.random() < 0.5:
+        failures = Failures(60.0, 15.0, float(rng.choice([8.0, np.inf])))
+    return cluster, everything_jobs(rng, count, cluster), performance, failures
+
+
+def everything_jobs(rng, count, cluster):
+    """Elastic rings, parameter-server jobs and CPU-only jobs; some cancelled, some unpredictable."""
+    submit = np.sort(rng.uniform(0, 60.0, count))
+    gpus = rng.integers(1, cluster.num_gpus + 1, count)
+    jobs = JobTable.from_columns(submit - submit[0], gpus, rng.lognormal(3.0, 1.0, count))
+    jobs = jobs.with_models(rng.choice([model_id(name) for name in MODELS], count))
+    served = rng.random(count) < 0.3
+    jobs = jobs.with_models(np.where(served, model_id("aiturbo_resnet50"), jobs.model_ids))
+    least = min(cluster.cores_per_server)
+    jobs = replace(
+        jobs,
+        kind=np.where(served, JobKind.PARAMETER_SERVER, JobKind.RING),
+        parameter_servers=np.where(served, rng.integers(1, 4, count), 0),
+        cores_per_server_task=np.where(served, rng.integers(0, 3, count), 0),
+        cores_per_worker=rng.integers(0, max(least // 4, 1) + 1, count),
+        min_gpus=np.maximum(gpus - rng.integers(0, 3, count), 1),
+        max_gpus=gpus + rng.integers(0, 3, count),
+        min_batch=jobs.batch_size / 2,
+        max_batch=jobs.batch_size * 2,
+        predictable_from=rng.choice([0.0, 0.4, np.inf], count),
+        prediction_factor=rng.lognormal(0.0, 0.3, count),
+        cancel_seconds=np.where(
+            rng.random(count) < 0.2, jobs.submit_seconds + rng.uniform(5, 80, count), np.inf
+        ),
+    )
+    extra = int(rng.integers(1, 6))
+    helpers = JobTable.cpu_only(
+        np.sort(rng.uniform(0, 60.0, extra)),
+        rng.integers(1, least + 1, extra),
+        rng.lognormal(3.0, 1.0, extra),
+        rng.uniform(0, 3e9, extra),
+    )
+    return jobs.merged(helpers)
+
+
+def random_allocation(view, rng, job):
+    """Any allocation for a job, quite possibly one that the cluster cannot hold."""
+    record = view.state.jobs[view.b, job]
+    if record["kind"] == JobKind.CPU_ONLY:
+        cores = int(rng.integers(1, 9)) if rng.random() < 0.5 else None
+        cap = float(rng.uniform(0.2, 1.0)) if rng.random() < 0.5 else None
+        server = int(rng.integers(view.cluster.num_servers))
+        return Allocation(job, (), cores, server=server, memory_bandwidth_cap=cap)
+    gpus = view.gpus_of(job)
+    if not gpus or rng.random() < 0.5:
+        wanted = int(rng.integers(record["min_gpus"], record["max_gpus"] + 1))
+        gpus = tuple(rng.permutation(view.cluster.num_gpus)[:wanted].tolist())
+    options = {}
+    if rng.random() < 0.4:
+        options["batch_size"] = float(rng.uniform(record["min_batch"], record["max_batch"]))
+    if rng.random() < 0.3:
+        options["cores_per_worker"] = int(rng.integers(0, 4))
+    if record["kind"] == JobKind.PARAMETER_SERVER and rng.random() < 0.3:
+        options["parameter_servers"] = int(rng.integers(1, 4))
+    return Allocation(job, gpus, **options)

@@ -42,7 +42,7 @@ def _recipe(command: str) -> Callable[[Any], None]:
 def _run_hydra(command: str, overrides: Sequence[str]) -> None:
     import hydra
 
-    from ringyard_agents.configuration import config_folder
+    from ringyard.config_folder import config_folder
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     sys.argv = [f"ringyard {command}", *overrides]

@@ -31,7 +31,7 @@ class QueueTeacher:
     def actions(self, env: RingyardVecEnv, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
         """[num_envs] what the teacher does; masks are [num_envs, actions]."""
         actions = env.setting.actions
-        names = [rule.name for rule in actions.templates]
+        names = [template.name for template in actions.starts]
         if self.template not in names:
             raise ConfigurationError(
                 f"the teacher's template is {self.template!r}; the environment has {', '.join(names)}"

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.configuration import plain, scheduler_config
+from ringyard_agents.configuration import WORLD, plain, scheduler_config
 from ringyard_agents.evaluate import RunResult, Task, check, run_all
 from ringyard_agents.record import run_folder, write_record
 from ringyard_agents.statistics import mean_interval, ratio_interval
@@ -48,7 +48,7 @@ def _tasks(config: DictConfig) -> list[Task]:
         raise ConfigurationError(f"schedulers is {labels}; expected one or more different entries")
     if config.reference is not None and config.reference not in labels:
         raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(labels)}")
-    world = {name: plain(config[name]) for name in ("cluster", "workload", "performance", "restart")}
+    world = {name: plain(config[name]) for name in WORLD}
     checkpoint = config.checkpoint
     if any(label.partition("@")[0] == "ppo" for label in labels):
         from ringyard_agents.checkpoint import find_checkpoint

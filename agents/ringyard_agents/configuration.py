@@ -1,23 +1,18 @@
 """From Hydra configs to objects."""
 
-from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-import ringyard
 from ringyard.mdp.setting import Setting
 
-__all__ = ["config_folder", "instantiate_setting", "plain", "scheduler_config"]
+__all__ = ["WORLD", "instantiate_setting", "plain", "scheduler_config"]
 
 
-def config_folder() -> Path:
-    """The folder of the configs: inside the installed package, or `conf/` of a checkout."""
-    package = Path(ringyard.__file__).parent
-    installed = package / "conf"
-    return installed if installed.is_dir() else package.parents[1] / "conf"
+#: config groups that make up a simulated world
+WORLD = ("cluster", "workload", "performance", "restart", "failures")
 
 
 def scheduler_config(entry: str, checkpoint: str | None) -> DictConfig:
@@ -51,6 +46,7 @@ def instantiate_setting(config: DictConfig, num_workloads: int, workload_seed: i
         workload=instantiate(config.workload, _convert_="all"),
         performance=instantiate(config.performance),
         restart=instantiate(config.restart),
+        failures=instantiate(config.failures),
         observation=instantiate(config.observation),
         actions=instantiate(config.action, _convert_="all"),
         reward=instantiate(config.reward),

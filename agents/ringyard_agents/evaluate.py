@@ -84,8 +84,8 @@ def simulator(world: Mapping[str, Any], workload: int, seed: int, round_seconds:
     """
     cluster = build(world["cluster"])
     jobs = build(world["workload"]).sample(cluster, np.random.default_rng((seed, workload)))
-    performance, restart = build(world["performance"]), build(world["restart"])
-    return Simulator(cluster, jobs, performance, restart, round_seconds, seed=workload)
+    performance, restart, failures = (build(world[part]) for part in ("performance", "restart", "failures"))
+    return Simulator(cluster, jobs, performance, restart, round_seconds, seed=workload, failures=failures)
 
 
 def check(tasks: Sequence[Task]) -> None:

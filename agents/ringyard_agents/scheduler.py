@@ -86,20 +86,9 @@ class AgentScheduler:
             action = self._choose(batch)
             if action[0] == self.actions.wait:
                 break
-            allocations.append(self._allocation(state, int(action[0])))
+            allocations.append(batch.allocation(0, int(action[0])))
             batch.step(action)
         return allocations
-
-    def _allocation(self, state: State, action: int) -> Allocation:
-        """What a start or stop action does."""
-        if action >= self.actions.num_starts:
-            return Allocation(int(state.running[0, action - self.actions.num_starts]), ())
-        slot, template = divmod(action, len(self.actions.templates))
-        job = int(state.waiting[0, slot])
-        rule = self.actions.templates[template]
-        gpus = np.empty(state.gpus.shape[1], np.int32)
-        count = rule.place(state, 0, job, rule.parameters, gpus)
-        return Allocation(job, tuple(sorted(int(gpu) for gpu in gpus[:count])))
 
     def _attach(self, state: State, view: SchedulingView) -> ClusterBatch:
         setting = Setting(

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ringyard.sim.bounds import lower_bounds
 from ringyard.sim.metrics import JobTimes, job_times
-from ringyard_agents.configuration import plain
+from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.evaluate import simulator
 from ringyard_agents.record import run_folder, write_record
 from ringyard_baselines.scheduler import run
@@ -59,7 +59,7 @@ def simulate(config: DictConfig) -> None:
     folder = run_folder()
     write_record(folder, "simulate", config, {"seed": config.seed})
     scheduler = instantiate(config.scheduler, _convert_="all")
-    world = {name: plain(config[name]) for name in ("cluster", "workload", "performance", "restart")}
+    world = {name: plain(config[name]) for name in WORLD}
     rounds = config.round_seconds if config.round_seconds is not None else scheduler.round_seconds
     sim = simulator(world, 0, config.seed, rounds)
     run(sim, scheduler, np.random.default_rng((config.seed, 0, 1)))

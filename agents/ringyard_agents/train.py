@@ -19,7 +19,7 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.setting import Setting
 from ringyard_agents.callbacks import EvaluateAgent, ShowProgress
 from ringyard_agents.checkpoint import AGENT, LAST, agent_spec, save_model, write_spec
-from ringyard_agents.configuration import instantiate_setting, plain, scheduler_config
+from ringyard_agents.configuration import WORLD, instantiate_setting, plain, scheduler_config
 from ringyard_agents.evaluate import Task, run_all
 from ringyard_agents.record import run_folder, write_record
 from ringyard_agents.vec_env import RingyardVecEnv
@@ -29,7 +29,7 @@ __all__ = ["train"]
 
 def _baselines(config: DictConfig) -> dict[str, float]:
     """{entry: mean JCT in seconds} of the baselines on the evaluation workloads."""
-    world = {name: plain(config[name]) for name in ("cluster", "workload", "performance", "restart")}
+    world = {name: plain(config[name]) for name in WORLD}
     tasks = [
         Task(entry, plain(scheduler_config(entry, None)), world, workload, config.evaluate.workload_seed)
         for entry in config.evaluate.schedulers

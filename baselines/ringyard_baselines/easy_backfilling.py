@@ -6,8 +6,9 @@ import numpy as np
 
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
-from ringyard.placement import Draft, PlacementRule
+from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information
 
@@ -45,26 +46,27 @@ class EasyBackfilling:
         queue = sorted(view.waiting.tolist())
         blocked = len(queue)
         for position, job in enumerate(queue):
-            gpus = draft.place(self.placement, job)
-            if not gpus:
+            allocation = draft.place(self.placement, job)
+            if allocation is None:
                 blocked = position
                 break
-            allocations.append(Allocation(job, gpus))
-            ends.append((view.now + float(self._duration[job]), len(gpus)))
+            allocations.append(allocation)
+            ends.append((view.now + float(self._duration[job]), len(allocation.gpu_ids)))
         if blocked == len(queue):
             return allocations
         shadow, spare = self._reservation(int(view.num_gpus[queue[blocked]]), draft.num_free_gpus, ends)
         closed: set[int] = set()
+        classes = view.column("demand_class")
         for job in queue[blocked + 1 :]:
             demand = int(view.num_gpus[job])
             in_time = view.now + float(self._duration[job]) <= shadow
-            if demand in closed or not (in_time or demand <= spare):
+            if int(classes[job]) in closed or not (in_time or demand <= spare):
                 continue
-            gpus = draft.place(self.placement, job)
-            if not gpus:
-                closed.add(demand)
+            allocation = draft.place(self.placement, job)
+            if allocation is None:
+                closed.add(int(classes[job]))
                 continue
-            allocations.append(Allocation(job, gpus))
+            allocations.append(allocation)
             if not in_time:
                 spare -= demand
         return allocations

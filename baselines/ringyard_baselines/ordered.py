@@ -10,9 +10,11 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
 from ringyard.errors import SchedulerError
 from ringyard.jobs import JobTable
-from ringyard.placement import Draft, PlacementRule
+from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine import advance, start
+from ringyard.sim.draft import Draft
+from ringyard.sim.engine import start
+from ringyard.sim.events import advance
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information
@@ -35,9 +37,7 @@ def start_in_order(state: Any, b: int, rule: Any, strict: bool, rate: Any) -> No
         if state.class_stamp[b, demand] == stamp:
             i += 1
             continue
-        count = 0
-        if state.jobs[b, j].num_gpus <= cluster.free_gpus:
-            count = rule.place(state, b, j, rule.parameters, out)
+        count = rule.place(state, b, j, rule.parameters, out)
         if count > 0:
             start(state, b, j, out, count, rate)
         elif strict:
@@ -106,13 +106,14 @@ class OrderedScheduler:
         draft = Draft(view)
         closed: set[int] = set()
         allocations = []
+        classes = view.column("demand_class")
         for job in rows.tolist():
-            demand = int(view.num_gpus[job])
+            demand = int(classes[job])
             if demand in closed:
                 continue
-            gpus = draft.place(self.placement, job)
-            if gpus:
-                allocations.append(Allocation(job, gpus))
+            allocation = draft.place(self.placement, job)
+            if allocation is not None:
+                allocations.append(allocation)
             elif self.strict:
                 break
             else:

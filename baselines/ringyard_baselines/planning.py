@@ -180,10 +180,10 @@ def _commit(plan: Any, servers: Any, job: Any, gpus: Any, estimate: float, time:
                     crowd += 1
             worst = max(worst, crowd)
     job.num_servers = num_servers
-    job.worst_link_jobs = worst if num_servers > 1 else 0
+    job.contenders = float(worst) if num_servers > 1 else 0.0
     end = time + job.remaining_iterations * rate.seconds(job, rate.parameters)
     job.num_servers = 0
-    job.worst_link_jobs = 0
+    job.contenders = 0.0
     for g in gpus:
         s = servers[g]
         plan.spans[g] = 0

@@ -1,19 +1,23 @@
 """Preemptive schedulers: at every decision point the jobs with the lowest keys hold the GPUs."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.by_reference import by_reference
 from ringyard.cluster import Cluster
-from ringyard.compiled import CompiledFunction, fixed_type, kernel
+from ringyard.compiled import CompiledFunction, kernel
 from ringyard.jobs import JobTable
-from ringyard.placement import Draft, PlacementRule
+from ringyard.placement import PlacementRule
 from ringyard.records import JOB_TYPE, PARAMETERS_TYPE, JobStatus
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine import advance, start, stop
+from ringyard.sim.draft import Draft
+from ringyard.sim.engine import start, stop
+from ringyard.sim.events import advance
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.ordered import raise_stalled
@@ -30,17 +34,20 @@ _RUNNING = int(JobStatus.RUNNING)
 _DONE = int(JobStatus.DONE)
 
 
-class Key(NamedTuple):
+@by_reference(numba.types.FunctionType(KEY), PARAMETERS_TYPE)
+@dataclass(frozen=True, eq=False)
+class Key:
     """A compiled function of signature `KEY` and its parameters."""
 
     value: CompiledFunction
     parameters: NDArray[np.float64]
 
 
-fixed_type(Key, numba.types.FunctionType(KEY), PARAMETERS_TYPE)
-
-
-class Memory(NamedTuple):
+@by_reference(
+    numba.types.int32[::1], numba.types.float64[::1], numba.types.int64[::1], numba.types.int64[::1]
+)
+@dataclass(frozen=True, eq=False)
+class Memory:
     """Live jobs in the order of the last decision, which breaks ties.
 
     Attributes:
@@ -220,16 +227,16 @@ class PreemptiveScheduler:
                 allocations.append(Allocation(job, ()))
         for job in memory.order[: memory.counts[0]].tolist():
             if chosen[job] and status[job] == _WAITING:
-                gpus = draft.place(self.placement, job)
-                if gpus:
-                    allocations.append(Allocation(job, gpus))
+                allocation = draft.place(self.placement, job)
+                if allocation is not None:
+                    allocations.append(allocation)
         if self._wakes:
             self._ask_to_wake(view, allocations)
         return allocations
 
     def _ask_to_wake(self, view: SchedulingView, allocations: list[Allocation]) -> None:
         """As the compiled loop does after its starts: keys of started jobs change while they run."""
-        decided = {allocation.job: bool(allocation.gpu_ids) for allocation in allocations}
+        decided = {allocation.job: not allocation.stops for allocation in allocations}
         times = []
         for job in self._memory.order[: self._memory.counts[0]].tolist():
             record = view.state.jobs[view.b, job : job + 1].copy()

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
+from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.jobs import JobTable
-from ringyard.records import JobStatus
+from ringyard.records import JobKind, JobStatus
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.planning import (
@@ -91,7 +91,13 @@ class PlannedScheduler:
         self.last_choice: tuple[float, int, float] = (0.0, 0, 0.0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the plan."""
+        """Forget the plan.
+
+        Raises:
+            SchedulerError: CPU-only jobs, which the algorithm knows nothing of.
+        """
+        if (jobs.kind == JobKind.CPU_ONLY).any():
+            raise SchedulerError(f"{self.name} plans GPUs only; leave CPU-only jobs out of the workload")
         self._rng = rng
         self._cluster = cluster
         self._queues = [deque() for _ in range(cluster.num_gpus)]
@@ -100,16 +106,16 @@ class PlannedScheduler:
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Plan if there is something new, then start the jobs whose turn has come."""
-        arrived = int((view.column("status") != JobStatus.FUTURE).sum())
+        arrived = int((view.column("status") != JobStatus.FUTURE).sum() + view.column("num_failures").sum())
         if arrived > self._seen or (len(view.waiting) and not self._gpus):
             self._seen = arrived
             self._plan(view)
-        holder = view.job_of_gpu
+        free = view.gpu_is_free
         allocations = []
         heads = {queue[0] for queue in self._queues if queue}
         for job in sorted(heads):
             gpus = self._gpus[job]
-            if all(self._queues[gpu][0] == job and holder[gpu] < 0 for gpu in gpus):
+            if all(self._queues[gpu][0] == job and free[gpu] for gpu in gpus):
                 allocations.append(Allocation(job, gpus))
         for allocation in allocations:
             del self._gpus[allocation.job]

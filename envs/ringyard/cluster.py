@@ -1,28 +1,52 @@
-"""The cluster: servers with their GPUs, fixed for the length of a simulation."""
+"""The cluster: servers with their GPUs, cores and links, fixed for the length of a simulation."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
+from ringyard.gpu_types import GPU_MEMORY_BYTES
 
 __all__ = ["Cluster"]
 
 
+def _whole(name: str, value: Any) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"cluster.{name} is {value!r}; expected a whole number, 1 or more")
+    return value
+
+
 @dataclass(frozen=True)
 class Cluster:
-    """Servers connected by one network; server s holds `gpus_per_server[s]` exclusive GPUs.
+    """Servers connected by one network; server s holds `gpus_per_server[s]` GPUs.
 
     GPUs are numbered server by server: server 0 holds GPUs 0 .. gpus_per_server[0]-1, and so on.
+    An empty tuple means that the cluster does not count that resource: it limits nobody.
+
+    Attributes:
+        gpus_per_server: [servers] GPUs.
+        gpu_types: [servers] names of `ringyard.gpu_types.GPU_MEMORY_BYTES`; (): reference speed, any memory.
+        cores_per_server: [servers] CPU cores; (): not counted.
+        memory_bandwidth_bytes_per_second: [servers] of main memory; (): not counted.
+        rack_of_server: [servers] rack, numbered from 0; (): one switch for all.
+        uplink_oversubscription: servers' links of a rack together / the rack's uplink, 1 or more.
+        jobs_per_gpu: K, jobs that may share one GPU.
 
     Raises:
-        ConfigurationError: no server, or a server without GPUs.
+        ConfigurationError: no server, a server without GPUs, lists of other lengths, values out of range.
     """
 
     gpus_per_server: tuple[int, ...]
+    gpu_types: tuple[str, ...] = ()
+    cores_per_server: tuple[int, ...] = ()
+    memory_bandwidth_bytes_per_second: tuple[float, ...] = ()
+    rack_of_server: tuple[int, ...] = ()
+    uplink_oversubscription: float = 1.0
+    jobs_per_gpu: int = 1
 
     def __post_init__(self) -> None:
         if not self.gpus_per_server:
@@ -30,14 +54,114 @@ class Cluster:
         for server, count in enumerate(self.gpus_per_server):
             if count < 1:
                 raise ConfigurationError(f"server {server} has {count} GPUs; expected at least 1")
+        for name in ("gpu_types", "cores_per_server", "memory_bandwidth_bytes_per_second", "rack_of_server"):
+            values = getattr(self, name)
+            if values and len(values) != self.num_servers:
+                raise ConfigurationError(
+                    f"cluster.{name} has {len(values)} entries; expected one for each of the"
+                    f" {self.num_servers} servers, or none"
+                )
+        for kind in self.gpu_types:
+            if kind not in GPU_MEMORY_BYTES:
+                raise ConfigurationError(
+                    f"cluster.gpu_types holds {kind!r}; expected one of {', '.join(GPU_MEMORY_BYTES)}"
+                )
+        for name in ("cores_per_server", "memory_bandwidth_bytes_per_second"):
+            for value in getattr(self, name):
+                if not value > 0:
+                    raise ConfigurationError(f"cluster.{name} holds {value}; expected above 0")
+        if self.memory_bandwidth_bytes_per_second and not self.cores_per_server:
+            raise ConfigurationError(
+                "cluster counts memory bandwidth but no cores, which use it; give cores_per_server too"
+            )
+        racks = set(self.rack_of_server)
+        if racks and racks != set(range(len(racks))):
+            raise ConfigurationError(
+                f"cluster.rack_of_server uses racks {sorted(racks)}; expected 0, 1, 2 ..."
+            )
+        if list(self.rack_of_server) != sorted(self.rack_of_server):
+            raise ConfigurationError("cluster.rack_of_server is not ascending; number servers rack by rack")
+        if not self.uplink_oversubscription >= 1:
+            raise ConfigurationError(
+                f"cluster.uplink_oversubscription is {self.uplink_oversubscription}; expected 1 or more"
+            )
+        _whole("jobs_per_gpu", self.jobs_per_gpu)
 
     @classmethod
-    def homogeneous(cls, num_servers: int, gpus_per_server: int) -> Self:
-        """`num_servers` equal servers of `gpus_per_server` GPUs each."""
-        for name, value in (("num_servers", num_servers), ("gpus_per_server", gpus_per_server)):
-            if not isinstance(value, int) or value < 1:
-                raise ConfigurationError(f"cluster.{name} is {value!r}; expected a whole number, 1 or more")
-        return cls((gpus_per_server,) * num_servers)
+    def homogeneous(
+        cls,
+        num_servers: int,
+        gpus_per_server: int,
+        gpu_type: str | None = None,
+        cores_per_server: int | None = None,
+        memory_bandwidth_bytes_per_second: float | None = None,
+        servers_per_rack: int | None = None,
+        uplink_oversubscription: float = 1.0,
+        jobs_per_gpu: int = 1,
+    ) -> Self:
+        """`num_servers` equal servers of `gpus_per_server` GPUs each; None: that is not counted."""
+        group = {
+            "num_servers": num_servers,
+            "gpus_per_server": gpus_per_server,
+            "gpu_type": gpu_type,
+            "cores_per_server": cores_per_server,
+            "memory_bandwidth_bytes_per_second": memory_bandwidth_bytes_per_second,
+        }
+        return cls.of_groups([group], servers_per_rack, uplink_oversubscription, jobs_per_gpu)
+
+    @classmethod
+    def of_groups(
+        cls,
+        groups: Sequence[Mapping[str, Any]],
+        servers_per_rack: int | None = None,
+        uplink_oversubscription: float = 1.0,
+        jobs_per_gpu: int = 1,
+    ) -> Self:
+        """Groups of equal servers, one after the other.
+
+        Args:
+            groups: each with `num_servers`, `gpus_per_server` and, in every group or in none, `gpu_type`,
+                `cores_per_server`, `memory_bandwidth_bytes_per_second`.
+            servers_per_rack: racks are filled in order; None: one switch for all.
+            uplink_oversubscription: see `Cluster`.
+            jobs_per_gpu: see `Cluster`.
+
+        Raises:
+            ConfigurationError: an unknown key, or a key that only some groups have.
+        """
+        columns: dict[str, list[Any]] = {
+            "gpus_per_server": [],
+            "gpu_type": [],
+            "cores_per_server": [],
+            "memory_bandwidth_bytes_per_second": [],
+        }
+        for group in groups:
+            unknown = set(group) - {"num_servers", *columns}
+            if unknown:
+                raise ConfigurationError(
+                    f"a server group has {sorted(unknown)}; expected num_servers, {', '.join(columns)}"
+                )
+            count = _whole("num_servers", group.get("num_servers"))
+            _whole("gpus_per_server", group.get("gpus_per_server"))
+            for name, column in columns.items():
+                column.extend([group.get(name)] * count)
+        for name, column in columns.items():
+            if None in column and any(value is not None for value in column):
+                raise ConfigurationError(f"only some server groups give {name}; give it in all or in none")
+        given = {name: tuple(column) if None not in column else () for name, column in columns.items()}
+        num_servers = len(columns["gpus_per_server"])
+        racks: tuple[int, ...] = ()
+        if servers_per_rack is not None:
+            racks = tuple(s // _whole("servers_per_rack", servers_per_rack) for s in range(num_servers))
+        return cls(
+            gpus_per_server=given["gpus_per_server"],
+            gpu_types=given["gpu_type"],
+            cores_per_server=given["cores_per_server"],
+            memory_bandwidth_bytes_per_second=given["memory_bandwidth_bytes_per_second"],
+            rack_of_server=racks,
+            uplink_oversubscription=uplink_oversubscription,
+            jobs_per_gpu=jobs_per_gpu,
+        )
 
     @classmethod
     def drawn(cls, num_servers: int, choices: list[int], seed: int) -> Self:
@@ -59,6 +183,16 @@ class Cluster:
         """Number of GPUs of all servers together."""
         return sum(self.gpus_per_server)
 
+    @property
+    def num_racks(self) -> int:
+        """Number of racks; 0 where one switch serves all."""
+        return max(self.rack_of_server) + 1 if self.rack_of_server else 0
+
+    @cached_property
+    def distinct_gpu_types(self) -> tuple[str, ...]:
+        """GPU types in the cluster, sorted; () if the cluster does not tell them apart."""
+        return tuple(sorted(set(self.gpu_types)))
+
     @cached_property
     def server_of_gpu(self) -> NDArray[np.int32]:
         """[gpus] server that holds each GPU."""
@@ -69,6 +203,13 @@ class Cluster:
         """[servers] lowest GPU id of each server."""
         ends = np.cumsum(self.gpus_per_server)
         return (ends - np.asarray(self.gpus_per_server)).astype(np.int32)
+
+    @cached_property
+    def gpu_memory_bytes(self) -> NDArray[np.float64]:
+        """[servers] memory of each of the server's GPUs; infinite where types are not told apart."""
+        if not self.gpu_types:
+            return np.full(self.num_servers, np.inf)
+        return np.array([GPU_MEMORY_BYTES[kind] for kind in self.gpu_types])
 
     def fewest_servers(self, num_gpus: NDArray[np.int64]) -> NDArray[np.int64]:
         """[...] smallest number of (empty) servers that hold `num_gpus` GPUs; 0 where none can."""

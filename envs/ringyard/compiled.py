@@ -16,7 +16,7 @@ from numba.extending import intrinsic, typeof_impl
 __all__ = [
     "CompiledFunction",
     "announce_compilation",
-    "fixed_type",
+    "entry_point",
     "function_at",
     "function_value",
     "kernel",
@@ -38,6 +38,18 @@ def kernel(function: F) -> F:
     """Compile lazily to machine code, without the GIL, cached on disk; it may not allocate arrays."""
     compiled: F = numba.njit(**_OPTIONS)(function)
     return compiled
+
+
+def entry_point(function: Any, *examples: Any) -> Callable[..., Any]:
+    """A kernel compiled for the types of `examples`, to be called without looking at types again.
+
+    Numba looks at the types of all arguments at every call, some 20 us for what a step needs. The caller
+    vouches for them instead: other types crash.
+    """
+    argument_types = tuple(numba.typeof(example) for example in examples)
+    function.compile(argument_types)
+    point: Callable[..., Any] = function.overloads[argument_types].entry_point
+    return point
 
 
 class CompiledFunction(numba.types.WrapperAddressProtocol):  # type: ignore[misc]
@@ -148,19 +160,3 @@ def announce_compilation(function: Any) -> None:
     if not _announced and not any(Path(function.stats.cache_path).glob(f"*.{name}-*.nbi")):
         print("ringyard: compiling the simulator, once (some 20 s)", file=sys.stderr, flush=True)
     _announced = True
-
-
-def fixed_type(named_tuple: type, *fields: Any) -> None:
-    """Declare the numba types of a NamedTuple's fields once.
-
-    Inferring them at every call costs some 0.1 ms as soon as a field is a function.
-
-    Args:
-        named_tuple: a NamedTuple class.
-        fields: a numba type for each field.
-    """
-    numba_type = numba.types.NamedTuple(fields, named_tuple)
-
-    @typeof_impl.register(named_tuple)  # type: ignore[untyped-decorator]
-    def _type_of_tuple(value: Any, context: Any) -> Any:
-        return numba_type

@@ -5,7 +5,7 @@ from typing import Any
 from ringyard.compiled import kernel
 from ringyard.records import JobStatus
 
-__all__ = ["attained_service", "remaining_iterations"]
+__all__ = ["attained_service", "remaining_iterations", "run_seconds"]
 
 _RUNNING = int(JobStatus.RUNNING)
 
@@ -27,3 +27,11 @@ def attained_service(job: Any, now: float) -> float:
     if job.status != _RUNNING:
         return job.attained_service
     return job.attained_service + job.num_gpus * (now - job.synced_seconds)
+
+
+@kernel
+def run_seconds(job: Any, now: float) -> float:
+    """Seconds with resources held until time `now`, for a job in any state."""
+    if job.status != _RUNNING:
+        return job.run_seconds
+    return job.run_seconds + (now - job.synced_seconds)

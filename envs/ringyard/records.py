@@ -6,6 +6,8 @@ or a whole vector environment. Records keep a job's fields on neighbouring cache
 on sizes: kernels compile once.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -13,19 +15,30 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.by_reference import by_reference
+
 __all__ = [
     "CLUSTER",
+    "DOWN",
     "GPU",
     "INTEGRALS",
     "JOB",
     "JOB_TYPE",
+    "LINK",
     "PARAMETERS_TYPE",
     "SEGMENT",
     "SERVER",
+    "SLOT",
     "STATE_TYPE",
     "TIMELINE_COLUMNS",
+    "UNLIMITED",
+    "UNLIMITED_CORES",
     "Integral",
+    "JobKind",
+    "JobOutcome",
     "JobStatus",
+    "Network",
+    "Sizes",
     "State",
     "copy_state",
     "empty_state",
@@ -39,6 +52,35 @@ class JobStatus(IntEnum):
     WAITING = 1
     RUNNING = 2
     DONE = 3
+
+
+class JobKind(IntEnum):
+    """How a job computes: workers in a ring, workers with parameter servers, or CPU cores alone."""
+
+    RING = 0
+    PARAMETER_SERVER = 1
+    CPU_ONLY = 2
+
+
+class JobOutcome(IntEnum):
+    """How a job ends: its work is done, it fails by itself when it is, or its user withdraws it."""
+
+    COMPLETED = 0
+    FAILED = 1
+    CANCELLED = 2
+
+
+class Network(IntEnum):
+    """How many rings a job's worst link is shared by (`JOB.contenders`).
+
+    NONE: links slow nobody. WORST_LINK: jobs that span servers there (SJF-BCO eq. 6). LIVE_TRANSFERS:
+    transfers in flight there, on average. MAX_MIN: one over the job's max-min fair share of its links.
+    """
+
+    NONE = 0
+    WORST_LINK = 1
+    LIVE_TRANSFERS = 2
+    MAX_MIN = 3
 
 
 class Integral(IntEnum):
@@ -58,47 +100,108 @@ TIMELINE_COLUMNS = 2  # waiting jobs, busy GPUs (both integrated over the bin)
 
 JOB = np.dtype(
     [
-        # given
-        ("submit_seconds", "f8"),
-        ("isolated_seconds", "f8"),  # run time alone on consolidated GPUs
-        ("isolated_iteration_seconds", "f8"),
-        ("total_iterations", "f8"),
-        ("compute_seconds", "f8"),  # per iteration
-        ("gradient_bytes", "f8"),
-        ("restart_seconds", "f8"),  # without progress at each start after the first
-        ("priority", "f8"),  # order of the waiting list, ascending; ties by row
-        ("num_gpus", "i4"),
-        ("demand_class", "i4"),  # jobs of one class ask for identical resources
-        ("predictable", "i4"),
-        # lived
+        # read for every proposed place
         ("status", "i4"),
-        ("remaining_iterations", "f8"),  # at synced_seconds
-        ("iteration_seconds", "f8"),  # at the present placement and contention
+        ("num_gpus", "i4"),  # held while running, asked for next while waiting; 0: CPU-only
+        ("demand_class", "i4"),  # jobs of one class ask for identical resources
+        ("num_servers", "i4"),  # servers spanned
+        ("compute_seconds", "f8"),  # GPU seconds of an iteration at the present batch, reference GPU
+        ("gradient_bytes", "f8"),
+        ("contenders", "f8"),  # rings that share the job's worst link, itself included; 0: one server
+        ("isolated_iteration_seconds", "f8"),
+        ("progress_per_iteration", "f8"),  # base iterations that one present iteration is worth
+        ("min_gpus", "i4"),
+        ("kind", "i4"),  # JobKind
+        # changed at every event
+        ("remaining_iterations", "f8"),  # of the base batch, at synced_seconds
+        ("iteration_seconds", "f8"),  # per iteration of the base batch, as things are now
         ("synced_seconds", "f8"),  # when progress was last brought up to date
         ("progress_from_seconds", "f8"),  # the restart ends here
+        ("due_seconds", "f8"),  # the engine looks at the job then: its end, or its predictability
         ("end_seconds", "f8"),  # expected while running, final when done
-        ("first_start_seconds", "f8"),
+        ("attained_service", "f8"),  # GPU seconds held, at synced_seconds
+        ("run_seconds", "f8"),  # seconds with resources held, at synced_seconds
+        ("first_slot", "i4"),  # head of the job's chain of GPU slots, -1 if none
+        ("heap_position", "i4"),
+        ("stamp", "i4"),  # scratch mark of one pass over jobs
+        ("predictable", "i4"),  # now
         ("last_start_seconds", "f8"),
         ("last_stop_seconds", "f8"),
-        ("attained_service", "f8"),  # GPU seconds held, at synced_seconds
+        ("submit_seconds", "f8"),
+        ("isolated_seconds", "f8"),  # run time alone on consolidated GPUs
+        ("total_iterations", "f8"),  # of the base batch
+        ("priority", "f8"),  # order of the waiting list, ascending; ties by row
+        # what performance models read beside the first
+        ("gpu_speed", "f8"),  # of the slowest GPU held, reference GPU = 1
+        ("sharing_slowdown", "f8"),  # on the worst GPU held, 1: alone
+        ("bandwidth_slowdown", "f8"),  # memory bandwidth asked / there is, worst server, at least 1
+        ("straggler", "f8"),  # slowest worker's noise, 1: none
+        ("batch_size", "f8"),  # global batch, samples
+        ("samples_per_core_second", "f8"),  # of the input pipeline; inf: never the bottleneck
+        ("model", "i4"),  # position in the catalogue, its length if none
+        ("cores_per_worker", "i4"),  # CPU-only: all its cores; 0: not counted
+        ("parameter_servers", "i4"),
+        ("cores_per_server_task", "i4"),
+        ("asked_cores", "i4"),
+        ("asked_gpus", "i4"),
+        ("memory_bandwidth_cap", "f8"),  # share of its memory bandwidth it may use, in (0, 1]
+        ("new_contenders", "f8"),  # scratch of one count of all links
+        # the rest of its life
+        ("first_start_seconds", "f8"),
         ("forgiven_service", "f8"),  # GPU seconds a scheduler disregards (Tiresias' promotion)
         ("fair_share_integral", "f8"),  # Integral.FAIR_SHARE at submission; over the life once done
-        ("first_gpu", "i4"),  # head of the job's chain of GPUs, -1 if none
-        ("num_servers", "i4"),  # servers spanned
-        ("worst_link_jobs", "i4"),  # jobs spanning servers on its most crowded server, itself included
-        ("heap_position", "i4"),
+        ("saved_iterations", "f8"),  # remaining_iterations at the last stop
+        ("gpu_memory_bytes", "i8"),  # on each GPU, at the present batch
+        ("num_racks", "i4"),  # racks spanned
+        ("server", "i4"),  # of a running CPU-only job, else -1
+        ("next_cpu_job", "i4"),  # next CPU-only job of the same server, -1 at the end
         ("num_preemptions", "i4"),
-        ("stamp", "i4"),  # scratch mark of one pass over jobs
+        ("num_resizes", "i4"),
+        ("num_failures", "i4"),  # server failures that hit it
+        # the rest of what is given
+        ("base_compute_seconds", "f8"),  # compute_seconds as the job asks to run
+        ("fixed_fraction", "f8"),  # of base_compute_seconds, whatever the batch
+        ("base_batch", "f8"),
+        ("min_batch", "f8"),
+        ("max_batch", "f8"),
+        ("noise_scale", "f8"),  # phi, samples; inf: every sample counts fully
+        ("fixed_memory_bytes", "f8"),  # of gpu_memory_bytes
+        ("sample_memory_bytes", "f8"),  # per sample of a worker
+        ("memory_bandwidth", "i8"),  # bytes per second that each core moves
+        ("predictable_from", "f8"),  # share of its iterations after which it is predictable; inf: never
+        ("prediction_factor", "f8"),  # predicted / true remaining time
+        ("cancel_seconds", "f8"),  # the user withdraws it then; inf: never
+        ("restart_seconds", "f8"),  # without progress at each start after the first
+        ("resize_seconds", "f8"),  # without progress when GPUs or batch change while it runs
+        ("max_gpus", "i4"),
+        ("asked_parameter_servers", "i4"),
+        ("asked_cores_per_server_task", "i4"),
+        ("outcome", "i4"),  # JobOutcome, how it ends
     ],
     align=True,
 )
 
 GPU = np.dtype(
     [
-        ("job", "i4"),  # -1 if free
+        ("num_jobs", "i4"),  # that share it; DOWN while its server is down
         ("server", "i4"),
-        ("next_gpu", "i4"),  # next GPU of the same job, ascending; -1 at the end
-        ("next_server_gpu", "i4"),  # on a job's first GPU of a server: its first GPU of the next server
+        ("free_memory_bytes", "i8"),
+    ],
+    align=True,
+)
+
+UNLIMITED = 1 << 60  # bytes, or bytes per second, of a resource that the cluster does not count
+UNLIMITED_CORES = 1 << 30
+DOWN = 1 << 20  # more jobs than any GPU holds: a GPU that is neither free nor shareable
+
+#: places for jobs on GPUs: slot g * K + k is the k-th of GPU g; K jobs may share a GPU
+SLOT = np.dtype(
+    [
+        ("job", "i4"),  # -1 if free
+        ("gpu", "i4"),
+        ("server", "i4"),
+        ("next_slot", "i4"),  # next slot of the same job, ascending; -1 at the end
+        ("next_server_slot", "i4"),  # on a job's first slot of a server: its first slot of the next server
     ],
     align=True,
 )
@@ -107,8 +210,29 @@ SERVER = np.dtype(
     [
         ("first_gpu", "i4"),
         ("num_gpus", "i4"),
-        ("free_gpus", "i4"),
+        ("free_gpus", "i4"),  # that hold no job; 0 while the server is down
         ("spanning_jobs", "i4"),  # jobs here that also hold GPUs elsewhere
+        ("free_cores", "i4"),
+        ("num_cores", "i4"),
+        ("gpu_type", "i4"),  # row of State.speeds
+        ("rack", "i4"),
+        ("first_cpu_job", "i4"),  # head of the chain of CPU-only jobs, -1 if none
+        ("up", "i4"),
+        ("num_failures", "i4"),
+        ("gpu_memory_bytes", "i8"),  # of each GPU
+        ("memory_bandwidth", "i8"),  # bytes per second
+        ("bandwidth_demand", "i8"),  # bytes per second asked by the jobs here, caps applied
+        ("next_change_seconds", "f8"),  # fails or returns then; inf: never
+    ],
+    align=True,
+)
+
+LINK = np.dtype(
+    [
+        ("capacity", "f8"),  # rings that it carries at full speed: 1 for a server's own link
+        ("load", "f8"),  # rings on it
+        ("left", "f8"),  # scratch of the max-min filling
+        ("flows", "f8"),
     ],
     align=True,
 )
@@ -120,9 +244,12 @@ CLUSTER = np.dtype(
         ("next_round_seconds", "f8"),
         ("wake_seconds", "f8"),  # the scheduler asked to be called then; inf if not
         ("limit_seconds", "f8"),  # the window ends here
+        ("next_cancel_seconds", "f8"),  # first cancellation of a job in the system
+        ("next_change_seconds", "f8"),  # first server to fail or return
         ("inverse_durations", "f8"),  # of the jobs in the system
         ("finished_jct", "f8"),  # total completion time of the finished jobs
         ("rng", "u8"),
+        ("seed", "u8"),
         ("num_jobs", "i4"),
         ("num_gpus", "i4"),
         ("num_servers", "i4"),
@@ -133,15 +260,28 @@ CLUSTER = np.dtype(
         ("num_running", "i4"),
         ("num_done", "i4"),
         ("free_gpus", "i4"),
+        ("down_gpus", "i4"),
         ("demanded_gpus", "i4"),  # by the jobs in the system
         ("fragmented_gpus", "i4"),
         ("num_preemptions", "i4"),
         ("num_starts", "i4"),
+        ("num_resizes", "i4"),
         ("num_decisions", "i4"),
-        ("network_coupled", "i4"),  # 0: jobs do not slow one another through links
+        ("jobs_per_gpu", "i4"),  # K
+        # what couples jobs; 0: this does not slow neighbours, and costs nothing
+        ("network", "i4"),  # Network
+        ("sharing", "i4"),
+        ("bandwidth_limited", "i4"),
+        ("crowded", "i4"),  # GPU types, sharing or bandwidth: more than links makes places differ
+        ("global_links", "i4"),  # links are counted all together, not server by server
         ("stamp", "i4"),
         ("num_segments", "i4"),
         ("timeline_bin_log2", "i4"),  # bins are 2**this seconds wide
+        ("transfer_bytes_per_second", "f8"),  # of a ring alone, for Network.LIVE_TRANSFERS
+        ("straggler_cv", "f8"),  # coefficient of variation among workers; 0: none
+        ("mean_up_seconds", "f8"),  # of a server; inf: servers never fail
+        ("mean_repair_seconds", "f8"),
+        ("checkpoint_seconds", "f8"),  # of isolated run time between checkpoints
     ],
     align=True,
 )
@@ -158,29 +298,70 @@ SEGMENT = np.dtype(
 )
 
 
-class State(NamedTuple):
-    """All arrays of a batch of simulations.
+def _records(dtype: np.dtype[Any]) -> Any:
+    return numba.from_dtype(dtype)[:, ::1]
+
+
+_INTEGERS = numba.types.int32[:, ::1]
+_FLOATS = numba.types.float64[:, ::1]
+
+
+@by_reference(
+    _records(JOB),
+    _records(GPU),
+    _records(SLOT),
+    _records(SERVER),
+    _records(LINK),
+    numba.from_dtype(CLUSTER)[::1],
+    _FLOATS,
+    _FLOATS,
+    _INTEGERS,
+    _INTEGERS,
+    _INTEGERS,
+    _INTEGERS,
+    _FLOATS,
+    numba.types.float64[:, :, ::1],
+    _records(SEGMENT),
+    _INTEGERS,
+    _INTEGERS,
+    _INTEGERS,
+    _INTEGERS,
+)
+@dataclass(frozen=True, eq=False)
+class State:
+    """All arrays of a batch of simulations; K jobs may share a GPU.
 
     Attributes:
         jobs: [clusters, jobs + 1] `JOB`; the last row is scratch for what-if questions.
         gpus: [clusters, gpus] `GPU`.
+        slots: [clusters, gpus x K] `SLOT`.
         servers: [clusters, servers] `SERVER`.
+        links: [clusters, servers + racks] `LINK`: every server's own, then every rack's uplink.
         clusters: [clusters] `CLUSTER`.
+        speeds: [models + 1, GPU types] relative to the reference GPU; the last row is for no model.
+        excess: [models + 1, models + 1] extra iteration time of the first model, as a share of its own,
+            for each neighbour of the second on the same GPU.
         waiting: [clusters, jobs] waiting jobs by (priority, row), the first `num_waiting` valid.
-        running: [clusters, gpus] running jobs, a heap on (end, row), the first `num_running` valid.
+        running: [clusters, jobs] running jobs, a heap on (due, row), the first `num_running` valid.
         class_waiting: [clusters, classes] waiting jobs of each demand class.
         class_stamp: [clusters, classes] scratch marks of one pass over classes.
         integrals: [clusters, Integral].
         timeline: [clusters, bins, 2] waiting jobs and busy GPUs integrated over time bins; 0 bins: off.
         segments: [clusters, rows] `SEGMENT`, who held what, latest kept; 0 rows: off.
         gpu_scratch: [clusters, gpus] GPU ids a placement rule proposes.
+        held_scratch: [clusters, gpus] GPU ids put aside while a what-if question is answered.
         server_scratch: [clusters, servers] work space of placement rules.
+        link_scratch: [clusters, servers + racks] links of one job.
     """
 
     jobs: NDArray[np.void]
     gpus: NDArray[np.void]
+    slots: NDArray[np.void]
     servers: NDArray[np.void]
+    links: NDArray[np.void]
     clusters: NDArray[np.void]
+    speeds: NDArray[np.float64]
+    excess: NDArray[np.float64]
     waiting: NDArray[np.int32]
     running: NDArray[np.int32]
     class_waiting: NDArray[np.int32]
@@ -189,33 +370,51 @@ class State(NamedTuple):
     timeline: NDArray[np.float64]
     segments: NDArray[np.void]
     gpu_scratch: NDArray[np.int32]
+    held_scratch: NDArray[np.int32]
     server_scratch: NDArray[np.int32]
+    link_scratch: NDArray[np.int32]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        """The arrays, in order."""
+        return (getattr(self, field.name) for field in fields(self))
 
 
-def empty_state(
-    num_clusters: int,
-    num_jobs: int,
-    num_gpus: int,
-    num_servers: int,
-    num_classes: int,
-    timeline_bins: int = 0,
-    segment_rows: int = 0,
-) -> State:
-    """Zeroed arrays of the given sizes."""
+class Sizes(NamedTuple):
+    """What the lengths of the state's arrays follow from."""
+
+    jobs: int
+    gpus: int
+    servers: int
+    racks: int
+    jobs_per_gpu: int
+    classes: int
+    models: int
+    gpu_types: int
+
+
+def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment_rows: int = 0) -> State:
+    """Zeroed arrays of the given sizes; speeds are 1."""
+    b, jobs, gpus = num_clusters, sizes.jobs, sizes.gpus
     return State(
-        jobs=np.zeros((num_clusters, num_jobs + 1), JOB),
-        gpus=np.zeros((num_clusters, num_gpus), GPU),
-        servers=np.zeros((num_clusters, num_servers), SERVER),
-        clusters=np.zeros(num_clusters, CLUSTER),
-        waiting=np.zeros((num_clusters, num_jobs), np.int32),
-        running=np.zeros((num_clusters, num_gpus), np.int32),
-        class_waiting=np.zeros((num_clusters, num_classes), np.int32),
-        class_stamp=np.zeros((num_clusters, num_classes), np.int32),
-        integrals=np.zeros((num_clusters, INTEGRALS)),
-        timeline=np.zeros((num_clusters, timeline_bins, TIMELINE_COLUMNS)),
-        segments=np.zeros((num_clusters, segment_rows), SEGMENT),
-        gpu_scratch=np.zeros((num_clusters, num_gpus), np.int32),
-        server_scratch=np.zeros((num_clusters, num_servers), np.int32),
+        jobs=np.zeros((b, jobs + 1), JOB),
+        gpus=np.zeros((b, gpus), GPU),
+        slots=np.zeros((b, gpus * sizes.jobs_per_gpu), SLOT),
+        servers=np.zeros((b, sizes.servers), SERVER),
+        links=np.zeros((b, sizes.servers + sizes.racks), LINK),
+        clusters=np.zeros(b, CLUSTER),
+        speeds=np.ones((sizes.models + 1, sizes.gpu_types)),
+        excess=np.zeros((sizes.models + 1, sizes.models + 1)),
+        waiting=np.zeros((b, jobs), np.int32),
+        running=np.zeros((b, jobs), np.int32),
+        class_waiting=np.zeros((b, sizes.classes), np.int32),
+        class_stamp=np.zeros((b, sizes.classes), np.int32),
+        integrals=np.zeros((b, INTEGRALS)),
+        timeline=np.zeros((b, timeline_bins, TIMELINE_COLUMNS)),
+        segments=np.zeros((b, segment_rows), SEGMENT),
+        gpu_scratch=np.zeros((b, gpus), np.int32),
+        held_scratch=np.zeros((b, gpus), np.int32),
+        server_scratch=np.zeros((b, sizes.servers), np.int32),
+        link_scratch=np.zeros((b, sizes.servers + sizes.racks), np.int32),
     )
 
 
@@ -225,6 +424,6 @@ def copy_state(state: State) -> State:
     return State(*copies)
 
 
-STATE_TYPE = numba.typeof(empty_state(1, 1, 1, 1, 1))
+STATE_TYPE = State.numba_type  # type: ignore[attr-defined]
 JOB_TYPE = numba.from_dtype(JOB)
 PARAMETERS_TYPE = numba.types.float64[::1]

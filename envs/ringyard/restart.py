@@ -1,48 +1,76 @@
-"""What a restart costs: seconds without progress at each start after a job's first."""
+"""What a restart costs: seconds without progress at each start after a job's first, and at a resize."""
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
-from ringyard.profiles import CATALOGUE
+from ringyard.profiles import catalogue
 
 __all__ = ["RestartCost", "constant", "per_model"]
 
-#: jobs -> [jobs] seconds
-RestartCost = Callable[[JobTable], NDArray[np.float64]]
+
+@dataclass(frozen=True)
+class RestartCost:
+    """Seconds without progress.
+
+    Attributes:
+        seconds: at each start after the first.
+        published: use the published figure of a job's model where there is one.
+        resize: when a running job's GPUs or batch change; None: a restart.
+
+    Raises:
+        ConfigurationError: negative or not finite.
+    """
+
+    seconds: float
+    published: bool = False
+    resize: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("seconds", self.seconds), ("resize_seconds", self.resize)):
+            if value is not None and not (np.isfinite(value) and value >= 0):
+                raise ConfigurationError(f"restart.{name} is {value}; expected 0 or more")
+
+    def restart_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
+        """[jobs] of each start after the first."""
+        fallback = np.full(len(jobs), float(self.seconds))
+        if not self.published:
+            return fallback
+        figures = [model.restart_seconds for model in catalogue()]
+        seconds = np.array([np.nan if figure is None else figure for figure in figures] + [np.nan])
+        return np.where(np.isnan(seconds[jobs.model_ids]), fallback, seconds[jobs.model_ids])
+
+    def resize_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
+        """[jobs] of each change of GPUs or batch while running."""
+        if self.resize is None:
+            return self.restart_seconds(jobs)
+        return np.full(len(jobs), float(self.resize))
 
 
-_PUBLISHED = np.array([candidate.restart_seconds for candidate in CATALOGUE] + [np.nan])
-
-
-def _constant(jobs: JobTable, seconds: float) -> NDArray[np.float64]:
-    return np.full(len(jobs), float(seconds))
-
-
-def constant(seconds: float) -> RestartCost:
+def constant(seconds: float, resize_seconds: float | None = None) -> RestartCost:
     """The same cost for every job.
 
-    Raises:
-        ConfigurationError: negative or not finite.
-    """
-    if not (np.isfinite(seconds) and seconds >= 0):
-        raise ConfigurationError(f"restart.seconds is {seconds}; expected 0 or more")
-    return partial(_constant, seconds=seconds)
-
-
-def _per_model(jobs: JobTable, fallback: RestartCost) -> NDArray[np.float64]:
-    seconds = _PUBLISHED[jobs.model_ids]  # -1 is the NaN at the end
-    return np.where(np.isnan(seconds), fallback(jobs), seconds)
-
-
-def per_model(default_seconds: float) -> RestartCost:
-    """The published figure of each job's model (Sia's simulator), else `default_seconds`.
+    Args:
+        seconds: of a restart.
+        resize_seconds: of changing a running job's GPUs or batch; None: as a restart.
 
     Raises:
         ConfigurationError: negative or not finite.
     """
-    return partial(_per_model, fallback=constant(default_seconds))
+    return RestartCost(seconds, False, resize_seconds)
+
+
+def per_model(default_seconds: float, resize_seconds: float | None = None) -> RestartCost:
+    """The published figure of each job's model (its profile names the source), else `default_seconds`.
+
+    Args:
+        default_seconds: for models without a figure.
+        resize_seconds: as in `constant`.
+
+    Raises:
+        ConfigurationError: negative or not finite.
+    """
+    return RestartCost(default_seconds, True, resize_seconds)

@@ -6,8 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ringyard import Cluster, Simulator, ideal
-from ringyard.records import Integral, JobStatus
+from ringyard.records import DOWN, Integral, JobKind, JobStatus
 from ringyard.restart import constant
+from ringyard.sim.feasible import held_cores
 from ringyard.sim.metrics import job_times
 from ringyard.sim.reference import ReferenceSimulator
 from worlds import random_decision, random_jobs, rings, worlds
@@ -18,21 +19,39 @@ RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[Health
 def check_invariants(sim):
     """What must hold after every event."""
     state, cluster = sim.state, sim.state.clusters[0]
-    holders = state.gpus["job"][0]
+    per_gpu = sim.cluster.jobs_per_gpu
+    holders = state.slots["job"][0].reshape(-1, per_gpu)
     jobs = state.jobs[0, : len(sim.jobs)]
+    occupied = (holders >= 0).sum(axis=1)
+    up = state.servers["up"][0] != 0
+    on_gpus = jobs["kind"] != JobKind.CPU_ONLY
     for j, job in enumerate(jobs):
-        held = int((holders == j).sum())
-        assert held == (job["num_gpus"] if job["status"] == JobStatus.RUNNING else 0)
-        assert job["remaining_iterations"] >= 0
-        assert job["remaining_iterations"] <= job["total_iterations"]
-        if job["status"] == JobStatus.RUNNING:
-            assert job["num_servers"] == len(set(sim.cluster.server_of_gpu[holders == j]))
+        held = (holders == j).sum(axis=1)
+        running = job["status"] == JobStatus.RUNNING
+        assert held.max() <= 1  # a GPU holds a job once
+        assert held.sum() == (job["num_gpus"] if running else 0)  # a gang has all its workers or none
+        assert -1e-9 <= job["remaining_iterations"] <= job["total_iterations"] * (1 + 1e-12)
+        if running and on_gpus[j]:
+            assert job["num_servers"] == len(set(sim.cluster.server_of_gpu[held > 0]))
+            assert job["min_gpus"] <= job["num_gpus"] <= job["max_gpus"]
+            assert job["min_batch"] <= job["batch_size"] <= job["max_batch"]
+        assert (job["server"] >= 0) == (running and not on_gpus[j])
     for s in range(sim.cluster.num_servers):
-        here = holders[sim.cluster.server_of_gpu == s]
-        assert state.servers["free_gpus"][0, s] == (here < 0).sum()
-        spanning = {j for j in here if j >= 0 and jobs[j]["num_servers"] > 1}
+        mine = sim.cluster.server_of_gpu == s
+        here = holders[mine]
+        assert up[s] or (here < 0).all()  # nothing runs on a failed server
+        assert state.servers["free_gpus"][0, s] == (occupied[mine] == 0).sum() * up[s]
+        spanning = {j for j in here.ravel() if j >= 0 and jobs[j]["num_servers"] > 1}
         assert state.servers["spanning_jobs"][0, s] == len(spanning)
-    assert cluster["free_gpus"] == (holders < 0).sum()
+    counted = state.gpus["num_jobs"][0] % DOWN
+    assert (counted == occupied).all()
+    assert (state.gpus["free_memory_bytes"][0] >= 0).all()
+    if sim.cluster.cores_per_server:
+        held_by_all = sum(held_cores(state, 0, j, sim.cluster) for j in range(len(jobs)))
+        free = np.where(up, np.array(sim.cluster.cores_per_server), 0) - held_by_all
+        assert (state.servers["free_cores"][0] == free).all()
+        assert (free >= 0).all()
+    assert cluster["free_gpus"] == state.servers["free_gpus"][0].sum()
     statuses = jobs["status"]
     assert cluster["num_waiting"] == (statuses == JobStatus.WAITING).sum()
     assert cluster["num_running"] == (statuses == JobStatus.RUNNING).sum()
@@ -59,8 +78,8 @@ def test_compiled_engine_equals_the_reference(world, restart_seconds, round_seco
         check_invariants(sim)
         assert sim.view().waiting.tolist() == sorted(sim.view().waiting.tolist()) == reference.waiting
         assert sim.view().running.tolist() == reference.running
-        for j in reference.running if performance.network_coupled else ():
-            assert sim.state.jobs["worst_link_jobs"][0, j] == reference.worst_link(reference.jobs[j])
+        for j, count in reference.contenders().items():
+            assert sim.state.jobs["contenders"][0, j] == count
         sim.advance()
         reference.advance()
         assert sim.now == pytest.approx(reference.now, rel=1e-9)

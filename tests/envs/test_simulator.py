@@ -5,9 +5,11 @@ import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
-from ringyard.placement import Draft, consolidate, first_fit, least_contended, lwf, pack, spread
+from ringyard.placement import consolidate, first_fit, least_contended, lwf, pack, spread
+from ringyard.profiles import model_id
 from ringyard.restart import constant, per_model
 from ringyard.sim.bounds import lower_bounds
+from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import timeline
 from worlds import rings
 
@@ -24,7 +26,8 @@ def at_first_arrival(gpus, servers=(4, 4, 4), performance=None, held=()):
 
 def placed(rule, gpus, held=(), servers=(4, 4, 4)):
     sim, job = at_first_arrival(gpus, servers, held=held)
-    return Draft(sim.view()).place(rule, job)
+    allocation = Draft(sim.view()).place(rule, job)
+    return allocation.gpu_ids if allocation else ()
 
 
 def test_pack_takes_the_tightest_server_then_the_fewest():
@@ -120,9 +123,14 @@ def test_migration_costs_a_restart():
 
 
 def test_restart_costs():
-    jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [1.0, 1.0]).with_models(np.array([0, 1]))
-    assert constant(5.0)(jobs).tolist() == [5.0, 5.0]
-    assert per_model(30.0)(jobs).tolist() == [30.0, 250.0]
+    jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [1.0, 1.0]).with_models(
+        np.array([model_id("vgg16"), model_id("resnet50")])
+    )
+    assert constant(5.0).restart_seconds(jobs).tolist() == [5.0, 5.0]
+    assert constant(5.0).resize_seconds(jobs).tolist() == [5.0, 5.0]
+    assert constant(5.0, 1.5).resize_seconds(jobs).tolist() == [1.5, 1.5]
+    assert per_model(30.0).restart_seconds(jobs).tolist() == [30.0, 250.0]
+    assert per_model(30.0, 2.0).resize_seconds(jobs).tolist() == [2.0, 2.0]
     with pytest.raises(ConfigurationError, match="restart"):
         constant(-1.0)
 
@@ -134,8 +142,8 @@ def test_metrics_by_hand():
     while not sim.done:
         view = sim.view()
         draft = Draft(view)
-        placed_now = [(j, draft.place(pack(), j)) for j in view.waiting.tolist()]
-        sim.apply([Allocation(j, gpus) for j, gpus in placed_now if gpus])
+        placed = [draft.place(pack(), j) for j in view.waiting.tolist()]
+        sim.apply([allocation for allocation in placed if allocation])
         sim.advance()
     metrics = sim.metrics()
     assert metrics.mean_jct == pytest.approx((10 + 28 + 11) / 3)
@@ -189,7 +197,7 @@ def test_wake_up_is_a_decision_point():
 
 def test_unpredictable_jobs_hide_their_durations():
     jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [5.0, 5.0])
-    object.__setattr__(jobs, "predictable", np.array([True, False]))
+    object.__setattr__(jobs, "predictable_from", np.array([0.0, np.inf]))
     view = Simulator(Cluster((2,)), jobs, ideal()).view()
     assert view.remaining_seconds[0] == 5.0
     assert np.isnan(view.remaining_seconds[1])

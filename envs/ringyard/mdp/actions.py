@@ -1,27 +1,88 @@
-"""What one action does: start a visible job by a placement rule, stop a running one, or wait."""
+"""What one action does: start a visible job, change or stop a running one, or wait."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule, least_contended, pack
 
-__all__ = ["Actions"]
+__all__ = ["IN_PLACE", "PLACED", "STOP", "Actions", "Adjustment", "Template"]
+
+# what an option does with a job's GPUs
+PLACED, IN_PLACE, STOP = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Template:
+    """How to start a waiting job: where, and with how much of what it asks for.
+
+    A scaled template is masked for jobs to which it would give exactly what they ask for.
+
+    Attributes:
+        placement: the rule that finds GPUs (a CPU-only job gets its server by `placement.room.cpu_server`).
+        gpu_factor: GPUs / asked, rounded and held within the job's range.
+        batch_factor: global batch / asked, held within the job's range.
+        core_factor: cores per worker / asked, rounded up, at least 1.
+    """
+
+    placement: PlacementRule
+    gpu_factor: float = 1.0
+    batch_factor: float = 1.0
+    core_factor: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """The rule's name and what is scaled."""
+        factors = {"gpus": self.gpu_factor, "batch": self.batch_factor, "cores": self.core_factor}
+        scaled = [f"{what}x{value:g}" for what, value in factors.items() if value != 1.0]
+        return " ".join([self.placement.name, *scaled])
+
+
+@dataclass(frozen=True)
+class Adjustment:
+    """How to change a running job; masked where it would change nothing or does not fit.
+
+    Attributes:
+        placement: move it where this rule finds GPUs; None: it keeps its GPUs.
+        gpu_factor: GPUs / present, rounded and held within the job's range; needs `placement` unless 1.
+        batch_factor: global batch / present, held within the job's range.
+        core_factor: cores per worker / present, rounded (up if above 1), at least 1.
+        bandwidth_cap: new cap of a CPU-only job's memory bandwidth, in (0, 1]; None keeps it.
+    """
+
+    placement: PlacementRule | None = None
+    gpu_factor: float = 1.0
+    batch_factor: float = 1.0
+    core_factor: float = 1.0
+    bandwidth_cap: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.placement is None and self.gpu_factor != 1.0:
+            raise ConfigurationError(
+                f"an adjustment with gpu_factor {self.gpu_factor} needs a placement rule for the new GPUs"
+            )
+        if self.bandwidth_cap is not None and not 0 < self.bandwidth_cap <= 1:
+            raise ConfigurationError(f"adjustment.bandwidth_cap is {self.bandwidth_cap}; expected in (0, 1]")
 
 
 @dataclass(frozen=True)
 class Actions:
-    """The action space: `Discrete(num_waiting x templates [+ num_running] + 1)`.
+    """The action space: `Discrete(num_waiting x templates + num_running x adjustments + 1)`.
 
-    Action i * T + t starts visible job i by template t; with `preemptive`, action V * T + r stops
-    running slot r; the last action waits for the next decision point.
+    Action i * T + t starts visible job i by template t; action V * T + r * A + a changes running slot r
+    by adjustment a (with `preemptive`, adjustment 0 stops it); the last action waits for the next decision
+    point.
 
     Attributes:
         num_waiting: V, visible waiting jobs.
         num_running: R, visible running jobs.
-        templates: T placement rules.
+        templates: T ways to start a job; a bare placement rule gives a job what it asks for.
         preemptive: offer stop actions.
+        adjustments: further ways to change a running job.
         on_invalid: what a masked action does: "raise" an ActionError, or "wait" (or the first valid
             action where waiting is masked too) and set info["invalid_action"].
         queue_order: which waiting jobs are visible first: by "submit" time, "duration", "work" (GPU
@@ -30,8 +91,9 @@ class Actions:
 
     num_waiting: int = 16
     num_running: int = 16
-    templates: Sequence[PlacementRule] = field(default_factory=lambda: (pack(), least_contended()))
+    templates: Sequence[PlacementRule | Template] = field(default_factory=lambda: (pack(), least_contended()))
     preemptive: bool = False
+    adjustments: Sequence[Adjustment] = ()
     on_invalid: Literal["raise", "wait"] = "wait"
     queue_order: Literal["submit", "duration", "work", "gpus"] = "submit"
 
@@ -43,6 +105,10 @@ class Actions:
             )
         if len(self.templates) < 1:
             raise ConfigurationError("action.templates is empty; expected 1 or more placement rules")
+        for option in (*self.starts, *self.adjustments):
+            for name in ("gpu_factor", "batch_factor", "core_factor"):
+                if not getattr(option, name) > 0:
+                    raise ConfigurationError(f"action {name} is {getattr(option, name)}; expected above 0")
         if self.on_invalid not in ("raise", "wait"):
             raise ConfigurationError(f"action.on_invalid is {self.on_invalid!r}; expected 'raise' or 'wait'")
         if self.queue_order not in ("submit", "duration", "work", "gpus"):
@@ -51,16 +117,56 @@ class Actions:
             )
 
     @property
+    def starts(self) -> tuple[Template, ...]:
+        """[T] the templates, none of them a bare rule."""
+        return tuple(one if isinstance(one, Template) else Template(one) for one in self.templates)
+
+    @property
     def num_starts(self) -> int:
         """V x T, the start actions."""
         return self.num_waiting * len(self.templates)
 
     @property
+    def num_adjustments(self) -> int:
+        """A, ways to change a running job, stopping included."""
+        return len(self.adjustments) + int(self.preemptive)
+
+    @property
     def num_actions(self) -> int:
         """Size of the action space."""
-        return self.num_starts + (self.num_running if self.preemptive else 0) + 1
+        return self.num_starts + self.num_running * self.num_adjustments + 1
 
     @property
     def wait(self) -> int:
         """The action that waits."""
         return self.num_actions - 1
+
+    def encoded(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        """Options as kernels read them, T starts then A adjustments.
+
+        Returns:
+            [T + A, 2] addresses of the placement functions, [T + A, ...] their parameters, [T + A, 4]
+            factors of GPUs, batch and cores and the cap (0: keep), [T + A] PLACED, IN_PLACE or STOP.
+        """
+        stay = pack()  # stands where no rule is asked
+        rows: list[tuple[PlacementRule, tuple[float, float, float, float], int]] = [
+            (one.placement, (one.gpu_factor, one.batch_factor, one.core_factor, 0.0), PLACED)
+            for one in self.starts
+        ]
+        if self.preemptive:
+            rows.append((stay, (1.0, 1.0, 1.0, 0.0), STOP))
+        for one in self.adjustments:
+            factors = (one.gpu_factor, one.batch_factor, one.core_factor, one.bandwidth_cap or 0.0)
+            rows.append((one.placement or stay, factors, IN_PLACE if one.placement is None else PLACED))
+        width = max(len(rule.parameters) for rule, _, _ in rows)
+        parameters = np.zeros((len(rows), width))
+        for row, (rule, _, _) in zip(parameters, rows, strict=True):
+            row[: len(rule.parameters)] = rule.parameters
+        return (
+            np.array([rule.place.addresses for rule, _, _ in rows], dtype=np.int64),
+            parameters,
+            np.array([factors for _, factors, _ in rows]),
+            np.array([kind for _, _, kind in rows], dtype=np.int64),
+        )

@@ -15,9 +15,9 @@ __all__ = ["WorkloadBank", "queue_priority", "static_features"]
 def queue_priority(order: str, jobs: NDArray[np.void]) -> NDArray[np.float64]:
     """[jobs] key of the waiting list for `Actions.queue_order`."""
     if order == "duration":
-        return jobs["isolated_seconds"].copy()
+        return jobs["isolated_seconds"] * jobs["prediction_factor"]
     if order == "work":
-        return jobs["isolated_seconds"] * jobs["num_gpus"]
+        return jobs["isolated_seconds"] * jobs["prediction_factor"] * jobs["num_gpus"]
     if order == "gpus":
         return jobs["num_gpus"].astype(np.float64)
     return jobs["submit_seconds"].copy()
@@ -28,11 +28,13 @@ def static_features(jobs: NDArray[np.void]) -> NDArray[np.float32]:
 
     Centred and scaled by the public traces' log-normal fits (mean about 6, spread about 2.5).
     """
-    work = jobs["isolated_seconds"] * jobs["num_gpus"]
+    predicted = jobs["isolated_seconds"] * jobs["prediction_factor"]
+    gpus = np.maximum(jobs["num_gpus"], 0.125)  # a CPU-only job: as little as an eighth
+    work = predicted * gpus
     intensity = jobs["gradient_bytes"] / (1e9 * jobs["compute_seconds"])
     columns = (
-        (np.log(jobs["isolated_seconds"]) - 6.0) / 2.5,
-        np.log2(jobs["num_gpus"]) / 3.0 - 0.5,
+        (np.log(predicted) - 6.0) / 2.5,
+        np.log2(gpus) / 3.0 - 0.5,
         (np.log(work) - 7.0) / 3.0,
         np.log1p(intensity) - 1.0,
     )

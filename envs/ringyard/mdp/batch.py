@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, SchedulerError
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.episode import empty_episode
@@ -20,9 +21,11 @@ from ringyard.mdp.kernel import (
     settle_batch,
     step_batch,
 )
+from ringyard.mdp.moves import Options, describe
 from ringyard.mdp.setting import Setting
-from ringyard.records import State, empty_state
-from ringyard.sim.setup import set_up_clusters
+from ringyard.records import JobKind, State
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.setup import new_state
 
 __all__ = ["ClusterBatch"]
 
@@ -57,26 +60,29 @@ class ClusterBatch:
         cluster, actions = setting.cluster, setting.actions
         if state is None:
             jobs = setting.workload.num_jobs
-            classes = min(jobs, cluster.num_gpus) + 1
-            state = empty_state(
-                num_clusters, jobs, cluster.num_gpus, cluster.num_servers, classes, segment_rows=segment_rows
+            state = new_state(
+                cluster,
+                setting.performance,
+                setting.failures,
+                num_clusters,
+                num_jobs=jobs,
+                num_classes=jobs,
+                segment_rows=segment_rows,
             )
-            set_up_clusters(state, cluster, setting.performance.network_coupled)
         self.state = state
         jobs, classes = state.waiting.shape[1], state.class_waiting.shape[1]
-        templates = tuple(actions.templates)
-        self.episode = empty_episode(num_clusters, jobs, classes, actions.num_waiting, len(templates))
-        parameters = np.zeros((len(templates), max(len(rule.parameters) for rule in templates)))
-        for row, rule in zip(parameters, templates, strict=True):
-            row[: len(rule.parameters)] = rule.parameters
+        num_templates = len(actions.starts)
+        self.episode = empty_episode(num_clusters, jobs, classes, actions.num_waiting, num_templates)
+        rules, parameters, factors, kinds = actions.encoded()
+        scaled = int((factors[:num_templates, :3] != 1.0).any())
+        options = Options(rules, parameters, factors, kinds, scaled, num_templates, actions.num_adjustments)
         self._how = How(
-            np.array([rule.place.addresses for rule in templates], dtype=np.int64),
-            parameters,
+            options,
             np.array([setting.observation.write.addresses], dtype=np.int64),
-            len(templates),
             actions.num_running,
-            actions.preemptive,
         )
+        bank = self.bank
+        self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights)
         self._rate = setting.performance.rate
         size = setting.observation.size(cluster, actions)
         self._out = Outputs(
@@ -87,9 +93,21 @@ class ClusterBatch:
             lengths=np.zeros(num_clusters, np.int64),
             ends=np.zeros(num_clusters, np.int64),
         )
-        self.observations, self.masks, self.rewards, self.returns, self.lengths, self._ends = self._out
+        out = self._out
+        self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
+        self.returns, self.lengths, self._ends = out.returns, out.lengths, out.ends
         self.entries = np.zeros(num_clusters, np.int64)
         self._everyone = np.arange(num_clusters)
+        self._step = entry_point(
+            step_batch,
+            self.state,
+            self.episode,
+            self._everyone,
+            self._everyone,
+            self._how,
+            self._rate,
+            self._out,
+        )
         self._none_masked = np.zeros(num_clusters, np.bool_)
 
     @property
@@ -115,10 +133,9 @@ class ClusterBatch:
         """
         self.bank.fill(entries)
         self.entries[clusters] = entries
-        bank = Bank(self.bank.records, self.bank.static, self.bank.num_jobs, self.bank.weights)
         horizon = self.setting.horizon
         reset_batch(
-            self.state, self.episode, clusters, entries, bank, horizon, self._how, self._rate, self._out
+            self.state, self.episode, clusters, entries, self._bank, horizon, self._how, self._rate, self._out
         )
         self._raise_stalled()
 
@@ -153,8 +170,9 @@ class ClusterBatch:
         Raises:
             SchedulerError: the policy waits while nothing runs and no template can ever place a job.
         """
-        stepped = self._everyone if clusters is None else clusters
-        step_batch(self.state, self.episode, stepped, actions, self._how, self._rate, self._out)
+        stepped = self._everyone if clusters is None else np.ascontiguousarray(clusters, np.int64)
+        actions = np.ascontiguousarray(actions, np.int64)
+        self._step(self.state, self.episode, stepped, actions, self._how, self._rate, self._out)
         self._raise_stalled()
 
     def settle(self) -> None:
@@ -168,6 +186,19 @@ class ClusterBatch:
             self.episode.static[b, :count] = static_features(self.state.jobs[b, :count])
         settle_batch(self.state, self.episode, self._how, self._rate, self._out)
         self._raise_stalled()
+
+    def allocation(self, b: int, action: int) -> Allocation:
+        """What a valid action other than waiting gives to its job; nothing is carried out."""
+        shape = np.zeros(3)
+        j, count = describe(self.state, b, self._how.options, self.episode.looks.shape[1], action, shape)
+        if count == 0:
+            return Allocation(int(j))
+        places = tuple(sorted(int(place) for place in self.state.gpu_scratch[b, :count]))
+        record = self.state.jobs[b, j]
+        cap = float(shape[2])
+        if record["kind"] == JobKind.CPU_ONLY:
+            return Allocation(int(j), (), int(shape[1]), server=places[0], memory_bandwidth_cap=cap)
+        return Allocation(int(j), places, int(shape[1]), float(shape[0]))
 
     def _raise_stalled(self) -> None:
         if self._ends.max() == STALLED:

@@ -1,26 +1,35 @@
 """What the decision process adds to the simulation state, per cluster of a batch."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.by_reference import by_reference
 from ringyard.records import INTEGRALS
+from ringyard.sim.what_if import LOOK
 
 __all__ = ["EPISODE_TYPE", "STATIC_FEATURES", "Episode", "empty_episode"]
 
 STATIC_FEATURES = 4  # log duration, log2 GPUs, log GPU seconds, log communication intensity
 
 
-class Episode(NamedTuple):
+@by_reference(
+    numba.types.float32[:, :, ::1],
+    numba.from_dtype(LOOK)[:, :, ::1],
+    numba.types.float32[:, :, ::1],
+    numba.types.int32[:, ::1],
+    numba.types.float64[:, ::1],
+    numba.types.float64[:, ::1],
+)
+@dataclass(frozen=True, eq=False)
+class Episode:
     """Arrays beside `State`; V visible waiting jobs, T placement templates.
 
     Attributes:
         static: [clusters, jobs, STATIC_FEATURES] standardised features that never change.
-        template_gpus: [clusters, V, T] GPUs the template would give the visible job, 0: it finds no place.
-        template_servers: [clusters, V, T] servers it would span.
-        template_worst: [clusters, V, T] jobs on its worst link.
+        looks: [clusters, V, T] `LOOK`: what the visible job would find where the template puts it.
         template_slowdown: [clusters, V, T] 1 - isolated / seconds per iteration there, in [0, 1).
         class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
         reward_weights: [clusters, Integral] reward per unit of each integral's growth.
@@ -28,9 +37,7 @@ class Episode(NamedTuple):
     """
 
     static: NDArray[np.float32]
-    template_gpus: NDArray[np.int32]
-    template_servers: NDArray[np.int32]
-    template_worst: NDArray[np.int32]
+    looks: NDArray[np.void]
     template_slowdown: NDArray[np.float32]
     class_slot: NDArray[np.int32]
     reward_weights: NDArray[np.float64]
@@ -44,9 +51,7 @@ def empty_episode(
     table = (num_clusters, num_visible, num_templates)
     return Episode(
         static=np.zeros((num_clusters, num_jobs, STATIC_FEATURES), np.float32),
-        template_gpus=np.zeros(table, np.int32),
-        template_servers=np.zeros(table, np.int32),
-        template_worst=np.zeros(table, np.int32),
+        looks=np.zeros(table, LOOK),
         template_slowdown=np.zeros(table, np.float32),
         class_slot=np.zeros((num_clusters, num_classes), np.int32),
         reward_weights=np.zeros((num_clusters, INTEGRALS)),
@@ -54,4 +59,4 @@ def empty_episode(
     )
 
 
-EPISODE_TYPE = numba.typeof(empty_episode(1, 1, 1, 1, 1))
+EPISODE_TYPE = Episode.numba_type  # type: ignore[attr-defined]

@@ -3,19 +3,31 @@
 `how` is a `How`, `rate` a `ringyard.performance.model.Rate`.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import fixed_type, function_at, kernel
+from ringyard.by_reference import by_reference
+from ringyard.compiled import function_at, kernel
+from ringyard.mdp.actions import STOP
+from ringyard.mdp.moves import (
+    Options,
+    adjust,
+    dress_for,
+    propose_adjustment,
+    propose_start,
+    start_by,
+)
 from ringyard.mdp.observations import OBSERVE
-from ringyard.placement import PLACE
-from ringyard.sim.engine import advance, start, stop
+from ringyard.records import JOB
+from ringyard.sim.events import advance
 from ringyard.sim.queues import sort_ascending
 from ringyard.sim.setup import load
-from ringyard.sim.what_if import spanned_servers
+from ringyard.sim.shape import ask
+from ringyard.sim.what_if import look, seconds_there
 
 __all__ = [
     "DONE",
@@ -34,42 +46,39 @@ __all__ = [
 GOES_ON, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
 
 
-place_at = function_at(PLACE)
 observe_at = function_at(OBSERVE)
 
 
-class How(NamedTuple):
+@by_reference(
+    Options.numba_type,  # type: ignore[attr-defined]
+    numba.types.int64[:, ::1],
+    numba.types.int64,
+)
+@dataclass(frozen=True, eq=False)
+class How:
     """What every cluster of a batch shares.
 
     Attributes:
-        rules: [T, 2] `CompiledFunction.addresses` of the placement functions.
-        parameters: [T, ...] of each.
+        options: what actions can do.
         observe: [1, 2] addresses of the observation writer.
-        num_templates: T.
         num_running: R, visible running jobs.
-        preemptive: whether stop actions exist.
     """
 
-    rules: NDArray[np.int64]
-    parameters: NDArray[np.float64]
+    options: Options
     observe: NDArray[np.int64]
-    num_templates: int
     num_running: int
-    preemptive: bool
 
 
-fixed_type(
-    How,
-    numba.types.int64[:, ::1],
-    numba.types.float64[:, ::1],
-    numba.types.int64[:, ::1],
-    numba.types.int64,
-    numba.types.int64,
-    numba.types.boolean,
+@by_reference(
+    numba.types.float32[:, ::1],
+    numba.types.boolean[:, ::1],
+    numba.types.float64[::1],
+    numba.types.float64[::1],
+    numba.types.int64[::1],
+    numba.types.int64[::1],
 )
-
-
-class Outputs(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Outputs:
     """What steps write, one row per cluster; each step overwrites it.
 
     Attributes:
@@ -89,7 +98,14 @@ class Outputs(NamedTuple):
     ends: NDArray[np.int64]
 
 
-class Bank(NamedTuple):
+@by_reference(
+    numba.from_dtype(JOB)[:, ::1],
+    numba.types.float32[:, :, ::1],
+    numba.types.int64[::1],
+    numba.types.float64[:, ::1],
+)
+@dataclass(frozen=True, eq=False)
+class Bank:
     """Workloads ready to be loaded.
 
     Attributes:
@@ -111,13 +127,14 @@ def _look_at_templates(state: Any, episode: Any, b: int, how: Any, rate: Any) ->
 
     Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
     """
-    num_templates = how.num_templates
+    options = how.options
     cluster = state.clusters[b]
     cluster.stamp += 1
     stamp = cluster.stamp
     possible = False
-    visible = min(episode.template_gpus.shape[1], cluster.num_waiting)
+    visible = min(episode.looks.shape[1], cluster.num_waiting)
     out = state.gpu_scratch[b]
+    whole_only = cluster.jobs_per_gpu == 1
     for i in range(visible):
         j = state.waiting[b, i]
         job = state.jobs[b, j]
@@ -127,66 +144,87 @@ def _look_at_templates(state: Any, episode: Any, b: int, how: Any, rate: Any) ->
             state.class_stamp[b, demand] = stamp
             episode.class_slot[b, demand] = i
         slot = episode.class_slot[b, demand]
-        for t in range(num_templates):
+        for t in range(options.num_starts):
+            found = episode.looks[b, i, t]
             if known:
-                episode.template_gpus[b, i, t] = episode.template_gpus[b, slot, t]
-                episode.template_servers[b, i, t] = episode.template_servers[b, slot, t]
-                episode.template_worst[b, i, t] = episode.template_worst[b, slot, t]
+                found = episode.looks[b, slot, t]
+                episode.looks[b, i, t] = found
+            elif whole_only and job.min_gpus > cluster.free_gpus:
+                found.num_gpus = 0
             else:
-                count = 0
-                if job.num_gpus <= cluster.free_gpus:
-                    count = place_at(how.rules, t)(state, b, j, how.parameters[t], out)
-                episode.template_gpus[b, i, t] = count
-                if count > 0:
-                    sort_ascending(out, count)
-                    servers, worst = spanned_servers(state, b, j, out, count)
-                    episode.template_servers[b, i, t] = servers
-                    episode.template_worst[b, i, t] = worst
-            if episode.template_gpus[b, i, t] > 0:
+                found.num_gpus = propose_start(state, b, j, options, t, out)
+                if found.num_gpus > 0:
+                    sort_ascending(out, found.num_gpus)
+                    look(state, b, j, out, found.num_gpus, found)
+                if options.scaled:
+                    ask(job)
+            if found.num_gpus > 0:
                 possible = True
-                job.num_servers = episode.template_servers[b, i, t]
-                job.worst_link_jobs = episode.template_worst[b, i, t]
-                seconds = rate.seconds(job, rate.parameters)
+                if options.scaled:
+                    dress_for(job, options, t)
+                seconds = seconds_there(state, b, j, found, rate)
                 episode.template_slowdown[b, i, t] = 1.0 - job.isolated_iteration_seconds / seconds
-                job.num_servers = 0
-                job.worst_link_jobs = 0
+                if options.scaled:
+                    ask(job)
     return possible
 
 
 @kernel
+def _look_at_adjustments(state: Any, b: int, how: Any, mask: Any) -> bool:
+    """Mark the possible changes of visible running jobs in their part of the mask; whether there are any."""
+    options = how.options
+    cluster = state.clusters[b]
+    out = state.gpu_scratch[b]
+    any_valid = False
+    for r in range(min(how.num_running, cluster.num_running)):
+        j = state.running[b, r]
+        if state.jobs[b, j].last_start_seconds >= cluster.now:
+            continue
+        for a in range(options.num_adjustments):
+            if options.kinds[options.num_starts + a] == STOP:
+                valid = cluster.num_waiting > 0
+            else:
+                valid = propose_adjustment(state, b, j, options, a, out) > 0
+            if valid:
+                mask[r * options.num_adjustments + a] = True
+                any_valid = True
+    return any_valid
+
+
+@kernel
 def _write_mask(state: Any, episode: Any, b: int, how: Any, mask: Any) -> bool:
-    """Valid actions into `mask`; whether any start or stop is among them.
+    """Valid actions into `mask`; whether any start or change is among them.
 
     A job that changed hands at this very moment is left alone until time passes, unless only starting it
     again makes time pass.
     """
-    num_templates, num_running, preemptive = how.num_templates, how.num_running, how.preemptive
+    options = how.options
+    num_templates = options.num_starts
     cluster = state.clusters[b]
     time_can_pass = cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs
     mask[:] = False
     any_valid = False
-    num_waiting = episode.template_gpus.shape[1]
+    num_waiting = episode.looks.shape[1]
     for i in range(min(num_waiting, cluster.num_waiting)):
         stopped_now = state.jobs[b, state.waiting[b, i]].last_stop_seconds == cluster.now
-        if preemptive and stopped_now and time_can_pass:
+        if options.num_adjustments > 0 and stopped_now and time_can_pass:
             continue
         for t in range(num_templates):
-            if episode.template_gpus[b, i, t] > 0:
+            if episode.looks[b, i, t].num_gpus > 0:
                 mask[i * num_templates + t] = True
                 any_valid = True
-    if preemptive and cluster.num_waiting > 0:
-        for r in range(min(num_running, cluster.num_running)):
-            if state.jobs[b, state.running[b, r]].last_start_seconds < cluster.now:
-                mask[num_waiting * num_templates + r] = True
-                any_valid = True
+    if options.num_adjustments > 0:
+        if _look_at_adjustments(state, b, how, mask[num_waiting * num_templates :]):
+            any_valid = True
     mask[len(mask) - 1] = time_can_pass or not any_valid
     return any_valid
 
 
 @kernel
 def _settle(state: Any, episode: Any, b: int, how: Any, rate: Any, mask: Any) -> int:
-    """Let time pass until there is a start or stop to choose, or the episode ends."""
+    """Let time pass until there is a start or change to choose, or the episode ends."""
     cluster = state.clusters[b]
+    changes = how.options.num_adjustments > 0
     while True:
         if cluster.num_done == cluster.num_jobs:
             mask[:] = False
@@ -196,7 +234,7 @@ def _settle(state: Any, episode: Any, b: int, how: Any, rate: Any, mask: Any) ->
             _look_at_templates(state, episode, b, how, rate)
             _write_mask(state, episode, b, how, mask)
             return TRUNCATED
-        if cluster.num_waiting > 0 and (how.preemptive or cluster.free_gpus >= cluster.smallest_demand):
+        if changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.smallest_demand):
             _look_at_templates(state, episode, b, how, rate)
             if _write_mask(state, episode, b, how, mask):
                 return GOES_ON
@@ -207,16 +245,15 @@ def _settle(state: Any, episode: Any, b: int, how: Any, rate: Any, mask: Any) ->
 @kernel
 def _act(state: Any, episode: Any, b: int, action: int, how: Any, rate: Any) -> int:
     """Carry out a valid action; STALLED if it waits and nothing can happen."""
-    num_templates = how.num_templates
-    num_starts = episode.template_gpus.shape[1] * num_templates
-    if action < num_starts:
-        out = state.gpu_scratch[b]
-        j = state.waiting[b, action // num_templates]
-        t = action % num_templates
-        count = place_at(how.rules, t)(state, b, j, how.parameters[t], out)
-        start(state, b, j, out, count, rate)
-    elif how.preemptive and action < num_starts + how.num_running:
-        stop(state, b, state.running[b, action - num_starts], rate)
+    options = how.options
+    num_starts = episode.looks.shape[1] * options.num_starts
+    change = action - num_starts
+    if change < 0:
+        j = state.waiting[b, action // options.num_starts]
+        start_by(state, b, j, options, action % options.num_starts, rate)
+    elif change < how.num_running * options.num_adjustments:
+        j = state.running[b, change // options.num_adjustments]
+        adjust(state, b, j, options, change % options.num_adjustments, rate)
     elif not advance(state, b, rate):
         return STALLED
     return GOES_ON

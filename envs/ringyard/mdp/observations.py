@@ -133,13 +133,13 @@ def _write_waiting(state: Any, episode: Any, b: int, visible: int, out: Any) -> 
 
 @kernel
 def _write_placements(episode: Any, b: int, visible: int, out: Any) -> None:
-    num_templates = episode.template_gpus.shape[2]
+    num_templates = episode.looks.shape[2]
     for i in range(visible):
         for t in range(num_templates):
             row = (i * num_templates + t) * PLACEMENT_FEATURES
-            if episode.template_gpus[b, i, t] > 0:
+            if episode.looks[b, i, t].num_gpus > 0:
                 out[row] = 1.0
-                out[row + 1] = _squash(episode.template_servers[b, i, t] - 1.0, 2.0)
+                out[row + 1] = _squash(episode.looks[b, i, t].num_servers - 1.0, 2.0)
                 out[row + 2] = episode.template_slowdown[b, i, t]
 
 
@@ -150,7 +150,7 @@ def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
         job = state.jobs[b, state.running[b, i]]
         row = i * RUNNING_FEATURES
         known = job.predictable != 0
-        left = remaining_iterations(job, now) * job.iteration_seconds
+        left = remaining_iterations(job, now) * job.prediction_factor * job.iteration_seconds
         out[row] = _squash(left, _HOUR) if known else 0.0
         out[row + 1] = 1.0 if known else 0.0
         out[row + 2] = _squash(float(job.num_gpus), 4.0)
@@ -164,7 +164,7 @@ def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
 def _write_cluster(state: Any, b: int, visible: int, out: Any) -> None:
     cluster = state.clusters[b]
     num_gpus = float(cluster.num_gpus)
-    running_gpus = num_gpus - cluster.free_gpus
+    running_gpus = num_gpus - cluster.free_gpus - cluster.down_gpus
     out[0] = cluster.free_gpus / num_gpus
     out[1] = cluster.fragmented_gpus / num_gpus
     out[2] = _squash(float(cluster.num_waiting), 16.0)
@@ -179,8 +179,8 @@ def _write_cluster(state: Any, b: int, visible: int, out: Any) -> None:
 def _queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, out: Any) -> None:
     out[:] = 0.0
     cluster = state.clusters[b]
-    num_waiting = episode.template_gpus.shape[1]
-    num_templates = episode.template_gpus.shape[2]
+    num_waiting = episode.looks.shape[1]
+    num_templates = episode.looks.shape[2]
     visible = min(num_waiting, cluster.num_waiting)
     shown = min(num_running, cluster.num_running)
     begin = 0

@@ -23,7 +23,7 @@ def segments(state: State, b: int) -> NDArray[np.void]:
     kept = state.segments[b, : min(int(cluster["num_segments"]), state.segments.shape[1])]
     live = []
     for j in state.running[b, : cluster["num_running"]]:
-        gpus = np.flatnonzero(state.gpus["job"][b] == j)
+        gpus = np.unique(state.slots["gpu"][b, state.slots["job"][b] == j])
         for s in np.unique(state.gpus["server"][b, gpus]):
             here = gpus[state.gpus["server"][b, gpus] == s]
             started = state.jobs["last_start_seconds"][b, j]

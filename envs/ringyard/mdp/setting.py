@@ -6,6 +6,7 @@ import numpy as np
 
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
+from ringyard.failures import Failures, no_failures
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.observations import Observation, queue_and_cluster
 from ringyard.mdp.rewards import Reward, job_completion_time
@@ -45,6 +46,7 @@ class Setting:
         workload: draws each episode's jobs.
         performance: how fast jobs run.
         restart: cost of starting a stopped job again.
+        failures: servers that fail and return.
         observation: what the agent sees.
         actions: what it can do.
         reward: what it is told.
@@ -57,6 +59,7 @@ class Setting:
     workload: Workload = field(default_factory=_default_workload)
     performance: PerformanceModel = field(default_factory=ten_gigabit_rings)
     restart: RestartCost = field(default_factory=lambda: constant(0.0))
+    failures: Failures = field(default_factory=no_failures)
     observation: Observation = field(default_factory=queue_and_cluster)
     actions: Actions = field(default_factory=Actions)
     reward: Reward = field(default_factory=job_completion_time)

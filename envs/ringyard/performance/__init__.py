@@ -1,6 +1,23 @@
 """How fast a job runs: compiled functions of one declared signature."""
 
+from ringyard.performance.composed import composed
+from ringyard.performance.interference import (
+    Interference,
+    no_interference,
+    pair_table,
+    sensitivity_pressure,
+)
 from ringyard.performance.model import ITERATION_SECONDS, PerformanceModel, ideal
 from ringyard.performance.ring import ring_contention
 
-__all__ = ["ITERATION_SECONDS", "PerformanceModel", "ideal", "ring_contention"]
+__all__ = [
+    "ITERATION_SECONDS",
+    "Interference",
+    "PerformanceModel",
+    "composed",
+    "ideal",
+    "no_interference",
+    "pair_table",
+    "ring_contention",
+    "sensitivity_pressure",
+]

@@ -1,8 +1,10 @@
 """Seconds of one ring all-reduce (SJF-BCO eq. 8, the two communication terms)."""
 
+import numpy as np
+
 from ringyard.compiled import kernel
 
-__all__ = ["ring_seconds"]
+__all__ = ["inside_bandwidth", "overlapped", "ring_seconds"]
 
 
 @kernel
@@ -21,3 +23,30 @@ def ring_seconds(
         return 0.0
     share = gradient_bytes * (workers - 1) / workers
     return 2.0 * share / bytes_per_second + share / reduction_bytes_per_second
+
+
+@kernel
+def inside_bandwidth(workers: int, pair_bytes_per_second: float, growth: float) -> float:
+    """Ring bandwidth of `workers` GPUs of one server: that of a pair times (w / 2)^growth.
+
+    More NVLink lanes join as more GPUs take part: 40, 78, 129 GB/s on 2, 4, 8 V100 (Aceso's profiles);
+    growth 0 is a fixed bus.
+    """
+    if growth == 0.0 or workers <= 2:
+        return pair_bytes_per_second
+    return pair_bytes_per_second * (0.5 * workers) ** growth
+
+
+@kernel
+def overlapped(compute_seconds: float, transfer_seconds: float, exponent: float) -> float:
+    """(compute^g + transfer^g)^(1/g): g = 1 one after the other, g -> infinity the longer of the two.
+
+    Pollux (OSDI 2021) eq. 11.
+    """
+    if exponent == 1.0:
+        return compute_seconds + transfer_seconds
+    longer = max(compute_seconds, transfer_seconds)
+    if longer == 0.0 or longer == np.inf:
+        return longer
+    shorter = min(compute_seconds, transfer_seconds)
+    return longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent)

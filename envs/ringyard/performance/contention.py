@@ -10,9 +10,9 @@ ADA_SRSF_ALPHA_10GBE = 0.235 / 0.856
 
 
 @kernel
-def effective_contenders(worst_link_jobs: int, xi_1: float) -> float:
+def effective_contenders(contenders: float, xi_1: float) -> float:
     """K = max(1, xi_1 p): SJF-BCO eq. 7, held at 1 or more so that sharing never speeds a job up."""
-    return max(1.0, xi_1 * worst_link_jobs)
+    return max(1.0, xi_1 * contenders)
 
 
 @kernel
@@ -22,6 +22,6 @@ def contention_factor(alpha: float, contenders: float) -> float:
 
 
 @kernel
-def live_share(bytes_per_second: float, alpha: float, xi_1: float, worst_link_jobs: int) -> float:
-    """b_e / f(alpha, k): bandwidth left to one of `worst_link_jobs` rings on a link."""
-    return bytes_per_second / contention_factor(alpha, effective_contenders(worst_link_jobs, xi_1))
+def live_share(bytes_per_second: float, alpha: float, xi_1: float, contenders: float) -> float:
+    """b_e / f(alpha, k): bandwidth left to one of `contenders` rings on a link."""
+    return bytes_per_second / contention_factor(alpha, effective_contenders(contenders, xi_1))

@@ -1,47 +1,56 @@
 """The declared signature of performance models, and the model in which nothing ever slows a job."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import CompiledFunction, fixed_type, function_value
-from ringyard.records import JOB_TYPE, PARAMETERS_TYPE
+from ringyard.by_reference import by_reference
+from ringyard.compiled import CompiledFunction, function_value
+from ringyard.performance.interference import Interference, no_interference
+from ringyard.records import JOB_TYPE, PARAMETERS_TYPE, Network
 
 __all__ = ["ITERATION_SECONDS", "PerformanceModel", "Rate", "ideal"]
 
-#: seconds per iteration of a job: (job record, parameters) -> float64. The engine keeps `num_servers`
-#: and `worst_link_jobs` of the record up to date before it asks.
+#: seconds per iteration of a job: (job record, parameters) -> float64. Before it asks, the engine brings
+#: up to date what the record says of the job's allocation (`num_gpus`, `num_servers`, `batch_size`,
+#: `compute_seconds`, `cores_per_worker`, ...) and of its neighbours (`contenders`, `sharing_slowdown`,
+#: `bandwidth_slowdown`).
 ITERATION_SECONDS = numba.types.float64(JOB_TYPE, PARAMETERS_TYPE)
 
 
-class Rate(NamedTuple):
+@by_reference(numba.types.FunctionType(ITERATION_SECONDS), PARAMETERS_TYPE)
+@dataclass(frozen=True, eq=False)
+class Rate:
     """A performance model as kernels receive it; `rate.seconds(job, rate.parameters)` rates a job."""
 
     seconds: CompiledFunction
     parameters: NDArray[np.float64]
 
 
-fixed_type(Rate, numba.types.FunctionType(ITERATION_SECONDS), PARAMETERS_TYPE)
-
-
 @dataclass(frozen=True)
 class PerformanceModel:
-    """A compiled function and its parameters.
+    """A compiled function, its parameters, and what couples neighbours.
 
     Attributes:
         iteration_seconds: compiled function of signature `ITERATION_SECONDS`.
         parameters: [parameters] float64, whatever the function reads.
-        network_coupled: whether a job's speed depends on `worst_link_jobs`; False lets the engine
-            skip re-rating neighbours.
+        network: how `contenders` is counted; NONE lets the engine skip it.
+        interference: of jobs that share a GPU.
+        transfer_bytes_per_second: of a ring alone between servers, for `Network.LIVE_TRANSFERS`.
+        straggler_cv: coefficient of variation of compute time among a job's workers, drawn at each start;
+            the slowest sets the pace.
     """
 
     iteration_seconds: CompiledFunction
     parameters: NDArray[np.float64]
-    network_coupled: bool
+    network: Network = Network.NONE
+    interference: Interference = field(default_factory=no_interference)
+    transfer_bytes_per_second: float = np.inf
+    straggler_cv: float = 0.0
 
     @cached_property
     def rate(self) -> Rate:
@@ -57,4 +66,4 @@ def one_second(job: Any, parameters: Any) -> float:
 
 def ideal() -> PerformanceModel:
     """Speed 1 wherever a job is placed: iterations are seconds of traced duration."""
-    return PerformanceModel(one_second, np.zeros(1), network_coupled=False)
+    return PerformanceModel(one_second, np.zeros(1))

@@ -9,8 +9,9 @@ from ringyard.errors import ConfigurationError
 from ringyard.performance.allreduce import ring_seconds
 from ringyard.performance.contention import live_share
 from ringyard.performance.model import ITERATION_SECONDS, PerformanceModel
+from ringyard.records import Network
 
-__all__ = ["ring_contention"]
+__all__ = ["check_ring", "ring_contention"]
 
 _INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2 = range(6)
 
@@ -19,11 +20,37 @@ _INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2 = range(6)
 def ring_iteration_seconds(job: Any, parameters: Any) -> float:
     """Compute + ring + gamma, no overlap: SJF-BCO eq. 8 with compute = Df M + Db."""
     if job.num_servers > 1:
-        bandwidth = live_share(parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.worst_link_jobs)
+        bandwidth = live_share(parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.contenders)
     else:
         bandwidth = parameters[_INTRA]
     ring = ring_seconds(job.num_gpus, job.gradient_bytes, bandwidth, parameters[_REDUCTION])
     return job.compute_seconds + ring + parameters[_XI_2] * job.num_servers
+
+
+def check_ring(
+    inter_server_bytes_per_second: float,
+    intra_server_bytes_per_second: float,
+    reduction_bytes_per_second: float,
+    alpha: float,
+    xi_1: float,
+    overhead_seconds_per_server: float,
+) -> None:
+    """Raise ConfigurationError for a constant of SJF-BCO eq. 6-8 out of its range."""
+    for name, value in (
+        ("inter_server_bytes_per_second", inter_server_bytes_per_second),
+        ("intra_server_bytes_per_second", intra_server_bytes_per_second),
+        ("reduction_bytes_per_second", reduction_bytes_per_second),
+    ):
+        if not value > 0:
+            raise ConfigurationError(f"performance.{name} is {value}; expected above 0")
+    if not alpha >= 0:
+        raise ConfigurationError(f"performance.alpha is {alpha}; expected 0 or more")
+    if not 0 < xi_1 <= 1:
+        raise ConfigurationError(f"performance.xi_1 is {xi_1}; expected in (0, 1] (SJF-BCO eq. 7)")
+    if not overhead_seconds_per_server >= 0:
+        raise ConfigurationError(
+            f"performance.overhead_seconds_per_server is {overhead_seconds_per_server}; expected 0 or more"
+        )
 
 
 def ring_contention(
@@ -47,21 +74,14 @@ def ring_contention(
     Raises:
         ConfigurationError: a constant out of its range.
     """
-    for name, value in (
-        ("inter_server_bytes_per_second", inter_server_bytes_per_second),
-        ("intra_server_bytes_per_second", intra_server_bytes_per_second),
-        ("reduction_bytes_per_second", reduction_bytes_per_second),
-    ):
-        if not value > 0:
-            raise ConfigurationError(f"performance.{name} is {value}; expected above 0")
-    if not alpha >= 0:
-        raise ConfigurationError(f"performance.alpha is {alpha}; expected 0 or more")
-    if not 0 < xi_1 <= 1:
-        raise ConfigurationError(f"performance.xi_1 is {xi_1}; expected in (0, 1] (SJF-BCO eq. 7)")
-    if not overhead_seconds_per_server >= 0:
-        raise ConfigurationError(
-            f"performance.overhead_seconds_per_server is {overhead_seconds_per_server}; expected 0 or more"
-        )
+    check_ring(
+        inter_server_bytes_per_second,
+        intra_server_bytes_per_second,
+        reduction_bytes_per_second,
+        alpha,
+        xi_1,
+        overhead_seconds_per_server,
+    )
     parameters = np.array(
         [
             inter_server_bytes_per_second,
@@ -73,4 +93,4 @@ def ring_contention(
         ],
         dtype=np.float64,
     )
-    return PerformanceModel(ring_iteration_seconds, parameters, network_coupled=True)
+    return PerformanceModel(ring_iteration_seconds, parameters, Network.WORST_LINK)

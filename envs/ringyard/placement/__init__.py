@@ -1,9 +1,9 @@
 """Rules that turn "GPUs for job j" into GPU ids; heuristics and agents share them."""
 
-from ringyard.placement.draft import Draft
 from ringyard.placement.rule import PLACE, PlacementRule
 from ringyard.placement.rules import (
     consolidate,
+    fastest,
     first_fit,
     least_contended,
     lwf,
@@ -11,16 +11,18 @@ from ringyard.placement.rules import (
     random_gpus,
     spread,
 )
+from ringyard.placement.share import share
 
 __all__ = [
     "PLACE",
-    "Draft",
     "PlacementRule",
     "consolidate",
+    "fastest",
     "first_fit",
     "least_contended",
     "lwf",
     "pack",
     "random_gpus",
+    "share",
     "spread",
 ]

@@ -1,25 +1,30 @@
 """The declared signature of placement rules."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import CompiledFunction, fixed_type
+from ringyard.by_reference import by_reference
+from ringyard.compiled import CompiledFunction
 from ringyard.records import PARAMETERS_TYPE, STATE_TYPE
 
 __all__ = ["PLACE", "PlacementRule"]
 
 #: (state, cluster, job row, parameters, out [gpus]) -> number of GPU ids written to `out`, 0 if the rule
-#: finds no place. A rule reads free GPUs from the state and may write only `out` and `server_scratch`
-#: (and, if it is random, the cluster's `rng`). Fewer free GPUs never make a job placeable.
+#: finds no place. For a CPU-only job (`num_gpus` 0) it writes one server instead. A rule reads free GPUs,
+#: slots, memory and cores from the state and may write only `out` and `server_scratch` (and, if it is
+#: random, the cluster's `rng`). It gives only what the cluster can hold; less that is free never makes a job
+#: placeable.
 PLACE = numba.types.int64(
     STATE_TYPE, numba.types.int64, numba.types.int64, PARAMETERS_TYPE, numba.types.int32[::1]
 )
 
 
-class PlacementRule(NamedTuple):
+@by_reference(numba.types.FunctionType(PLACE), PARAMETERS_TYPE)
+@dataclass(frozen=True, eq=False)
+class PlacementRule:
     """A compiled rule and its parameters.
 
     Attributes:
@@ -31,6 +36,3 @@ class PlacementRule(NamedTuple):
     place: CompiledFunction
     parameters: NDArray[np.float64]
     name: str
-
-
-fixed_type(PlacementRule, numba.types.FunctionType(PLACE), PARAMETERS_TYPE, numba.types.unicode_type)

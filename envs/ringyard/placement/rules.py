@@ -1,4 +1,4 @@
-"""Placement rules for exclusive GPUs."""
+"""Placement rules that give a job GPUs for itself; a CPU-only job gets the server of `room.cpu_server`."""
 
 from typing import Any
 
@@ -6,37 +6,34 @@ import numpy as np
 
 from ringyard.compiled import function_value, kernel
 from ringyard.errors import ConfigurationError
+from ringyard.placement.room import cpu_server, room, take_free
 from ringyard.placement.rule import PLACE, PlacementRule
 from ringyard.progress import remaining_iterations
+from ringyard.random_numbers import next_random
 
-__all__ = ["consolidate", "first_fit", "least_contended", "lwf", "pack", "random_gpus", "spread"]
+__all__ = [
+    "consolidate",
+    "fastest",
+    "first_fit",
+    "least_contended",
+    "lwf",
+    "pack",
+    "pack_gpus",
+    "random_gpus",
+    "spread",
+]
 
 _NO_PARAMETERS = np.zeros(1)
 
 
 @kernel
-def _take(state: Any, b: int, s: int, wanted: int, out: Any, count: int) -> int:
-    """Write up to `wanted` free GPUs of server s to `out` from `count` on; the new count."""
-    server = state.servers[b, s]
-    wanted = min(wanted, server.free_gpus)
-    g = server.first_gpu
-    while wanted > 0:
-        if state.gpus[b, g].job < 0:
-            out[count] = g
-            count += 1
-            wanted -= 1
-        g += 1
-    return count
-
-
-@kernel
-def _tightest_server(state: Any, b: int, wanted: int) -> int:
-    """Server with the fewest free GPUs that still holds `wanted`; -1 if none."""
+def _tightest_server(state: Any, b: int, j: int, wanted: int) -> int:
+    """Server with the fewest free GPUs that still has room for `wanted` of job j; -1 if none."""
     best = -1
     best_free = 1 << 30
     for s in range(state.servers.shape[1]):
         free = state.servers[b, s].free_gpus
-        if wanted <= free < best_free:
+        if wanted <= free < best_free and wanted <= room(state, b, j, s):
             best = s
             best_free = free
             if free == wanted:
@@ -45,33 +42,54 @@ def _tightest_server(state: Any, b: int, wanted: int) -> int:
 
 
 @kernel
-def _most_free_first(state: Any, b: int, wanted: int, most_jobs: int, out: Any) -> int:
-    """Take GPUs server by server, most free first, from servers with at most `most_jobs` spanning jobs."""
+def _most_free_first(state: Any, b: int, j: int, wanted: int, most_jobs: int, out: Any) -> int:
+    """Take GPUs server by server, most room first, from servers with at most `most_jobs` spanning jobs."""
     used = state.server_scratch[b]
     used[:] = 0
     count = 0
     while count < wanted:
         best = -1
-        best_free = 0
+        best_room = 0
         for s in range(state.servers.shape[1]):
-            server = state.servers[b, s]
-            if used[s] == 0 and server.free_gpus > best_free and server.spanning_jobs <= most_jobs:
-                best = s
-                best_free = server.free_gpus
+            if used[s] == 0 and state.servers[b, s].spanning_jobs <= most_jobs:
+                here = room(state, b, j, s)
+                if here > best_room:
+                    best = s
+                    best_room = here
+        if best < 0:
+            return 0
         used[best] = 1
-        count = _take(state, b, best, wanted - count, out, count)
+        count = take_free(state, b, j, best, wanted - count, out, count)
     return count
+
+
+@kernel
+def _by_number(state: Any, b: int, j: int, wanted: int, out: Any) -> int:
+    """Take GPUs server by server, lowest numbers first."""
+    count = 0
+    for s in range(state.servers.shape[1]):
+        if count < wanted and state.servers[b, s].free_gpus > 0:
+            count = take_free(state, b, j, s, wanted - count, out, count)
+    return count if count == wanted else 0
+
+
+@kernel
+def pack_gpus(state: Any, b: int, j: int, wanted: int, out: Any) -> int:
+    """One server if it fits (the tightest), else the fewest servers, most room first; 0 if there is none."""
+    if wanted > state.clusters[b].free_gpus:
+        return 0
+    s = _tightest_server(state, b, j, wanted)
+    if s >= 0:
+        return take_free(state, b, j, s, wanted, out, 0)
+    return _most_free_first(state, b, j, wanted, 1 << 30, out)
 
 
 @function_value(PLACE)
 def _pack(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
-    if wanted > state.clusters[b].free_gpus:
-        return 0
-    s = _tightest_server(state, b, wanted)
-    if s >= 0:
-        return _take(state, b, s, wanted, out, 0)
-    return _most_free_first(state, b, wanted, 1 << 30, out)
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
+    return pack_gpus(state, b, j, wanted, out)
 
 
 def pack() -> PlacementRule:
@@ -82,19 +100,26 @@ def pack() -> PlacementRule:
 @function_value(PLACE)
 def _least_contended(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
     if wanted > state.clusters[b].free_gpus:
         return 0
-    s = _tightest_server(state, b, wanted)
+    s = _tightest_server(state, b, j, wanted)
     if s >= 0:
-        return _take(state, b, s, wanted, out, 0)
+        return take_free(state, b, j, s, wanted, out, 0)
     most_jobs = 0
     while True:
         free = 0
+        more = False
         for s in range(state.servers.shape[1]):
             if state.servers[b, s].spanning_jobs <= most_jobs:
-                free += state.servers[b, s].free_gpus
+                free += room(state, b, j, s)
+            else:
+                more = True
         if free >= wanted:
-            return _most_free_first(state, b, wanted, most_jobs, out)
+            return _most_free_first(state, b, j, wanted, most_jobs, out)
+        if not more:
+            return 0
         most_jobs += 1
 
 
@@ -106,14 +131,11 @@ def least_contended() -> PlacementRule:
 @function_value(PLACE)
 def _first_fit(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
     if wanted > state.clusters[b].free_gpus:
         return 0
-    count = 0
-    s = 0
-    while count < wanted:
-        count = _take(state, b, s, wanted - count, out, count)
-        s += 1
-    return count
+    return _by_number(state, b, j, wanted, out)
 
 
 def first_fit() -> PlacementRule:
@@ -124,23 +146,27 @@ def first_fit() -> PlacementRule:
 @function_value(PLACE)
 def _spread(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
     if wanted > state.clusters[b].free_gpus:
         return 0
     taken = state.server_scratch[b]
     taken[:] = 0
     for _ in range(wanted):
-        best = 0
-        best_free = -1
+        best = -1
+        best_room = 0
         for s in range(state.servers.shape[1]):
-            free = state.servers[b, s].free_gpus - taken[s]
-            if free > best_free:
+            left = room(state, b, j, s) - taken[s]
+            if left > best_room:
                 best = s
-                best_free = free
+                best_room = left
+        if best < 0:
+            return 0
         taken[best] += 1
     count = 0
     for s in range(state.servers.shape[1]):
         if taken[s] > 0:
-            count = _take(state, b, s, taken[s], out, count)
+            count = take_free(state, b, j, s, taken[s], out, count)
     return count
 
 
@@ -149,40 +175,48 @@ def spread() -> PlacementRule:
     return PlacementRule(_spread, _NO_PARAMETERS, "spread")
 
 
-@function_value(PLACE)
-def _consolidate(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
-    wanted = state.jobs[b, j].num_gpus
-    if wanted > state.clusters[b].free_gpus:
-        return 0
-    s = _tightest_server(state, b, wanted)
-    if s >= 0:
-        return _take(state, b, s, wanted, out, 0)
-    largest = 0
-    for s in range(state.servers.shape[1]):
-        largest = max(largest, state.servers[b, s].num_gpus)
-    if wanted <= largest:
-        return 0
+@kernel
+def _whole_servers(state: Any, b: int, j: int, wanted: int, largest: int, out: Any) -> int:
+    """Wholly free servers, lowest first, and one more for a remainder smaller than a server."""
     used = state.server_scratch[b]
     used[:] = 0
     count = 0
     for s in range(state.servers.shape[1]):
-        server = state.servers[b, s]
-        if server.free_gpus == server.num_gpus and server.num_gpus <= wanted - count:
+        whole = state.servers[b, s].num_gpus
+        if whole <= wanted - count and room(state, b, j, s) == whole:
             used[s] = 1
-            count = _take(state, b, s, server.num_gpus, out, count)
+            count = take_free(state, b, j, s, whole, out, count)
     if count == wanted:
         return count
     if wanted - count >= largest:
         return 0
     best = -1
-    best_free = 0
+    best_room = 0
     for s in range(state.servers.shape[1]):
-        if used[s] == 0 and state.servers[b, s].free_gpus > best_free:
+        if used[s] == 0 and room(state, b, j, s) > best_room:
             best = s
-            best_free = state.servers[b, s].free_gpus
-    if best_free < wanted - count:
+            best_room = room(state, b, j, s)
+    if best_room < wanted - count:
         return 0
-    return _take(state, b, best, wanted - count, out, count)
+    return take_free(state, b, j, best, wanted - count, out, count)
+
+
+@function_value(PLACE)
+def _consolidate(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
+    wanted = state.jobs[b, j].num_gpus
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
+    if wanted > state.clusters[b].free_gpus:
+        return 0
+    s = _tightest_server(state, b, j, wanted)
+    if s >= 0:
+        return take_free(state, b, j, s, wanted, out, 0)
+    largest = 0
+    for s in range(state.servers.shape[1]):
+        largest = max(largest, state.servers[b, s].num_gpus)
+    if wanted <= largest:
+        return 0
+    return _whole_servers(state, b, j, wanted, largest, out)
 
 
 def consolidate() -> PlacementRule:
@@ -195,39 +229,72 @@ def consolidate() -> PlacementRule:
 
 
 @function_value(PLACE)
+def _fastest(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
+    job = state.jobs[b, j]
+    wanted = job.num_gpus
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
+    best = -1
+    best_speed = 0.0
+    best_free = 0
+    for s in range(state.servers.shape[1]):
+        if room(state, b, j, s) < wanted:
+            continue
+        server = state.servers[b, s]
+        speed = state.speeds[job.model, server.gpu_type]
+        if speed > best_speed or (speed == best_speed and server.free_gpus < best_free):
+            best = s
+            best_speed = speed
+            best_free = server.free_gpus
+    if best >= 0:
+        return take_free(state, b, j, best, wanted, out, 0)
+    return pack_gpus(state, b, j, wanted, out)
+
+
+def fastest() -> PlacementRule:
+    """The server with room whose GPU type runs the job's model fastest (ties: the tightest), else pack."""
+    return PlacementRule(_fastest, _NO_PARAMETERS, "fastest")
+
+
+@kernel
+def _mean_work(state: Any, b: int, s: int) -> float:
+    """Isolated seconds left of the jobs on server s, per GPU."""
+    server = state.servers[b, s]
+    per_gpu = state.clusters[b].jobs_per_gpu
+    load = 0.0
+    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
+        holder = state.slots[b, i].job
+        if holder >= 0:
+            job = state.jobs[b, holder]
+            load += remaining_iterations(job, state.clusters[b].now) * job.isolated_iteration_seconds
+    return load / server.num_gpus
+
+
+@function_value(PLACE)
 def _lwf(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     wanted = state.jobs[b, j].num_gpus
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
     if wanted > state.clusters[b].free_gpus:
         return 0
-    count = 0
     if wanted <= parameters[0]:
-        s = 0
-        while count < wanted:
-            count = _take(state, b, s, wanted - count, out, count)
-            s += 1
-        return count
-    num_servers = state.servers.shape[1]
+        return _by_number(state, b, j, wanted, out)
     used = state.server_scratch[b]
     used[:] = 0
-    now = state.clusters[b].now
+    count = 0
     while count < wanted:
         best = -1
         best_load = np.inf
-        for s in range(num_servers):
-            server = state.servers[b, s]
-            if used[s] == 0 and server.free_gpus > 0:
-                load = 0.0
-                for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
-                    holder = state.gpus[b, g].job
-                    if holder >= 0:
-                        job = state.jobs[b, holder]
-                        load += remaining_iterations(job, now) * job.isolated_iteration_seconds
-                load /= server.num_gpus
+        for s in range(state.servers.shape[1]):
+            if used[s] == 0 and room(state, b, j, s) > 0:
+                load = _mean_work(state, b, s)
                 if load < best_load:
                     best = s
                     best_load = load
+        if best < 0:
+            return 0
         used[best] = 1
-        count = _take(state, b, best, wanted - count, out, count)
+        count = take_free(state, b, j, best, wanted - count, out, count)
     return count
 
 
@@ -245,30 +312,22 @@ def lwf(kappa: int) -> PlacementRule:
     return PlacementRule(_lwf, np.array([float(kappa)]), f"lwf_{kappa}")
 
 
-@kernel
-def _next_random(cluster: Any) -> Any:
-    """SplitMix64: advance the cluster's generator, 63 random bits."""
-    cluster.rng += np.uint64(0x9E3779B97F4A7C15)
-    x = cluster.rng
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
-    return np.int64(x >> np.uint64(1))
-
-
 @function_value(PLACE)
 def _random_gpus(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
     cluster = state.clusters[b]
     wanted = state.jobs[b, j].num_gpus
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
     if wanted > cluster.free_gpus:
         return 0
     free = 0
-    for g in range(state.gpus.shape[1]):
-        if state.gpus[b, g].job < 0:
-            out[free] = g
-            free += 1
+    for s in range(state.servers.shape[1]):
+        if state.servers[b, s].free_gpus > 0:
+            free = take_free(state, b, j, s, 1 << 30, out, free)
+    if free < wanted:
+        return 0
     for i in range(wanted):
-        k = i + _next_random(cluster) % (free - i)
+        k = i + next_random(cluster) % (free - i)
         g = out[i]
         out[i] = out[k]
         out[k] = g
@@ -276,5 +335,5 @@ def _random_gpus(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
 
 
 def random_gpus() -> PlacementRule:
-    """Free GPUs drawn uniformly, from the simulation's seed."""
+    """Free GPUs drawn uniformly (of those whose server has the cores), from the simulation's seed."""
     return PlacementRule(_random_gpus, _NO_PARAMETERS, "random")

@@ -1,4 +1,4 @@
-"""The one decision: give job j these GPUs."""
+"""The one decision: give job j this allocation."""
 
 from dataclasses import dataclass
 
@@ -7,15 +7,35 @@ __all__ = ["Allocation"]
 
 @dataclass(frozen=True)
 class Allocation:
-    """GPUs for one job; an empty allocation stops it.
+    """What one job shall hold; an allocation without GPUs and server stops it.
 
-    A waiting job starts, a running job on other GPUs migrates (it stops and starts again), a running
-    job on the same GPUs is left alone.
+    A waiting job starts. A running job on the same GPUs in the same shape is left alone; otherwise it goes
+    on in its new place or shape, its progress kept: other GPUs of the same number cost a restart (a
+    migration, counted as a preemption), another number of GPUs or another batch costs a resize, other cores
+    or another cap cost nothing.
 
     Attributes:
         job: row of the job in the table.
-        gpu_ids: [workers] GPU of each worker; () stops the job.
+        gpu_ids: [workers] GPU of each worker; () stops the job (or says that it is CPU-only: give `server`).
+        cores_per_worker: CPU cores of each worker's input pipeline (CPU-only: all its cores). None here and
+            below: what a waiting job asks for, what a running one has.
+        batch_size: global batch, samples, within the job's range.
+        parameter_servers: of a parameter-server job.
+        cores_per_server_task: cores of each of them.
+        server: where a CPU-only job's cores are.
+        memory_bandwidth_cap: share of its memory bandwidth the job may use, in (0, 1].
     """
 
     job: int
-    gpu_ids: tuple[int, ...]
+    gpu_ids: tuple[int, ...] = ()
+    cores_per_worker: int | None = None
+    batch_size: float | None = None
+    parameter_servers: int | None = None
+    cores_per_server_task: int | None = None
+    server: int | None = None
+    memory_bandwidth_cap: float | None = None
+
+    @property
+    def stops(self) -> bool:
+        """Whether it takes everything from the job."""
+        return not self.gpu_ids and self.server is None

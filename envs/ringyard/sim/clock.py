@@ -39,7 +39,7 @@ def _fill_timeline(state: Any, b: int, until: float) -> None:
     while until >= bins * 2.0**cluster.timeline_bin_log2:
         _halve_timeline(state, b)
     width = 2.0**cluster.timeline_bin_log2
-    busy = cluster.num_gpus - cluster.free_gpus
+    busy = cluster.num_gpus - cluster.free_gpus - cluster.down_gpus
     begin = cluster.now
     i = int(begin / width)
     while begin < until:
@@ -62,7 +62,7 @@ def integrate(state: Any, b: int, until: float) -> None:
     row[_JOBS] += jobs * elapsed
     row[_INVERSE] += cluster.inverse_durations * elapsed
     row[_ELAPSED] += elapsed
-    row[_BUSY] += (cluster.num_gpus - cluster.free_gpus) * elapsed
+    row[_BUSY] += (cluster.num_gpus - cluster.free_gpus - cluster.down_gpus) * elapsed
     row[_FRAGMENTED] += cluster.fragmented_gpus * elapsed
     if cluster.num_waiting > 0:
         row[_FREE_QUEUE] += cluster.free_gpus * elapsed

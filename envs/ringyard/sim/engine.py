@@ -1,8 +1,6 @@
-"""The compiled core: start and stop jobs, re-rate those whose links changed, advance time.
+"""The compiled core: start, stop, resize, finish jobs, and re-rate those whose surroundings changed.
 
 `rate` below is a performance model as a `ringyard.performance.model.Rate`.
-Events at one instant are handled in the order completions (by row), arrivals (by row); a decision
-point follows once nothing more happens at that instant.
 """
 
 from typing import Any
@@ -10,23 +8,23 @@ from typing import Any
 import numpy as np
 
 from ringyard.compiled import kernel
-from ringyard.progress import attained_service, remaining_iterations
-from ringyard.records import Integral, JobStatus
-from ringyard.sim.clock import integrate
-from ringyard.sim.queues import (
-    heap_push,
-    heap_remove,
-    heap_update,
-    sort_ascending,
-    waiting_add,
-    waiting_remove,
-)
+from ringyard.progress import attained_service, remaining_iterations, run_seconds
+from ringyard.random_numbers import normal_at
+from ringyard.records import Integral, JobKind, JobOutcome, JobStatus, Network
+from ringyard.sim.coupling import count_links, surround
+from ringyard.sim.holding import hold, let_go
+from ringyard.sim.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
+from ringyard.sim.segments import log_segments
+from ringyard.sim.shape import ask, set_cores, set_size
 
-__all__ = ["advance", "start", "stop", "worst_link"]
+__all__ = ["arrive", "become_predictable", "end", "lose", "reshape", "start", "stop"]
 
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)
 _DONE = int(JobStatus.DONE)
+_CANCELLED = int(JobOutcome.CANCELLED)
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+_NO_NETWORK = int(Network.NONE)
 _FAIR_SHARE = int(Integral.FAIR_SHARE)
 
 
@@ -35,8 +33,10 @@ def _sync(job: Any, now: float) -> None:
     """Bring progress and service of a running job up to `now`."""
     remaining = remaining_iterations(job, now)
     service = attained_service(job, now)
+    ran = run_seconds(job, now)
     job.remaining_iterations = remaining
     job.attained_service = service
+    job.run_seconds = ran
     job.synced_seconds = now
 
 
@@ -44,49 +44,17 @@ def _sync(job: Any, now: float) -> None:
 def _expect_end(job: Any) -> None:
     begin = max(job.synced_seconds, job.progress_from_seconds)
     job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
-
-
-@kernel
-def worst_link(state: Any, b: int, j: int) -> int:
-    """SJF-BCO eq. 6's p: most jobs that span servers on any one server of job j; 0 if j does not span."""
-    job = state.jobs[b, j]
-    if job.num_servers <= 1:
-        return 0
-    worst = 0
-    g = job.first_gpu
-    while g >= 0:
-        worst = max(worst, state.servers[b, state.gpus[b, g].server].spanning_jobs)
-        g = state.gpus[b, g].next_server_gpu
-    return worst
-
-
-@kernel
-def _rerate_neighbours(state: Any, b: int, j: int, rate: Any) -> None:
-    """Re-rate the jobs that span servers on a server of job j and whose worst link changed."""
-    cluster = state.clusters[b]
-    cluster.stamp += 1
-    stamp = cluster.stamp
-    state.jobs[b, j].stamp = stamp
-    head = state.jobs[b, j].first_gpu
-    while head >= 0:
-        server = state.servers[b, state.gpus[b, head].server]
-        if server.spanning_jobs > 0:
-            for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
-                other = state.gpus[b, g].job
-                if other >= 0 and state.jobs[b, other].stamp != stamp:
-                    neighbour = state.jobs[b, other]
-                    neighbour.stamp = stamp
-                    worst = worst_link(state, b, other)
-                    if worst != neighbour.worst_link_jobs:
-                        neighbour.worst_link_jobs = worst
-                        _rerate(state, b, other, rate)
-        head = state.gpus[b, head].next_server_gpu
+    job.due_seconds = job.end_seconds
+    if job.predictable == 0 and job.predictable_from < 1.0:
+        left = job.total_iterations * (1.0 - job.predictable_from)
+        ahead = max(job.remaining_iterations - left, 0.0)
+        job.due_seconds = min(job.end_seconds, begin + ahead * job.iteration_seconds)
 
 
 @kernel
 def _rerate(state: Any, b: int, j: int, rate: Any) -> None:
     job = state.jobs[b, j]
-    seconds = rate.seconds(job, rate.parameters)
+    seconds = rate.seconds(job, rate.parameters) / job.progress_per_iteration
     if seconds != job.iteration_seconds:
         _sync(job, state.clusters[b].now)
         job.iteration_seconds = seconds
@@ -95,203 +63,259 @@ def _rerate(state: Any, b: int, j: int, rate: Any) -> None:
 
 
 @kernel
-def _count_gpus(state: Any, b: int, s: int, change: int) -> None:
-    """Add `change` to the free GPUs of server s, and keep the counts that follow from it."""
-    cluster = state.clusters[b]
-    server = state.servers[b, s]
-    if server.free_gpus < server.num_gpus:
-        cluster.fragmented_gpus -= server.free_gpus
-    server.free_gpus += change
-    cluster.free_gpus += change
-    if server.free_gpus < server.num_gpus:
-        cluster.fragmented_gpus += server.free_gpus
+def _look_at(state: Any, b: int, j: int, stamp: int, rate: Any) -> None:
+    """Re-rate neighbour j if its surroundings changed, once per stamp."""
+    job = state.jobs[b, j]
+    if job.stamp != stamp:
+        job.stamp = stamp
+        if surround(state, b, j):
+            _rerate(state, b, j, rate)
 
 
 @kernel
-def _hold(state: Any, b: int, j: int, gpus: Any, count: int) -> None:
-    """Chain the GPUs in ascending order to job j and mark the links it uses."""
-    sort_ascending(gpus, count)
+def _rerate_server(state: Any, b: int, s: int, stamp: int, rate: Any) -> None:
+    """Look at every job on server s."""
+    server = state.servers[b, s]
+    per_gpu = state.clusters[b].jobs_per_gpu
+    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
+        j = state.slots[b, i].job
+        if j >= 0:
+            _look_at(state, b, j, stamp, rate)
+    j = server.first_cpu_job
+    while j >= 0:
+        _look_at(state, b, j, stamp, rate)
+        j = state.jobs[b, j].next_cpu_job
+
+
+@kernel
+def _rerate_rings(state: Any, b: int, skip: int, rate: Any) -> None:
+    """Count all links anew and re-rate every ring but `skip` whose share changed; it gets its own count."""
+    count_links(state, b)
+    for i in range(state.slots.shape[1]):
+        j = state.slots[b, i].job
+        if j < 0 or state.jobs[b, j].first_slot != i or state.jobs[b, j].num_servers <= 1:
+            continue
+        job = state.jobs[b, j]
+        if job.contenders != job.new_contenders:
+            job.contenders = job.new_contenders
+            if j != skip:
+                _rerate(state, b, j, rate)
+
+
+@kernel
+def _rerate_neighbours(state: Any, b: int, j: int, rate: Any) -> None:
+    """Re-rate the other jobs that feel job j on their links, GPUs or servers."""
+    cluster = state.clusters[b]
     job = state.jobs[b, j]
-    job.first_gpu = gpus[0]
-    num_servers = 0
-    head = -1
-    for i in range(count):
-        g = gpus[i]
-        gpu = state.gpus[b, g]
-        gpu.job = j
-        gpu.next_gpu = -1
-        gpu.next_server_gpu = -1
-        if i > 0:
-            state.gpus[b, gpus[i - 1]].next_gpu = g
-        if head < 0 or state.gpus[b, head].server != gpu.server:
-            if head >= 0:
-                state.gpus[b, head].next_server_gpu = g
-            head = g
-            num_servers += 1
-        _count_gpus(state, b, gpu.server, -1)
-    job.num_servers = num_servers
-    if num_servers > 1:
-        g = job.first_gpu
-        while g >= 0:
-            state.servers[b, state.gpus[b, g].server].spanning_jobs += 1
-            g = state.gpus[b, g].next_server_gpu
+    linked = job.num_servers > 1 and cluster.network != _NO_NETWORK and cluster.global_links == 0
+    close = cluster.sharing != 0 or cluster.bandwidth_limited != 0
+    if not linked and not close:
+        return
+    cluster.stamp += 1
+    stamp = cluster.stamp
+    job.stamp = stamp
+    if job.kind == _CPU_ONLY:
+        _rerate_server(state, b, job.server, stamp, rate)
+        return
+    head = job.first_slot
+    while head >= 0:
+        s = state.slots[b, head].server
+        if close or state.servers[b, s].spanning_jobs > 0:
+            _rerate_server(state, b, s, stamp, rate)
+        head = state.slots[b, head].next_server_slot
+
+
+@kernel
+def _straggle(cluster: Any, job: Any, j: int) -> None:
+    """Draw the slowest worker's noise: log-normal of mean 1, independent among workers."""
+    variance = np.log(1.0 + cluster.straggler_cv**2)
+    slowest = -np.inf
+    for worker in range(job.num_gpus):
+        position = (job.num_preemptions + job.num_failures + job.num_resizes) * 65536 + worker
+        slowest = max(slowest, normal_at(cluster.seed, j, position))
+    if job.num_gpus > 0:
+        job.straggler = np.exp(np.sqrt(variance) * slowest - 0.5 * variance)
+
+
+@kernel
+def _run(state: Any, b: int, j: int, gpus: Any, count: int, pause: float, rate: Any) -> None:
+    """Job j, that holds nothing, runs on the GPUs from now on, without progress for `pause` seconds."""
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    now = cluster.now
+    hold(state, b, j, gpus, count)
+    job.synced_seconds = now
+    job.last_start_seconds = now
+    job.progress_from_seconds = now + pause
+    if cluster.straggler_cv > 0.0:
+        _straggle(cluster, job, j)
+    surround(state, b, j)
+    if cluster.global_links and job.num_servers > 1:
+        _rerate_rings(state, b, j, rate)
+    job.iteration_seconds = rate.seconds(job, rate.parameters) / job.progress_per_iteration
+    _expect_end(job)
+    heap_push(state, b, j)
+    _rerate_neighbours(state, b, j, rate)
 
 
 @kernel
 def start(state: Any, b: int, j: int, gpus: Any, count: int, rate: Any) -> None:
-    """Give waiting job j the free GPUs `gpus[:count]` (sorted in place).
+    """Give waiting job j the GPUs `gpus[:count]` (sorted in place); a CPU-only job the server `gpus[0]`.
 
-    The caller has checked that the job waits, that `count` is what it asks for and that the GPUs are free.
+    The caller has checked that the job waits, that `count` is its `num_gpus` and that there is room.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
-    now = cluster.now
     waiting_remove(state, b, j)
-    _hold(state, b, j, gpus, count)
     job.status = _RUNNING
-    job.synced_seconds = now
-    job.last_start_seconds = now
-    job.progress_from_seconds = now
-    if np.isnan(job.first_start_seconds):
-        job.first_start_seconds = now
-    else:
-        job.progress_from_seconds = now + job.restart_seconds
     cluster.num_starts += 1
-    job.worst_link_jobs = worst_link(state, b, j)
-    job.iteration_seconds = rate.seconds(job, rate.parameters)
-    _expect_end(job)
-    heap_push(state, b, j)
-    if job.num_servers > 1 and cluster.network_coupled:
-        _rerate_neighbours(state, b, j, rate)
-
-
-@kernel
-def _log_segments(state: Any, b: int, j: int) -> None:
-    """Remember which servers job j held since its last start."""
-    rows = state.segments.shape[1]
-    if rows == 0:
-        return
-    cluster = state.clusters[b]
-    g = state.jobs[b, j].first_gpu
-    while g >= 0:
-        row = state.segments[b, cluster.num_segments % rows]
-        cluster.num_segments += 1
-        row.job = j
-        row.server = state.gpus[b, g].server
-        row.start_seconds = state.jobs[b, j].last_start_seconds
-        row.stop_seconds = cluster.now
-        bits = np.uint64(0)
-        held = g
-        while held >= 0 and state.gpus[b, held].server == row.server:
-            bits |= np.uint64(1) << np.uint64(held - state.servers[b, row.server].first_gpu)
-            held = state.gpus[b, held].next_gpu
-        row.gpu_bits = bits
-        g = state.gpus[b, g].next_server_gpu
+    pause = job.restart_seconds
+    if np.isnan(job.first_start_seconds):
+        job.first_start_seconds = cluster.now
+        pause = 0.0
+    _run(state, b, j, gpus, count, pause, rate)
 
 
 @kernel
 def _release(state: Any, b: int, j: int, rate: Any) -> None:
-    """Take all GPUs from running job j and re-rate those it shared links with."""
-    job = state.jobs[b, j]
-    _log_segments(state, b, j)
-    heap_remove(state, b, j)
-    spanned = job.num_servers > 1
-    g = job.first_gpu
-    while g >= 0:
-        gpu = state.gpus[b, g]
-        gpu.job = -1
-        _count_gpus(state, b, gpu.server, 1)
-        g = gpu.next_gpu
-    if spanned:
-        g = job.first_gpu
-        while g >= 0:
-            state.servers[b, state.gpus[b, g].server].spanning_jobs -= 1
-            g = state.gpus[b, g].next_server_gpu
-        if state.clusters[b].network_coupled:
-            _rerate_neighbours(state, b, j, rate)
-    job.first_gpu = -1
-    job.num_servers = 0
-    job.worst_link_jobs = 0
-
-
-@kernel
-def stop(state: Any, b: int, j: int, rate: Any) -> None:
-    """Preempt running job j: it waits again, its progress is kept."""
+    """Take everything from running job j and re-rate those that felt it."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     _sync(job, cluster.now)
-    _release(state, b, j, rate)
+    log_segments(state, b, j)
+    heap_remove(state, b, j)
+    let_go(state, b, j)
+    if cluster.global_links and job.num_servers > 1:
+        _rerate_rings(state, b, j, rate)
+    _rerate_neighbours(state, b, j, rate)
+    job.first_slot = -1
+    job.server = -1
+    job.num_servers = 0
+    job.num_racks = 0
+    job.contenders = 0.0
+    job.sharing_slowdown = 1.0
+    job.bandwidth_slowdown = 1.0
+    job.straggler = 1.0
+
+
+@kernel
+def _wait_again(state: Any, b: int, j: int) -> None:
+    job = state.jobs[b, j]
     job.status = _WAITING
-    job.last_stop_seconds = cluster.now
+    job.last_stop_seconds = state.clusters[b].now
     job.end_seconds = np.nan
-    job.num_preemptions += 1
-    cluster.num_preemptions += 1
+    job.saved_iterations = job.remaining_iterations
+    ask(job)
     waiting_add(state, b, j)
 
 
 @kernel
-def _arrive(state: Any, b: int) -> None:
+def stop(state: Any, b: int, j: int, rate: Any) -> None:
+    """Preempt running job j: it waits again as it asked to run, its progress is kept."""
+    _release(state, b, j, rate)
+    state.jobs[b, j].num_preemptions += 1
+    state.clusters[b].num_preemptions += 1
+    _wait_again(state, b, j)
+
+
+@kernel
+def lose(state: Any, b: int, j: int, rate: Any) -> None:
+    """A server under running job j failed: it waits again, with the progress of its last checkpoint."""
+    _release(state, b, j, rate)
+    job = state.jobs[b, j]
+    job.num_failures += 1
+    between = state.clusters[b].checkpoint_seconds / job.isolated_iteration_seconds
+    done = job.total_iterations - job.remaining_iterations
+    kept = 0.0 if between == np.inf else min(np.floor(done / between) * between, done)
+    job.remaining_iterations = min(job.total_iterations - kept, job.saved_iterations)
+    _wait_again(state, b, j)
+
+
+@kernel
+def reshape(
+    state: Any,
+    b: int,
+    j: int,
+    gpus: Any,
+    count: int,
+    batch_size: float,
+    cores: tuple[int, int, int, float],
+    pause: float,
+    rate: Any,
+) -> None:
+    """Running job j goes on with other GPUs, batch or cores after `pause` seconds.
+
+    Args:
+        gpus: [count] which GPUs, as in `start`.
+        count: how many.
+        batch_size: global.
+        cores: cores per worker, parameter servers, cores of each, memory bandwidth cap.
+        pause: seconds without progress.
+        (others): as in `start`.
+    """
+    job = state.jobs[b, j]
+    pending = max(job.progress_from_seconds - state.clusters[b].now, 0.0)
+    _release(state, b, j, rate)
+    set_size(job, count if job.kind != _CPU_ONLY else 0, batch_size)
+    set_cores(job, cores[0], cores[1], cores[2], cores[3])
+    job.num_resizes += 1
+    state.clusters[b].num_resizes += 1
+    _run(state, b, j, gpus, count, max(pause, pending), rate)
+
+
+@kernel
+def arrive(state: Any, b: int) -> None:
+    """The next job of the table is submitted."""
     cluster = state.clusters[b]
     j = cluster.next_arrival
     job = state.jobs[b, j]
     cluster.next_arrival += 1
     job.status = _WAITING
     job.fair_share_integral = state.integrals[b, _FAIR_SHARE]
-    cluster.demanded_gpus += job.num_gpus
+    cluster.demanded_gpus += job.asked_gpus
     cluster.inverse_durations += 1.0 / job.isolated_seconds
+    cluster.next_cancel_seconds = min(cluster.next_cancel_seconds, job.cancel_seconds)
     waiting_add(state, b, j)
 
 
 @kernel
-def _finish(state: Any, b: int, j: int, rate: Any) -> None:
+def _next_cancellation(state: Any, b: int) -> float:
+    """Earliest cancellation of a job in the system; inf if none."""
+    earliest = np.inf
+    for j in range(state.clusters[b].next_arrival):
+        if state.jobs[b, j].status != _DONE:
+            earliest = min(earliest, state.jobs[b, j].cancel_seconds)
+    return earliest
+
+
+@kernel
+def end(state: Any, b: int, j: int, cancelled: bool, rate: Any) -> None:
+    """Job j leaves the system: its work is done, or its user withdraws it, running or waiting."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
-    _sync(job, cluster.now)
-    _release(state, b, j, rate)
+    if job.status == _RUNNING:
+        _release(state, b, j, rate)
+    else:
+        waiting_remove(state, b, j)
     job.status = _DONE
-    job.remaining_iterations = 0.0
+    if cancelled:
+        job.outcome = _CANCELLED
+    else:
+        job.remaining_iterations = 0.0
     job.end_seconds = cluster.now
     job.fair_share_integral = state.integrals[b, _FAIR_SHARE] - job.fair_share_integral
-    cluster.demanded_gpus -= job.num_gpus
+    cluster.demanded_gpus -= job.asked_gpus
     cluster.inverse_durations -= 1.0 / job.isolated_seconds
     cluster.finished_jct += cluster.now - job.submit_seconds
     cluster.num_done += 1
+    if job.cancel_seconds < np.inf:
+        cluster.next_cancel_seconds = _next_cancellation(state, b)
 
 
 @kernel
-def _next_event(state: Any, b: int) -> float:
-    """Time of the next completion, arrival, round, wake-up or end of the window; inf if none."""
-    cluster = state.clusters[b]
-    time = cluster.limit_seconds
-    if cluster.num_running > 0:
-        time = min(time, state.jobs[b, state.running[b, 0]].end_seconds)
-    if cluster.next_arrival < cluster.num_jobs:
-        time = min(time, state.jobs[b, cluster.next_arrival].submit_seconds)
-    if cluster.num_running + cluster.num_waiting > 0:
-        time = min(time, cluster.next_round_seconds)
-        time = min(time, cluster.wake_seconds)
-    return time
-
-
-@kernel
-def advance(state: Any, b: int, rate: Any) -> bool:
-    """Move to the next decision point; False if nothing can happen any more (no event left)."""
-    cluster = state.clusters[b]
-    time = _next_event(state, b)
-    if not np.isfinite(time):
-        return False
-    time = max(time, cluster.now)
-    integrate(state, b, time)
-    cluster.now = time
-    while cluster.num_running > 0 and state.jobs[b, state.running[b, 0]].end_seconds <= time:
-        _finish(state, b, state.running[b, 0], rate)
-    while (
-        cluster.next_arrival < cluster.num_jobs and state.jobs[b, cluster.next_arrival].submit_seconds <= time
-    ):
-        _arrive(state, b)
-    if cluster.next_round_seconds <= time:
-        cluster.next_round_seconds = (np.floor(time / cluster.round_seconds) + 1.0) * cluster.round_seconds
-    if cluster.wake_seconds <= time:
-        cluster.wake_seconds = np.inf
-    cluster.num_decisions += 1
-    return True
+def become_predictable(state: Any, b: int, j: int) -> None:
+    """Schedulers may see the remaining time of running job j from now on."""
+    job = state.jobs[b, j]
+    job.predictable = 1
+    _expect_end(job)
+    heap_update(state, b, j)

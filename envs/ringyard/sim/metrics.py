@@ -27,6 +27,9 @@ class JobTimes:
         fairness: finish-time fairness (Themis' rho): jct over (isolated run time x mean of max(1, GPUs
             demanded / GPUs of the cluster) over the job's life); above 1: worse than a fair share.
         num_preemptions: times it was stopped.
+        num_resizes: times its GPUs, batch or cores changed while it ran.
+        num_failures: times a server failed under it.
+        outcome: `JobOutcome`; jobs that failed or were cancelled count like the others.
     """
 
     rows: NDArray[np.int64]
@@ -40,6 +43,9 @@ class JobTimes:
     slowdown: NDArray[np.float64]
     fairness: NDArray[np.float64]
     num_preemptions: NDArray[np.int64]
+    num_resizes: NDArray[np.int64]
+    num_failures: NDArray[np.int64]
+    outcome: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Metrics:
     """Summary of a run; times in seconds.
 
     Attributes:
-        num_finished: jobs that completed.
+        num_finished: jobs that ended, whatever their outcome.
         mean_jct: mean job completion time, with median, p95 and p99 beside it.
         makespan: last completion minus first submission.
         mean_queueing: mean seconds in the system without GPUs.
@@ -93,10 +99,13 @@ def job_times(state: State, b: int, table: JobTable) -> JobTimes:
         start_seconds=jobs["first_start_seconds"],
         end_seconds=jobs["end_seconds"],
         jct=jct,
-        queueing_seconds=np.maximum(jct - jobs["attained_service"] / jobs["num_gpus"], 0.0),
+        queueing_seconds=np.maximum(jct - jobs["run_seconds"], 0.0),
         slowdown=jct / isolated,
         fairness=jct / (isolated * crowding),
         num_preemptions=jobs["num_preemptions"].astype(np.int64),
+        num_resizes=jobs["num_resizes"].astype(np.int64),
+        num_failures=jobs["num_failures"].astype(np.int64),
+        outcome=jobs["outcome"].astype(np.int64),
     )
 
 

@@ -15,10 +15,10 @@ __all__ = [
 
 
 @kernel
-def _ends_before(state: Any, b: int, x: int, y: int) -> bool:
-    end_x = state.jobs[b, x].end_seconds
-    end_y = state.jobs[b, y].end_seconds
-    return end_x < end_y or (end_x == end_y and x < y)
+def _due_before(state: Any, b: int, x: int, y: int) -> bool:
+    due_x = state.jobs[b, x].due_seconds
+    due_y = state.jobs[b, y].due_seconds
+    return due_x < due_y or (due_x == due_y and x < y)
 
 
 @kernel
@@ -27,7 +27,7 @@ def _sift_up(state: Any, b: int, position: int) -> int:
     while position > 0:
         parent = (position - 1) >> 1
         above = state.running[b, parent]
-        if not _ends_before(state, b, job, above):
+        if not _due_before(state, b, job, above):
             break
         state.running[b, position] = above
         state.jobs[b, above].heap_position = position
@@ -45,10 +45,10 @@ def _sift_down(state: Any, b: int, position: int, size: int) -> None:
         if child >= size:
             break
         below = state.running[b, child]
-        if child + 1 < size and _ends_before(state, b, state.running[b, child + 1], below):
+        if child + 1 < size and _due_before(state, b, state.running[b, child + 1], below):
             child += 1
             below = state.running[b, child]
-        if not _ends_before(state, b, below, job):
+        if not _due_before(state, b, below, job):
             break
         state.running[b, position] = below
         state.jobs[b, below].heap_position = position
@@ -59,14 +59,14 @@ def _sift_down(state: Any, b: int, position: int, size: int) -> None:
 
 @kernel
 def heap_update(state: Any, b: int, j: int) -> None:
-    """Restore the heap after the end time of running job j changed."""
+    """Restore the heap after the due time of running job j changed."""
     position = _sift_up(state, b, state.jobs[b, j].heap_position)
     _sift_down(state, b, position, state.clusters[b].num_running)
 
 
 @kernel
 def heap_push(state: Any, b: int, j: int) -> None:
-    """Add job j, whose end time is set, to the running jobs."""
+    """Add job j, whose due time is set, to the running jobs."""
     cluster = state.clusters[b]
     position = cluster.num_running
     state.running[b, position] = j

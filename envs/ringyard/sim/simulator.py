@@ -8,24 +8,32 @@ import numpy as np
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
-from ringyard.errors import ConfigurationError, PlacementError, SchedulerError
+from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.failures import Failures, no_failures
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
-from ringyard.records import JobStatus, copy_state, empty_state
+from ringyard.records import JobKind, JobStatus, copy_state
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine import advance, start, stop
+from ringyard.sim.engine import reshape, start, stop
+from ringyard.sim.events import advance
+from ringyard.sim.feasible import check_allocation, shape_of
 from ringyard.sim.metrics import Metrics, measure
-from ringyard.sim.setup import load, prepare_jobs, set_up_clusters
+from ringyard.sim.setup import load, new_state, prepare_jobs
+from ringyard.sim.shape import set_cores, set_size
 from ringyard.sim.view import SchedulingView
 
 __all__ = ["Simulator"]
 
 TIMELINE_BINS = 512
+_CPU_ONLY = int(JobKind.CPU_ONLY)
 
 
 @kernel
-def _start(state: Any, b: int, j: int, gpus: Any, rate: Any) -> None:
+def _start(state: Any, b: int, j: int, gpus: Any, batch_size: float, cores: Any, rate: Any) -> None:
+    job = state.jobs[b, j]
+    set_size(job, len(gpus) if job.kind != _CPU_ONLY else 0, batch_size)
+    set_cores(job, cores[0], cores[1], cores[2], cores[3])
     start(state, b, j, gpus, len(gpus), rate)
 
 
@@ -39,6 +47,7 @@ class Simulator:
         restart: seconds without progress when a stopped job starts again; none by default.
         round_seconds: also decide every this many seconds while jobs are in the system.
         seed: of the random placement rule.
+        failures: servers that fail and return; none by default.
         segment_rows: how many (job, server, start, stop) rows to keep for drawing; 0 keeps none.
 
     Raises:
@@ -65,6 +74,7 @@ class Simulator:
         round_seconds: float | None = None,
         seed: int = 0,
         segment_rows: int = 0,
+        failures: Failures | None = None,
     ) -> None:
         if round_seconds is not None and not round_seconds > 0:
             raise ConfigurationError(f"round_seconds is {round_seconds}; expected above 0, or none")
@@ -74,11 +84,17 @@ class Simulator:
         records = prepare_jobs(jobs, cluster, performance, restart or constant(0.0))
         #: the table with every `duration_seconds` filled in
         self.jobs = replace(jobs, duration_seconds=records["isolated_seconds"].copy())
-        num_classes = int(records["demand_class"].max()) + 1
-        self.state = empty_state(
-            1, len(jobs), cluster.num_gpus, cluster.num_servers, num_classes, TIMELINE_BINS, segment_rows
+        self.state = new_state(
+            cluster,
+            performance,
+            failures or no_failures(),
+            num_clusters=1,
+            num_jobs=len(jobs),
+            num_classes=int(records["demand_class"].max()) + 1,
+            round_seconds=round_seconds,
+            timeline_bins=TIMELINE_BINS,
+            segment_rows=segment_rows,
         )
-        set_up_clusters(self.state, cluster, performance.network_coupled, round_seconds)
         load(self.state, 0, records, np.inf, seed)
 
     @property
@@ -115,45 +131,32 @@ class Simulator:
             PlacementError: an allocation the cluster cannot hold; those before it are in force.
         """
         for allocation in allocations:
-            self._check(allocation)
-            job = allocation.job
-            if self.state.jobs["status"][0, job] == JobStatus.RUNNING:
-                if set(allocation.gpu_ids) == set(self.view().gpus_of(job)):
-                    continue
-                stop(self.state, 0, job, self.rate)
-            if allocation.gpu_ids:
-                gpus = np.asarray(allocation.gpu_ids, dtype=np.int32)
-                _start(self.state, 0, job, gpus, self.rate)
+            check_allocation(self.state, 0, self.cluster, allocation)
+            self._carry_out(allocation)
 
-    def _check(self, allocation: Allocation) -> None:
-        job, gpus = allocation.job, allocation.gpu_ids
-        if not 0 <= job < len(self.jobs):
-            raise PlacementError(f"there is no job {job}; expected a row in 0..{len(self.jobs) - 1}")
-        status = JobStatus(int(self.state.jobs["status"][0, job]))
-        if status not in (JobStatus.WAITING, JobStatus.RUNNING):
-            raise PlacementError(
-                f"job {job} is {status.name.lower()}; only waiting or running jobs take GPUs"
-            )
-        if not gpus:
-            if status is not JobStatus.RUNNING:
-                raise PlacementError(f"job {job} waits already; an empty allocation stops a running job")
+    def _carry_out(self, allocation: Allocation) -> None:
+        job = allocation.job
+        record = self.state.jobs[0, job]
+        running = record["status"] == JobStatus.RUNNING
+        if allocation.stops:
+            stop(self.state, 0, job, self.rate)
             return
-        asked = int(self.jobs.num_gpus[job])
-        if len(gpus) != asked:
-            raise PlacementError(f"job {job} asks for {asked} GPUs, the allocation names {len(gpus)}")
-        if len(set(gpus)) != len(gpus):
-            raise PlacementError(f"the allocation of job {job} names a GPU twice: {gpus}")
-        for gpu in gpus:
-            if not 0 <= gpu < self.cluster.num_gpus:
-                raise PlacementError(f"there is no GPU {gpu}; expected 0..{self.cluster.num_gpus - 1}")
-            holder = int(self.state.gpus["job"][0, gpu])
-            if holder not in (-1, job):
-                server = int(self.cluster.server_of_gpu[gpu])
-                free = int(self.state.servers["free_gpus"][0, server])
-                raise PlacementError(
-                    f"job {job} asks for GPU {gpu}, held by job {holder} (server {server} has {free} free);"
-                    " preempt first or choose another"
+        shape = shape_of(self.state, 0, allocation)
+        places = np.array(shape.places, dtype=np.int32)
+        if running:
+            now = shape_of(self.state, 0, self.view().allocation_of(job))
+            moved = set(shape.places) != set(now.places)
+            resized = shape.batch_size != now.batch_size or len(shape.places) != len(now.places)
+            if not moved and not resized and shape.cores == now.cores:
+                return
+            if not moved or resized:
+                pause = float(record["resize_seconds"]) if resized else 0.0
+                reshape(
+                    self.state, 0, job, places, len(places), shape.batch_size, shape.cores, pause, self.rate
                 )
+                return
+            stop(self.state, 0, job, self.rate)
+        _start(self.state, 0, job, places, shape.batch_size, shape.cores, self.rate)
 
     def advance(self) -> None:
         """Move to the next decision point.

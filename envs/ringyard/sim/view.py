@@ -6,12 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
+from ringyard.compiled import kernel
+from ringyard.learning_curves import training_loss, validation_metric
 from ringyard.performance import PerformanceModel
 from ringyard.records import JobStatus, State
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.feasible import check_allocation, gpus_of, shape_of
 from ringyard.sim.what_if import what_if
 
 __all__ = ["SchedulingView"]
+
+
+@kernel
+def _ask(state: Any, b: int, j: int, gpus: Any, batch_size: float, cores: Any, rate: Any) -> float:
+    return what_if(state, b, j, gpus, len(gpus), batch_size, cores, rate)
 
 
 class SchedulingView:
@@ -53,7 +61,7 @@ class SchedulingView:
 
     @property
     def num_gpus(self) -> NDArray[np.int32]:
-        """[jobs] GPUs each job asks for."""
+        """[jobs] GPUs each job holds while it runs, asks for while it waits; 0: CPU-only."""
         return self.column("num_gpus")
 
     @property
@@ -70,19 +78,48 @@ class SchedulingView:
 
     @property
     def remaining_seconds(self) -> NDArray[np.float64]:
-        """[jobs] seconds left if alone on consolidated GPUs; NaN for jobs that are not predictable."""
-        left = self.remaining_iterations * self.column("isolated_iteration_seconds")
-        return np.where(self.column("predictable") != 0, left, np.nan)
+        """[jobs] predicted seconds left if alone on consolidated GPUs; NaN for jobs not predictable now."""
+        return self.remaining_iterations * self.column("isolated_iteration_seconds")
 
     @property
     def remaining_iterations(self) -> NDArray[np.float64]:
-        """[jobs] iterations left; NaN for jobs that are not predictable."""
+        """[jobs] predicted iterations (of the base batch) left; NaN for jobs not predictable now."""
+        known = self.column("predictable") != 0
+        return np.where(known, self._iterations_left * self.column("prediction_factor"), np.nan)
+
+    @property
+    def _iterations_left(self) -> NDArray[np.float64]:
         running = self.column("status") == JobStatus.RUNNING
         begin = np.maximum(self.column("synced_seconds"), self.column("progress_from_seconds"))
         ran = np.where(running, np.maximum(self.now - begin, 0.0), 0.0)
         seconds = np.where(running, self.column("iteration_seconds"), 1.0)
-        left = np.maximum(self.column("remaining_iterations") - ran / seconds, 0.0)
-        return np.where(self.column("predictable") != 0, left, np.nan)
+        return np.maximum(self.column("remaining_iterations") - ran / seconds, 0.0)
+
+    @property
+    def completed_iterations(self) -> NDArray[np.float64]:
+        """[jobs] iterations (of the base batch) done so far: what any training log shows."""
+        return self.column("total_iterations") - self._iterations_left
+
+    @property
+    def validation_metric(self) -> NDArray[np.float64]:
+        """[jobs] validation metric at the last full epoch, NaN before it and for models without a curve.
+
+        See `ringyard.learning_curves`; a job's epochs are a fixed share of its iterations.
+        """
+        return validation_metric(self.column("model"), self._done_share, self._seed)
+
+    @property
+    def training_loss(self) -> NDArray[np.float64]:
+        """[jobs] normalised training loss at the last full epoch (`ringyard.learning_curves`): 1 at first."""
+        return training_loss(self.column("model"), self._done_share, self._seed)
+
+    @property
+    def _seed(self) -> int:
+        return int(self.state.clusters["seed"][self.b])
+
+    @property
+    def _done_share(self) -> NDArray[np.float64]:
+        return self.completed_iterations / self.column("total_iterations")
 
     @property
     def num_free_gpus(self) -> int:
@@ -96,17 +133,69 @@ class SchedulingView:
 
     @property
     def job_of_gpu(self) -> NDArray[np.int32]:
-        """[gpus] row of the job on each GPU, -1 if free."""
-        return self.state.gpus["job"][self.b].copy()
+        """[gpus] row of a job on each GPU, -1 if free; `jobs_of_gpu` has all of them."""
+        return self.jobs_of_gpu.max(axis=1)
+
+    @property
+    def gpu_is_free(self) -> NDArray[np.bool_]:
+        """[gpus] whether a GPU holds no job and its server is up."""
+        return self.state.gpus["num_jobs"][self.b] == 0
+
+    @property
+    def jobs_of_gpu(self) -> NDArray[np.int32]:
+        """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
+        return self.state.slots["job"][self.b].reshape(self.cluster.num_gpus, -1).copy()
+
+    @property
+    def free_cores_per_server(self) -> NDArray[np.int32]:
+        """[servers] free CPU cores; very many where the cluster does not count them."""
+        return self.state.servers["free_cores"][self.b].copy()
+
+    @property
+    def free_gpu_memory_bytes(self) -> NDArray[np.int64]:
+        """[gpus] free memory; very much where the cluster does not tell GPU types apart."""
+        return self.state.gpus["free_memory_bytes"][self.b].copy()
+
+    @property
+    def bandwidth_demand(self) -> NDArray[np.float64]:
+        """[servers] memory bandwidth asked / there is."""
+        servers = self.state.servers[self.b]
+        return servers["bandwidth_demand"] / servers["memory_bandwidth"].astype(np.float64)
+
+    @property
+    def servers_up(self) -> NDArray[np.bool_]:
+        """[servers] whether each is there; a failed one holds nothing until its repair."""
+        return self.state.servers["up"][self.b] != 0
 
     def gpus_of(self, job: int) -> tuple[int, ...]:
         """GPU ids a job holds, ascending."""
-        return tuple(int(gpu) for gpu in np.flatnonzero(self.state.gpus["job"][self.b] == job))
+        return tuple(int(gpu) for gpu in gpus_of(self.state, self.b, job, self.cluster.jobs_per_gpu))
+
+    def allocation_of(self, job: int) -> Allocation:
+        """What a running job holds, with nothing left open; () GPUs and no server if it does not run."""
+        record = self.state.jobs[self.b, job]
+        return Allocation(
+            job,
+            self.gpus_of(job),
+            int(record["cores_per_worker"]),
+            float(record["batch_size"]),
+            int(record["parameter_servers"]),
+            int(record["cores_per_server_task"]),
+            int(record["server"]) if record["server"] >= 0 else None,
+            float(record["memory_bandwidth_cap"]),
+        )
 
     def iteration_seconds(self, allocation: Allocation) -> float:
-        """Seconds per iteration the job would have on these GPUs, contention as it is now."""
-        gpus = np.sort(np.asarray(allocation.gpu_ids, dtype=np.int32))
-        return float(what_if(self.state, self.b, allocation.job, gpus, self.rate))
+        """Seconds per iteration of the base batch the job would have so, its neighbours as they are now.
+
+        Raises:
+            PlacementError: the cluster could not hold it.
+        """
+        check_allocation(self.state, self.b, self.cluster, allocation)
+        shape = shape_of(self.state, self.b, allocation)
+        places = np.array(shape.places, dtype=np.int32)
+        job = allocation.job
+        return float(_ask(self.state, self.b, job, places, shape.batch_size, shape.cores, self.rate))
 
     def wake_at(self, seconds: float) -> None:
         """Ask for a decision point at `seconds`, if nothing else happens before."""

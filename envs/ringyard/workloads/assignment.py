@@ -8,7 +8,7 @@ import numpy as np
 
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
-from ringyard.profiles import CATALOGUE, profile
+from ringyard.profiles import model_id
 
 __all__ = ["Assignment", "ModelMix", "UniformCosts"]
 
@@ -40,7 +40,7 @@ class ModelMix:
             raise ConfigurationError(f"models.by_gpus has keys {sorted(self.by_gpus)}; expected one to be 1")
         for gpus, weights in self.by_gpus.items():
             for name, weight in weights.items():
-                profile(name)
+                model_id(name)
                 if not weight >= 0:
                     raise ConfigurationError(f"models.by_gpus[{gpus}].{name} is {weight}; expected 0 or more")
             if not sum(weights.values()) > 0:
@@ -48,12 +48,11 @@ class ModelMix:
 
     def assign(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
         """The same jobs, each with a model."""
-        names = [candidate.name for candidate in CATALOGUE]
         draws = rng.random(len(jobs))
         ids = np.zeros(len(jobs), dtype=np.int64)
         for gpus in sorted(self.by_gpus):
             weights = self.by_gpus[gpus]
-            chosen = np.array([names.index(name) for name in weights])
+            chosen = np.array([model_id(name) for name in weights])
             edges = np.cumsum(list(weights.values())) / sum(weights.values())
             here = jobs.num_gpus >= gpus
             ids[here] = chosen[np.searchsorted(edges, draws[here], side="right").clip(max=len(chosen) - 1)]

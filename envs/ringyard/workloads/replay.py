@@ -1,7 +1,7 @@
 """Windows of a recorded trace as episodes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Replay:
         if self.window_jobs is not None:
             end = min(end, first + self.window_jobs)
         window = self.jobs.rows(slice(first, end))
-        window = replace(window, submit_seconds=window.submit_seconds - window.submit_seconds[0])
+        window = window.shifted(window.submit_seconds - window.submit_seconds[0])
         if self.load is not None:
             window = scale_to_load(window, cluster, self.load)
         return self.models.assign(window, rng)

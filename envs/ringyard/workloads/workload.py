@@ -1,6 +1,5 @@
 """What every workload is: a way to draw a job table from a generator."""
 
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -42,4 +41,4 @@ def scale_to_load(jobs: JobTable, cluster: Cluster, load: float) -> JobTable:
     if span == 0:
         return jobs
     wanted = float((jobs.num_gpus * jobs.duration_seconds).sum()) / (load * cluster.num_gpus)
-    return replace(jobs, submit_seconds=(jobs.submit_seconds - jobs.submit_seconds[0]) * (wanted / span))
+    return jobs.shifted((jobs.submit_seconds - jobs.submit_seconds[0]) * (wanted / span))

@@ -1,0 +1,19 @@
+"""GPU types that servers may hold, with the memory of one GPU."""
+
+from typing import Final
+
+__all__ = ["GPU_MEMORY_BYTES", "REFERENCE_GPU"]
+
+#: the type whose seconds model profiles print; its speed is 1
+REFERENCE_GPU: Final = "v100"
+
+#: bytes of one GPU (K80: one of its two chips); the makers' data sheets, the size most clusters have
+GPU_MEMORY_BYTES: Final[dict[str, float]] = {
+    "k80": 12e9,
+    "p100": 16e9,
+    "v100": 16e9,
+    "t4": 16e9,
+    "rtx_2080ti": 11e9,
+    "rtx_6000": 24e9,
+    "a100": 40e9,
+}

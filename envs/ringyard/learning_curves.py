@@ -1,0 +1,101 @@
+"""Loss and validation curves by progress: what a job's log shows while it trains.
+
+Progress is the share of the job's base iterations done, so that a larger batch moves along the curve by its
+statistical efficiency; the points scatter and each job has a steepness of its own. Both curves are
+hyperbolas, the form of Optimus' and AITurbo's loss predictor l(k) = 1 / (b0 k + b1) + b2; the metric's
+constants are fitted to Pollux' validation runs (profiles).
+"""
+
+import functools
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.compiled import kernel
+from ringyard.profiles import catalogue
+from ringyard.random_numbers import normal_at
+
+__all__ = ["EPOCHS", "hyperbola", "training_loss", "validation_metric"]
+
+#: assumption: a job validates this many times, evenly spread over its iterations
+EPOCHS: Final = 100
+
+#: standard deviation of a measured point about its curve, as a share of the whole way; assumption: the middle
+#: of the scatter of four Pollux runs about their fits (1.4, 3.0, 3.1 and 7.6 %)
+SCATTER: Final = 0.03
+
+#: assumption: log-normal spread of metric_half among jobs of one model, so that no curve is known in advance
+HALF_SPREAD: Final = 0.5
+
+#: random streams of curves stand apart from those of jobs and servers
+CURVE_STREAM: Final = 1 << 41
+
+#: assumption for models whose profile has no metric_half: that of ResNet-50 on ImageNet, rounded
+DEFAULT_HALF: Final = 0.2
+
+
+def hyperbola(
+    done: NDArray[np.float64], start: NDArray[np.float64], end: NDArray[np.float64], half: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Start + (end - start) x done (1 + half) / (done + half): `start` at 0, `end` at 1.
+
+    Args:
+        done: [...] share of training, in [0, 1].
+        start: [...] value before training.
+        end: [...] value at its end.
+        half: [...] above 0; the smaller, the steeper the beginning.
+    """
+    return start + (end - start) * done * (1.0 + half) / (done + half)
+
+
+@functools.cache
+def _figures() -> dict[str, NDArray[np.float64]]:
+    """{field: [models + 1]} NaN where a profile has none."""
+    names = ("metric_start", "final_metric", "metric_half")
+    nan = float("nan")
+    columns = {name: [getattr(m, name) for m in catalogue()] + [None] for name in names}
+    return {
+        name: np.array([nan if value is None else value for value in column])
+        for name, column in columns.items()
+    }
+
+
+@kernel
+def _draw_noise(seed: Any, epochs: Any, halves: Any, noise: Any) -> None:
+    """Per job: its own steepness into `halves`, the scatter of its present epoch into `noise`."""
+    for j in range(len(epochs)):
+        halves[j] *= np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + j, 0))
+        noise[j] = SCATTER * normal_at(seed, CURVE_STREAM + j, 1 + int(epochs[j]))
+
+
+def _curves(
+    models: NDArray[np.int32], done: NDArray[np.float64], seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """[jobs] share of the way from start to end, at the last full epoch; and that epoch's number."""
+    epochs = np.floor(done * EPOCHS)
+    halves = _figures()["metric_half"][models]
+    halves = np.where(np.isnan(halves), DEFAULT_HALF, halves)
+    noise = np.zeros(len(done))
+    _draw_noise(np.uint64(seed), epochs, halves, noise)
+    way = hyperbola(epochs / EPOCHS, np.zeros(len(done)), np.ones(len(done)), halves)
+    return way + np.where(epochs > 0, noise, 0.0), epochs
+
+
+def validation_metric(models: NDArray[np.int32], done: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """[jobs] metric at the last of `EPOCHS` validations, NaN before the first and without a curve.
+
+    Args:
+        models: [jobs] position in the catalogue, its length for none.
+        done: [jobs] share of training done.
+        seed: of the simulation; equal seeds give equal curves.
+    """
+    figures = _figures()
+    way, epochs = _curves(models, done, seed)
+    start, end = figures["metric_start"][models], figures["final_metric"][models]
+    return np.where(epochs > 0, start + (end - start) * way, np.nan)
+
+
+def training_loss(models: NDArray[np.int32], done: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """[jobs] normalised loss at the last full epoch: 1 before training, about 0 at its end."""
+    return 1.0 - _curves(models, done, seed)[0]

@@ -1,0 +1,46 @@
+"""CPU side of a job: the input pipeline of training workers, and jobs that use no GPU at all."""
+
+from ringyard.compiled import kernel
+
+__all__ = ["bandwidth_stretch", "cpu_job_seconds", "input_seconds"]
+
+
+@kernel
+def input_seconds(
+    samples: float, cores: int, samples_per_core_second: float, bandwidth_slowdown: float
+) -> float:
+    """Seconds to prepare one worker's samples: b / (c x rate) x slowdown.
+
+    Computing overlaps with it, so that an iteration takes the longer of the two (Synergy's curves).
+
+    Args:
+        samples: b, of one worker and iteration.
+        cores: c, of that worker; 0: not counted.
+        samples_per_core_second: of one core; infinity: never the bottleneck.
+        bandwidth_slowdown: memory bandwidth asked / there is, at least 1.
+    """
+    if cores <= 0:
+        return 0.0
+    return samples / (cores * samples_per_core_second) * bandwidth_slowdown
+
+
+@kernel
+def cpu_job_seconds(
+    seconds: float, asked_cores: int, cores: int, bandwidth_slowdown: float, bandwidth_cap: float
+) -> float:
+    """Seconds of one iteration of a CPU-only job, which is bound by memory bandwidth.
+
+    Args:
+        seconds: on the cores it asked for, with all the bandwidth it wants.
+        asked_cores: those cores.
+        cores: that it has.
+        bandwidth_slowdown: as above.
+        bandwidth_cap: share of its wanted bandwidth it may use, in (0, 1] (CODA's throttle).
+    """
+    return seconds * asked_cores / cores * bandwidth_slowdown / bandwidth_cap
+
+
+@kernel
+def bandwidth_stretch(demand: float, capacity: float) -> float:
+    """Max(1, demand / capacity): all accesses of a server are stretched alike."""
+    return max(1.0, demand / capacity)

@@ -1,0 +1,83 @@
+"""Step time of parameter-server jobs (AITurbo's public form)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.compiled import kernel
+from ringyard.errors import ConfigurationError
+from ringyard.profiles import ModelProfile
+
+__all__ = [
+    "CALIBRATION_CORES",
+    "COEFFICIENTS",
+    "calibration_design",
+    "coefficient_row",
+    "server_efficiency",
+    "step_seconds",
+]
+
+#: cores of each parameter server in the published calibration runs
+CALIBRATION_CORES = 5
+
+#: theta0 .. theta5, then a, b, d of the server efficiency
+COEFFICIENTS = 9
+
+
+@kernel
+def server_efficiency(cores: float, a: float, b: float, d: float) -> float:
+    """f(x) = a exp(-b x) + d: efficiency of one parameter server with x cores (AITurbo's offline profile)."""
+    return a * np.exp(-b * cores) + d
+
+
+@kernel
+def step_seconds(
+    compute_seconds: float, workers: int, servers: int, gpus: int, efficiency_ratio: float, theta: Any
+) -> float:
+    """T = compute + theta2 r w/p + theta3 w + theta4 p + theta5 g, seconds per synchronous step.
+
+    AITurbo's follow-on writes compute = theta0 m + theta1 (m samples per worker) and has two terms in w/p,
+    of which only one scales with the servers' cores. At one core count they cannot be told apart (its
+    calibration has rank 6 of 7); here both scale: an assumption.
+
+    Args:
+        compute_seconds: forward and backward of one worker.
+        workers: w.
+        servers: p, parameter servers.
+        gpus: g.
+        efficiency_ratio: r, a server's efficiency with `CALIBRATION_CORES` over that with its cores.
+        theta: (theta2, theta3, theta4, theta5), each >= 0.
+    """
+    update = theta[0] * efficiency_ratio * workers / servers
+    return compute_seconds + update + theta[1] * workers + theta[2] * servers + theta[3] * gpus
+
+
+def calibration_design(batch: float, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[points, 6] columns m, 1, w/p, w, p, g of calibration runs.
+
+    Args:
+        batch: M, global.
+        points: [points, 3] workers, servers, GPUs.
+    """
+    w, p, g = points.T
+    return np.stack([batch / w, np.ones(len(points)), w / p, w, p, g], axis=1)
+
+
+def coefficient_row(model: ModelProfile) -> NDArray[np.float64]:
+    """[COEFFICIENTS] of a model, NaN if its profile has none.
+
+    Raises:
+        ConfigurationError: a list of the wrong length, or an efficiency that is not positive.
+    """
+    if model.step_coefficients is None:
+        return np.full(COEFFICIENTS, np.nan)
+    theta, efficiency = model.step_coefficients, model.need("server_efficiency")
+    if len(theta) != 6 or len(efficiency) != 3:
+        raise ConfigurationError(
+            f"{model.file}: step_coefficients has {len(theta)} and server_efficiency {len(efficiency)}"
+            " entries; expected 6 and 3"
+        )
+    if not efficiency[0] * np.exp(-efficiency[1]) + efficiency[2] > 0:
+        raise ConfigurationError(f"{model.file}: server_efficiency is not above 0 at one core")
+    return np.array([*theta, *efficiency])

@@ -1,0 +1,120 @@
+"""Placement on GPUs that other jobs use already."""
+
+from typing import Any
+
+import numpy as np
+
+from ringyard.compiled import function_value, kernel
+from ringyard.errors import ConfigurationError
+from ringyard.placement.room import cpu_server, open_gpus
+from ringyard.placement.rule import PLACE, PlacementRule
+from ringyard.placement.rules import pack_gpus
+
+__all__ = ["share"]
+
+
+@kernel
+def _harm(state: Any, b: int, j: int, g: int) -> float:
+    """Extra time, as shares, that job j and the jobs on GPU g would give one another; inf: no place."""
+    gpu = state.gpus[b, g]
+    job = state.jobs[b, j]
+    per_gpu = state.clusters[b].jobs_per_gpu
+    if gpu.num_jobs >= per_gpu or gpu.free_memory_bytes < job.gpu_memory_bytes:
+        return np.inf
+    harm = 0.0
+    for i in range(g * per_gpu, (g + 1) * per_gpu):
+        other = state.slots[b, i].job
+        if other == j:
+            return np.inf
+        if other >= 0:
+            model = state.jobs[b, other].model
+            harm += state.excess[job.model, model] + state.excess[model, job.model]
+    return harm
+
+
+@kernel
+def _take_mildest(state: Any, b: int, j: int, s: int, wanted: int, out: Any, count: int) -> float:
+    """Write the `wanted` least harmed GPUs of server s to `out` from `count` on; the harm on the worst."""
+    server = state.servers[b, s]
+    worst = 0.0
+    begin = count
+    for _ in range(wanted):
+        best = -1
+        least = np.inf
+        for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
+            taken = False
+            for i in range(begin, count):
+                taken = taken or out[i] == g
+            if not taken:
+                harm = _harm(state, b, j, g)
+                if harm < least:
+                    best = g
+                    least = harm
+        if best < 0:
+            return np.inf
+        out[count] = best
+        count += 1
+        worst = max(worst, least)
+    return worst
+
+
+@function_value(PLACE)
+def _share(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
+    wanted = state.jobs[b, j].num_gpus
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
+    if parameters[1] == 0.0:
+        count = pack_gpus(state, b, j, wanted, out)
+        if count > 0:
+            return count
+    most_harm = parameters[0]
+    best = -1
+    least = np.inf
+    for s in range(state.servers.shape[1]):
+        if open_gpus(state, b, j, s) >= wanted:
+            harm = _take_mildest(state, b, j, s, wanted, out, 0)
+            if harm < least:
+                best = s
+                least = harm
+    if best >= 0 and least <= most_harm:
+        _take_mildest(state, b, j, best, wanted, out, 0)
+        return wanted
+    # no single server: the servers with the most open GPUs, each its mildest
+    used = state.server_scratch[b]
+    used[:] = 0
+    count = 0
+    while count < wanted:
+        best = -1
+        most = 0
+        for s in range(state.servers.shape[1]):
+            if used[s] == 0:
+                here = open_gpus(state, b, j, s)
+                if here > most:
+                    best = s
+                    most = here
+        if best < 0:
+            return 0
+        used[best] = 1
+        here = min(most, wanted - count)
+        if _take_mildest(state, b, j, best, here, out, count) > most_harm:
+            return 0
+        count += here
+    return count
+
+
+def share(most_harm: float = float("inf"), prefer_busy: bool = False) -> PlacementRule:
+    """GPUs of its own if there are (as `pack`), else those where it and its neighbours harm each other least.
+
+    Harm of a GPU: the sum of the excess times (`Interference`) in both directions; a gang looks at its worst
+    GPU, one server before several.
+
+    Args:
+        most_harm: rather wait than accept more on any GPU.
+        prefer_busy: look for neighbours even where GPUs are free.
+
+    Raises:
+        ConfigurationError: most_harm below 0.
+    """
+    if not most_harm >= 0:
+        raise ConfigurationError(f"placement.most_harm is {most_harm}; expected 0 or more")
+    return PlacementRule(_share, np.array([most_harm, float(prefer_busy)]), "share")
