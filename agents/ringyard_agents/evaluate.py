@@ -14,7 +14,7 @@ from hydra.utils import instantiate
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from ringyard.sim.bounds import LowerBounds, lower_bounds
+from ringyard.sim.bounds import LowerBounds, bounds_of
 from ringyard.sim.metrics import JobTimes, Metrics, job_times, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard_baselines.scheduler import Scheduler, run
@@ -114,9 +114,7 @@ def evaluate(task: Task) -> RunResult:
         workload=task.workload,
         information=str(scheduler.information),
         metrics=sim.metrics(),
-        bounds=lower_bounds(
-            sim.jobs.submit_seconds, sim.jobs.duration_seconds, sim.jobs.num_gpus, sim.cluster.num_gpus
-        ),
+        bounds=bounds_of(sim),
         times=job_times(sim.state, 0, sim.jobs),
         timeline=timeline(sim.state, 0),
         wall_seconds=wall,

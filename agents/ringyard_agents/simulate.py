@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from ringyard.sim.bounds import lower_bounds
+from ringyard.sim.bounds import bounds_of
 from ringyard.sim.metrics import JobTimes, job_times
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.evaluate import simulator
@@ -67,9 +67,7 @@ def simulate(config: DictConfig) -> None:
     write_jobs(folder / "jobs.csv", times)
     if config.output.jobs_csv is not None:
         write_jobs(Path(config.output.jobs_csv).expanduser(), times)
-    bounds = lower_bounds(
-        sim.jobs.submit_seconds, sim.jobs.duration_seconds, sim.jobs.num_gpus, sim.cluster.num_gpus
-    )
+    bounds = bounds_of(sim)
     metrics = sim.metrics()
     table = Table(title=f"{scheduler.name} (knows: {scheduler.information})", show_header=False)
     for name, value in metrics.as_dict().items():

@@ -164,7 +164,7 @@ def test_metrics_by_hand():
 
 
 def test_bounds_by_hand():
-    bounds = lower_bounds(np.array([0.0, 1.0]), np.array([10.0, 2.0]), np.array([2, 1]), 2)
+    bounds = lower_bounds(np.array([0.0, 1.0]), np.array([10.0, 2.0]), np.array([20.0, 2.0]), 2)
     assert bounds.isolated_mean_jct == 6.0
     # one machine, works 10 and 1: the short one preempts at 1 and ends at 2, the long one at 11
     assert bounds.pooled_mean_jct == pytest.approx((11 + 1) / 2)

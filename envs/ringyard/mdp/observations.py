@@ -16,7 +16,16 @@ from ringyard.mdp.episode import EPISODE_TYPE
 from ringyard.progress import attained_service, remaining_iterations
 from ringyard.records import STATE_TYPE
 
-__all__ = ["OBSERVE", "PLACEMENT_FEATURES", "SERVER_FEATURES", "Observation", "queue_and_cluster"]
+__all__ = [
+    "OBSERVE",
+    "PLACEMENT_FEATURES",
+    "SERVER_FEATURES",
+    "Observation",
+    "queue_and_cluster",
+    "queue_and_cluster_blocks",
+    "squash",
+    "write_queue_and_cluster",
+]
 
 #: (state, episode, cluster, num_running slots, out row) -> None
 OBSERVE = numba.types.void(
@@ -77,7 +86,8 @@ class Observation:
         return blocks
 
 
-def _blocks(cluster: Cluster, actions: Actions) -> dict[str, int]:
+def queue_and_cluster_blocks(cluster: Cluster, actions: Actions) -> dict[str, int]:
+    """Names and lengths of what `queue_and_cluster` writes."""
     num_waiting, num_running = actions.num_waiting, actions.num_running
     return {
         "waiting": num_waiting * WAITING_FEATURES,
@@ -91,7 +101,7 @@ def _blocks(cluster: Cluster, actions: Actions) -> dict[str, int]:
 
 
 @kernel
-def _squash(value: float, scale: float) -> float:
+def squash(value: float, scale: float) -> float:
     """Value / (value + scale): 0 at 0, 1/2 at `scale`, 1 at infinity."""
     return value / (value + scale)
 
@@ -122,11 +132,11 @@ def _write_waiting(state: Any, episode: Any, b: int, visible: int, out: Any) -> 
         out[row] = static[0] if known else 0.0
         out[row + 1] = static[1]
         out[row + 2] = static[2] if known else 0.0
-        out[row + 3] = _squash(now - job.submit_seconds, _HOUR)
+        out[row + 3] = squash(now - job.submit_seconds, _HOUR)
         out[row + 8] = static[3]
         out[row + 9] = 1.0 if known else 0.0
         out[row + 10] = job.remaining_iterations / job.total_iterations
-        out[row + 11] = _squash(job.attained_service, 10.0 * _HOUR)
+        out[row + 11] = squash(job.attained_service, 10.0 * _HOUR)
     for feature in range(4):
         _ranks(out, visible, feature, 4 + feature)
 
@@ -139,7 +149,7 @@ def _write_placements(episode: Any, b: int, visible: int, out: Any) -> None:
             row = (i * num_templates + t) * PLACEMENT_FEATURES
             if episode.looks[b, i, t].num_gpus > 0:
                 out[row] = 1.0
-                out[row + 1] = _squash(episode.looks[b, i, t].num_servers - 1.0, 2.0)
+                out[row + 1] = squash(episode.looks[b, i, t].num_servers - 1.0, 2.0)
                 out[row + 2] = episode.template_slowdown[b, i, t]
 
 
@@ -151,12 +161,12 @@ def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
         row = i * RUNNING_FEATURES
         known = job.predictable != 0
         left = remaining_iterations(job, now) * job.prediction_factor * job.iteration_seconds
-        out[row] = _squash(left, _HOUR) if known else 0.0
+        out[row] = squash(left, _HOUR) if known else 0.0
         out[row + 1] = 1.0 if known else 0.0
-        out[row + 2] = _squash(float(job.num_gpus), 4.0)
-        out[row + 3] = _squash(now - job.last_start_seconds, _HOUR)
-        out[row + 4] = _squash(attained_service(job, now), 10.0 * _HOUR)
-        out[row + 5] = _squash(float(job.num_servers - 1), 2.0)
+        out[row + 2] = squash(float(job.num_gpus), 4.0)
+        out[row + 3] = squash(now - job.last_start_seconds, _HOUR)
+        out[row + 4] = squash(attained_service(job, now), 10.0 * _HOUR)
+        out[row + 5] = squash(float(job.num_servers - 1), 2.0)
         out[row + 6] = 1.0 - job.isolated_iteration_seconds / job.iteration_seconds
 
 
@@ -167,16 +177,17 @@ def _write_cluster(state: Any, b: int, visible: int, out: Any) -> None:
     running_gpus = num_gpus - cluster.free_gpus - cluster.down_gpus
     out[0] = cluster.free_gpus / num_gpus
     out[1] = cluster.fragmented_gpus / num_gpus
-    out[2] = _squash(float(cluster.num_waiting), 16.0)
-    out[3] = _squash(float(cluster.num_waiting - visible), 16.0)
-    out[4] = _squash(float(cluster.num_running), 16.0)
-    out[5] = _squash((cluster.demanded_gpus - running_gpus) / num_gpus, 1.0)
+    out[2] = squash(float(cluster.num_waiting), 16.0)
+    out[3] = squash(float(cluster.num_waiting - visible), 16.0)
+    out[4] = squash(float(cluster.num_running), 16.0)
+    out[5] = squash((cluster.demanded_gpus - running_gpus) / num_gpus, 1.0)
     out[6] = cluster.num_preemptions / (cluster.num_preemptions + float(cluster.num_starts) + 1.0)
     out[7] = cluster.inverse_durations / (cluster.inverse_durations + 0.01)
 
 
-@function_value(OBSERVE)
-def _queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, out: Any) -> None:
+@kernel
+def write_queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, out: Any) -> int:
+    """Clear the row and write the blocks of `queue_and_cluster`; where the next block begins."""
     out[:] = 0.0
     cluster = state.clusters[b]
     num_waiting = episode.looks.shape[1]
@@ -197,10 +208,16 @@ def _queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, out: 
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
         out[begin] = server.free_gpus / server.num_gpus
-        out[begin + 1] = _squash(float(server.spanning_jobs), 2.0)
-        out[begin + 2] = _squash(float(server.num_gpus), 8.0)
+        out[begin + 1] = squash(float(server.spanning_jobs), 2.0)
+        out[begin + 2] = squash(float(server.num_gpus), 8.0)
         begin += SERVER_FEATURES
     _write_cluster(state, b, visible, out[begin:])
+    return begin + CLUSTER_FEATURES
+
+
+@function_value(OBSERVE)
+def _queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, out: Any) -> None:
+    write_queue_and_cluster(state, episode, b, num_running, out)
 
 
 def queue_and_cluster(flat: bool = False) -> Observation:
@@ -211,4 +228,4 @@ def queue_and_cluster(flat: bool = False) -> Observation:
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a set or pointer policy).
     """
-    return Observation(_queue_and_cluster, _blocks, flat)
+    return Observation(_queue_and_cluster, queue_and_cluster_blocks, flat)

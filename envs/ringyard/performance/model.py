@@ -42,7 +42,7 @@ class PerformanceModel:
         interference: of jobs that share a GPU.
         transfer_bytes_per_second: of a ring alone between servers, for `Network.LIVE_TRANSFERS`.
         straggler_cv: coefficient of variation of compute time among a job's workers, drawn at each start;
-            the slowest sets the pace.
+            the slowest sets the pace. One worker alone has nobody to wait for.
     """
 
     iteration_seconds: CompiledFunction

@@ -2,19 +2,30 @@
 
 import heapq
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LowerBounds", "lower_bounds"]
+from ringyard.compiled import kernel
+from ringyard.performance.elastic import progress_per_iteration
+from ringyard.records import JobKind
+from ringyard.sim.shape import ask, set_cores, set_size
+from ringyard.sim.simulator import Simulator
+
+__all__ = ["LowerBounds", "bounds_of", "fastest_alone", "lower_bounds"]
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+_PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
+_MOST_PARAMETER_SERVERS = 10  # more would be slower or no faster by any published fit (AITurbo's limit)
 
 
 @dataclass(frozen=True)
 class LowerBounds:
-    """Bounds for any schedule of a job table on a cluster of exclusive GPUs, in seconds.
+    """Bounds for any schedule of a job table, in seconds.
 
     Attributes:
-        isolated_mean_jct: every job alone on consolidated GPUs from its arrival on.
+        isolated_mean_jct: every job alone, at its fastest feasible allocation, from its arrival on.
         pooled_mean_jct: preemptive shortest-remaining-first of the jobs' GPU seconds on one machine as
             fast as all GPUs together.
         makespan: max of (latest possible end of any job, total GPU seconds / GPUs after the first arrival).
@@ -51,22 +62,96 @@ def _srpt_mean(submit: NDArray[np.float64], size: NDArray[np.float64]) -> float:
 
 def lower_bounds(
     submit_seconds: NDArray[np.float64],
-    isolated_seconds: NDArray[np.float64],
-    num_gpus: NDArray[np.int64],
+    fastest_seconds: NDArray[np.float64],
+    gpu_seconds: NDArray[np.float64],
     total_gpus: int,
 ) -> LowerBounds:
     """Bounds for jobs sorted by submit time.
 
     Args:
         submit_seconds: [jobs] ascending.
-        isolated_seconds: [jobs] fastest possible run time.
-        num_gpus: [jobs].
-        total_gpus: of the cluster.
+        fastest_seconds: [jobs] shortest possible run time.
+        gpu_seconds: [jobs] fewest GPU seconds it can take.
+        total_gpus: of the cluster, times the jobs that may share one.
     """
-    work = isolated_seconds * num_gpus / total_gpus
-    latest = float((submit_seconds + isolated_seconds).max() - submit_seconds[0])
+    work = gpu_seconds / total_gpus
+    latest = float((submit_seconds + fastest_seconds).max() - submit_seconds[0])
     return LowerBounds(
-        isolated_mean_jct=float(isolated_seconds.mean()),
+        isolated_mean_jct=float(fastest_seconds.mean()),
         pooled_mean_jct=_srpt_mean(submit_seconds, work),
         makespan=max(latest, float(work.sum())),
+    )
+
+
+@kernel
+def _best_seconds(job: Any, num_servers: int, rate: Any) -> float:
+    """Seconds per iteration alone with its GPUs and batch and the parameter servers it likes best."""
+    job.num_servers = num_servers
+    job.contenders = 1.0 if num_servers > 1 else 0.0
+    best = rate.seconds(job, rate.parameters)
+    if job.kind == _PARAMETER_SERVER:
+        for servers in range(1, _MOST_PARAMETER_SERVERS + 1):
+            job.parameter_servers = servers
+            best = min(best, rate.seconds(job, rate.parameters))
+    return best
+
+
+@kernel
+def _best_over_batches(job: Any, gpus: int, num_servers: int, cores: int, rate: Any) -> float:
+    """No more than the seconds per base iteration with any batch of the job's range.
+
+    Batches are tried in steps of 1 %; one between two steps takes as long as the lower at least and is
+    worth as much as the upper at most.
+    """
+    best = np.inf
+    batch = job.min_batch
+    while True:
+        set_size(job, gpus, batch)
+        set_cores(job, cores, job.parameter_servers, 0, 1.0)
+        seconds = _best_seconds(job, num_servers, rate)
+        last = batch >= job.max_batch
+        batch = min(batch * 1.01, job.max_batch)
+        best = min(best, seconds / progress_per_iteration(job.noise_scale, job.base_batch, batch))
+        if last:
+            return best
+
+
+@kernel
+def _fastest(jobs: Any, fewest_servers: Any, most_cores: int, rate: Any, seconds: Any, work: Any) -> None:
+    """Over each job's range of GPUs: least seconds and least GPU seconds per base iteration."""
+    for j in range(len(jobs)):
+        job = jobs[j]
+        cores = most_cores if job.kind == _CPU_ONLY else 0
+        seconds[j] = np.inf
+        work[j] = np.inf
+        for gpus in range(job.min_gpus, job.max_gpus + 1):
+            best = _best_over_batches(job, gpus, fewest_servers[gpus], cores, rate)
+            seconds[j] = min(seconds[j], best)
+            work[j] = min(work[j], best * gpus)
+        ask(job)
+
+
+def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """[jobs] least seconds and least GPU seconds of each job, whatever it is given.
+
+    A job that its user withdraws may take no work at all.
+    """
+    jobs = sim.state.jobs[0, : len(sim.jobs)].copy()
+    cluster = sim.cluster
+    servers = cluster.fewest_servers(np.arange(cluster.num_gpus + 1))
+    jobs["gpu_speed"] = sim.state.speeds[jobs["model"]].max(axis=1)
+    most_cores = max(cluster.cores_per_server, default=1)
+    seconds, work = np.zeros(len(jobs)), np.zeros(len(jobs))
+    _fastest(jobs, servers, most_cores, sim.rate, seconds, work)
+    seconds = np.minimum(seconds * jobs["total_iterations"], jobs["isolated_seconds"])
+    work = np.minimum(work * jobs["total_iterations"], jobs["isolated_seconds"] * jobs["asked_gpus"])
+    patience = jobs["cancel_seconds"] - jobs["submit_seconds"]
+    return np.minimum(seconds, patience), np.where(np.isfinite(patience), 0.0, work)
+
+
+def bounds_of(sim: Simulator) -> LowerBounds:
+    """Bounds for the jobs of a simulation, run or not."""
+    seconds, work = fastest_alone(sim)
+    return lower_bounds(
+        sim.jobs.submit_seconds, seconds, work, sim.cluster.num_gpus * sim.cluster.jobs_per_gpu
     )

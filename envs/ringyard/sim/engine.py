@@ -127,14 +127,14 @@ def _rerate_neighbours(state: Any, b: int, j: int, rate: Any) -> None:
 
 @kernel
 def _straggle(cluster: Any, job: Any, j: int) -> None:
-    """Draw the slowest worker's noise: log-normal of mean 1, independent among workers."""
+    """Draw how much slower the slowest worker is: log-normal of mean 1 each, at least 1; 1 for one worker."""
     variance = np.log(1.0 + cluster.straggler_cv**2)
     slowest = -np.inf
     for worker in range(job.num_gpus):
         position = (job.num_preemptions + job.num_failures + job.num_resizes) * 65536 + worker
         slowest = max(slowest, normal_at(cluster.seed, j, position))
-    if job.num_gpus > 0:
-        job.straggler = np.exp(np.sqrt(variance) * slowest - 0.5 * variance)
+    if job.num_gpus > 1:
+        job.straggler = max(np.exp(np.sqrt(variance) * slowest - 0.5 * variance), 1.0)
 
 
 @kernel

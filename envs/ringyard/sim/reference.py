@@ -189,11 +189,12 @@ class ReferenceSimulator(ReferencePhysics):
         job.num_gpus = len(gpus)
         job.ready = self.now + pause
         cv = self._performance.straggler_cv
-        if cv > 0 and gpus:
+        job.straggler = 1.0
+        if cv > 0 and len(gpus) > 1:
             variance = math.log(1 + cv**2)
             restarts = job.preemptions + job.failures + job.resizes
             draws = [normal_at(self._seed, job.row, restarts * 65536 + worker) for worker in range(len(gpus))]
-            job.straggler = math.exp(math.sqrt(variance) * max(draws) - variance / 2)
+            job.straggler = max(math.exp(math.sqrt(variance) * max(draws) - variance / 2), 1.0)
 
     # time
 

@@ -1,6 +1,15 @@
 """Where jobs come from: a random generator in, a job table out."""
 
 from ringyard.workloads.assignment import Assignment, ModelMix, UniformCosts
+from ringyard.workloads.extensions import (
+    Cancellations,
+    Cores,
+    CpuJobs,
+    Elastic,
+    Extended,
+    ParameterServers,
+    Predictability,
+)
 from ringyard.workloads.published_mix import PublishedMix
 from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
 from ringyard.workloads.replay import Replay, replay_file
@@ -17,9 +26,16 @@ from ringyard.workloads.workload import Workload, scale_to_load
 __all__ = [
     "Arrivals",
     "Assignment",
+    "Cancellations",
+    "Cores",
+    "CpuJobs",
     "Durations",
+    "Elastic",
+    "Extended",
     "LogNormalDurations",
     "ModelMix",
+    "ParameterServers",
+    "Predictability",
     "PublishedMix",
     "QuantileDurations",
     "Replay",

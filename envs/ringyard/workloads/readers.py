@@ -1,6 +1,7 @@
 """Job lists from files: generic CSV and the public traces, as released and as commonly re-cut."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from ringyard.errors import WorkloadError
 from ringyard.jobs import JobTable
+from ringyard.records import JobOutcome
 
 __all__ = ["read_csv", "read_helios", "read_pai", "read_philly"]
 
@@ -89,12 +91,31 @@ def _from_frame(frame: pd.DataFrame, ids: str) -> JobTable:
     if len(frame) == 0:
         raise WorkloadError("the trace has no job with GPUs and a positive run time")
     submit = frame["submit"].to_numpy(dtype=np.float64)
-    return JobTable.from_columns(
+    jobs = JobTable.from_columns(
         submit - submit[0],
         frame["gpus"].to_numpy(dtype=np.float64),
         frame["duration"].to_numpy(dtype=np.float64),
         _ids(frame, ids),
     )
+    return replace(jobs, outcome=_outcomes(frame))
+
+
+_ENDS = {
+    **dict.fromkeys(("CANCELLED", "KILLED"), JobOutcome.CANCELLED),
+    **dict.fromkeys(("FAILED", "TIMEOUT", "NODE_FAIL"), JobOutcome.FAILED),
+}
+
+
+def _outcomes(frame: pd.DataFrame) -> NDArray[np.int64]:
+    """[rows] how each job of the trace ended, where its `state` or `status` says so, else completed.
+
+    A job that was cancelled or failed does so again once it has run as long as in the trace.
+    """
+    for name in ("state", "status"):
+        if name in frame.columns:
+            ends = frame[name].astype(str).str.upper().map(_ENDS)
+            return np.asarray(ends.fillna(int(JobOutcome.COMPLETED)), dtype=np.int64)
+    return np.full(len(frame), int(JobOutcome.COMPLETED), dtype=np.int64)
 
 
 def _pick(frame: pd.DataFrame, path: str | Path, submit: str, gpus: str, duration: str) -> pd.DataFrame:
@@ -165,6 +186,7 @@ def _read_philly_log(file: Path) -> JobTable:
                 job["submitted_time"],
                 sum(len(detail["gpus"]) for detail in job["attempts"][-1]["detail"]),
                 [(attempt["start_time"], attempt["end_time"]) for attempt in job["attempts"]],
+                job.get("status"),
             )
             for job in log
             if job["attempts"] and job["attempts"][-1].get("detail")
@@ -173,7 +195,7 @@ def _read_philly_log(file: Path) -> JobTable:
         raise WorkloadError(f"{file} is not Philly's cluster_job_log JSON: {error!r}") from error
     submit = pd.to_datetime(pd.Series([row[0] for row in rows]), errors="coerce")
     durations = []
-    for _, _, attempts in rows:
+    for _, _, attempts, _ in rows:
         times = pd.to_datetime(pd.Series([time for pair in attempts for time in pair]), errors="coerce")
         seconds = (times[1::2].to_numpy() - times[0::2].to_numpy()) / np.timedelta64(1, "s")
         durations.append(float(seconds.sum()))
@@ -182,6 +204,7 @@ def _read_philly_log(file: Path) -> JobTable:
             "submit": (submit - submit.min()).dt.total_seconds(),
             "gpus": [row[1] for row in rows],
             "duration": durations,
+            "status": [row[3] for row in rows],
         }
     )
     return _from_frame(frame, "job_id")

@@ -1,0 +1,337 @@
+"""What traces do not say: elastic ranges, cores, parameter servers, CPU-only jobs, predictability, ends.
+
+An `Extended` workload draws a table and lets each extension change it in turn. Every figure without a source
+is an assumption that the yaml names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.profiles import catalogue, model_id
+from ringyard.records import JobKind, JobOutcome
+from ringyard.workloads.synthetic import Arrivals, Durations
+from ringyard.workloads.workload import Workload
+
+__all__ = [
+    "Cancellations",
+    "Cores",
+    "CpuJobs",
+    "Elastic",
+    "Extended",
+    "Extension",
+    "ParameterServers",
+    "Predictability",
+]
+
+
+class Extension(Protocol):
+    """Changes a drawn job table."""
+
+    @property
+    def extra_jobs(self) -> int:
+        """Most jobs it adds."""
+        ...
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """The table with what this extension knows."""
+        ...
+
+
+def _share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ConfigurationError(f"workload.{name} is {value}; expected a share in [0, 1]")
+
+
+@dataclass(frozen=True)
+class Extended:
+    """A workload and its extensions, applied in order.
+
+    Attributes:
+        base: draws the table.
+        extensions: change it.
+    """
+
+    base: Workload
+    extensions: Sequence[Extension]
+
+    @property
+    def num_jobs(self) -> int:
+        """Most jobs a table can have."""
+        return self.base.num_jobs + sum(extension.extra_jobs for extension in self.extensions)
+
+    def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """One episode's jobs."""
+        jobs = self.base.sample(cluster, rng)
+        for extension in self.extensions:
+            jobs = extension.extend(jobs, cluster, rng)
+        return jobs
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """Ring jobs of models with a batch range may change GPUs and batch.
+
+    Attributes:
+        share: of those jobs; the others stay rigid.
+        least: fewest GPUs / asked (rounded up, at least 1).
+        most: most GPUs / asked (at most the cluster's).
+
+    Raises:
+        ConfigurationError: a share outside [0, 1], least above 1 or most below 1.
+    """
+
+    share: float = 1.0
+    least: float = 0.25
+    most: float = 4.0
+    extra_jobs: int = 0
+
+    def __post_init__(self) -> None:
+        _share("elastic.share", self.share)
+        if not 0 < self.least <= 1 <= self.most:
+            raise ConfigurationError(
+                f"workload.elastic has least {self.least} and most {self.most}; expected least <= 1 <= most"
+            )
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """The table with ranges of GPUs and batch.
+
+        Raises:
+            ConfigurationError: a chosen job's model has no batch range or noise scale.
+        """
+        chosen = (rng.random(len(jobs)) < self.share) & (jobs.kind == JobKind.RING)
+        models = catalogue()
+        for position in np.unique(jobs.model_ids[chosen & (jobs.model_ids >= 0)]):
+            for name in ("min_batch", "max_batch", "noise_scale"):
+                models[position].need(name)
+        low = np.array([model.min_batch or np.nan for model in models] + [np.nan])[jobs.model_ids]
+        high = np.array([model.max_batch or np.nan for model in models] + [np.nan])[jobs.model_ids]
+        gpus = jobs.num_gpus
+        chosen &= jobs.model_ids >= 0
+        least = np.maximum(np.ceil(gpus * self.least), 1).astype(np.int64)
+        most = np.maximum(np.minimum(np.floor(gpus * self.most), cluster.num_gpus), gpus).astype(np.int64)
+        return replace(
+            jobs,
+            min_gpus=np.where(chosen, least, jobs.min_gpus),
+            max_gpus=np.where(chosen, most, jobs.max_gpus),
+            min_batch=np.where(chosen, np.fmin(low, jobs.batch_size), jobs.min_batch),
+            max_batch=np.where(chosen, np.fmax(high, jobs.batch_size), jobs.max_batch),
+        )
+
+
+@dataclass(frozen=True)
+class Cores:
+    """CPU cores asked for each GPU, drawn from weights; at most what a server has per GPU.
+
+    Attributes:
+        weights: {cores: weight}.
+    """
+
+    weights: Mapping[int, float]
+    extra_jobs: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.weights or min(self.weights) < 0 or not sum(self.weights.values()) > 0:
+            raise ConfigurationError(
+                f"workload.cores.weights is {dict(self.weights)}; expected {{cores: weight}}"
+            )
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """The table with cores per worker (CPU-only jobs keep theirs)."""
+        options = np.array(sorted(self.weights), dtype=np.int64)
+        weights = np.array([self.weights[int(cores)] for cores in options], dtype=np.float64)
+        drawn = rng.choice(options, len(jobs), p=weights / weights.sum())
+        if cluster.cores_per_server:
+            per_gpu = np.array(cluster.cores_per_server) // np.array(cluster.gpus_per_server)
+            drawn = np.minimum(drawn, int(per_gpu.min()))
+        training = jobs.kind != JobKind.CPU_ONLY
+        return replace(jobs, cores_per_worker=np.where(training, drawn, jobs.cores_per_worker))
+
+
+@dataclass(frozen=True)
+class ParameterServers:
+    """Some small jobs train with parameter servers instead of a ring.
+
+    Attributes:
+        share: of the jobs with at most `max_gpus` GPUs.
+        models: {model with step_coefficients: weight}.
+        servers: parameter servers of each job, drawn uniformly from these.
+        cores: of each parameter server.
+        max_gpus: larger jobs stay rings (AITurbo's follow-on stops at 4).
+    """
+
+    share: float
+    models: Mapping[str, float]
+    servers: Sequence[int] = (1, 2)
+    cores: int = 5
+    max_gpus: int = 4
+    extra_jobs: int = 0
+
+    def __post_init__(self) -> None:
+        _share("parameter_servers.share", self.share)
+        if not self.models or not min(self.servers) >= 1 or self.cores < 0:
+            raise ConfigurationError(
+                f"workload.parameter_servers has models {dict(self.models)}, servers {list(self.servers)},"
+                f" cores {self.cores}; expected at least one model, servers >= 1, cores >= 0"
+            )
+        for name in self.models:
+            catalogue()[model_id(name)].need("step_coefficients")
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """The table with parameter-server jobs; their run times are kept."""
+        chosen = (rng.random(len(jobs)) < self.share) & (jobs.num_gpus <= self.max_gpus)
+        chosen &= jobs.kind == JobKind.RING
+        ids = np.array([model_id(name) for name in self.models])
+        weights = np.array(list(self.models.values()), dtype=np.float64)
+        drawn = rng.choice(ids, len(jobs), p=weights / weights.sum())
+        servers = rng.choice(np.asarray(self.servers, dtype=np.int64), len(jobs))
+        dressed = jobs.with_models(np.where(chosen, drawn, -1))
+        models = [catalogue()[position] for position in drawn]
+        batch = np.where(chosen, [model.batch_size for model in models], jobs.batch_size)
+        fixed = np.array([model.fixed_seconds for model in models])
+        compute = fixed + np.array([model.sample_seconds for model in models]) * batch / jobs.num_gpus
+        return replace(
+            dressed,
+            compute_seconds=np.where(chosen, compute, jobs.compute_seconds),
+            fixed_fraction=np.where(chosen, fixed / compute, jobs.fixed_fraction),
+            model_ids=np.where(chosen, drawn, jobs.model_ids),
+            kind=np.where(chosen, int(JobKind.PARAMETER_SERVER), jobs.kind),
+            batch_size=batch,  # the tabulated batch is global
+            min_batch=np.where(chosen, batch, jobs.min_batch),
+            max_batch=np.where(chosen, batch, jobs.max_batch),
+            min_gpus=np.where(chosen, jobs.num_gpus, jobs.min_gpus),
+            max_gpus=np.where(chosen, jobs.num_gpus, jobs.max_gpus),
+            parameter_servers=np.where(chosen, servers, 0),
+            cores_per_server_task=np.where(chosen, self.cores, 0),
+        )
+
+
+@dataclass(frozen=True)
+class CpuJobs:
+    """CPU-only jobs with arrivals of their own, over the time of the GPU jobs' arrivals.
+
+    Attributes:
+        num_jobs: how many.
+        durations: run time on the cores asked for.
+        cores: asked for, drawn uniformly from these.
+        bandwidth_per_core: (low, high) bytes per second, uniform.
+        arrivals: the arrival process.
+    """
+
+    num_jobs: int
+    durations: Durations
+    cores: Sequence[int]
+    bandwidth_per_core: Sequence[float]
+    arrivals: Arrivals = field(default_factory=Arrivals)
+
+    def __post_init__(self) -> None:
+        if self.num_jobs < 0 or not min(self.cores) >= 1:
+            raise ConfigurationError(
+                f"workload.cpu_jobs has {self.num_jobs} jobs of {list(self.cores)} cores; expected 0 or more"
+                " jobs of 1 or more cores"
+            )
+
+    @property
+    def extra_jobs(self) -> int:
+        """All of them."""
+        return self.num_jobs
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """The table with CPU-only jobs among the others."""
+        if self.num_jobs == 0:
+            return jobs
+        span = max(float(jobs.submit_seconds[-1]), 1.0)
+        submit = np.minimum(self.arrivals.times(self.num_jobs, self.num_jobs / span, rng), span)
+        none = np.zeros(self.num_jobs, dtype=np.int64)
+        helpers = JobTable.cpu_only(
+            submit,
+            rng.choice(np.asarray(self.cores, dtype=np.int64), self.num_jobs),
+            self.durations.draw(none, rng),
+            rng.uniform(self.bandwidth_per_core[0], self.bandwidth_per_core[1], self.num_jobs),
+        )
+        return jobs.merged(helpers)
+
+
+@dataclass(frozen=True)
+class Predictability:
+    """When, and how well, a job's remaining time can be predicted.
+
+    Attributes:
+        share: of jobs that ever become predictable.
+        from_share: (low, high) of the share of its iterations after which one does, uniform.
+        error: standard deviation of the natural log of predicted / true remaining time.
+    """
+
+    share: float
+    from_share: Sequence[float] = (0.0, 0.0)
+    error: float = 0.0
+    extra_jobs: int = 0
+
+    def __post_init__(self) -> None:
+        _share("predictability.share", self.share)
+        low, high = self.from_share
+        if not (0 <= low <= high < 1 and self.error >= 0):
+            raise ConfigurationError(
+                f"workload.predictability has from_share {list(self.from_share)} and error {self.error};"
+                " expected 0 <= low <= high < 1 and error >= 0"
+            )
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """The table with the share of its life after which each job is predictable, and its error."""
+        count = len(jobs)
+        begin = rng.uniform(self.from_share[0], self.from_share[1], count)
+        known = rng.random(count) < self.share
+        return replace(
+            jobs,
+            predictable_from=np.where(known, begin, np.inf),
+            prediction_factor=np.exp(self.error * rng.standard_normal(count)),
+        )
+
+
+@dataclass(frozen=True)
+class Cancellations:
+    """Some users withdraw their job some time after its submission; some jobs fail when their work is done.
+
+    Attributes:
+        cancelled: share of the jobs.
+        after: (low, high) patience over the job's isolated run time, uniform.
+        failed: share of the others that end as failed.
+    """
+
+    cancelled: float
+    after: Sequence[float]
+    failed: float = 0.0
+    extra_jobs: int = 0
+
+    def __post_init__(self) -> None:
+        _share("cancellations.cancelled", self.cancelled)
+        _share("cancellations.failed", self.failed)
+        if not 0 < self.after[0] <= self.after[1]:
+            raise ConfigurationError(
+                f"workload.cancellations.after is {list(self.after)}; expected 0 < low <= high"
+            )
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """The table with cancellations and outcomes.
+
+        Raises:
+            ConfigurationError: a table without run times.
+        """
+        count = len(jobs)
+        if np.isnan(jobs.duration_seconds).any():
+            raise ConfigurationError(
+                "workload.cancellations needs run times, and this workload gives iterations; leave it out"
+            )
+        patience = rng.uniform(self.after[0], self.after[1], count) * jobs.duration_seconds
+        cancelled = rng.random(count) < self.cancelled
+        failed = rng.random(count) < self.failed
+        return replace(
+            jobs,
+            cancel_seconds=np.where(cancelled, jobs.submit_seconds + patience, jobs.cancel_seconds),
+            outcome=np.where(failed, int(JobOutcome.FAILED), jobs.outcome),
+        )
