@@ -15,6 +15,7 @@ commands:
   simulate   one scheduler on one workload: a table and per-job times
   compare    several schedulers on the same workloads: table, plots, CSV, TensorBoard
   train      train a PPO agent; -m sweeps over seeds and anything else
+  validate   the performance models against measured data: `ringyard validate FOLDER` writes a page with plots
   traces     where the public traces are; `ringyard traces NAME FILE` checks a local copy
 
 Overrides are Hydra's: ringyard simulate scheduler=sjf workload=csv workload.path=jobs.csv
@@ -94,9 +95,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if command == "traces":
             return _traces(rest)
+        if command == "validate":
+            return _validate(rest)
         if command not in ("simulate", "compare", "train"):
             print(
-                f"ringyard: unknown command {command!r}; expected simulate, compare, train or traces",
+                f"ringyard: unknown command {command!r}; expected simulate, compare, train, validate or"
+                " traces",
                 file=sys.stderr,
             )
             return _BAD_INPUT
@@ -120,6 +124,29 @@ def _traces(words: Sequence[str]) -> int:
     else:
         print("usage: ringyard traces [NAME FILE]")
         return 0 if words[0] in ("-h", "--help") else _BAD_INPUT
+    return 0
+
+
+def _validate(words: Sequence[str]) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="ringyard validate",
+        description="Hold the performance models against measured data; what is not there is left out.",
+    )
+    parser.add_argument("data", help="folder with the measured profiles (calibration/, pollux/, aceso/, ...)")
+    parser.add_argument(
+        "--out", default="validation", help="folder for the page and its images (%(default)s)"
+    )
+    try:
+        options = parser.parse_args(words)
+    except SystemExit as end:
+        return int(end.code or 0)
+
+    from ringyard_agents.validation.report import validate
+
+    files = validate(options.data, options.out)
+    print(f"page: {files[0]}")
     return 0
 
 

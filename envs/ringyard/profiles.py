@@ -10,6 +10,7 @@ import yaml
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
+from ringyard.gpu_types import REFERENCE_GPU
 
 __all__ = ["ModelProfile", "catalogue", "model_id", "profile", "read_profile"]
 
@@ -93,11 +94,13 @@ class ModelProfile:
         return value
 
     def speed(self, gpu_type: str) -> float:
-        """Speed on a GPU type, V100 = 1.
+        """Speed on a GPU type, 1 on the reference GPU.
 
         Raises:
             ConfigurationError: the profile does not have it.
         """
+        if gpu_type == REFERENCE_GPU:
+            return 1.0
         if gpu_type not in self.speeds:
             raise ConfigurationError(
                 f"model {self.name} has no speeds.{gpu_type}, which this cluster needs; add it to {self.file}"

@@ -62,7 +62,7 @@ def _composed(straggler_cv: float = 0.0) -> PerformanceModel:
         _TEN_GIGABIT,
         _NVLINK_PAIR,
         alpha=ADA_SRSF_ALPHA_10GBE,
-        intra_server_growth=0.842,
+        intra_server_growth=0.82,
         interference=sensitivity_pressure(),
         straggler_cv=straggler_cv,
     )

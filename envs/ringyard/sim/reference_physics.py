@@ -89,7 +89,7 @@ class ReferencePhysics:
     def _speed_on(self, job: ReferenceJob, server: int) -> float:
         if not self.cluster.gpu_types or job.model < 0:
             return 1.0
-        return float(catalogue()[job.model].speeds[self.cluster.gpu_types[server]])
+        return float(catalogue()[job.model].speed(self.cluster.gpu_types[server]))
 
     def _alone(self, job: ReferenceJob, servers: int) -> float:
         fastest = max(self._speed_on(job, s) for s in range(self.cluster.num_servers))

@@ -9,6 +9,7 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import announce_compilation, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.failures import Failures
+from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import catalogue
@@ -47,7 +48,10 @@ def _isolate(jobs: Any, fewest_servers: Any, fastest: Any, rate: Any) -> None:
 def _speeds(cluster: Cluster) -> NDArray[np.float64]:
     """[models + 1, GPU types] of the cluster's types, NaN where a profile has no figure."""
     types = cluster.distinct_gpu_types
-    rows = [[model.speeds.get(kind, np.nan) for kind in types] for model in catalogue()]
+    rows = [
+        [1.0 if kind == REFERENCE_GPU else model.speeds.get(kind, np.nan) for kind in types]
+        for model in catalogue()
+    ]
     return np.array([*rows, [1.0] * len(types)]) if types else np.ones((len(catalogue()) + 1, 1))
 
 

@@ -1,0 +1,1 @@
+"""The performance models held against measurements: `ringyard validate`."""
