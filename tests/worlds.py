@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ringyard import Allocation, Cluster, JobTable, ideal, ring_contention
 from ringyard.compiled import function_value
+from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import PLACE, PlacementRule
@@ -111,7 +112,13 @@ def everything(rng, count=12):
     failures = no_failures()
     if rng.random() < 0.5:
         failures = Failures(60.0, 15.0, float(rng.choice([8.0, np.inf])))
-    return cluster, everything_jobs(rng, count, cluster), performance, failures
+    while True:  # until every gang fits the empty cluster
+        jobs = everything_jobs(rng, count, cluster)
+        try:
+            jobs.check(cluster)
+        except WorkloadError:
+            continue
+        return cluster, jobs, performance, failures
 
 
 def everything_jobs(rng, count, cluster):

@@ -348,6 +348,27 @@ class JobTable:
             memory,
             f"at most a GPU's {most_memory:.3g} bytes (smaller batch, more GPUs or other GPU types)",
         )
+        self._check_workers(cluster, memory)
+
+    def _check_workers(self, cluster: Cluster, memory: NDArray[np.float64]) -> None:
+        """Refuse gangs that the empty cluster could not hold, for want of cores or large enough GPUs."""
+        gpus = np.array(cluster.gpus_per_server)
+        cores = np.array(cluster.cores_per_server or [np.iinfo(np.int64).max] * len(gpus))
+        tasks = self.parameter_servers * self.cores_per_server_task
+        needs = np.stack([self.cores_per_worker, tasks, memory], axis=1)
+        kinds, which = np.unique(needs, axis=0, return_inverse=True)
+        most = np.zeros(len(kinds), dtype=np.int64)
+        for i, (worker, served, size) in enumerate(kinds):
+            fits = (cores - served) // max(worker, 1) if worker > 0 else np.where(cores >= served, gpus, 0)
+            most[i] = np.minimum(gpus, np.maximum(fits, 0))[cluster.gpu_memory_bytes >= size].sum()
+        limit = most[which.reshape(-1)]
+        self._refuse(
+            self.num_gpus > limit,
+            "GPU count",
+            self.num_gpus,
+            "fewer: with the cores and memory it asks for, this cluster holds less of its workers"
+            " (fewer cores per worker, or other servers)",
+        )
 
     def _refuse(self, bad: NDArray[np.bool_], what: str, values: NDArray[Any], expected: str) -> None:
         if bad.any():

@@ -138,7 +138,7 @@ def read_profile(file: Path) -> ModelProfile:
             raise ConfigurationError(f"{file}: field {name} is missing")
     values: dict[str, Any] = {"file": str(file)}
     for name, value in raw.items():
-        if name in _TEXTS or name == "sources" or value is None:
+        if name in _TEXTS or name == "sources" or (value is None and name not in _REQUIRED):
             values[name] = value
         elif name == "speeds":
             values[name] = {kind: _number(one, f"speeds.{kind}", file) for kind, one in value.items()}

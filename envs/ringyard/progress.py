@@ -5,7 +5,7 @@ from typing import Any
 from ringyard.compiled import kernel
 from ringyard.records import JobStatus
 
-__all__ = ["attained_service", "remaining_iterations", "run_seconds"]
+__all__ = ["attained_service", "remaining_iterations", "run_seconds", "slowdown"]
 
 _RUNNING = int(JobStatus.RUNNING)
 
@@ -27,6 +27,14 @@ def attained_service(job: Any, now: float) -> float:
     if job.status != _RUNNING:
         return job.attained_service
     return job.attained_service + job.num_gpus * (now - job.synced_seconds)
+
+
+@kernel
+def slowdown(isolated_seconds: float, seconds: float) -> float:
+    """1 - isolated / seconds in [0, 1), and seconds / isolated - 1 in (-1, 0) where it is faster."""
+    if seconds >= isolated_seconds:
+        return 1.0 - isolated_seconds / seconds
+    return seconds / isolated_seconds - 1.0
 
 
 @kernel

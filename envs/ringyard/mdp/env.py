@@ -46,14 +46,14 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     | waiting_mask [V] | | 1 if the slot holds a job |
     | placements [V x T x 3] | 0 | 1 if the template finds GPUs for the job now |
     | | 1 | s(servers spanned - 1, 2) |
-    | | 2 | 1 - isolated / predicted seconds per iteration there, under the present contention |
+    | | 2 | 1 - isolated / predicted seconds per iteration there; if faster, predicted / isolated - 1 |
     | running [R x 7] | 0 | s(time left at the present speed, 1 h); 0 if not predictable |
     | | 1 | 1 if predictable |
     | | 2 | s(GPUs, 4) |
     | | 3 | s(time since its last start, 1 h) |
     | | 4 | s(GPU seconds held, 10 h) |
     | | 5 | s(servers spanned - 1, 2) |
-    | | 6 | 1 - isolated / present seconds per iteration |
+    | | 6 | 1 - isolated / present seconds per iteration; if faster, present / isolated - 1 |
     | running_mask [R] | | 1 if the slot holds a job; slot 0 ends first, the others in heap order |
     | servers [S x 3] | 0 | free GPUs / GPUs |
     | | 1 | s(jobs here that span servers, 2) |

@@ -30,7 +30,7 @@ class Episode:
     Attributes:
         static: [clusters, jobs, STATIC_FEATURES] standardised features that never change.
         looks: [clusters, V, T] `LOOK`: what the visible job would find where the template puts it.
-        template_slowdown: [clusters, V, T] 1 - isolated / seconds per iteration there, in [0, 1).
+        template_slowdown: [clusters, V, T] `progress.slowdown` there, in (-1, 1).
         class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
         reward_weights: [clusters, Integral] reward per unit of each integral's growth.
         last_integrals: [clusters, Integral] at the last reward.

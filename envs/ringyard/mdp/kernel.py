@@ -22,6 +22,7 @@ from ringyard.mdp.moves import (
     start_by,
 )
 from ringyard.mdp.observations import OBSERVE
+from ringyard.progress import slowdown
 from ringyard.records import JOB
 from ringyard.sim.events import advance
 from ringyard.sim.queues import sort_ascending
@@ -163,7 +164,7 @@ def _look_at_templates(state: Any, episode: Any, b: int, how: Any, rate: Any) ->
                 if options.scaled:
                     dress_for(job, options, t)
                 seconds = seconds_there(state, b, j, found, rate)
-                episode.template_slowdown[b, i, t] = 1.0 - job.isolated_iteration_seconds / seconds
+                episode.template_slowdown[b, i, t] = slowdown(job.isolated_iteration_seconds, seconds)
                 if options.scaled:
                     ask(job)
     return possible

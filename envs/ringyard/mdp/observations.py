@@ -13,7 +13,7 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import CompiledFunction, function_value, kernel
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.episode import EPISODE_TYPE
-from ringyard.progress import attained_service, remaining_iterations
+from ringyard.progress import attained_service, remaining_iterations, slowdown
 from ringyard.records import STATE_TYPE
 
 __all__ = [
@@ -167,7 +167,7 @@ def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
         out[row + 3] = squash(now - job.last_start_seconds, _HOUR)
         out[row + 4] = squash(attained_service(job, now), 10.0 * _HOUR)
         out[row + 5] = squash(float(job.num_servers - 1), 2.0)
-        out[row + 6] = 1.0 - job.isolated_iteration_seconds / job.iteration_seconds
+        out[row + 6] = slowdown(job.isolated_iteration_seconds, job.iteration_seconds)
 
 
 @kernel

@@ -1,0 +1,483 @@
+"""Every part of the physics by hand: closed forms, limits, and small clusters computed on paper."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ideal
+from ringyard.errors import ConfigurationError
+from ringyard.failures import Failures
+from ringyard.performance import composed, pair_table, sensitivity_pressure
+from ringyard.performance.allreduce import inside_bandwidth, overlapped
+from ringyard.performance.cpu import bandwidth_stretch, cpu_job_seconds, input_seconds
+from ringyard.performance.elastic import progress_per_iteration, statistical_efficiency
+from ringyard.performance.parameter_server import (
+    calibration_design,
+    coefficient_row,
+    server_efficiency,
+    step_seconds,
+)
+from ringyard.profiles import catalogue, model_id, profile
+from ringyard.records import JobKind, JobOutcome
+from ringyard.restart import constant
+from ringyard.sim.bounds import bounds_of, fastest_alone
+
+INF = float("inf")
+
+
+def specs(*jobs):
+    return JobTable.from_specs([JobSpec(0.0, gpus, 100.0, model) for gpus, model in jobs])
+
+
+def arrived(cluster, jobs, performance, **options):
+    sim = Simulator(cluster, jobs, performance, **options)
+    sim.advance()
+    return sim
+
+
+def seconds(sim, job):
+    return float(sim.state.jobs["iteration_seconds"][0, job])
+
+
+# formulas
+
+
+def test_inside_bandwidth():
+    assert inside_bandwidth(2, 40.0, 0.8) == 40.0
+    assert inside_bandwidth(8, 40.0, 0.5) == pytest.approx(40.0 * 2.0)
+    assert inside_bandwidth(8, 40.0, 0.0) == 40.0  # a fixed bus
+    assert inside_bandwidth(1, 40.0, 0.8) == 40.0
+
+
+def test_overlap():
+    assert overlapped(3.0, 4.0, 1.0) == 7.0
+    assert overlapped(3.0, 4.0, 2.0) == pytest.approx(5.0)
+    assert overlapped(3.0, 4.0, 200.0) == pytest.approx(4.0)  # full overlap: the longer
+    assert overlapped(3.0, 0.0, 2.5) == pytest.approx(3.0)
+    assert overlapped(0.0, 0.0, 2.5) == 0.0
+
+
+def test_input_pipeline():
+    assert input_seconds(64.0, 4, 100.0, 1.0) == pytest.approx(0.16)
+    assert input_seconds(64.0, 4, 100.0, 2.0) == pytest.approx(0.32)
+    assert input_seconds(64.0, 0, 100.0, 5.0) == 0.0  # cores not counted
+    assert input_seconds(64.0, 4, INF, 5.0) == 0.0
+    assert input_seconds(64.0, 10**9, 100.0, 1.0) == pytest.approx(0.0, abs=1e-6)  # infinite cores
+
+
+def test_memory_bandwidth_and_cpu_jobs():
+    assert bandwidth_stretch(50.0, 100.0) == 1.0
+    assert bandwidth_stretch(150.0, 100.0) == 1.5
+    assert cpu_job_seconds(2.0, 4, 4, 1.0, 1.0) == 2.0
+    assert cpu_job_seconds(2.0, 4, 8, 1.0, 1.0) == 1.0
+    assert cpu_job_seconds(2.0, 4, 4, 1.5, 0.5) == 6.0
+
+
+def test_statistical_efficiency():
+    assert statistical_efficiency(1000.0, 100.0, 100.0) == 1.0  # batch at its base
+    assert statistical_efficiency(1000.0, 100.0, 1200.0) == pytest.approx(0.5)
+    assert statistical_efficiency(INF, 100.0, 1e9) == 1.0
+    assert progress_per_iteration(1000.0, 100.0, 1200.0) == pytest.approx(6.0)
+    assert progress_per_iteration(1e-9, 100.0, 1200.0) == pytest.approx(1.0)  # no noise: samples are wasted
+
+
+def test_parameter_server_step():
+    assert step_seconds(0.5, 2, 1, 2, 1.0, (0.1, 0.01, 0.02, 0.03)) == pytest.approx(
+        0.5 + 0.2 + 0.02 + 0.02 + 0.06
+    )
+    assert step_seconds(0.5, 1, 10**9, 1, 1.0, (0.1, 0.0, 0.0, 0.0)) == pytest.approx(0.5)  # many servers
+    assert server_efficiency(0.0, -2.0, 1.0, 3.0) == 1.0
+    assert server_efficiency(1e3, -2.0, 1.0, 3.0) == pytest.approx(3.0)
+    design = calibration_design(64.0, np.array([[2.0, 1.0, 2.0]]))
+    assert design.tolist() == [[32.0, 1.0, 2.0, 2.0, 1.0, 2.0]]
+
+
+def test_parameter_server_times_are_never_negative():
+    # the published unconstrained fits are, in up to 29 of these 40 cells
+    for model in catalogue():
+        if model.step_coefficients is None:
+            continue
+        theta = model.step_coefficients
+        for workers in range(1, 5):
+            for servers in range(1, 11):
+                compute = theta[0] * model.batch_size / workers + theta[1]
+                assert step_seconds(compute, workers, servers, workers, 1.0, tuple(theta[2:])) > 0
+
+
+def test_profiles_hold_the_refit():
+    served = pytest.importorskip("ringyard_agents.validation.served")
+    for name in served.CALIBRATION:
+        theta = coefficient_row(profile(f"aiturbo_{name}"))[:6]
+        assert theta == pytest.approx(served.refit(name), rel=1e-3, abs=1e-5)
+
+
+# sharing
+
+
+def test_two_jobs_on_a_gpu_slow_one_another():
+    jobs = specs((1, "resnet50_imagenet"), (1, "lstm_wikitext2"))
+    cluster = Cluster.homogeneous(1, 2, gpu_type="v100", jobs_per_gpu=2)
+    sim = arrived(cluster, jobs, composed(1e9, 40e9, interference=sensitivity_pressure()))
+    sim.apply([Allocation(0, (0,))])
+    alone = seconds(sim, 0)
+    sim.apply([Allocation(1, (0,))])
+    a, b = profile("resnet50_imagenet"), profile("lstm_wikitext2")
+    assert seconds(sim, 0) == pytest.approx(alone * (1 + a.sensitivity * b.pressure))
+    assert seconds(sim, 1) == pytest.approx(b.compute_seconds * (1 + b.sensitivity * a.pressure))
+    sim.apply([Allocation(1)])
+    assert seconds(sim, 0) == alone
+
+
+def test_the_worst_gpu_sets_a_gangs_pace_and_neighbours_add_up():
+    jobs = specs((2, "resnet50_imagenet"), (1, "lstm_wikitext2"), (1, "lstm_wikitext2"))
+    cluster = Cluster.homogeneous(1, 2, gpu_type="v100", jobs_per_gpu=3)
+    table = pair_table(
+        {
+            "resnet50_imagenet": {"lstm_wikitext2": 0.8, "resnet50_imagenet": 0.5},
+            "lstm_wikitext2": {"resnet50_imagenet": 0.4, "lstm_wikitext2": 1.0},
+        }
+    )
+    sim = arrived(cluster, jobs, composed(INF, INF, interference=table))
+    sim.apply([Allocation(0, (0, 1)), Allocation(1, (0,))])
+    alone = profile("resnet50_imagenet").compute_seconds
+    assert seconds(sim, 0) == pytest.approx(alone * 1.25)
+    sim.apply([Allocation(2, (1,))])
+    assert seconds(sim, 0) == pytest.approx(alone * 1.25)  # one neighbour on each GPU
+    sim.apply([Allocation(2), Allocation(2, (0,))])
+    assert seconds(sim, 0) == pytest.approx(alone * 1.5)  # two on the worst
+    assert seconds(sim, 1) == pytest.approx(profile("lstm_wikitext2").compute_seconds * 2.5)
+
+
+def test_a_neighbour_of_zero_pressure_costs_nothing():
+    jobs = replace(specs((1, "resnet50_imagenet"), (1, "resnet50_imagenet")), model_ids=np.array([-1, -1]))
+    sim = arrived(
+        Cluster.homogeneous(1, 1, jobs_per_gpu=2),
+        jobs,
+        composed(1e9, 1e9, interference=sensitivity_pressure()),
+    )
+    sim.apply([Allocation(0, (0,)), Allocation(1, (0,))])
+    assert seconds(sim, 0) == pytest.approx(jobs.compute_seconds[0])
+
+
+# GPU types, cores, bandwidth
+
+
+def test_the_slowest_gpu_type_sets_the_pace():
+    jobs = specs((2, "resnet50_imagenet"))
+    cluster = Cluster.of_groups(
+        [
+            {"num_servers": 1, "gpus_per_server": 2, "gpu_type": "v100"},
+            {"num_servers": 1, "gpus_per_server": 2, "gpu_type": "k80"},
+        ]
+    )
+    sim = arrived(cluster, jobs, composed(INF, INF))
+    own = profile("resnet50_imagenet")
+    sim.apply([Allocation(0, (0, 1))])
+    assert seconds(sim, 0) == pytest.approx(own.compute_seconds)
+    sim.apply([Allocation(0, (1, 2))])
+    assert seconds(sim, 0) == pytest.approx(own.compute_seconds / own.speeds["k80"])
+
+
+def test_cores_bound_the_input_pipeline_and_change_for_free():
+    jobs = replace(specs((1, "resnet50_imagenet")), cores_per_worker=np.array([1]))
+    cluster = Cluster.homogeneous(1, 1, gpu_type="v100", cores_per_server=8)
+    sim = arrived(cluster, jobs, composed(1e9, 1e9), restart=constant(30.0))
+    own = profile("resnet50_imagenet")
+    sim.apply([Allocation(0, (0,))])
+    assert seconds(sim, 0) == pytest.approx(own.batch_size / own.samples_per_core_second)
+    assert sim.state.servers["free_cores"][0, 0] == 7
+    sim.apply([Allocation(0, (0,), cores_per_worker=8)])
+    assert seconds(sim, 0) == pytest.approx(own.compute_seconds)
+    record = sim.state.jobs[0, 0]
+    assert record["num_resizes"] == 1
+    assert record["num_preemptions"] == 0
+    assert record["progress_from_seconds"] == sim.now  # no pause
+
+
+def test_memory_bandwidth_is_shared_by_all_and_capped_for_cpu_jobs():
+    jobs = JobTable.cpu_only([0.0, 0.0], [4, 4], [100.0, 100.0], [10e9, 5e9])
+    cluster = Cluster.homogeneous(
+        1, 1, cores_per_server=8, memory_bandwidth_bytes_per_second=30e9
+    )  # 40 + 20 GB/s asked
+    sim = arrived(cluster, jobs, composed(1e9, 1e9))
+    sim.apply([Allocation(0, server=0), Allocation(1, server=0)])
+    assert seconds(sim, 0) == pytest.approx(2.0)
+    assert seconds(sim, 1) == pytest.approx(2.0)
+    sim.apply([Allocation(0, server=0, memory_bandwidth_cap=0.25)])  # 10 + 20 GB/s
+    assert seconds(sim, 0) == pytest.approx(4.0)
+    assert seconds(sim, 1) == pytest.approx(1.0)
+    sim.apply([Allocation(1)])
+    sim.apply([Allocation(0, cores_per_worker=8, server=0, memory_bandwidth_cap=0.25)])
+    assert seconds(sim, 0) == pytest.approx(2.0)
+
+
+# network
+
+
+def links(sim):
+    return sim.state.jobs["contenders"][0, : len(sim.jobs)].tolist()
+
+
+def spread_pairs(contention, count, **cluster):
+    """`count` jobs of two GPUs on servers (0, 1), (1, 2), ..., each ring across two servers."""
+    jobs = specs(*[(2, "vgg16")] * count)
+    sim = arrived(
+        Cluster.homogeneous(count + 1, 2, **cluster), jobs, composed(1e9, 1e12, contention=contention)
+    )
+    sim.apply([Allocation(j, (2 * j + 1, 2 * j + 2)) for j in range(count)])
+    return sim
+
+
+def test_max_min_by_hand():
+    # a chain: the middle link of three rings carries two, all links alike: every ring gets half, or more
+    # where it is alone: ring 0 uses servers 0, 1; ring 1 uses 1, 2; ring 2 uses 2, 3
+    assert links(spread_pairs("max_min", 3)) == [2.0, 2.0, 2.0]
+    # two rings share server 1 with ring 0 only: what ring 0 cannot use elsewhere is theirs
+    jobs = specs((2, "vgg16"), (2, "vgg16"), (2, "vgg16"), (2, "vgg16"))
+    sim = arrived(Cluster.homogeneous(4, 3), jobs, composed(1e9, 1e12, contention="max_min"))
+    sim.apply(
+        [
+            Allocation(0, (0, 3)),  # servers 0, 1
+            Allocation(1, (1, 4)),  # 0, 1
+            Allocation(2, (2, 6)),  # 0, 2: server 0 carries three rings, a third each
+            Allocation(3, (7, 9)),  # 2, 3: gets the two thirds of server 2 that ring 2 leaves
+        ]
+    )
+    assert links(sim) == pytest.approx([3.0, 3.0, 3.0, 1.5])
+
+
+def test_worst_link_counts_jobs_whatever_they_get():
+    assert links(spread_pairs("worst_link", 3)) == [2.0, 2.0, 2.0]
+    assert links(spread_pairs("none", 3)) == [0.0, 0.0, 0.0]
+
+
+def test_live_transfers_count_duty_cycles():
+    sim = spread_pairs("live_transfers", 2)
+    own = profile("vgg16")
+    transfer = own.gradient_bytes / 1e9
+    duty = transfer / (own.compute_seconds + transfer)
+    assert links(sim) == pytest.approx([1 + duty, 1 + duty])
+
+
+@pytest.mark.parametrize("contention", ["worst_link", "max_min"])
+def test_oversubscribed_uplinks(contention):
+    # two racks of two servers; an uplink of oversubscription 4 carries half a ring
+    options = {"servers_per_rack": 2, "uplink_oversubscription": 4.0}
+    sim = spread_pairs(contention, 3, **options)
+    # ring 1 crosses the racks alone: it gets half; rings 0 and 2 stay inside and share one server with it
+    crossing, inside = {"worst_link": (2.0, 2.0), "max_min": (2.0, 2.0)}[contention]
+    assert links(sim) == pytest.approx([inside, crossing, inside])
+    alone = spread_pairs(contention, 1, servers_per_rack=1, uplink_oversubscription=4.0)
+    assert links(alone) == pytest.approx([4.0])
+
+
+# elastic
+
+
+def test_resizing_by_hand():
+    jobs = specs((2, "resnet50_imagenet"))
+    own = profile("resnet50_imagenet")
+    jobs = replace(
+        jobs,
+        min_gpus=np.array([1]),
+        max_gpus=np.array([4]),
+        min_batch=np.array([64.0]),
+        max_batch=np.array([512.0]),
+    )
+    sim = arrived(Cluster.homogeneous(1, 4), jobs, composed(INF, INF), restart=constant(30.0, 2.0))
+    sim.apply([Allocation(0, (0, 1))])
+    assert seconds(sim, 0) == pytest.approx(own.fixed_seconds + own.sample_seconds * 64)
+    total = float(sim.state.jobs["total_iterations"][0, 0])
+    assert total == pytest.approx(100.0 / seconds(sim, 0))
+    sim.apply([Allocation(0, (0, 1, 2, 3), batch_size=512.0)])
+    step = own.fixed_seconds + own.sample_seconds * 128
+    worth = 4 * (own.noise_scale + 128) / (own.noise_scale + 512)
+    assert seconds(sim, 0) == pytest.approx(step / worth)
+    sim.advance()
+    assert sim.now == pytest.approx(2.0 + total * step / worth)  # one pause, then all the work
+    assert sim.state.jobs["num_resizes"][0, 0] == 1
+    assert sim.metrics().mean_queueing == 0.0
+
+
+def test_bounds_know_what_elastic_jobs_could_do():
+    jobs = specs((2, "resnet50_imagenet"))
+    jobs = replace(jobs, min_gpus=np.array([1]), max_gpus=np.array([4]))
+    sim = Simulator(Cluster.homogeneous(1, 4), jobs, composed(INF, INF))
+    own = profile("resnet50_imagenet")
+    iterations = 100.0 / (own.fixed_seconds + own.sample_seconds * 64)
+    fastest, work = fastest_alone(sim)
+    assert fastest[0] == pytest.approx(iterations * (own.fixed_seconds + own.sample_seconds * 32), rel=0.02)
+    assert work[0] == pytest.approx(iterations * (own.fixed_seconds + own.sample_seconds * 128), rel=0.02)
+    rigid = Simulator(Cluster.homogeneous(1, 4), specs((2, "resnet50_imagenet")), composed(INF, INF))
+    assert bounds_of(rigid).isolated_mean_jct == pytest.approx(100.0)
+
+
+# parameter servers
+
+
+def test_a_parameter_server_job_takes_its_step_time():
+    jobs = specs((2, "aiturbo_resnet50"))
+    own = profile("aiturbo_resnet50")
+    jobs = replace(
+        jobs,
+        kind=np.array([int(JobKind.PARAMETER_SERVER)]),
+        parameter_servers=np.array([2]),
+        cores_per_server_task=np.array([1]),
+        cores_per_worker=np.array([1]),
+    )
+    cluster = Cluster.homogeneous(2, 2, cores_per_server=8)
+    sim = arrived(cluster, jobs, composed(1e9, 1e9))
+    sim.apply([Allocation(0, (0, 2))])
+    a, b, d = own.server_efficiency
+    ratio = (a * np.exp(-b * 5) + d) / (a * np.exp(-b) + d)
+    theta = own.step_coefficients
+    expected = own.compute_seconds + theta[2] * ratio * 2 / 2 + theta[3] * 2 + theta[4] * 2 + theta[5] * 2
+    assert seconds(sim, 0) == pytest.approx(expected)
+    assert sim.state.servers["free_cores"][0].tolist() == [6, 6]  # a worker and a server task on each
+    sim.apply([Allocation(0, (0, 2), cores_per_server_task=5)])
+    assert seconds(sim, 0) < expected
+    sim.apply([Allocation(0)])
+    assert sim.state.servers["free_cores"][0].tolist() == [8, 8]
+
+
+# predictability, ends, failures, stragglers
+
+
+def test_a_job_becomes_predictable_at_its_share_of_life():
+    jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [100.0, 100.0])
+    jobs = replace(jobs, predictable_from=np.array([0.25, INF]), prediction_factor=np.array([1.5, 1.0]))
+    sim = arrived(Cluster.homogeneous(1, 2), jobs, ideal())
+    sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
+    assert np.isnan(sim.view().remaining_seconds).all()
+    sim.advance()
+    assert sim.now == 25.0  # a decision point of its own
+    assert sim.view().remaining_seconds[0] == pytest.approx(75.0 * 1.5)
+    assert np.isnan(sim.view().remaining_seconds[1])
+    sim.advance()
+    assert sim.now == 100.0
+
+
+def test_cancelled_and_failed_jobs_keep_their_ends():
+    jobs = JobTable.from_columns([0.0, 0.0, 0.0, 0.0], [1, 1, 1, 1], [100.0, 100.0, 20.0, 30.0])
+    jobs = replace(
+        jobs,
+        cancel_seconds=np.array([10.0, 12.0, INF, INF]),
+        outcome=np.array([0, 0, int(JobOutcome.FAILED), int(JobOutcome.CANCELLED)]),
+    )
+    sim = arrived(Cluster.homogeneous(1, 3), jobs, ideal())
+    sim.apply([Allocation(0, (0,)), Allocation(2, (1,)), Allocation(3, (2,))])
+    ends = []
+    while not sim.done:
+        sim.advance()
+        ends.append(sim.now)
+    assert ends == [10.0, 12.0, 20.0, 30.0]  # job 1 was withdrawn while it waited
+    outcomes = sim.state.jobs["outcome"][0, :4].tolist()
+    assert outcomes == [JobOutcome.CANCELLED, JobOutcome.CANCELLED, JobOutcome.FAILED, JobOutcome.CANCELLED]
+    assert sim.metrics().mean_jct == pytest.approx((10 + 12 + 20 + 30) / 4)
+
+
+@pytest.mark.parametrize(("checkpoint", "lost"), [(INF, "all"), (1e-6, "nothing"), (7.0, "since the last")])
+def test_a_failure_costs_the_progress_since_the_last_checkpoint(checkpoint, lost):
+    jobs = JobTable.from_columns([0.0], [1], [1000.0])
+    failures = Failures(100.0, 10.0, checkpoint)
+    sim = arrived(Cluster.homogeneous(1, 1), jobs, ideal(), failures=failures, seed=3)
+    begin = sim.now
+    sim.apply([Allocation(0, (0,))])
+    sim.advance()
+    assert not sim.view().servers_up[0]
+    ran = sim.now - begin
+    kept = {"all": 0.0, "nothing": ran, "since the last": np.floor(ran / 7.0) * 7.0}[lost]
+    assert sim.view().remaining_iterations[0] == pytest.approx(1000.0 - kept, abs=1e-5)
+    assert sim.view().waiting.tolist() == [0]
+    assert sim.view().num_free_gpus == 0
+    failed_at = sim.now
+    sim.advance()
+    assert sim.view().servers_up[0]
+    assert sim.now > failed_at
+    assert sim.view().num_free_gpus == 1
+
+
+def test_failures_are_the_same_whatever_is_scheduled():
+    jobs = JobTable.from_columns([0.0] * 4, [1, 1, 2, 2], [500.0] * 4)
+    seen = []
+    for order in ((0, 1), (2,)):
+        sim = arrived(Cluster.homogeneous(2, 2), jobs, ideal(), failures=Failures(200.0, 50.0, INF), seed=9)
+        sim.apply(
+            [Allocation(j, (0, 1)[: int(jobs.num_gpus[j])] if k == 0 else (1,)) for k, j in enumerate(order)]
+        )
+        changes = []
+        up = sim.view().servers_up.tolist()
+        while sim.now < 1500:
+            sim.advance()
+            if sim.view().servers_up.tolist() != up:
+                up = sim.view().servers_up.tolist()
+                changes.append((sim.now, up))
+        seen.append(changes)
+    assert len(seen[0]) > 4
+    assert seen[0] == seen[1]
+
+
+def test_up_and_down_times_have_their_means():
+    jobs = JobTable.from_columns([0.0], [1], [1e9])
+    sim = arrived(Cluster.homogeneous(40, 1), jobs, ideal(), failures=Failures(300.0, 100.0, INF), seed=1)
+    up, begin = 0.0, sim.now
+    for _ in range(6000):
+        here, count = sim.now, int(sim.view().servers_up.sum())
+        sim.advance()
+        up += count * (sim.now - here)
+    assert up / (40 * (sim.now - begin)) == pytest.approx(0.75, abs=0.03)
+
+
+def test_stragglers_slow_gangs_alone():
+    jobs = JobTable.from_columns([0.0] * 200, [4] * 100 + [1] * 100, [100.0] * 200)
+    performance = composed(INF, INF, straggler_cv=0.1)
+    sim = arrived(Cluster.homogeneous(100, 5), jobs, performance, seed=2)
+    sim.apply([Allocation(j, tuple(range(5 * j, 5 * j + 4))) for j in range(100)])
+    sim.apply([Allocation(100 + j, (5 * j + 4,)) for j in range(100)])
+    pace = sim.state.jobs["iteration_seconds"][0, :200]
+    assert (pace[100:] == 1.0).all()
+    assert (pace[:100] >= 1.0).all()
+    # the largest of four standard normals is 1.03 on average
+    assert pace[:100].mean() == pytest.approx(1.1, abs=0.02)
+
+
+# curves
+
+
+def test_learning_curves_rise_to_the_published_metric():
+    jobs = specs((1, "resnet50_imagenet"))
+    sim = arrived(Cluster.homogeneous(1, 1), jobs, composed(INF, INF), round_seconds=1.0)
+    sim.apply([Allocation(0, (0,))])
+    metric, loss = [], []
+    while not sim.done:
+        metric.append(sim.view().validation_metric[0])
+        loss.append(sim.view().training_loss[0])
+        sim.advance()
+    assert np.isnan(metric[0])
+    assert loss[0] == 1.0
+    own = profile("resnet50_imagenet")
+    assert metric[-1] == pytest.approx(own.final_metric, abs=0.1)
+    assert np.nanmean(metric[:20]) < np.nanmean(metric[-20:])
+    assert np.mean(loss[:20]) > np.mean(loss[-20:])
+    assert sim.view().completed_iterations[0] == pytest.approx(sim.state.jobs["total_iterations"][0, 0])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"contention": "fastest"},
+        {"overlap_exponent": 0.5},
+        {"straggler_cv": -0.1},
+        {"intra_server_growth": -1.0},
+        {"contention": "max_min", "xi_1": 0.5},
+    ],
+)
+def test_composed_constants_out_of_range(options):
+    with pytest.raises(ConfigurationError, match="expected"):
+        composed(1e9, 1e9, **options)
+
+
+def test_models_are_in_the_catalogue():
+    assert len([m for m in catalogue() if m.parameters and m.noise_scale and m.speeds]) >= 15
+    assert model_id("vgg16") >= 0

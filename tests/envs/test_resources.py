@@ -1,0 +1,404 @@
+"""Clusters with more than GPUs: what is refused, where rules place, what agents may do."""
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+from stable_baselines3.common.env_checker import check_env
+
+from conftest import composed as config_of
+from ringyard import Allocation, Cluster, ClusterVectorEnv, JobSpec, JobTable, Simulator, ideal
+from ringyard.compiled import kernel
+from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
+from ringyard.mdp.actions import Actions, Adjustment, Template
+from ringyard.mdp.presets import PRESETS
+from ringyard.mdp.registration import PRESET_NAMES
+from ringyard.performance import composed, pair_table, sensitivity_pressure
+from ringyard.placement import fastest, pack, share
+from ringyard.profiles import profile, read_profile
+from ringyard.records import JobKind
+from ringyard.sim.draft import Draft
+from ringyard.sim.what_if import LOOK, look, seconds_there
+from ringyard.workloads import (
+    Arrivals,
+    Cancellations,
+    Cores,
+    CpuJobs,
+    Elastic,
+    Extended,
+    LogNormalDurations,
+    ModelMix,
+    ParameterServers,
+    Predictability,
+    Sizes,
+    Synthetic,
+)
+from ringyard_agents.configuration import instantiate_setting
+from worlds import everything
+
+V100 = {"gpu_type": "v100"}
+
+
+def jobs_of(*jobs):
+    return JobTable.from_specs([JobSpec(0.0, gpus, 100.0, model) for gpus, model in jobs])
+
+
+def arrived(cluster, jobs, performance=None):
+    sim = Simulator(cluster, jobs, performance or composed(1e9, 40e9, interference=sensitivity_pressure()))
+    sim.advance()
+    return sim
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"gpu_types": ("v100", "b100")}, "b100"),
+        ({"gpu_types": ("v100",)}, "one for each of the 2 servers"),
+        ({"cores_per_server": (4, 0)}, "above 0"),
+        ({"memory_bandwidth_bytes_per_second": (1e9, 1e9)}, "cores_per_server"),
+        ({"rack_of_server": (1, 0)}, "rack by rack"),
+        ({"rack_of_server": (0, 2)}, "expected 0, 1, 2"),
+        ({"uplink_oversubscription": 0.5}, "1 or more"),
+        ({"jobs_per_gpu": 0}, "jobs_per_gpu"),
+    ],
+)
+def test_clusters_that_make_no_sense(options, said):
+    with pytest.raises(ConfigurationError, match=said):
+        Cluster((2, 2), **options)
+
+
+def test_server_groups_are_checked():
+    with pytest.raises(ConfigurationError, match="gpu_typ"):
+        Cluster.of_groups([{"num_servers": 1, "gpus_per_server": 1, "gpu_typ": "v100"}])
+    with pytest.raises(ConfigurationError, match="only some"):
+        Cluster.of_groups(
+            [{"num_servers": 1, "gpus_per_server": 1, **V100}, {"num_servers": 1, "gpus_per_server": 1}]
+        )
+
+
+@pytest.mark.parametrize(
+    ("allocation", "said"),
+    [
+        (Allocation(0, (0,), batch_size=16.0), "32 to 256"),
+        (Allocation(0, (0,), batch_size=512.0), "32 to 256"),
+        (Allocation(0, (0, 1, 2, 3)), "1 to 3 GPUs"),
+        (Allocation(0, (0,), cores_per_worker=9), "9 cores"),
+        (Allocation(0, (0,), cores_per_worker=-1), "0 or more"),
+        (Allocation(0, (0,), parameter_servers=1), "ring"),
+        (Allocation(0, (0,), server=1), "gpu_ids"),
+        (Allocation(0, (0,), batch_size=250.0), "smaller batch"),
+        (Allocation(1, (0,)), "CPU-only"),
+        (Allocation(1, server=7), "no server 7"),
+        (Allocation(1, server=0, memory_bandwidth_cap=0.0), "cap"),
+        (Allocation(1, server=0, cores_per_worker=0), "1 or more"),
+        (Allocation(1, server=0, cores_per_worker=9), "9 cores"),
+    ],
+)
+def test_allocations_that_the_cluster_cannot_hold(allocation, said):
+    jobs = replace(
+        jobs_of((1, "resnet50_imagenet")),
+        min_gpus=np.array([1]),
+        max_gpus=np.array([3]),
+        min_batch=np.array([32.0]),
+        max_batch=np.array([256.0]),
+        cores_per_worker=np.array([1]),
+    ).merged(JobTable.cpu_only([0.0], [2], [100.0], [1e9]))
+    sim = arrived(Cluster.homogeneous(2, 4, cores_per_server=8, **V100), jobs)
+    before = [array.tobytes() for array in sim.state]
+    with pytest.raises(PlacementError, match=said):
+        sim.apply([allocation])
+    with pytest.raises(PlacementError, match=said):
+        sim.view().iteration_seconds(allocation)
+    assert [array.tobytes() for array in sim.state] == before
+
+
+def test_sharing_beyond_memory_is_refused():
+    jobs = jobs_of((1, "yolov3_voc"), (1, "yolov3_voc"), (1, "lstm_wikitext2"))
+    sim = arrived(Cluster.homogeneous(1, 1, jobs_per_gpu=2, **V100), jobs)
+    sim.apply([Allocation(0, (0,))])
+    with pytest.raises(PlacementError, match="bytes on each GPU"):
+        sim.apply([Allocation(1, (0,))])
+    sim.apply([Allocation(2, (0,))])
+    with pytest.raises(PlacementError, match="held by job"):
+        sim.apply([Allocation(1, (0,))])
+
+
+def test_jobs_that_fit_no_gpu_or_need_what_is_not_counted():
+    jobs = jobs_of((1, "yolov3_voc"))
+    big = replace(jobs, batch_size=jobs.batch_size * 4, max_batch=jobs.max_batch * 4)
+    with pytest.raises(WorkloadError, match="GPU memory"):
+        Simulator(Cluster.homogeneous(1, 1, **V100), big, ideal())
+    with pytest.raises(WorkloadError, match="CPU-only"):
+        Simulator(Cluster.homogeneous(1, 1), JobTable.cpu_only([0.0], [1], [1.0], [0.0]), ideal())
+    with pytest.raises(ConfigurationError, match=r"resnet50 has no speeds.t4.*resnet50.yaml"):
+        Simulator(Cluster.homogeneous(1, 1, gpu_type="t4"), jobs_of((1, "resnet50")), ideal())
+    with pytest.raises(ConfigurationError, match=r"resnet50.*sensitivity.*resnet50.yaml"):
+        Simulator(
+            Cluster.homogeneous(1, 1, jobs_per_gpu=2),
+            jobs_of((1, "resnet50")),
+            composed(1e9, 1e9, interference=sensitivity_pressure()),
+        )
+
+
+def test_profiles_name_field_and_file(tmp_path):
+    good = {"name": "m", "gradient_bytes": 1, "batch_size": 1, "fixed_seconds": 0, "sample_seconds": 1}
+    for change, said in (
+        ({"gradient_bytes": "many"}, "gradient_bytes is 'many'"),
+        ({"sensitivty": 1}, "sensitivty"),
+        ({"batch_size": None}, "batch_size is None"),
+    ):
+        file = tmp_path / "m.yaml"
+        fields = good | change
+        file.write_text(
+            "\n".join(f"{k}: {'null' if v is None else v}" for k, v in fields.items()) + "\nsources: {}\n"
+        )
+        with pytest.raises(ConfigurationError, match=f"m.yaml.*{said}"):
+            read_profile(file)
+    with pytest.raises(ConfigurationError, match=r"vgg16 has no noise_scale.*vgg16.yaml"):
+        profile("vgg16").need("noise_scale")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Elastic(share=1.5),
+        lambda: Elastic(least=2.0),
+        lambda: Cores({}),
+        lambda: ParameterServers(0.5, {"resnet50": 1}),
+        lambda: CpuJobs(1, LogNormalDurations(1.0, 1.0), (0,), (0.0, 1.0)),
+        lambda: Predictability(0.5, (0.5, 0.2)),
+        lambda: Cancellations(0.5, (0.0, 1.0)),
+        lambda: Adjustment(gpu_factor=2.0),
+        lambda: Adjustment(bandwidth_cap=0.0),
+        lambda: Actions(templates=(Template(pack(), batch_factor=0.0),)),
+        lambda: share(-1.0),
+        lambda: pair_table({"vgg16": {"vgg16": 0.0}}),
+    ],
+)
+def test_settings_out_of_range(make):
+    with pytest.raises(ConfigurationError):
+        make()
+
+
+# where rules place
+
+
+def test_share_prefers_free_gpus_then_the_mildest_neighbour():
+    jobs = jobs_of((1, "resnet50_imagenet"), (1, "a3c_pong"), (1, "lstm_wikitext2"), (2, "lstm_wikitext2"))
+    sim = arrived(Cluster.homogeneous(1, 3, jobs_per_gpu=2, **V100), jobs)
+    sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
+    assert Draft(sim.view()).place(share(), 2).gpu_ids == (2,)
+    assert Draft(sim.view()).place(share(prefer_busy=True), 2).gpu_ids == (2,)  # a free GPU harms nobody
+    sim.apply([Allocation(2, (2,))])
+    # job 3: beside A3C and beside the other LSTM rather than beside ResNet-50
+    assert Draft(sim.view()).place(share(), 3).gpu_ids == (1, 2)
+    assert Draft(sim.view()).place(share(most_harm=0.1), 3) is None
+    assert Draft(sim.view()).place(pack(), 3) is None
+
+
+def test_fastest_takes_the_best_type_with_room():
+    cluster = Cluster.of_groups(
+        [
+            {"num_servers": 1, "gpus_per_server": 2, "gpu_type": "k80"},
+            {"num_servers": 1, "gpus_per_server": 2, "gpu_type": "a100"},
+        ]
+    )
+    sim = arrived(
+        cluster, jobs_of((1, "resnet50_imagenet"), (2, "resnet50_imagenet"), (2, "resnet50_imagenet"))
+    )
+    assert Draft(sim.view()).place(fastest(), 0).gpu_ids == (2,)
+    sim.apply([Allocation(0, (2,))])
+    assert Draft(sim.view()).place(fastest(), 1).gpu_ids == (0, 1)
+
+
+def test_rules_respect_cores_and_memory():
+    jobs = replace(jobs_of((2, "resnet50_imagenet")), cores_per_worker=np.array([4]))
+    sim = arrived(Cluster.homogeneous(2, 4, cores_per_server=7, **V100), jobs)
+    assert Draft(sim.view()).place(pack(), 0).gpu_ids == (0, 4)  # one worker's cores on each server
+    mixed = Cluster.of_groups(
+        [
+            {"num_servers": 1, "gpus_per_server": 2, "gpu_type": "rtx_2080ti"},
+            {"num_servers": 1, "gpus_per_server": 2, "gpu_type": "v100"},
+        ]
+    )
+    sim = arrived(mixed, jobs_of((1, "bert_base_squad")))
+    assert Draft(sim.view()).place(pack(), 0).gpu_ids == (2,)  # 16 GB fit only there
+
+
+@kernel
+def _look(state, j, gpus, found, rate):
+    look(state, 0, j, gpus, len(gpus), found[0])
+    return seconds_there(state, 0, j, found[0], rate)
+
+
+def test_a_look_finds_what_happens():
+    assert sum(looks_that_agree(seed) for seed in range(20)) > 100
+
+
+def looks_that_agree(seed):
+    """Play a random world; how many quick looks were compared with the full answer."""
+    rng = np.random.default_rng(seed)
+    cluster, jobs, performance, _ = everything(rng, 20)
+    performance = replace(performance, straggler_cv=0.0)
+    sim = Simulator(cluster, jobs, performance, seed=seed)
+    looked = 0
+    while not sim.done:
+        for j in sim.view().waiting.tolist():
+            allocation = Draft(sim.view()).place(share(), j)
+            if allocation is None:
+                continue
+            places = allocation.gpu_ids or (allocation.server,)
+            found = np.zeros(1, LOOK)
+            quick = _look(sim.state, j, np.array(places, np.int32), found, sim.rate)
+            if sim.state.clusters["global_links"][0] == 0 or found["num_servers"][0] == 1:
+                assert quick == pytest.approx(sim.view().iteration_seconds(allocation), rel=1e-12)
+                looked += 1
+            sim.apply([allocation])
+        sim.advance()
+    return looked
+
+
+# agents
+
+
+@pytest.mark.parametrize("name", PRESET_NAMES)
+def test_presets_pass_the_checkers_and_finish(name):
+    env = gymnasium.make(f"ringyard/{name}-v0")
+    check_env(env.unwrapped)
+    rng = np.random.default_rng(0)
+    _, info = env.reset(seed=1)
+    total, done, steps = 0.0, False, 0
+    while not done:
+        action = rng.choice(np.flatnonzero(info["action_mask"]))
+        observation, reward, done, _, info = env.step(action)
+        assert env.observation_space.contains(observation)
+        total += reward
+        steps += 1
+    assert steps < 60_000
+    batch = env.unwrapped.batch
+    table = batch.bank.table(int(info["workload"]))
+    assert info["num_finished"] == len(table)
+    mean_run_time = batch.state.jobs["isolated_seconds"][0, : len(table)].mean()
+    assert total == pytest.approx(-info["episode_jct"] / mean_run_time, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", PRESET_NAMES)
+def test_preset_and_experiment_are_one(name):
+    experiment = {"CpuGpu": "cpu_gpu"}.get(name, name.lower())
+    action = {"Contention": "start", "Sharing": "sharing", "CpuGpu": "cores"}.get(name, experiment)
+    config = config_of(
+        "train",
+        f"experiment={experiment}",
+        f"action={action}",
+        "observation=resources",
+        "seed=0",
+    )
+    ours, theirs = PRESETS[name](), instantiate_setting(config, 1024, 0)
+    if name == "Contention":
+        theirs = replace(theirs, observation=ours.observation, actions=ours.actions)
+    views = []
+    for setting in (ours, theirs):
+        env = ClusterVectorEnv(2, replace(setting, actions=replace(setting.actions, on_invalid="raise")))
+        observation, info = env.reset(seed=3)
+        for _ in range(150):
+            actions = np.array([np.flatnonzero(mask)[-2:][0] for mask in info["action_mask"]])
+            observation, reward, *_, info = env.step(actions)
+        views.append((observation, reward))
+    assert all(np.array_equal(views[0][0][block], views[1][0][block]) for block in views[0][0])
+    assert np.array_equal(views[0][1], views[1][1])
+
+
+@pytest.mark.parametrize("name", ["Sharing", "CpuGpu", "Elastic", "Full"])
+def test_an_action_is_the_allocation_it_is_described_as(name):
+    env = gymnasium.make(f"ringyard/{name}-v0").unwrapped
+    setting = env.setting
+    rng = np.random.default_rng(4)
+    _, info = env.reset(seed=2, options={"workload": 5})
+    jobs = env.batch.bank.table(5)
+    sim = Simulator(
+        setting.cluster, jobs, setting.performance, setting.restart, seed=5, failures=setting.failures
+    )
+    sim.prioritise(env.batch.state.jobs["priority"][0, : len(jobs)])
+    changed = 0
+    for _ in range(250):
+        state = env.batch.state
+        while sim.state.clusters["num_decisions"][0] < state.clusters["num_decisions"][0]:
+            sim.advance()
+        assert sim.now == state.clusters["now"][0]
+        for column in ("status", "num_gpus", "batch_size", "cores_per_worker", "num_resizes"):
+            there = state.jobs[column][0, : len(jobs)]
+            assert np.array_equal(sim.state.jobs[column][0, :-1], there), column
+        action = int(rng.choice(np.flatnonzero(info["action_mask"])))
+        if action != setting.actions.wait:
+            allocation = env.batch.allocation(0, action)
+            changed += action >= setting.actions.num_starts and not allocation.stops
+            sim.apply([allocation])
+        _, _, done, _, info = env.step(action)
+        if done:
+            break
+    assert name == "Sharing" or changed > 10
+
+
+def test_one_and_many_clusters_agree_with_everything_on():
+    setting = PRESETS["Full"]()
+    many, one = ClusterVectorEnv(8, setting), ClusterVectorEnv(1, setting)
+    rng = np.random.default_rng(0)
+    _, info = many.reset(seed=10)
+    _, alone = one.reset(seed=13)
+    for _ in range(400):
+        assert np.array_equal(info["action_mask"][3], alone["action_mask"][0])
+        actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in info["action_mask"]])
+        observation, reward, *_, info = many.step(actions)
+        lonely, gain, *_, alone = one.step(actions[3:4])
+        assert reward[3] == gain[0]
+        assert all(np.array_equal(observation[block][3], lonely[block][0]) for block in lonely)
+
+
+# workloads
+
+
+def test_extensions_do_what_they_say():
+    base = Synthetic(
+        200,
+        Sizes({1: 1, 4: 1}),
+        LogNormalDurations(5.0, 1.0),
+        Arrivals(),
+        ModelMix({1: {"resnet50_imagenet": 1, "bert_base_squad": 1}}),
+    )
+    cluster = Cluster.homogeneous(8, 4, cores_per_server=16, **V100)
+    workload = Extended(
+        base,
+        (
+            ParameterServers(0.5, {"aiturbo_resnet50": 1}, (1, 2), 3),
+            Elastic(0.5, 0.5, 2.0),
+            Cores({2: 1, 100: 1}),
+            CpuJobs(50, LogNormalDurations(5.0, 1.0), (1, 4), (1e9, 2e9)),
+            Predictability(0.5, (0.1, 0.4), 0.2),
+            Cancellations(0.3, (0.5, 1.0), 0.2),
+        ),
+    )
+    assert workload.num_jobs == 250
+    jobs = workload.sample(cluster, np.random.default_rng(0))
+    jobs.check(cluster)
+    served, cpu = jobs.kind == JobKind.PARAMETER_SERVER, jobs.kind == JobKind.CPU_ONLY
+    assert 70 < served.sum() < 130
+    assert cpu.sum() == 50
+    assert (jobs.cores_per_worker[~cpu] <= 4).all()  # no more than a server has for each GPU
+    assert (jobs.batch_size[served] == 64).all()  # the tabulated batch is global
+    elastic = jobs.min_gpus < jobs.max_gpus
+    assert 0 < elastic.sum() < 100
+    assert not (elastic & (served | cpu)).any()
+    known = np.isfinite(jobs.predictable_from)
+    assert 90 < known.sum() < 160
+    assert ((jobs.predictable_from[known] >= 0.1) & (jobs.predictable_from[known] <= 0.4)).all()
+    assert np.log(jobs.prediction_factor).std() == pytest.approx(0.2, abs=0.04)
+    assert 50 < np.isfinite(jobs.cancel_seconds).sum() < 100
+    again = workload.sample(cluster, np.random.default_rng(0))
+    assert np.array_equal(jobs.cancel_seconds, again.cancel_seconds)
+    four = Extended(replace(base, models=ModelMix()), (Elastic(),))
+    with pytest.raises(ConfigurationError, match="min_batch"):
+        four.sample(cluster, np.random.default_rng(0))
