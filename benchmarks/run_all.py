@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+NAMES = ("vector_env", "schedulers", "features", "ppo", "startup", "sjf_bco_experiment")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venus", help="path of the Helios Venus trace; without it venus.py is skipped")
     venus = parser.parse_args().venus
-    commands = {name: [] for name in ("vector_env", "schedulers", "ppo", "startup", "sjf_bco_experiment")}
+    commands = {name: [] for name in NAMES}
     if venus:
         commands["venus"] = [str(Path(venus).resolve())]
     else:

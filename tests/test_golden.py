@@ -2,17 +2,37 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from conftest import ROOT, leaf
+from ringyard import Simulator
+from ringyard.mdp.presets import full
+from ringyard.placement import share
+from ringyard_baselines.fifo import fifo
+from ringyard_baselines.scheduler import run
 from test_conformance import SCHEDULERS, small_run
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
-def test_metrics_are_as_recorded(name, update_golden):
+def compare(name, measured, update_golden):
     file = ROOT / "tests" / "golden" / f"{name}.json"
-    measured = small_run(leaf("scheduler", name), 0).metrics().as_dict()
     if update_golden:
         file.write_text(json.dumps(measured, indent=2) + "\n")
     assert file.is_file(), "no golden metrics; run with --update-golden and look at them"
     assert measured == pytest.approx(json.loads(file.read_text()), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_metrics_are_as_recorded(name, update_golden):
+    compare(name, small_run(leaf("scheduler", name), 0).metrics().as_dict(), update_golden)
+
+
+def test_everything_at_once_is_as_recorded(update_golden):
+    setting = full()
+    jobs = setting.workload.sample(setting.cluster, np.random.default_rng(7))
+    sim = Simulator(
+        setting.cluster, jobs, setting.performance, setting.restart, seed=7, failures=setting.failures
+    )
+    run(sim, fifo(share()), np.random.default_rng(7))
+    assert sim.state.jobs["num_failures"].sum() > 0
+    compare("everything", sim.metrics().as_dict(), update_golden)

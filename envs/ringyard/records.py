@@ -211,6 +211,7 @@ SERVER = np.dtype(
         ("first_gpu", "i4"),
         ("num_gpus", "i4"),
         ("free_gpus", "i4"),  # that hold no job; 0 while the server is down
+        ("open_gpus", "i4"),  # with a free slot; 0 while the server is down
         ("spanning_jobs", "i4"),  # jobs here that also hold GPUs elsewhere
         ("free_cores", "i4"),
         ("num_cores", "i4"),
@@ -260,6 +261,7 @@ CLUSTER = np.dtype(
         ("num_running", "i4"),
         ("num_done", "i4"),
         ("free_gpus", "i4"),
+        ("open_gpus", "i4"),
         ("down_gpus", "i4"),
         ("demanded_gpus", "i4"),  # by the jobs in the system
         ("fragmented_gpus", "i4"),

@@ -45,6 +45,8 @@ def check_invariants(sim):
         assert state.servers["spanning_jobs"][0, s] == len(spanning)
     counted = state.gpus["num_jobs"][0] % DOWN
     assert (counted == occupied).all()
+    with_room = (occupied < per_gpu) & up[sim.cluster.server_of_gpu]
+    assert cluster["open_gpus"] == with_room.sum() == state.servers["open_gpus"][0].sum()
     assert (state.gpus["free_memory_bytes"][0] >= 0).all()
     if sim.cluster.cores_per_server:
         held_by_all = sum(held_cores(state, 0, j, sim.cluster) for j in range(len(jobs)))

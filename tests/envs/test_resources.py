@@ -90,6 +90,7 @@ def test_server_groups_are_checked():
         (Allocation(0, (0,), cores_per_worker=-1), "0 or more"),
         (Allocation(0, (0,), parameter_servers=1), "ring"),
         (Allocation(0, (0,), server=1), "gpu_ids"),
+        (Allocation(0, (0,), memory_bandwidth_cap=0.5), "CPU-only"),
         (Allocation(0, (0,), batch_size=250.0), "smaller batch"),
         (Allocation(1, (0,)), "CPU-only"),
         (Allocation(1, server=7), "no server 7"),

@@ -21,15 +21,16 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     """Schedule deep-learning jobs on a cluster of multi-GPU servers.
 
     ## Action space
-    `Discrete(V x T + 1)`, V visible waiting jobs and T placement templates (with `preemptive`, R stop
-    actions more). Action `i * T + t` starts visible job i where template t puts it; action `V * T + r`
-    stops running slot r; the last action waits for the next arrival or completion. A start takes no
-    time. Moments with nothing to decide pass by themselves. `action_masks()` and
+    `Discrete(V x T + R x A + 1)`, V visible waiting jobs, T templates, R visible running jobs and A ways to
+    change one (none by default). Action `i * T + t` starts visible job i as template t says; action
+    `V * T + r * A + a` changes running slot r by adjustment a (with `preemptive`, adjustment 0 stops it;
+    others resize, rebatch, move, give or take cores, cap memory bandwidth); the last action waits for the
+    next event. A start takes no time. Moments with nothing to decide pass by themselves. `action_masks()` and
     `info["action_mask"]` say which actions are valid.
 
     ## Observation space
     A Dict of one-dimensional float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives
-    the same numbers as one Box. A block holds the features of one item after the other. Unused slots
+    the same numbers as one Box. `queue_cluster_and_resources` adds blocks for clusters with more than GPUs. A block holds the features of one item after the other. Unused slots
     are 0 and have a 0 in the block's mask. `s(x, c)` is x / (x + c).
 
     | block | feature | meaning (unit before scaling) |
@@ -79,6 +80,10 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     ## Episode end
     Terminated when every job has finished; truncated at `limit_seconds`. The last `info` then holds
     `episode_jct` (mean JCT in seconds of the finished jobs), `workload` and `num_finished`.
+
+    ## Presets
+    `ringyard/Contention-v0`, `ringyard/Sharing-v0`, `ringyard/CpuGpu-v0`, `ringyard/Elastic-v0` and
+    `ringyard/Full-v0` are settings of this environment (`ringyard.mdp.presets`).
 
     ## Arguments
     Args:

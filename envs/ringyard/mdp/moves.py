@@ -168,6 +168,8 @@ def propose_adjustment(state: Any, b: int, j: int, options: Any, a: int, out: An
         return 0
     if same_shape and (options.factors[o, 0] != 1.0 or options.factors[o, 1] != 1.0):
         return 0  # the job is at the end of its range: this would be a mere migration
+    if moves and shape[0] - job.num_gpus > state.clusters[b].open_gpus:
+        return 0
     scratch = state.jobs.shape[1] - 1
     state.jobs[b, scratch] = job
     let_go(state, b, j)

@@ -67,11 +67,13 @@ def _share(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
         count = pack_gpus(state, b, j, wanted, out)
         if count > 0:
             return count
+    if wanted > state.clusters[b].open_gpus:
+        return 0
     most_harm = parameters[0]
     best = -1
     least = np.inf
     for s in range(state.servers.shape[1]):
-        if open_gpus(state, b, j, s) >= wanted:
+        if state.servers[b, s].open_gpus >= wanted and open_gpus(state, b, j, s) >= wanted:
             harm = _take_mildest(state, b, j, s, wanted, out, 0)
             if harm < least:
                 best = s
@@ -87,7 +89,7 @@ def _share(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
         best = -1
         most = 0
         for s in range(state.servers.shape[1]):
-            if used[s] == 0:
+            if used[s] == 0 and state.servers[b, s].open_gpus > 0:
                 here = open_gpus(state, b, j, s)
                 if here > most:
                     best = s

@@ -126,21 +126,25 @@ def _links_of(state: Any, b: int, j: int) -> int:
 
 
 @kernel
-def _is_ring_head(state: Any, b: int, i: int) -> bool:
-    """Whether slot i is the first of a job that spans servers."""
-    j = state.slots[b, i].job
-    return j >= 0 and state.jobs[b, j].first_slot == i and state.jobs[b, j].num_servers > 1
+def _ring(state: Any, b: int, i: int, extra: int) -> int:
+    """The i-th running job, or `extra` after the last; -1 if it does not span servers."""
+    j = extra
+    if i < state.clusters[b].num_running:
+        j = state.running[b, i]
+    if j < 0 or state.jobs[b, j].num_servers <= 1:
+        return -1
+    return j
 
 
 @kernel
-def _load_links(state: Any, b: int) -> None:
+def _load_links(state: Any, b: int, extra: int) -> None:
     """Rings on every link, from scratch."""
     cluster = state.clusters[b]
     for row in range(state.links.shape[1]):
         state.links[b, row].load = 0.0
-    for i in range(state.slots.shape[1]):
-        if _is_ring_head(state, b, i):
-            j = state.slots[b, i].job
+    for i in range(cluster.num_running + 1):
+        j = _ring(state, b, i, extra)
+        if j >= 0:
             weight = _weight(cluster, state.jobs[b, j])
             for k in range(_links_of(state, b, j)):
                 state.links[b, state.link_scratch[b, k]].load += weight
@@ -158,53 +162,71 @@ def _crowd(state: Any, b: int, j: int) -> float:
 
 
 @kernel
-def _fill(state: Any, b: int) -> None:
+def _tightest_link(state: Any, b: int) -> int:
+    """The link with the least left for each ring that is not frozen yet; -1 if there is none."""
+    tightest = -1
+    least = np.inf
+    for row in range(state.links.shape[1]):
+        link = state.links[b, row]
+        if link.flows > 0.5 and link.left / link.flows < least:
+            least = link.left / link.flows
+            tightest = row
+    return tightest
+
+
+@kernel
+def _fill(state: Any, b: int, extra: int) -> None:
     """Max-min fair shares by progressive filling, as 1 / share into every ring's `new_contenders`.
 
     The fullest link freezes its rings at its fair share, again and again (Bertsekas & Gallager, 6.5.2).
     """
-    num_links = state.links.shape[1]
-    for row in range(num_links):
+    for row in range(state.links.shape[1]):
         link = state.links[b, row]
         link.left = link.capacity
         link.flows = link.load
-    for i in range(state.slots.shape[1]):
-        if _is_ring_head(state, b, i):
-            state.jobs[b, state.slots[b, i].job].new_contenders = 0.0
-    while True:
-        tightest = -1
-        least = np.inf
-        for row in range(num_links):
-            link = state.links[b, row]
-            if link.flows > 0.5 and link.left / link.flows < least:
-                least = link.left / link.flows
-                tightest = row
-        if tightest < 0:
-            return
-        for i in range(state.slots.shape[1]):
-            if not _is_ring_head(state, b, i) or state.jobs[b, state.slots[b, i].job].new_contenders > 0.0:
+    num_rings = state.clusters[b].num_running + 1
+    for i in range(num_rings):
+        j = _ring(state, b, i, extra)
+        if j >= 0:
+            state.jobs[b, j].new_contenders = 0.0
+    tightest = _tightest_link(state, b)
+    while tightest >= 0:
+        share = state.links[b, tightest].left / state.links[b, tightest].flows
+        for i in range(num_rings):
+            j = _ring(state, b, i, extra)
+            if j < 0 or state.jobs[b, j].new_contenders > 0.0:
                 continue
-            j = state.slots[b, i].job
             count = _links_of(state, b, j)
             uses = False
             for k in range(count):
                 uses = uses or state.link_scratch[b, k] == tightest
             if uses:
-                state.jobs[b, j].new_contenders = 1.0 / least
+                state.jobs[b, j].new_contenders = 1.0 / share
                 for k in range(count):
                     link = state.links[b, state.link_scratch[b, k]]
-                    link.left = max(link.left - least, 0.0)
+                    link.left = max(link.left - share, 0.0)
                     link.flows -= 1.0
+        tightest = _tightest_link(state, b)
 
 
 @kernel
-def count_links(state: Any, b: int) -> None:
-    """Every ring's `new_contenders`, links counted all together."""
-    _load_links(state, b)
-    if state.clusters[b].network == _MAX_MIN:
-        _fill(state, b)
-        return
-    for i in range(state.slots.shape[1]):
-        if _is_ring_head(state, b, i):
-            j = state.slots[b, i].job
-            state.jobs[b, j].new_contenders = _crowd(state, b, j)
+def count_links(state: Any, b: int, extra: int) -> bool:
+    """Every ring's `new_contenders`, links counted all together; whether any differs from its `contenders`.
+
+    Args:
+        extra: a job that holds its GPUs but is not among the running ones yet; -1: none.
+        (others): as above.
+    """
+    _load_links(state, b, extra)
+    fill = state.clusters[b].network == _MAX_MIN
+    if fill:
+        _fill(state, b, extra)
+    changed = False
+    for i in range(state.clusters[b].num_running + 1):
+        j = _ring(state, b, i, extra)
+        if j >= 0:
+            job = state.jobs[b, j]
+            if not fill:
+                job.new_contenders = _crowd(state, b, j)
+            changed = changed or job.new_contenders != job.contenders
+    return changed

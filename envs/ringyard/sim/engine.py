@@ -88,18 +88,26 @@ def _rerate_server(state: Any, b: int, s: int, stamp: int, rate: Any) -> None:
 
 
 @kernel
-def _rerate_rings(state: Any, b: int, skip: int, rate: Any) -> None:
-    """Count all links anew and re-rate every ring but `skip` whose share changed; it gets its own count."""
-    count_links(state, b)
-    for i in range(state.slots.shape[1]):
+def _rerate_rings(state: Any, b: int, newcomer: int, rate: Any) -> None:
+    """Count all links anew and re-rate every ring whose share changed.
+
+    Args:
+        newcomer: a job that holds its GPUs but is not among the running ones yet: it gets its count and is
+            rated by the caller; -1: none.
+        (others): as everywhere.
+    """
+    if not count_links(state, b, newcomer):
+        return
+    if newcomer >= 0:
+        state.jobs[b, newcomer].contenders = state.jobs[b, newcomer].new_contenders
+    for i in range(state.slots.shape[1]):  # not the heap, which moves while its jobs are rated
         j = state.slots[b, i].job
         if j < 0 or state.jobs[b, j].first_slot != i or state.jobs[b, j].num_servers <= 1:
             continue
         job = state.jobs[b, j]
         if job.contenders != job.new_contenders:
             job.contenders = job.new_contenders
-            if j != skip:
-                _rerate(state, b, j, rate)
+            _rerate(state, b, j, rate)
 
 
 @kernel
@@ -186,7 +194,7 @@ def _release(state: Any, b: int, j: int, rate: Any) -> None:
     heap_remove(state, b, j)
     let_go(state, b, j)
     if cluster.global_links and job.num_servers > 1:
-        _rerate_rings(state, b, j, rate)
+        _rerate_rings(state, b, -1, rate)
     _rerate_neighbours(state, b, j, rate)
     job.first_slot = -1
     job.server = -1
@@ -308,7 +316,7 @@ def end(state: Any, b: int, j: int, cancelled: bool, rate: Any) -> None:
     cluster.inverse_durations -= 1.0 / job.isolated_seconds
     cluster.finished_jct += cluster.now - job.submit_seconds
     cluster.num_done += 1
-    if job.cancel_seconds < np.inf:
+    if job.cancel_seconds <= cluster.next_cancel_seconds < np.inf:
         cluster.next_cancel_seconds = _next_cancellation(state, b)
 
 

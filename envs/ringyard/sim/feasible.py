@@ -80,6 +80,8 @@ def _check_shape(job: np.void, j: int, shape: Shape, cluster: Cluster) -> None:
     cores, servers, server_cores, cap = shape.cores
     if not 0 < cap <= 1:
         raise PlacementError(f"job {j} is given a memory bandwidth cap of {cap}; expected in (0, 1]")
+    if cap < 1 and job["kind"] != JobKind.CPU_ONLY:
+        raise PlacementError(f"job {j} runs on GPUs; memory bandwidth is capped for CPU-only jobs, got {cap}")
     if cores < 0 or server_cores < 0:
         raise PlacementError(f"job {j} is given {cores} and {server_cores} cores; expected 0 or more")
     if job["kind"] == JobKind.CPU_ONLY and cores < 1:

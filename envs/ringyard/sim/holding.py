@@ -27,6 +27,13 @@ def _count_gpus(state: Any, b: int, s: int, change: int) -> None:
 
 
 @kernel
+def _count_open(state: Any, b: int, s: int, change: int) -> None:
+    """Add `change` to the GPUs of server s that have a free slot."""
+    state.servers[b, s].open_gpus += change
+    state.clusters[b].open_gpus += change
+
+
+@kernel
 def _use_cores(server: Any, job: Any, cores: int, sign: int) -> None:
     """Give `cores` of a server to a job, or take them back with sign -1."""
     server.free_cores -= sign * cores
@@ -74,6 +81,8 @@ def _take_slot(state: Any, b: int, j: int, g: int) -> int:
     gpu.num_jobs += 1
     if gpu.num_jobs == 1:
         _count_gpus(state, b, gpu.server, -1)
+    if gpu.num_jobs == state.clusters[b].jobs_per_gpu:
+        _count_open(state, b, gpu.server, -1)
     gpu.free_memory_bytes -= state.jobs[b, j].gpu_memory_bytes
     return i
 
@@ -156,6 +165,8 @@ def let_go(state: Any, b: int, j: int) -> None:
         slot = state.slots[b, i]
         slot.job = -1
         gpu = state.gpus[b, slot.gpu]
+        if gpu.num_jobs == state.clusters[b].jobs_per_gpu:
+            _count_open(state, b, slot.server, 1)
         gpu.num_jobs -= 1
         gpu.free_memory_bytes += job.gpu_memory_bytes
         if gpu.num_jobs == 0:
@@ -190,6 +201,7 @@ def take_down(state: Any, b: int, s: int) -> None:
     for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
         state.gpus[b, g].num_jobs = DOWN
     _count_gpus(state, b, s, -server.num_gpus)
+    _count_open(state, b, s, -server.num_gpus)
     state.clusters[b].down_gpus += server.num_gpus
     server.free_cores -= server.num_cores
 
@@ -202,5 +214,6 @@ def repair(state: Any, b: int, s: int) -> None:
     for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
         state.gpus[b, g].num_jobs = 0
     _count_gpus(state, b, s, server.num_gpus)
+    _count_open(state, b, s, server.num_gpus)
     state.clusters[b].down_gpus -= server.num_gpus
     server.free_cores += server.num_cores

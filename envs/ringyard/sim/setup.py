@@ -245,6 +245,7 @@ def _empty_servers(state: Any, b: int) -> None:
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
         server.free_gpus = server.num_gpus
+        server.open_gpus = server.num_gpus
         server.spanning_jobs = 0
         server.free_cores = server.num_cores
         server.bandwidth_demand = 0
@@ -285,6 +286,7 @@ def load(state: Any, b: int, jobs: Any, limit_seconds: float, seed: int) -> None
     cluster.num_classes = num_classes
     cluster.smallest_demand = smallest if cluster.jobs_per_gpu == 1 else 0
     cluster.free_gpus = cluster.num_gpus
+    cluster.open_gpus = cluster.num_gpus
     cluster.down_gpus = 0
     cluster.next_arrival = 0
     cluster.num_waiting = 0

@@ -149,7 +149,7 @@ def what_if(
     hold(state, b, j, gpus, count)
     surround(state, b, j)
     if state.clusters[b].global_links and job.num_servers > 1:
-        count_links(state, b)
+        count_links(state, b, -1 if running else j)
         job.contenders = job.new_contenders
     seconds = rate.seconds(job, rate.parameters) / job.progress_per_iteration
     let_go(state, b, j)
