@@ -50,3 +50,11 @@ def test_the_wheel_holds_packages_and_configs(tmp_path):
     for package in ("ringyard", "ringyard_baselines", "ringyard_agents"):
         assert f"{package}/__init__.py" in held
     assert not any(name.startswith(("tests/", "runs/")) for name in held)
+
+
+def test_an_edit_of_any_kernel_makes_cached_code_stale():
+    from ringyard import compiled
+    from ringyard.sim.setup import load
+
+    stamp = load._cache._cache_file._source_stamp
+    assert stamp[1] == compiled._kernel_sources()

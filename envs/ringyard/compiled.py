@@ -1,8 +1,10 @@
 """Numba as this project uses it: one decorator, and compiled functions that are passed as values."""
 
+import functools
 import importlib
 import sys
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,9 +36,32 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 
 
+@functools.cache
+def _kernel_sources() -> int:
+    """Checksum of this package's files that hold compiled functions."""
+    checksum = 0
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        text = file.read_bytes()
+        if b"@kernel" in text or b"@function_value" in text:
+            checksum = zlib.crc32(text, checksum)
+    return checksum
+
+
+def _watch_sources(dispatcher: Any) -> None:
+    """Let a change of any kernel's file make cached machine code stale.
+
+    Numba watches only the file of the function itself, but kernels are compiled into one another: without
+    this, an edit would go on running old code.
+    """
+    file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if file is not None and hasattr(file, "_source_stamp"):
+        file._source_stamp = (file._source_stamp, _kernel_sources())
+
+
 def kernel(function: F) -> F:
     """Compile lazily to machine code, without the GIL, cached on disk; it may not allocate arrays."""
     compiled: F = numba.njit(**_OPTIONS)(function)
+    _watch_sources(compiled)
     return compiled
 
 
@@ -74,8 +99,11 @@ class CompiledFunction(numba.types.WrapperAddressProtocol):  # type: ignore[misc
     def dispatcher(self) -> Any:
         """The numba dispatcher, compiled (or read from the cache) on first use."""
         if self._dispatcher is None:
-            decorate = numba.njit(self._signature, **_OPTIONS)
-            self._dispatcher = decorate(self.python)
+            dispatcher = numba.njit(**_OPTIONS)(self.python)
+            _watch_sources(dispatcher)
+            dispatcher.compile(self._signature)
+            dispatcher.disable_compile()
+            self._dispatcher = dispatcher
         return self._dispatcher
 
     def __call__(self, *arguments: Any) -> Any:
@@ -158,5 +186,5 @@ def announce_compilation(function: Any) -> None:
     global _announced
     name = function.py_func.__qualname__
     if not _announced and not any(Path(function.stats.cache_path).glob(f"*.{name}-*.nbi")):
-        print("ringyard: compiling the simulator, once (some 20 s)", file=sys.stderr, flush=True)
+        print("ringyard: compiling the simulator, once (some 40 s)", file=sys.stderr, flush=True)
     _announced = True

@@ -352,6 +352,8 @@ class JobTable:
 
     def _check_workers(self, cluster: Cluster, memory: NDArray[np.float64]) -> None:
         """Refuse gangs that the empty cluster could not hold, for want of cores or large enough GPUs."""
+        if not cluster.cores_per_server and not cluster.gpu_types:
+            return
         gpus = np.array(cluster.gpus_per_server)
         cores = np.array(cluster.cores_per_server or [np.iinfo(np.int64).max] * len(gpus))
         tasks = self.parameter_servers * self.cores_per_server_task

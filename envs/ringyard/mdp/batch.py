@@ -10,16 +10,17 @@ from ringyard.errors import ActionError, SchedulerError
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.episode import empty_episode
 from ringyard.mdp.kernel import (
+    BEGIN,
     DONE,
+    SETTLE,
     STALLED,
+    STEP,
     TRUNCATED,
     Bank,
     How,
     Outputs,
     all_valid,
-    reset_batch,
-    settle_batch,
-    step_batch,
+    play_batch,
 )
 from ringyard.mdp.moves import Options, describe
 from ringyard.mdp.setting import Setting
@@ -98,17 +99,32 @@ class ClusterBatch:
         self.returns, self.lengths, self._ends = out.returns, out.lengths, out.ends
         self.entries = np.zeros(num_clusters, np.int64)
         self._everyone = np.arange(num_clusters)
-        self._step = entry_point(
-            step_batch,
+        self._none_masked = np.zeros(num_clusters, np.bool_)
+        # types are looked at here, once: `_play` vouches for those of its arguments
+        self._kernel = entry_point(play_batch, *self._arguments(self._everyone, STEP, self._everyone))
+
+    def _arguments(
+        self, clusters: NDArray[np.int64], what: int, numbers: NDArray[np.int64]
+    ) -> tuple[Any, ...]:
+        return (
             self.state,
             self.episode,
-            self._everyone,
-            self._everyone,
+            clusters,
+            what,
+            numbers,
+            self._bank,
+            float(self.setting.horizon),
             self._how,
             self._rate,
             self._out,
         )
-        self._none_masked = np.zeros(num_clusters, np.bool_)
+
+    def _play(self, clusters: NDArray[np.int64], what: int, numbers: NDArray[np.int64]) -> None:
+        """Bring clusters to their next decision; numbers are actions or bank entries, [B]."""
+        clusters = np.ascontiguousarray(clusters, np.int64)
+        numbers = np.ascontiguousarray(numbers, np.int64)
+        self._kernel(*self._arguments(clusters, what, numbers))
+        self._raise_stalled()
 
     @property
     def num_clusters(self) -> int:
@@ -133,11 +149,7 @@ class ClusterBatch:
         """
         self.bank.fill(entries)
         self.entries[clusters] = entries
-        horizon = self.setting.horizon
-        reset_batch(
-            self.state, self.episode, clusters, entries, self._bank, horizon, self._how, self._rate, self._out
-        )
-        self._raise_stalled()
+        self._play(clusters, BEGIN, self.entries)
 
     def valid(self, actions: NDArray[np.int64], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
         """[clusters] replace masked actions as `Actions.on_invalid` says, in place; which were masked.
@@ -170,10 +182,7 @@ class ClusterBatch:
         Raises:
             SchedulerError: the policy waits while nothing runs and no template can ever place a job.
         """
-        stepped = self._everyone if clusters is None else np.ascontiguousarray(clusters, np.int64)
-        actions = np.ascontiguousarray(actions, np.int64)
-        self._step(self.state, self.episode, stepped, actions, self._how, self._rate, self._out)
-        self._raise_stalled()
+        self._play(self._everyone if clusters is None else clusters, STEP, actions)
 
     def settle(self) -> None:
         """Go to the next decision of simulations that were set up elsewhere.
@@ -184,8 +193,7 @@ class ClusterBatch:
         for b in range(self.num_clusters):
             count = int(self.state.clusters["num_jobs"][b])
             self.episode.static[b, :count] = static_features(self.state.jobs[b, :count])
-        settle_batch(self.state, self.episode, self._how, self._rate, self._out)
-        self._raise_stalled()
+        self._play(self._everyone, SETTLE, self._everyone)
 
     def allocation(self, b: int, action: int) -> Allocation:
         """What a valid action other than waiting gives to its job; nothing is carried out."""

@@ -30,8 +30,9 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
 
     ## Observation space
     A Dict of one-dimensional float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives
-    the same numbers as one Box. `queue_cluster_and_resources` adds blocks for clusters with more than GPUs. A block holds the features of one item after the other. Unused slots
-    are 0 and have a 0 in the block's mask. `s(x, c)` is x / (x + c).
+    the same numbers as one Box. A block holds the features of one item after the other. Unused slots
+    are 0 and have a 0 in the block's mask. `s(x, c)` is x / (x + c). This is the default,
+    `queue_and_cluster`; `queue_cluster_and_resources` adds blocks for what else makes jobs fast or slow.
 
     | block | feature | meaning (unit before scaling) |
     |---|---|---|

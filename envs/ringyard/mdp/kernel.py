@@ -31,20 +31,23 @@ from ringyard.sim.shape import ask
 from ringyard.sim.what_if import look, seconds_there
 
 __all__ = [
+    "BEGIN",
     "DONE",
+    "SETTLE",
     "STALLED",
+    "STEP",
     "TRUNCATED",
     "Bank",
     "How",
     "Outputs",
     "all_valid",
-    "reset_batch",
-    "settle_batch",
-    "step_batch",
+    "play_batch",
 ]
 
 # what a step ended in
 GOES_ON, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
+# what brings a cluster to its next decision
+STEP, BEGIN, SETTLE = 0, 1, 2
 
 
 observe_at = function_at(OBSERVE)
@@ -281,72 +284,61 @@ def all_valid(masks: Any, actions: Any, clusters: Any) -> bool:
 
 
 @kernel
-def step_batch(state: Any, episode: Any, clusters: Any, actions: Any, how: Any, rate: Any, out: Any) -> None:
-    """One action in each of the given clusters; actions are valid.
-
-    Args:
-        state: simulation arrays.
-        episode: decision-process arrays.
-        clusters: [stepped] indices.
-        actions: [clusters] read at those indices.
-        how: shared settings.
-        rate: performance model.
-        out: `Outputs`, written at those indices.
-    """
-    observe = observe_at(how.observe, 0)
-    for b in clusters:
-        end = _act(state, episode, b, actions[b], how, rate)
-        if end == GOES_ON:
-            end = _settle(state, episode, b, how, rate, out.masks[b])
-        out.ends[b] = end
-        reward = _reward(state, episode, b)
-        out.rewards[b] = reward
-        out.returns[b] += reward
-        out.lengths[b] += 1
-        observe(state, episode, b, how.num_running, out.observations[b])
+def _begin(state: Any, episode: Any, b: int, entry: int, bank: Any, limit_seconds: float, out: Any) -> None:
+    """Load workload `entry` of the bank into cluster b; nothing has arrived yet."""
+    count = bank.num_jobs[entry]
+    load(state, b, bank.records[entry, :count], limit_seconds, entry)
+    for j in range(count):
+        for feature in range(bank.static.shape[2]):
+            episode.static[b, j, feature] = bank.static[entry, j, feature]
+    for k in range(bank.weights.shape[1]):
+        episode.reward_weights[b, k] = bank.weights[entry, k]
+    episode.last_integrals[b] = 0.0
+    out.returns[b] = 0.0
+    out.lengths[b] = 0
 
 
 @kernel
-def reset_batch(
+def play_batch(
     state: Any,
     episode: Any,
     clusters: Any,
-    entries: Any,
+    what: int,
+    numbers: Any,
     bank: Any,
     limit_seconds: float,
     how: Any,
     rate: Any,
     out: Any,
 ) -> None:
-    """Load workload `entries[i]` of the bank into cluster `clusters[i]` and go to its first decision.
+    """Bring each of the given clusters to its next decision. One kernel, so that it is compiled once.
 
     Args:
+        state: simulation arrays.
+        episode: decision-process arrays.
+        clusters: [stepped] indices.
+        what: STEP: by one valid action each; BEGIN: from the start of a workload; SETTLE: from where
+            something else has put it.
+        numbers: [clusters] actions or bank entries, read at those indices.
         bank: workloads.
-        limit_seconds: the window's end; inf: until all jobs are done.
-        (others): as in `step_batch`.
+        limit_seconds: the window's end of a new episode; inf: until all jobs are done.
+        how: shared settings.
+        rate: performance model.
+        out: `Outputs`, written at those indices.
     """
     observe = observe_at(how.observe, 0)
-    for i in range(len(clusters)):
-        b = clusters[i]
-        entry = entries[i]
-        count = bank.num_jobs[entry]
-        load(state, b, bank.records[entry, :count], limit_seconds, entry)
-        for j in range(count):
-            for feature in range(bank.static.shape[2]):
-                episode.static[b, j, feature] = bank.static[entry, j, feature]
-        for k in range(bank.weights.shape[1]):
-            episode.reward_weights[b, k] = bank.weights[entry, k]
-        episode.last_integrals[b] = 0.0
-        out.ends[b] = _settle(state, episode, b, how, rate, out.masks[b])
-        out.returns[b] = 0.0
-        out.lengths[b] = 0
-        observe(state, episode, b, how.num_running, out.observations[b])
-
-
-@kernel
-def settle_batch(state: Any, episode: Any, how: Any, rate: Any, out: Any) -> None:
-    """Go to the next decision of clusters that something else has set up; arguments as in `step_batch`."""
-    observe = observe_at(how.observe, 0)
-    for b in range(state.clusters.shape[0]):
-        out.ends[b] = _settle(state, episode, b, how, rate, out.masks[b])
+    for b in clusters:
+        end = GOES_ON
+        if what == STEP:
+            end = _act(state, episode, b, numbers[b], how, rate)
+        elif what == BEGIN:
+            _begin(state, episode, b, numbers[b], bank, limit_seconds, out)
+        if end == GOES_ON:
+            end = _settle(state, episode, b, how, rate, out.masks[b])
+        out.ends[b] = end
+        if what == STEP:
+            reward = _reward(state, episode, b)
+            out.rewards[b] = reward
+            out.returns[b] += reward
+            out.lengths[b] += 1
         observe(state, episode, b, how.num_running, out.observations[b])

@@ -122,7 +122,7 @@ def cpu_gpu() -> Setting:
         cluster=Cluster.homogeneous(
             8, 8, gpu_type="v100", cores_per_server=24, memory_bandwidth_bytes_per_second=76.8e9
         ),
-        workload=_philly_like(models, 1.0, (Cores({1: 1, 2: 1, 3: 2}), _cpu_jobs(60))),
+        workload=_philly_like(models, 5.0, (Cores({1: 1, 2: 1, 3: 2}), _cpu_jobs(60))),
         performance=_composed(),
         restart=constant(30.0),
         observation=queue_cluster_and_resources(),
@@ -156,7 +156,7 @@ def elastic() -> Setting:
     )
     return Setting(
         cluster=Cluster.homogeneous(16, 4, gpu_type="t4"),
-        workload=_philly_like(models, 1.0, (Elastic(1.0, 0.25, 4.0),)),
+        workload=_philly_like(models, 5.0, (Elastic(1.0, 0.25, 4.0),)),
         performance=_composed(),
         restart=constant(30.0, 2.4),
         observation=queue_cluster_and_resources(),
@@ -208,7 +208,7 @@ def full() -> Setting:
         ),
         workload=_philly_like(
             models,
-            1.0,
+            5.0,
             (
                 ParameterServers(0.3, dict.fromkeys(served, 1), (1, 2), 5, 4),
                 Elastic(0.5, 0.25, 4.0),

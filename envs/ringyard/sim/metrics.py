@@ -1,6 +1,7 @@
 """What a run is judged by: per-job times and their summary."""
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,25 +88,29 @@ def job_times(state: State, b: int, table: JobTable) -> JobTimes:
     """Per-job times of the jobs that finished in cluster b."""
     jobs = state.jobs[b, : len(table)]
     rows = np.flatnonzero(jobs["status"] == JobStatus.DONE)
-    jobs = jobs[rows]
-    jct = jobs["end_seconds"] - jobs["submit_seconds"]
-    isolated = jobs["isolated_seconds"]
-    crowding = np.maximum(jobs["fair_share_integral"] / np.maximum(jct, 1e-300), 1.0)
+
+    def ended(name: str) -> NDArray[Any]:
+        column: NDArray[Any] = jobs[name][rows]
+        return column
+
+    jct = ended("end_seconds") - ended("submit_seconds")
+    isolated = ended("isolated_seconds")
+    crowding = np.maximum(ended("fair_share_integral") / np.maximum(jct, 1e-300), 1.0)
     return JobTimes(
         rows=rows,
         job_id=table.job_id[rows],
         num_gpus=table.num_gpus[rows],
-        submit_seconds=jobs["submit_seconds"],
-        start_seconds=jobs["first_start_seconds"],
-        end_seconds=jobs["end_seconds"],
+        submit_seconds=ended("submit_seconds"),
+        start_seconds=ended("first_start_seconds"),
+        end_seconds=ended("end_seconds"),
         jct=jct,
-        queueing_seconds=np.maximum(jct - jobs["run_seconds"], 0.0),
+        queueing_seconds=np.maximum(jct - ended("run_seconds"), 0.0),
         slowdown=jct / isolated,
         fairness=jct / (isolated * crowding),
-        num_preemptions=jobs["num_preemptions"].astype(np.int64),
-        num_resizes=jobs["num_resizes"].astype(np.int64),
-        num_failures=jobs["num_failures"].astype(np.int64),
-        outcome=jobs["outcome"].astype(np.int64),
+        num_preemptions=ended("num_preemptions").astype(np.int64),
+        num_resizes=ended("num_resizes").astype(np.int64),
+        num_failures=ended("num_failures").astype(np.int64),
+        outcome=ended("outcome").astype(np.int64),
     )
 
 
