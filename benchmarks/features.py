@@ -3,6 +3,7 @@
 import argparse
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from common import machine
@@ -56,8 +57,7 @@ def workload(num_jobs, *extensions):
     return Extended(base, extensions)
 
 
-def rings(**options):
-    return composed(1.14e9, 40.27e9, alpha=0.2745, **options)
+rings = partial(composed, 1.14e9, 40.27e9, alpha=0.2745)
 
 
 def variants(num_jobs):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from ringyard import Allocation, Cluster, JobTable, ideal, ring_contention
+from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ideal, ring_contention
 from ringyard.compiled import function_value
 from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
@@ -27,6 +27,18 @@ def nowhere():
 
 def rings(alpha=0.2745, xi_1=1.0, xi_2=0.01, inter=1.0e9, intra=40.0e9, reduction=1.0e11):
     return ring_contention(inter, intra, reduction, alpha, xi_1, xi_2)
+
+
+def specs(*jobs):
+    """Jobs of (GPUs, model), all at time 0, 100 s each."""
+    return JobTable.from_specs([JobSpec(0.0, gpus, 100.0, model) for gpus, model in jobs])
+
+
+def arrived(cluster, jobs, performance, **options):
+    """A simulator at its first decision point."""
+    sim = Simulator(cluster, jobs, performance, **options)
+    sim.advance()
+    return sim
 
 
 def random_jobs(rng, count, largest, spread=50.0):

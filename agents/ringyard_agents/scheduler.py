@@ -15,10 +15,10 @@ from ringyard.jobs import JobTable
 from ringyard.mdp.bank import queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
-from ringyard.records import State, copy_state
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
+from ringyard.state import State, copy_state
 from ringyard_agents.checkpoint import find_checkpoint, load_model
 from ringyard_baselines.scheduler import Information
 

@@ -1,19 +1,14 @@
-"""Clusters with more than GPUs: what is refused, where rules place, what agents may do."""
+"""Clusters with more than GPUs: what is refused, where rules place, what workloads draw."""
 
 from dataclasses import replace
 
-import gymnasium
 import numpy as np
 import pytest
-from stable_baselines3.common.env_checker import check_env
 
-from conftest import composed as config_of
-from ringyard import Allocation, Cluster, ClusterVectorEnv, JobSpec, JobTable, Simulator, ideal
+from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
 from ringyard.mdp.actions import Actions, Adjustment, Template
-from ringyard.mdp.presets import PRESETS
-from ringyard.mdp.registration import PRESET_NAMES
 from ringyard.performance import composed, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, pack, share
 from ringyard.profiles import profile, read_profile
@@ -34,20 +29,14 @@ from ringyard.workloads import (
     Sizes,
     Synthetic,
 )
-from ringyard_agents.configuration import instantiate_setting
-from worlds import everything
+from worlds import arrived, everything, specs
 
 V100 = {"gpu_type": "v100"}
 
 
-def jobs_of(*jobs):
-    return JobTable.from_specs([JobSpec(0.0, gpus, 100.0, model) for gpus, model in jobs])
-
-
-def arrived(cluster, jobs, performance=None):
-    sim = Simulator(cluster, jobs, performance or composed(1e9, 40e9, interference=sensitivity_pressure()))
-    sim.advance()
-    return sim
+def shared(cluster, jobs):
+    """At the first decision point, with every part of the physics that needs no choice."""
+    return arrived(cluster, jobs, composed(1e9, 40e9, interference=sensitivity_pressure()))
 
 
 # what is refused
@@ -101,14 +90,14 @@ def test_server_groups_are_checked():
 )
 def test_allocations_that_the_cluster_cannot_hold(allocation, said):
     jobs = replace(
-        jobs_of((1, "resnet50_imagenet")),
+        specs((1, "resnet50_imagenet")),
         min_gpus=np.array([1]),
         max_gpus=np.array([3]),
         min_batch=np.array([32.0]),
         max_batch=np.array([256.0]),
         cores_per_worker=np.array([1]),
     ).merged(JobTable.cpu_only([0.0], [2], [100.0], [1e9]))
-    sim = arrived(Cluster.homogeneous(2, 4, cores_per_server=8, **V100), jobs)
+    sim = shared(Cluster.homogeneous(2, 4, cores_per_server=8, **V100), jobs)
     before = [array.tobytes() for array in sim.state]
     with pytest.raises(PlacementError, match=said):
         sim.apply([allocation])
@@ -118,8 +107,8 @@ def test_allocations_that_the_cluster_cannot_hold(allocation, said):
 
 
 def test_sharing_beyond_memory_is_refused():
-    jobs = jobs_of((1, "yolov3_voc"), (1, "yolov3_voc"), (1, "lstm_wikitext2"))
-    sim = arrived(Cluster.homogeneous(1, 1, jobs_per_gpu=2, **V100), jobs)
+    jobs = specs((1, "yolov3_voc"), (1, "yolov3_voc"), (1, "lstm_wikitext2"))
+    sim = shared(Cluster.homogeneous(1, 1, jobs_per_gpu=2, **V100), jobs)
     sim.apply([Allocation(0, (0,))])
     with pytest.raises(PlacementError, match="bytes on each GPU"):
         sim.apply([Allocation(1, (0,))])
@@ -129,18 +118,18 @@ def test_sharing_beyond_memory_is_refused():
 
 
 def test_jobs_that_fit_no_gpu_or_need_what_is_not_counted():
-    jobs = jobs_of((1, "yolov3_voc"))
+    jobs = specs((1, "yolov3_voc"))
     big = replace(jobs, batch_size=jobs.batch_size * 4, max_batch=jobs.max_batch * 4)
     with pytest.raises(WorkloadError, match="GPU memory"):
         Simulator(Cluster.homogeneous(1, 1, **V100), big, ideal())
     with pytest.raises(WorkloadError, match="CPU-only"):
         Simulator(Cluster.homogeneous(1, 1), JobTable.cpu_only([0.0], [1], [1.0], [0.0]), ideal())
     with pytest.raises(ConfigurationError, match=r"resnet50 has no speeds.t4.*resnet50.yaml"):
-        Simulator(Cluster.homogeneous(1, 1, gpu_type="t4"), jobs_of((1, "resnet50")), ideal())
+        Simulator(Cluster.homogeneous(1, 1, gpu_type="t4"), specs((1, "resnet50")), ideal())
     with pytest.raises(ConfigurationError, match=r"resnet50.*sensitivity.*resnet50.yaml"):
         Simulator(
             Cluster.homogeneous(1, 1, jobs_per_gpu=2),
-            jobs_of((1, "resnet50")),
+            specs((1, "resnet50")),
             composed(1e9, 1e9, interference=sensitivity_pressure()),
         )
 
@@ -189,8 +178,8 @@ def test_settings_out_of_range(make):
 
 
 def test_share_prefers_free_gpus_then_the_mildest_neighbour():
-    jobs = jobs_of((1, "resnet50_imagenet"), (1, "a3c_pong"), (1, "lstm_wikitext2"), (2, "lstm_wikitext2"))
-    sim = arrived(Cluster.homogeneous(1, 3, jobs_per_gpu=2, **V100), jobs)
+    jobs = specs((1, "resnet50_imagenet"), (1, "a3c_pong"), (1, "lstm_wikitext2"), (2, "lstm_wikitext2"))
+    sim = shared(Cluster.homogeneous(1, 3, jobs_per_gpu=2, **V100), jobs)
     sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
     assert Draft(sim.view()).place(share(), 2).gpu_ids == (2,)
     assert Draft(sim.view()).place(share(prefer_busy=True), 2).gpu_ids == (2,)  # a free GPU harms nobody
@@ -208,17 +197,15 @@ def test_fastest_takes_the_best_type_with_room():
             {"num_servers": 1, "gpus_per_server": 2, "gpu_type": "a100"},
         ]
     )
-    sim = arrived(
-        cluster, jobs_of((1, "resnet50_imagenet"), (2, "resnet50_imagenet"), (2, "resnet50_imagenet"))
-    )
+    sim = shared(cluster, specs((1, "resnet50_imagenet"), (2, "resnet50_imagenet"), (2, "resnet50_imagenet")))
     assert Draft(sim.view()).place(fastest(), 0).gpu_ids == (2,)
     sim.apply([Allocation(0, (2,))])
     assert Draft(sim.view()).place(fastest(), 1).gpu_ids == (0, 1)
 
 
 def test_rules_respect_cores_and_memory():
-    jobs = replace(jobs_of((2, "resnet50_imagenet")), cores_per_worker=np.array([4]))
-    sim = arrived(Cluster.homogeneous(2, 4, cores_per_server=7, **V100), jobs)
+    jobs = replace(specs((2, "resnet50_imagenet")), cores_per_worker=np.array([4]))
+    sim = shared(Cluster.homogeneous(2, 4, cores_per_server=7, **V100), jobs)
     assert Draft(sim.view()).place(pack(), 0).gpu_ids == (0, 4)  # one worker's cores on each server
     mixed = Cluster.of_groups(
         [
@@ -226,7 +213,7 @@ def test_rules_respect_cores_and_memory():
             {"num_servers": 1, "gpus_per_server": 2, "gpu_type": "v100"},
         ]
     )
-    sim = arrived(mixed, jobs_of((1, "bert_base_squad")))
+    sim = shared(mixed, specs((1, "bert_base_squad")))
     assert Draft(sim.view()).place(pack(), 0).gpu_ids == (2,)  # 16 GB fit only there
 
 
@@ -261,102 +248,6 @@ def looks_that_agree(seed):
             sim.apply([allocation])
         sim.advance()
     return looked
-
-
-# agents
-
-
-@pytest.mark.parametrize("name", PRESET_NAMES)
-def test_presets_pass_the_checkers_and_finish(name):
-    env = gymnasium.make(f"ringyard/{name}-v0")
-    check_env(env.unwrapped)
-    rng = np.random.default_rng(0)
-    _, info = env.reset(seed=1)
-    total, done, steps = 0.0, False, 0
-    while not done:
-        action = rng.choice(np.flatnonzero(info["action_mask"]))
-        observation, reward, done, _, info = env.step(action)
-        assert env.observation_space.contains(observation)
-        total += reward
-        steps += 1
-    assert steps < 60_000
-    batch = env.unwrapped.batch
-    table = batch.bank.table(int(info["workload"]))
-    assert info["num_finished"] == len(table)
-    mean_run_time = batch.state.jobs["isolated_seconds"][0, : len(table)].mean()
-    assert total == pytest.approx(-info["episode_jct"] / mean_run_time, rel=1e-6)
-
-
-@pytest.mark.parametrize("name", PRESET_NAMES)
-def test_preset_and_experiment_are_one(name):
-    experiment = {"CpuGpu": "cpu_gpu"}.get(name, name.lower())
-    action = {"Contention": "start", "Sharing": "sharing", "CpuGpu": "cores"}.get(name, experiment)
-    config = config_of(
-        "train",
-        f"experiment={experiment}",
-        f"action={action}",
-        "observation=resources",
-        "seed=0",
-    )
-    ours, theirs = PRESETS[name](), instantiate_setting(config, 1024, 0)
-    if name == "Contention":
-        theirs = replace(theirs, observation=ours.observation, actions=ours.actions)
-    views = []
-    for setting in (ours, theirs):
-        env = ClusterVectorEnv(2, replace(setting, actions=replace(setting.actions, on_invalid="raise")))
-        observation, info = env.reset(seed=3)
-        for _ in range(150):
-            actions = np.array([np.flatnonzero(mask)[-2:][0] for mask in info["action_mask"]])
-            observation, reward, *_, info = env.step(actions)
-        views.append((observation, reward))
-    assert all(np.array_equal(views[0][0][block], views[1][0][block]) for block in views[0][0])
-    assert np.array_equal(views[0][1], views[1][1])
-
-
-@pytest.mark.parametrize("name", ["Sharing", "CpuGpu", "Elastic", "Full"])
-def test_an_action_is_the_allocation_it_is_described_as(name):
-    env = gymnasium.make(f"ringyard/{name}-v0").unwrapped
-    setting = env.setting
-    rng = np.random.default_rng(4)
-    _, info = env.reset(seed=2, options={"workload": 5})
-    jobs = env.batch.bank.table(5)
-    sim = Simulator(
-        setting.cluster, jobs, setting.performance, setting.restart, seed=5, failures=setting.failures
-    )
-    sim.prioritise(env.batch.state.jobs["priority"][0, : len(jobs)])
-    changed = 0
-    for _ in range(250):
-        state = env.batch.state
-        while sim.state.clusters["num_decisions"][0] < state.clusters["num_decisions"][0]:
-            sim.advance()
-        assert sim.now == state.clusters["now"][0]
-        for column in ("status", "num_gpus", "batch_size", "cores_per_worker", "num_resizes"):
-            there = state.jobs[column][0, : len(jobs)]
-            assert np.array_equal(sim.state.jobs[column][0, :-1], there), column
-        action = int(rng.choice(np.flatnonzero(info["action_mask"])))
-        if action != setting.actions.wait:
-            allocation = env.batch.allocation(0, action)
-            changed += action >= setting.actions.num_starts and not allocation.stops
-            sim.apply([allocation])
-        _, _, done, _, info = env.step(action)
-        if done:
-            break
-    assert name == "Sharing" or changed > 10
-
-
-def test_one_and_many_clusters_agree_with_everything_on():
-    setting = PRESETS["Full"]()
-    many, one = ClusterVectorEnv(8, setting), ClusterVectorEnv(1, setting)
-    rng = np.random.default_rng(0)
-    _, info = many.reset(seed=10)
-    _, alone = one.reset(seed=13)
-    for _ in range(400):
-        assert np.array_equal(info["action_mask"][3], alone["action_mask"][0])
-        actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in info["action_mask"]])
-        observation, reward, *_, info = many.step(actions)
-        lonely, gain, *_, alone = one.step(actions[3:4])
-        assert reward[3] == gain[0]
-        assert all(np.array_equal(observation[block][3], lonely[block][0]) for block in lonely)
 
 
 # workloads

@@ -24,9 +24,10 @@ from ringyard.mdp.kernel import (
 )
 from ringyard.mdp.moves import Options, describe
 from ringyard.mdp.setting import Setting
-from ringyard.records import JobKind, State
+from ringyard.records import JobKind
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.setup import new_state
+from ringyard.state import State
 
 __all__ = ["ClusterBatch"]
 

@@ -14,7 +14,7 @@ from ringyard.compiled import CompiledFunction, function_value, kernel
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.episode import EPISODE_TYPE
 from ringyard.progress import attained_service, remaining_iterations, slowdown
-from ringyard.records import STATE_TYPE
+from ringyard.state import STATE_TYPE
 
 __all__ = [
     "OBSERVE",

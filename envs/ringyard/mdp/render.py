@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.records import SEGMENT, State
+from ringyard.records import SEGMENT
+from ringyard.state import State
 
 __all__ = ["draw_gantt", "segments"]
 

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from ringyard.by_reference import by_reference
 from ringyard.compiled import CompiledFunction
-from ringyard.records import PARAMETERS_TYPE, STATE_TYPE
+from ringyard.records import PARAMETERS_TYPE
+from ringyard.state import STATE_TYPE
 
 __all__ = ["PLACE", "PlacementRule"]
 

@@ -4,11 +4,12 @@ from typing import Any
 
 from ringyard.compiled import kernel
 from ringyard.placement import PlacementRule
-from ringyard.records import JobKind, copy_state
+from ringyard.records import JobKind
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.holding import hold, let_go
 from ringyard.sim.shape import ask
 from ringyard.sim.view import SchedulingView
+from ringyard.state import copy_state
 
 __all__ = ["Draft"]
 

@@ -6,8 +6,9 @@ import numpy as np
 
 from ringyard.cluster import Cluster
 from ringyard.errors import PlacementError
-from ringyard.records import DOWN, JobKind, JobStatus, State
+from ringyard.records import DOWN, JobKind, JobStatus
 from ringyard.sim.allocation import Allocation
+from ringyard.state import State
 
 __all__ = ["Shape", "check_allocation", "shape_of"]
 

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.jobs import JobTable
-from ringyard.records import Integral, JobStatus, State
+from ringyard.records import Integral, JobStatus
+from ringyard.state import State
 
 __all__ = ["JobTimes", "Metrics", "job_times", "measure", "timeline"]
 

@@ -13,19 +13,11 @@ from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import catalogue
-from ringyard.records import (
-    JOB,
-    UNLIMITED,
-    UNLIMITED_CORES,
-    JobKind,
-    Network,
-    Sizes,
-    State,
-    empty_state,
-)
+from ringyard.records import JOB, UNLIMITED, UNLIMITED_CORES, JobKind, Network
 from ringyard.restart import RestartCost
 from ringyard.sim.events import first_failures
 from ringyard.sim.shape import ask
+from ringyard.state import Sizes, State, empty_state
 
 __all__ = ["load", "new_state", "prepare_jobs"]
 

@@ -12,7 +12,7 @@ from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
-from ringyard.records import JobKind, JobStatus, copy_state
+from ringyard.records import JobKind, JobStatus
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine import reshape, start, stop
@@ -22,6 +22,7 @@ from ringyard.sim.metrics import Metrics, measure
 from ringyard.sim.setup import load, new_state, prepare_jobs
 from ringyard.sim.shape import set_cores, set_size
 from ringyard.sim.view import SchedulingView
+from ringyard.state import copy_state
 
 __all__ = ["Simulator"]
 

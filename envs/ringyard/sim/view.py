@@ -9,10 +9,11 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
 from ringyard.learning_curves import training_loss, validation_metric
 from ringyard.performance import PerformanceModel
-from ringyard.records import JobStatus, State
+from ringyard.records import JobStatus
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.feasible import check_allocation, gpus_of, shape_of
 from ringyard.sim.what_if import what_if
+from ringyard.state import State
 
 __all__ = ["SchedulingView"]
 

@@ -1,0 +1,134 @@
+"""What happens to jobs besides running: they turn predictable, fail, are withdrawn, wait for stragglers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ringyard import Allocation, Cluster, JobTable, ideal
+from ringyard.failures import Failures
+from ringyard.performance import composed
+from ringyard.profiles import profile
+from ringyard.records import JobOutcome
+from worlds import arrived, specs
+
+INF = float("inf")
+
+
+def test_a_job_becomes_predictable_at_its_share_of_life():
+    jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [100.0, 100.0])
+    jobs = replace(jobs, predictable_from=np.array([0.25, INF]), prediction_factor=np.array([1.5, 1.0]))
+    sim = arrived(Cluster.homogeneous(1, 2), jobs, ideal())
+    sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
+    assert np.isnan(sim.view().remaining_seconds).all()
+    sim.advance()
+    assert sim.now == 25.0  # a decision point of its own
+    assert sim.view().remaining_seconds[0] == pytest.approx(75.0 * 1.5)
+    assert np.isnan(sim.view().remaining_seconds[1])
+    sim.advance()
+    assert sim.now == 100.0
+
+
+def test_cancelled_and_failed_jobs_keep_their_ends():
+    jobs = JobTable.from_columns([0.0, 0.0, 0.0, 0.0], [1, 1, 1, 1], [100.0, 100.0, 20.0, 30.0])
+    jobs = replace(
+        jobs,
+        cancel_seconds=np.array([10.0, 12.0, INF, INF]),
+        outcome=np.array([0, 0, int(JobOutcome.FAILED), int(JobOutcome.CANCELLED)]),
+    )
+    sim = arrived(Cluster.homogeneous(1, 3), jobs, ideal())
+    sim.apply([Allocation(0, (0,)), Allocation(2, (1,)), Allocation(3, (2,))])
+    ends = []
+    while not sim.done:
+        sim.advance()
+        ends.append(sim.now)
+    assert ends == [10.0, 12.0, 20.0, 30.0]  # job 1 was withdrawn while it waited
+    outcomes = sim.state.jobs["outcome"][0, :4].tolist()
+    assert outcomes == [JobOutcome.CANCELLED, JobOutcome.CANCELLED, JobOutcome.FAILED, JobOutcome.CANCELLED]
+    assert sim.metrics().mean_jct == pytest.approx((10 + 12 + 20 + 30) / 4)
+
+
+@pytest.mark.parametrize(("checkpoint", "lost"), [(INF, "all"), (1e-6, "nothing"), (7.0, "since the last")])
+def test_a_failure_costs_the_progress_since_the_last_checkpoint(checkpoint, lost):
+    jobs = JobTable.from_columns([0.0], [1], [1000.0])
+    failures = Failures(100.0, 10.0, checkpoint)
+    sim = arrived(Cluster.homogeneous(1, 1), jobs, ideal(), failures=failures, seed=3)
+    begin = sim.now
+    sim.apply([Allocation(0, (0,))])
+    sim.advance()
+    assert not sim.view().servers_up[0]
+    ran = sim.now - begin
+    kept = {"all": 0.0, "nothing": ran, "since the last": np.floor(ran / 7.0) * 7.0}[lost]
+    assert sim.view().remaining_iterations[0] == pytest.approx(1000.0 - kept, abs=1e-5)
+    assert sim.view().waiting.tolist() == [0]
+    assert sim.view().num_free_gpus == 0
+    failed_at = sim.now
+    sim.advance()
+    assert sim.view().servers_up[0]
+    assert sim.now > failed_at
+    assert sim.view().num_free_gpus == 1
+
+
+def test_failures_are_the_same_whatever_is_scheduled():
+    jobs = JobTable.from_columns([0.0] * 4, [1, 1, 2, 2], [500.0] * 4)
+    seen = []
+    for order in ((0, 1), (2,)):
+        sim = arrived(Cluster.homogeneous(2, 2), jobs, ideal(), failures=Failures(200.0, 50.0, INF), seed=9)
+        sim.apply(
+            [Allocation(j, (0, 1)[: int(jobs.num_gpus[j])] if k == 0 else (1,)) for k, j in enumerate(order)]
+        )
+        changes = []
+        up = sim.view().servers_up.tolist()
+        while sim.now < 1500:
+            sim.advance()
+            if sim.view().servers_up.tolist() != up:
+                up = sim.view().servers_up.tolist()
+                changes.append((sim.now, up))
+        seen.append(changes)
+    assert len(seen[0]) > 4
+    assert seen[0] == seen[1]
+
+
+def test_up_and_down_times_have_their_means():
+    jobs = JobTable.from_columns([0.0], [1], [1e9])
+    sim = arrived(Cluster.homogeneous(40, 1), jobs, ideal(), failures=Failures(300.0, 100.0, INF), seed=1)
+    up, begin = 0.0, sim.now
+    for _ in range(6000):
+        here, count = sim.now, int(sim.view().servers_up.sum())
+        sim.advance()
+        up += count * (sim.now - here)
+    assert up / (40 * (sim.now - begin)) == pytest.approx(0.75, abs=0.03)
+
+
+def test_stragglers_slow_gangs_alone():
+    jobs = JobTable.from_columns([0.0] * 200, [4] * 100 + [1] * 100, [100.0] * 200)
+    performance = composed(INF, INF, straggler_cv=0.1)
+    sim = arrived(Cluster.homogeneous(100, 5), jobs, performance, seed=2)
+    sim.apply([Allocation(j, tuple(range(5 * j, 5 * j + 4))) for j in range(100)])
+    sim.apply([Allocation(100 + j, (5 * j + 4,)) for j in range(100)])
+    pace = sim.state.jobs["iteration_seconds"][0, :200]
+    assert (pace[100:] == 1.0).all()
+    assert (pace[:100] >= 1.0).all()
+    # the largest of four standard normals is 1.03 on average
+    assert pace[:100].mean() == pytest.approx(1.1, abs=0.02)
+
+
+# curves
+
+
+def test_learning_curves_rise_to_the_published_metric():
+    jobs = specs((1, "resnet50_imagenet"))
+    sim = arrived(Cluster.homogeneous(1, 1), jobs, composed(INF, INF), round_seconds=1.0)
+    sim.apply([Allocation(0, (0,))])
+    metric, loss = [], []
+    while not sim.done:
+        metric.append(sim.view().validation_metric[0])
+        loss.append(sim.view().training_loss[0])
+        sim.advance()
+    assert np.isnan(metric[0])
+    assert loss[0] == 1.0
+    own = profile("resnet50_imagenet")
+    assert metric[-1] == pytest.approx(own.final_metric, abs=0.1)
+    assert np.nanmean(metric[:20]) < np.nanmean(metric[-20:])
+    assert np.mean(loss[:20]) > np.mean(loss[-20:])
+    assert sim.view().completed_iterations[0] == pytest.approx(sim.state.jobs["total_iterations"][0, 0])
