@@ -17,6 +17,7 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
     infer_getattr,
+    intrinsic,
     lower_getattr_generic,
     models,
     register_model,
@@ -26,7 +27,7 @@ from numba.extending import (
 
 from ringyard.compiled import CompiledFunction
 
-__all__ = ["ReferenceType", "by_reference"]
+__all__ = ["ReferenceType", "address_of", "by_reference", "reference_at"]
 
 C = TypeVar("C", bound=type)
 
@@ -86,6 +87,30 @@ def _unbox(reference: ReferenceType, value: Any, c: Any) -> Any:
     pointer = c.pyapi.long_as_voidptr(address)
     c.pyapi.decref(address)
     return NativeValue(pointer, is_error=c.pyapi.c_api_error())
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def address_of(context: Any, reference: Any) -> Any:
+    """The address behind a reference, as an int64: what functions take that cannot name its type."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ptrtoint(arguments[0], ir.IntType(64))
+
+    return types.int64(reference), generate
+
+
+def reference_at(cls: Any) -> Any:
+    """A compiled function `address -> reference` to an instance of a decorated class."""
+    reference = cls.numba_type
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def at(context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(reference))
+
+        return reference(types.int64), generate
+
+    return at
 
 
 def _words(value: Any, kind: Any) -> list[int]:

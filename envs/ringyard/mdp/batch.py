@@ -26,6 +26,7 @@ from ringyard.mdp.moves import Options, describe
 from ringyard.mdp.setting import Setting
 from ringyard.records import JobKind
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.events import rate_of
 from ringyard.sim.setup import new_state
 from ringyard.state import State
 
@@ -85,7 +86,7 @@ class ClusterBatch:
         )
         bank = self.bank
         self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights)
-        self._rate = setting.performance.rate
+        self._rate = rate_of(setting.performance)
         size = setting.observation.size(cluster, actions)
         self._out = Outputs(
             observations=np.zeros((num_clusters, size), np.float32),

@@ -1,6 +1,6 @@
 """The compiled step: act, let time pass until there is something to decide, reward, observe.
 
-`how` is a `How`, `rate` a `ringyard.performance.model.Rate`.
+`how` is a `How`, `rate` a `ringyard.sim.rate.Rate`.
 """
 
 from dataclasses import dataclass

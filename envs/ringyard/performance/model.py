@@ -1,34 +1,23 @@
 """The declared signature of performance models, and the model in which nothing ever slows a job."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.by_reference import by_reference
 from ringyard.compiled import CompiledFunction, function_value
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.records import JOB_TYPE, PARAMETERS_TYPE, Network
 
-__all__ = ["ITERATION_SECONDS", "PerformanceModel", "Rate", "ideal"]
+__all__ = ["ITERATION_SECONDS", "PerformanceModel", "ideal"]
 
 #: seconds per iteration of a job: (job record, parameters) -> float64. Before it asks, the engine brings
 #: up to date what the record says of the job's allocation (`num_gpus`, `num_servers`, `batch_size`,
 #: `compute_seconds`, `cores_per_worker`, ...) and of its neighbours (`contenders`, `sharing_slowdown`,
 #: `bandwidth_slowdown`).
 ITERATION_SECONDS = numba.types.float64(JOB_TYPE, PARAMETERS_TYPE)
-
-
-@by_reference(numba.types.FunctionType(ITERATION_SECONDS), PARAMETERS_TYPE)
-@dataclass(frozen=True, eq=False)
-class Rate:
-    """A performance model as kernels receive it; `rate.seconds(job, rate.parameters)` rates a job."""
-
-    seconds: CompiledFunction
-    parameters: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -51,11 +40,6 @@ class PerformanceModel:
     interference: Interference = field(default_factory=no_interference)
     transfer_bytes_per_second: float = np.inf
     straggler_cv: float = 0.0
-
-    @cached_property
-    def rate(self) -> Rate:
-        """The model as kernels receive it."""
-        return Rate(self.iteration_seconds, self.parameters)
 
 
 @function_value(ITERATION_SECONDS)

@@ -1,23 +1,35 @@
 """The compiled core: start, stop, resize, finish jobs, and re-rate those whose surroundings changed.
 
-`rate` below is a performance model as a `ringyard.performance.model.Rate`.
+`rate` below is a performance model as a `ringyard.sim.rate.Rate`.
 """
 
 from typing import Any
 
 import numpy as np
 
-from ringyard.compiled import kernel
+from ringyard.by_reference import address_of
+from ringyard.compiled import function_value, kernel
 from ringyard.progress import attained_service, remaining_iterations, run_seconds
 from ringyard.random_numbers import normal_at
 from ringyard.records import Integral, JobKind, JobOutcome, JobStatus, Network
 from ringyard.sim.coupling import count_links, surround
 from ringyard.sim.holding import hold, let_go
 from ringyard.sim.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
+from ringyard.sim.rate import RELEASE, RUN, rate_at
 from ringyard.sim.segments import log_segments
 from ringyard.sim.shape import ask, set_cores, set_size
 
-__all__ = ["arrive", "become_predictable", "end", "lose", "reshape", "start", "stop"]
+__all__ = [
+    "arrive",
+    "become_predictable",
+    "end",
+    "lose",
+    "release",
+    "reshape",
+    "run",
+    "start",
+    "stop",
+]
 
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)
@@ -145,9 +157,10 @@ def _straggle(cluster: Any, job: Any, j: int) -> None:
         job.straggler = max(np.exp(np.sqrt(variance) * slowest - 0.5 * variance), 1.0)
 
 
-@kernel
-def _run(state: Any, b: int, j: int, gpus: Any, count: int, pause: float, rate: Any) -> None:
+@function_value(RUN)
+def run(state: Any, b: int, j: int, gpus: Any, count: int, pause: float, address: int) -> None:
     """Job j, that holds nothing, runs on the GPUs from now on, without progress for `pause` seconds."""
+    rate = rate_at(address)
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     now = cluster.now
@@ -181,12 +194,13 @@ def start(state: Any, b: int, j: int, gpus: Any, count: int, rate: Any) -> None:
     if np.isnan(job.first_start_seconds):
         job.first_start_seconds = cluster.now
         pause = 0.0
-    _run(state, b, j, gpus, count, pause, rate)
+    rate.run(state, b, j, gpus, count, pause, address_of(rate))
 
 
-@kernel
-def _release(state: Any, b: int, j: int, rate: Any) -> None:
+@function_value(RELEASE)
+def release(state: Any, b: int, j: int, address: int) -> None:
     """Take everything from running job j and re-rate those that felt it."""
+    rate = rate_at(address)
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     _sync(job, cluster.now)
@@ -220,7 +234,7 @@ def _wait_again(state: Any, b: int, j: int) -> None:
 @kernel
 def stop(state: Any, b: int, j: int, rate: Any) -> None:
     """Preempt running job j: it waits again as it asked to run, its progress is kept."""
-    _release(state, b, j, rate)
+    rate.release(state, b, j, address_of(rate))
     state.jobs[b, j].num_preemptions += 1
     state.clusters[b].num_preemptions += 1
     _wait_again(state, b, j)
@@ -229,7 +243,7 @@ def stop(state: Any, b: int, j: int, rate: Any) -> None:
 @kernel
 def lose(state: Any, b: int, j: int, rate: Any) -> None:
     """A server under running job j failed: it waits again, with the progress of its last checkpoint."""
-    _release(state, b, j, rate)
+    rate.release(state, b, j, address_of(rate))
     job = state.jobs[b, j]
     job.num_failures += 1
     between = state.clusters[b].checkpoint_seconds / job.isolated_iteration_seconds
@@ -263,12 +277,12 @@ def reshape(
     """
     job = state.jobs[b, j]
     pending = max(job.progress_from_seconds - state.clusters[b].now, 0.0)
-    _release(state, b, j, rate)
+    rate.release(state, b, j, address_of(rate))
     set_size(job, count if job.kind != _CPU_ONLY else 0, batch_size)
     set_cores(job, cores[0], cores[1], cores[2], cores[3])
     job.num_resizes += 1
     state.clusters[b].num_resizes += 1
-    _run(state, b, j, gpus, count, max(pause, pending), rate)
+    rate.run(state, b, j, gpus, count, max(pause, pending), address_of(rate))
 
 
 @kernel
@@ -302,7 +316,7 @@ def end(state: Any, b: int, j: int, cancelled: bool, rate: Any) -> None:
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     if job.status == _RUNNING:
-        _release(state, b, j, rate)
+        rate.release(state, b, j, address_of(rate))
     else:
         waiting_remove(state, b, j)
     job.status = _DONE

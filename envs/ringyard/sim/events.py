@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from ringyard.compiled import kernel
+from ringyard.by_reference import address_of
+from ringyard.compiled import function_value, kernel
+from ringyard.performance import PerformanceModel
 from ringyard.random_numbers import exponential_at
 from ringyard.records import JobStatus
 from ringyard.sim.clock import integrate
-from ringyard.sim.engine import arrive, become_predictable, end, lose
+from ringyard.sim.engine import arrive, become_predictable, end, lose, release, run
 from ringyard.sim.holding import repair, take_down
+from ringyard.sim.rate import ADVANCE, Rate, rate_at
 
-__all__ = ["SERVER_STREAM", "advance", "first_failures"]
+__all__ = ["SERVER_STREAM", "advance", "first_failures", "next_decision", "rate_of"]
 
 _DONE = int(JobStatus.DONE)
 
@@ -109,9 +112,10 @@ def _next_event(state: Any, b: int) -> float:
     return time
 
 
-@kernel
-def advance(state: Any, b: int, rate: Any) -> bool:
-    """Move to the next decision point; False if nothing can happen any more (no event left)."""
+@function_value(ADVANCE)
+def next_decision(state: Any, b: int, address: int) -> bool:
+    """`advance`, as it is reached through its address."""
+    rate = rate_at(address)
     cluster = state.clusters[b]
     time = _next_event(state, b)
     if not np.isfinite(time):
@@ -139,3 +143,14 @@ def advance(state: Any, b: int, rate: Any) -> bool:
         cluster.wake_seconds = np.inf
     cluster.num_decisions += 1
     return True
+
+
+@kernel
+def advance(state: Any, b: int, rate: Any) -> bool:
+    """Move to the next decision point; False if nothing can happen any more (no event left)."""
+    return rate.advance(state, b, address_of(rate))
+
+
+def rate_of(performance: PerformanceModel) -> Rate:
+    """A performance model as kernels receive it."""
+    return Rate(performance.iteration_seconds, performance.parameters, run, release, next_decision)

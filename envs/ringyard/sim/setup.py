@@ -15,7 +15,7 @@ from ringyard.performance import PerformanceModel
 from ringyard.profiles import catalogue
 from ringyard.records import JOB, UNLIMITED, UNLIMITED_CORES, JobKind, Network
 from ringyard.restart import RestartCost
-from ringyard.sim.events import first_failures
+from ringyard.sim.events import first_failures, rate_of
 from ringyard.sim.shape import ask
 from ringyard.state import Sizes, State, empty_state
 
@@ -138,7 +138,7 @@ def prepare_jobs(
     announce_compilation(load)
     jobs = _given(table, cluster, restart)
     fastest = _speeds(cluster)[jobs["model"]].max(axis=1)
-    _isolate(jobs, cluster.fewest_servers(table.num_gpus), fastest, performance.rate)
+    _isolate(jobs, cluster.fewest_servers(table.num_gpus), fastest, rate_of(performance))
     iteration = jobs["isolated_iteration_seconds"]
     iterations = np.where(np.isnan(table.iterations), table.duration_seconds / iteration, table.iterations)
     jobs["total_iterations"] = iterations

@@ -16,7 +16,7 @@ from ringyard.records import JobKind, JobStatus
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine import reshape, start, stop
-from ringyard.sim.events import advance
+from ringyard.sim.events import advance, rate_of
 from ringyard.sim.feasible import check_allocation, shape_of
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.sim.setup import load, new_state, prepare_jobs
@@ -81,7 +81,7 @@ class Simulator:
             raise ConfigurationError(f"round_seconds is {round_seconds}; expected above 0, or none")
         self.cluster = cluster
         self.performance = performance
-        self.rate = performance.rate
+        self.rate = rate_of(performance)
         records = prepare_jobs(jobs, cluster, performance, restart or constant(0.0))
         #: the table with every `duration_seconds` filled in
         self.jobs = replace(jobs, duration_seconds=records["isolated_seconds"].copy())

@@ -11,6 +11,7 @@ from ringyard.learning_curves import training_loss, validation_metric
 from ringyard.performance import PerformanceModel
 from ringyard.records import JobStatus
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.events import rate_of
 from ringyard.sim.feasible import check_allocation, gpus_of, shape_of
 from ringyard.sim.what_if import what_if
 from ringyard.state import State
@@ -36,7 +37,7 @@ class SchedulingView:
         self.cluster = cluster
         self.performance = performance
         #: the performance model, for schedulers that plan in compiled code
-        self.rate = performance.rate
+        self.rate = rate_of(performance)
         self._num_jobs = int(state.clusters["num_jobs"][b])
 
     def column(self, name: str) -> NDArray[Any]:
