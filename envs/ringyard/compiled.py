@@ -186,5 +186,5 @@ def announce_compilation(function: Any) -> None:
     global _announced
     name = function.py_func.__qualname__
     if not _announced and not any(Path(function.stats.cache_path).glob(f"*.{name}-*.nbi")):
-        print("ringyard: compiling the simulator, once (some 40 s)", file=sys.stderr, flush=True)
+        print("ringyard: compiling the simulator, once (some 30 s)", file=sys.stderr, flush=True)
     _announced = True
