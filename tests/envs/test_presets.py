@@ -9,9 +9,13 @@ from stable_baselines3.common.env_checker import check_env
 
 from conftest import composed as config_of
 from ringyard import ClusterVectorEnv, Simulator
+from ringyard.mdp.actions import Actions, Adjustment
+from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.presets import PRESETS
 from ringyard.mdp.registration import PRESET_NAMES
+from ringyard.placement import pack, spread
 from ringyard_agents.configuration import instantiate_setting
+from worlds import specs
 
 
 @pytest.mark.parametrize("name", PRESET_NAMES)
@@ -105,3 +109,31 @@ def test_one_and_many_clusters_agree_with_everything_on():
         lonely, gain, *_, alone = one.step(actions[3:4])
         assert reward[3] == gain[0]
         assert all(np.array_equal(observation[block][3], lonely[block][0]) for block in lonely)
+
+
+def test_moving_costs_a_restart_whatever_else_changes():
+    base = PRESETS["CpuGpu"]()
+    adjustments = (Adjustment(spread(), core_factor=2.0), Adjustment(core_factor=2.0))
+    actions = Actions(num_waiting=1, num_running=2, templates=(pack(),), adjustments=adjustments)
+    jobs = replace(
+        specs((2, "resnet50_imagenet"), (1, "resnet50_imagenet")), cores_per_worker=np.array([1, 1])
+    )
+    jobs = replace(jobs, submit_seconds=np.array([0.0, 5.0]))
+    sim = Simulator(base.cluster, jobs, base.performance, base.restart)
+    batch = ClusterBatch(replace(base, actions=actions, num_workloads=1), 1, state=sim.state)
+    batch.settle()
+    batch.step(np.array([0]))  # job 0 starts, time goes on to the second arrival
+    record = batch.state.jobs[0, 0]
+    assert sim.now == 5.0
+    assert batch.masks[0, 1:3].all()
+    batch.step(np.array([2]))  # more cores in place: free
+    assert (record["cores_per_worker"], record["num_resizes"], record["num_preemptions"]) == (2, 1, 0)
+    assert record["progress_from_seconds"] == record["last_start_seconds"] == 5.0
+    sim = Simulator(base.cluster, jobs, base.performance, base.restart)
+    batch = ClusterBatch(replace(base, actions=actions, num_workloads=1), 1, state=sim.state)
+    batch.settle()
+    batch.step(np.array([0]))
+    batch.step(np.array([1]))  # more cores elsewhere: a migration
+    record = batch.state.jobs[0, 0]
+    assert (record["cores_per_worker"], record["num_preemptions"]) == (2, 1)
+    assert record["progress_from_seconds"] == 5.0 + 30.0

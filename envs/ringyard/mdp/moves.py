@@ -145,6 +145,20 @@ def _fits(state: Any, b: int, j: int, places: Any, count: int) -> bool:
 
 
 @kernel
+def _same_places(places: Any, count: int, others: Any, num_others: int) -> bool:
+    """Whether two lists without repetition hold the same places."""
+    if count != num_others:
+        return False
+    for i in range(count):
+        found = False
+        for k in range(count):
+            found = found or places[i] == others[k]
+        if not found:
+            return False
+    return True
+
+
+@kernel
 def propose_adjustment(state: Any, b: int, j: int, options: Any, a: int, out: Any) -> int:
     """Places that running job j would have after adjustment a, ascending in `out`; 0 if it is not possible.
 
@@ -177,11 +191,7 @@ def propose_adjustment(state: Any, b: int, j: int, options: Any, a: int, out: An
     count = num_held
     if moves:
         count = place_at(options.rules, o)(state, b, j, options.parameters[o], out)
-        same = count == num_held
-        if same:
-            for i in range(count):
-                same = same and _contains(held, num_held, out[i])
-        if same and same_shape:
+        if same_shape and _same_places(out, count, held, num_held):
             count = 0
     else:
         for i in range(num_held):
@@ -191,14 +201,6 @@ def propose_adjustment(state: Any, b: int, j: int, options: Any, a: int, out: An
     state.jobs[b, j] = state.jobs[b, scratch]
     hold(state, b, j, held, num_held)
     return count
-
-
-@kernel
-def _contains(values: Any, count: int, value: int) -> bool:
-    for i in range(count):
-        if values[i] == value:
-            return True
-    return False
 
 
 @kernel
@@ -212,23 +214,18 @@ def adjust(state: Any, b: int, j: int, options: Any, a: int, rate: Any) -> None:
     count = propose_adjustment(state, b, j, options, a, out)
     job = state.jobs[b, j]
     shape = target_shape(job, options, o)
-    resized = count != job.num_gpus or shape[1] != job.batch_size
-    if job.kind == _CPU_ONLY:
-        resized = False
-    elif not resized and shape[2] == job.cores_per_worker:
-        servers, tasks = job.parameter_servers, job.cores_per_server_task  # a mere migration: a restart
+    servers, tasks = int(job.parameter_servers), int(job.cores_per_server_task)
+    resized = job.kind != _CPU_ONLY and (count != job.num_gpus or shape[1] != job.batch_size)
+    held = state.held_scratch[b]
+    moved = not _same_places(out, count, held, collect(state, b, j, held))
+    if moved and not resized:  # a migration: a restart elsewhere
         stop(state, b, j, rate)
         set_size(job, shape[0], shape[1])
         set_cores(job, shape[2], servers, tasks, shape[3])
         start(state, b, j, out, count, rate)
         return
     pause = job.resize_seconds if resized else 0.0
-    cores = (
-        int(shape[2]),
-        int(job.parameter_servers),
-        int(job.cores_per_server_task),
-        float(shape[3]),
-    )
+    cores = (int(shape[2]), servers, tasks, float(shape[3]))
     reshape(state, b, j, out, count, shape[1], cores, pause, rate)
 
 

@@ -36,8 +36,8 @@ _NO_NETWORK = int(Network.NONE)
 def look(state: Any, b: int, j: int, gpus: Any, count: int, out: Any) -> None:
     """What waiting job j would find on `gpus[:count]` (ascending), written to `LOOK` record `out`.
 
-    As `what_if` would find it, but quicker. Links that are counted all together are judged by their load
-    at the last change, which underestimates a max-min share at most.
+    As `what_if` would find it, but quicker. Where links are counted all together, the rings on the servers'
+    own links are an estimate of the contenders: uplinks and max-min shares are left to `what_if`.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -156,4 +156,6 @@ def what_if(
     state.jobs[b, j] = state.jobs[b, scratch]
     if running:
         hold(state, b, j, held, num_held)
+    if state.clusters[b].global_links:
+        count_links(state, b, -1)  # `look` reads the links' loads
     return seconds
