@@ -13,6 +13,15 @@ from ringyard.mdp.observations import PLACEMENT_FEATURES, SERVER_FEATURES
 
 __all__ = ["PointerNetwork", "PointerPolicy"]
 
+#: block: what `queue_cluster_and_resources` adds to its items
+_RESOURCE_BLOCK = {
+    "waiting": "waiting_resources",
+    "placements": "placement_resources",
+    "running": "running_resources",
+    "servers": "server_resources",
+    "cluster": "cluster_resources",
+}
+_RESOURCES = tuple(_RESOURCE_BLOCK.values())
 _BLOCKS = ("waiting", "waiting_mask", "placements", "running", "running_mask", "servers", "cluster")
 
 
@@ -32,9 +41,10 @@ class _Blocks(BaseFeaturesExtractor):
         return observations
 
 
-def _items(block: Tensor, *shape: int) -> Tensor:
-    """A flat block [B, n] as [B, *shape, features]; one dimension may be -1."""
-    return block.reshape(block.shape[0], *shape, *(() if -1 in shape else (-1,)))
+def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
+    """A flat block [B, n] as [B, *shape, features], with what the observation adds about resources."""
+    parts = [blocks[part] for part in (name, _RESOURCE_BLOCK[name]) if part in blocks]
+    return torch.cat([part.reshape(part.shape[0], *shape, -1) for part in parts], -1)
 
 
 def _pool(values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
@@ -48,44 +58,51 @@ def _pool(values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
 
 
 class PointerNetwork(nn.Module):
-    """One logit per (job, rule), per running job to stop, and to wait.
+    """One logit per (job, template), per (running job, adjustment), and to wait.
 
     Permuting waiting jobs permutes their logits; servers and running jobs enter as means. No weight
     depends on how many jobs, running slots or servers there are, so that trained weights fit any cluster.
     Empty slots are not computed.
 
     Args:
-        space: Dict of the blocks of `ringyard.mdp.observations.queue_and_cluster`.
-        num_actions: size of the action space; more than jobs x rules + 1 means stop actions.
+        space: Dict of the blocks of `ringyard.mdp.observations.queue_and_cluster`, or of
+            `ringyard.mdp.resource_observation.queue_cluster_and_resources`.
+        num_actions: size of the action space; beyond jobs x templates + 1 are adjustments of running jobs.
         width: hidden units.
     """
 
     def __init__(self, space: spaces.Dict, num_actions: int, width: int) -> None:
         super().__init__()
         size = {name: spaces.flatdim(box) for name, box in space.spaces.items()}
-        num_waiting = size["waiting_mask"]
+        num_waiting, num_running = size["waiting_mask"], size["running_mask"]
         num_rules = size["placements"] // (num_waiting * PLACEMENT_FEATURES)
-        job_features = size["waiting"] // num_waiting
-        running_features = size["running"] // size["running_mask"]
-        self.stops = num_actions > num_waiting * num_rules + 1
+        num_servers = size["servers"] // SERVER_FEATURES
+        more = [size.get(name, 0) for name in _RESOURCES]
+        job_features = (size["waiting"] + more[0]) // num_waiting
+        placement_features = PLACEMENT_FEATURES + more[1] // (num_waiting * num_rules)
+        running_features = (size["running"] + more[2]) // num_running
+        server_features = SERVER_FEATURES + more[3] // num_servers
+        self.adjustments = (num_actions - num_waiting * num_rules - 1) // num_running
         self.latent_dim_pi = num_actions
         self.latent_dim_vf = width
         narrow = width // 2
         self.job = nn.Sequential(nn.Linear(job_features, width), nn.ReLU(), nn.Linear(width, width))
         self.running = nn.Sequential(nn.Linear(running_features, width), nn.ReLU())
-        self.server = nn.Sequential(nn.Linear(SERVER_FEATURES, narrow), nn.ReLU())
+        self.server = nn.Sequential(nn.Linear(server_features, narrow), nn.ReLU())
         self.context = nn.Sequential(
-            nn.Linear(2 * width + narrow + size["cluster"], width),
+            nn.Linear(2 * width + narrow + size["cluster"] + more[4], width),
             nn.ReLU(),
             nn.Linear(width, width),
             nn.ReLU(),
         )
         self.context_to_job = nn.Linear(width, width)
         self.job_to_rule = nn.Linear(width, narrow)
-        self.placement = nn.Linear(PLACEMENT_FEATURES, narrow)
+        self.placement = nn.Linear(placement_features, narrow)
         self.rule = nn.Parameter(torch.zeros(num_rules, narrow))
         self.start = nn.Linear(narrow, 1)
-        self.stop = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
+        self.stop = nn.Sequential(
+            nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, max(self.adjustments, 1))
+        )
         self.wait = nn.Linear(width, 1)
         for head in (self.start, self.stop[-1], self.wait):
             nn.init.orthogonal_(head.weight, 0.01)  # type: ignore[arg-type]
@@ -94,13 +111,14 @@ class PointerNetwork(nn.Module):
     def _encode(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """(jobs [present jobs, width], running [present running jobs, width], context [B, width])."""
         waiting, running = blocks["waiting_mask"] > 0, blocks["running_mask"] > 0
-        jobs = self.job(_items(blocks["waiting"], waiting.shape[1])[waiting])
-        runs = self.running(_items(blocks["running"], running.shape[1])[running])
+        jobs = self.job(_joined(blocks, "waiting", waiting.shape[1])[waiting])
+        runs = self.running(_joined(blocks, "running", running.shape[1])[running])
+        num_servers = blocks["servers"].shape[1] // SERVER_FEATURES
         pooled = (
             _pool(torch.relu(jobs), waiting.nonzero()[:, 0], waiting),
             _pool(runs, running.nonzero()[:, 0], running),
-            self.server(_items(blocks["servers"], -1, SERVER_FEATURES)).mean(1),
-            blocks["cluster"],
+            self.server(_joined(blocks, "servers", num_servers)).mean(1),
+            _joined(blocks, "cluster", 1)[:, 0],
         )
         return jobs, runs, self.context(torch.cat(pooled, 1))
 
@@ -109,17 +127,17 @@ class PointerNetwork(nn.Module):
         jobs, runs, context = self._encode(blocks)
         waiting = blocks["waiting_mask"] > 0
         per_job = self.job_to_rule(torch.relu(jobs + self.context_to_job(context)[waiting.nonzero()[:, 0]]))
-        placements = _items(blocks["placements"], waiting.shape[1], -1, PLACEMENT_FEATURES)
+        placements = _joined(blocks, "placements", waiting.shape[1], len(self.rule))
         per_rule = self.placement(placements[waiting]) + self.rule
         starts = torch.zeros(placements.shape[:3], device=context.device)
         starts[waiting] = self.start(torch.relu(per_job.unsqueeze(1) + per_rule)).squeeze(-1)
         logits = [starts.flatten(1)]
-        if self.stops:
+        if self.adjustments:
             running = blocks["running_mask"] > 0
             around = context[running.nonzero()[:, 0]]
-            stops = torch.zeros(running.shape, device=context.device)
-            stops[running] = self.stop(torch.cat((runs, around), 1)).squeeze(-1)
-            logits.append(stops)
+            changes = torch.zeros((*running.shape, self.adjustments), device=context.device)
+            changes[running] = self.stop(torch.cat((runs, around), 1))
+            logits.append(changes.flatten(1))
         logits.append(self.wait(context))
         return torch.cat(logits, 1), context
 

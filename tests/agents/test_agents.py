@@ -1,5 +1,7 @@
 """Networks, advantages, cloning, learning, checkpoints."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from ringyard import Cluster, Simulator
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.observations import queue_and_cluster
+from ringyard.mdp.presets import elastic, full, sharing
 from ringyard.mdp.setting import Setting
 from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
@@ -210,6 +213,29 @@ def test_a_preemptive_agent_drives_as_it_decides():
         stops.append(times.num_preemptions.sum())
     assert ends[0] == ends[1]
     assert stops[0] == stops[1]
+
+
+@pytest.mark.parametrize("preset", [sharing, elastic, full])
+def test_an_agent_with_every_move_drives_as_it_decides(preset):
+    whole = preset()
+    actions = replace(whole.actions, on_invalid="raise")
+    rich = replace(whole, actions=actions, limit_seconds=None, num_workloads=4)
+    env = RingyardVecEnv(rich, 4, group_size=2, one_episode_per_round=True)
+    torch.manual_seed(3)
+    model = GroupRelativePPO(PointerPolicy, env, policy_kwargs={"width": 16}, seed=3)
+    network = model.policy.mlp_extractor
+    assert network.adjustments == actions.num_adjustments > 0
+    jobs = whole.workload.sample(whole.cluster, np.random.default_rng(5)).rows(slice(0, 25))
+    ends = []
+    for drive in (True, False):
+        scheduler = AgentScheduler(model, rich.observation, replace(actions, on_invalid="wait"))
+        sim = Simulator(
+            whole.cluster, jobs, whole.performance, whole.restart, seed=5, failures=whole.failures
+        )
+        run(sim, scheduler, np.random.default_rng(0), drive)
+        times = job_times(sim.state, 0, sim.jobs)
+        ends.append((times.end_seconds.tolist(), times.num_resizes.tolist()))
+    assert ends[0] == ends[1]
 
 
 def test_ppo_learns_the_only_choice_that_matters():
