@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, ideal
+from ringyard.errors import SchedulerError
 from ringyard.failures import Failures
 from ringyard.performance import composed
 from ringyard.profiles import profile
@@ -72,11 +73,16 @@ def test_a_failure_costs_the_progress_since_the_last_checkpoint(checkpoint, lost
 def test_failures_are_the_same_whatever_is_scheduled():
     jobs = JobTable.from_columns([0.0] * 4, [1, 1, 2, 2], [500.0] * 4)
     seen = []
-    for order in ((0, 1), (2,)):
-        sim = arrived(Cluster.homogeneous(2, 2), jobs, ideal(), failures=Failures(200.0, 50.0, INF), seed=9)
-        sim.apply(
-            [Allocation(j, (0, 1)[: int(jobs.num_gpus[j])] if k == 0 else (1,)) for k, j in enumerate(order)]
+    for decision in ([Allocation(0, (0,)), Allocation(1, (1,))], [Allocation(2, (0, 1))]):
+        sim = arrived(
+            Cluster.homogeneous(2, 2),
+            jobs,
+            ideal(),
+            failures=Failures(200.0, 50.0, INF),
+            seed=9,
+            round_seconds=40.0,
         )
+        sim.apply(decision)
         changes = []
         up = sim.view().servers_up.tolist()
         while sim.now < 1500:
@@ -91,7 +97,14 @@ def test_failures_are_the_same_whatever_is_scheduled():
 
 def test_up_and_down_times_have_their_means():
     jobs = JobTable.from_columns([0.0], [1], [1e9])
-    sim = arrived(Cluster.homogeneous(40, 1), jobs, ideal(), failures=Failures(300.0, 100.0, INF), seed=1)
+    sim = arrived(
+        Cluster.homogeneous(40, 1),
+        jobs,
+        ideal(),
+        failures=Failures(300.0, 100.0, INF),
+        seed=1,
+        round_seconds=1e3,
+    )
     up, begin = 0.0, sim.now
     for _ in range(6000):
         here, count = sim.now, int(sim.view().servers_up.sum())
@@ -132,3 +145,10 @@ def test_learning_curves_rise_to_the_published_metric():
     assert np.nanmean(metric[:20]) < np.nanmean(metric[-20:])
     assert np.mean(loss[:20]) > np.mean(loss[-20:])
     assert sim.view().completed_iterations[0] == pytest.approx(sim.state.jobs["total_iterations"][0, 0])
+
+
+def test_waiting_for_ever_is_an_error_even_if_servers_fail():
+    jobs = JobTable.from_columns([0.0], [1], [10.0])
+    sim = arrived(Cluster.homogeneous(1, 1), jobs, ideal(), failures=Failures(100.0, 10.0, INF))
+    with pytest.raises(SchedulerError, match="must start one"):
+        sim.advance()

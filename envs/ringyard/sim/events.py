@@ -107,7 +107,8 @@ def _next_event(state: Any, b: int) -> float:
         time = min(time, cluster.next_round_seconds)
         time = min(time, cluster.wake_seconds)
         time = min(time, cluster.next_cancel_seconds)
-    if cluster.num_done < cluster.num_jobs:
+    helpless = time == np.inf and cluster.down_gpus == 0  # that a server fails will not start a job
+    if cluster.num_done < cluster.num_jobs and not helpless:
         time = min(time, cluster.next_change_seconds)
     return time
 

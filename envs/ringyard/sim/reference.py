@@ -222,7 +222,7 @@ class ReferenceSimulator(ReferencePhysics):
         times += [job.cancel for job in self.jobs if job.arrived and job.end is None]
         if self.waiting or self.running:
             times.append(self._next_round)
-        if not self.done:
+        if not self.done and (min(times, default=_INF) < _INF or not all(self._up)):
             times += self._change
         time = min(times, default=_INF)
         if time == _INF:
