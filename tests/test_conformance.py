@@ -6,12 +6,15 @@ from hydra.utils import instantiate
 
 from conftest import CONF, composed, leaf, names
 from ringyard import Cluster, ClusterEnv, Simulator, ideal
+from ringyard.errors import SchedulerError
+from ringyard.mdp.presets import full
 from ringyard.placement import PlacementRule
 from ringyard.restart import constant
 from ringyard.sim.bounds import bounds_of
 from ringyard.sim.metrics import job_times
 from ringyard_agents.configuration import WORLD, instantiate_setting
 from ringyard_baselines.scheduler import DrivingScheduler, Information, run
+from ringyard_baselines.sjf_bco import PlannedScheduler
 from worlds import random_jobs, rings
 
 SCHEDULERS = [name for name in names("scheduler") if name != "ppo"]
@@ -120,6 +123,32 @@ def test_driving_equals_deciding(name):
     assert driven.end_seconds.tolist() == decided.end_seconds.tolist()
     assert driven.start_seconds.tolist() == decided.start_seconds.tolist()
     assert driven.num_preemptions.tolist() == decided.num_preemptions.tolist()
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_schedulers_survive_everything_at_once(name):
+    setting = full()
+    jobs = setting.workload.sample(setting.cluster, np.random.default_rng(3))
+    ends = []
+    for drive in (True, False):
+        scheduler = leaf("scheduler", name)
+        sim = Simulator(
+            setting.cluster,
+            jobs,
+            setting.performance,
+            setting.restart,
+            scheduler.round_seconds,
+            seed=3,
+            failures=setting.failures,
+        )
+        if isinstance(scheduler, PlannedScheduler):  # plans rings on exclusive GPUs, and says so at once
+            with pytest.raises(SchedulerError, match="CPU-only"):
+                run(sim, scheduler, np.random.default_rng(0), drive)
+            return
+        run(sim, scheduler, np.random.default_rng(0), drive)
+        assert sim.done
+        ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
+    assert ends[0] == ends[1]
 
 
 @pytest.mark.parametrize("rule", names("placement"))

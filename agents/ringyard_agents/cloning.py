@@ -35,6 +35,7 @@ class QueueTeacher:
         if self.template not in names:
             raise ConfigurationError(
                 f"the teacher's template is {self.template!r}; the environment has {', '.join(names)}"
+                " (agent.teacher.teacher.template=...)"
             )
         template = names.index(self.template)
         starts = masks[:, template : actions.num_starts : len(names)]
