@@ -242,7 +242,7 @@ CLUSTER = np.dtype(
         ("num_gpus", "i4"),
         ("num_servers", "i4"),
         ("num_classes", "i4"),
-        ("smallest_demand", "i4"),  # fewest GPUs any job asks for
+        ("smallest_demand", "i4"),  # fewest free GPUs with which any job could start; 0 where GPUs are shared
         ("next_arrival", "i4"),
         ("num_waiting", "i4"),
         ("num_running", "i4"),

@@ -176,7 +176,7 @@ def test_cores_bound_the_input_pipeline_and_change_for_free():
     own = profile("resnet50_imagenet")
     sim.apply([Allocation(0, (0,))])
     assert seconds(sim, 0) == pytest.approx(own.batch_size / own.samples_per_core_second)
-    assert sim.state.servers["free_cores"][0, 0] == 7
+    assert sim.view().free_cores_per_server.tolist() == [7]
     sim.apply([Allocation(0, (0,), cores_per_worker=8)])
     assert seconds(sim, 0) == pytest.approx(own.compute_seconds)
     record = sim.state.jobs[0, 0]
@@ -192,6 +192,7 @@ def test_memory_bandwidth_is_shared_by_all_and_capped_for_cpu_jobs():
     )  # 40 + 20 GB/s asked
     sim = arrived(cluster, jobs, composed(1e9, 1e9))
     sim.apply([Allocation(0, server=0), Allocation(1, server=0)])
+    assert sim.view().bandwidth_demand.tolist() == [2.0]
     assert seconds(sim, 0) == pytest.approx(2.0)
     assert seconds(sim, 1) == pytest.approx(2.0)
     sim.apply([Allocation(0, server=0, memory_bandwidth_cap=0.25)])  # 10 + 20 GB/s
