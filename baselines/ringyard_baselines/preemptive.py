@@ -209,6 +209,11 @@ class PreemptiveScheduler:
             np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64), np.zeros(3, np.int64)
         )
 
+    def use_parameters(self, parameters: NDArray[np.float64]) -> None:
+        """Give `key` and `wake` other parameters, before a simulation begins."""
+        self._key = Key(self._key.value, parameters)
+        self._wake = Key(self._wake.value, parameters)
+
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the order."""
         self._memory = _empty_memory(len(jobs))

@@ -12,14 +12,24 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["DrivingScheduler", "Information", "Scheduler", "run"]
+__all__ = ["DrivingScheduler", "Information", "Scheduler", "Slots", "run"]
 
 
 class Information(StrEnum):
-    """What a scheduler knows of a job besides its arrival and the GPUs it asks for."""
+    """What a scheduler knows of a job besides its arrival and what it asks for.
+
+    Speeds: how fast the job would be in other shapes or places. Training curves: losses and validation
+    metrics so far. Predicted durations: with the workload's prediction error, where it is predictable.
+    """
 
     NONE = "nothing"
     ATTAINED_SERVICE = "attained service"
+    SPEEDS = "speeds"
+    ATTAINED_SERVICE_AND_SPEEDS = "attained service, speeds"
+    DISTRIBUTION = "distribution of durations"
+    CURVES_AND_SPEEDS = "training curves, speeds"
+    PREDICTIONS = "predicted durations"
+    PREDICTIONS_AND_SPEEDS = "predicted durations, speeds"
     DURATIONS = "durations"
     DURATIONS_AND_ARRIVALS = "durations, all jobs in advance"
 
@@ -53,6 +63,25 @@ class DrivingScheduler(Protocol):
     def drive(self, sim: Simulator) -> None:
         """Simulate until every job has finished; `reset` was called before."""
         ...
+
+
+class Slots:
+    """Tells the decisions at which a slot of fixed length begins from those that events cause in between.
+
+    Args:
+        seconds: length of a slot; slots begin at its multiples, the first with the first job.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next = -np.inf
+
+    def begins(self, view: SchedulingView) -> bool:
+        """Whether a slot begins now, or should have since the last question."""
+        if view.now < self._next:
+            return False
+        self._next = (np.floor(view.now / self._seconds) + 1.0) * self._seconds
+        return True
 
 
 def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, drive: bool = True) -> None:

@@ -16,7 +16,7 @@ from ringyard.compiled import kernel
 from ringyard.profiles import catalogue
 from ringyard.random_numbers import normal_at
 
-__all__ = ["EPOCHS", "hyperbola", "training_loss", "validation_metric"]
+__all__ = ["EPOCHS", "hyperbola", "loss_history", "training_loss", "validation_metric"]
 
 #: assumption: a job validates this many times, evenly spread over its iterations
 EPOCHS: Final = 100
@@ -69,6 +69,15 @@ def _draw_noise(seed: Any, epochs: Any, halves: Any, noise: Any) -> None:
         noise[j] = SCATTER * normal_at(seed, CURVE_STREAM + j, 1 + int(epochs[j]))
 
 
+@kernel
+def _draw_history(seed: Any, job: int, epochs: Any, halves: Any, noise: Any) -> None:
+    """As `_draw_noise`, for many epochs of one job."""
+    steepness = np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + job, 0))
+    for i in range(len(epochs)):
+        halves[i] *= steepness
+        noise[i] = SCATTER * normal_at(seed, CURVE_STREAM + job, 1 + epochs[i])
+
+
 def _curves(
     models: NDArray[np.int32], done: NDArray[np.float64], seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -99,3 +108,13 @@ def validation_metric(models: NDArray[np.int32], done: NDArray[np.float64], seed
 def training_loss(models: NDArray[np.int32], done: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     """[jobs] normalised loss at the last full epoch: 1 before training, about 0 at its end."""
     return 1.0 - _curves(models, done, seed)[0]
+
+
+def loss_history(model: int, job: int, epochs: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+    """[epochs] normalised loss of one job at each of these epochs, as `training_loss` showed it then."""
+    half = float(_figures()["metric_half"][model])
+    halves = np.full(len(epochs), DEFAULT_HALF if np.isnan(half) else half)
+    noise = np.zeros(len(epochs))
+    _draw_history(np.uint64(seed), job, epochs, halves, noise)
+    ones = np.ones(len(epochs))
+    return 1.0 - hyperbola(epochs / EPOCHS, 0.0 * ones, ones, halves) - noise

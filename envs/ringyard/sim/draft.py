@@ -2,22 +2,40 @@
 
 from typing import Any
 
+import numpy as np
+
 from ringyard.compiled import kernel
+from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule
 from ringyard.records import JobKind
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.feasible import check_allocation, shape_of
 from ringyard.sim.holding import hold, let_go
-from ringyard.sim.shape import ask
+from ringyard.sim.shape import ask, set_cores, set_size
 from ringyard.sim.view import SchedulingView
 from ringyard.state import copy_state
 
 __all__ = ["Draft"]
 
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+
 
 @kernel
 def _let_go(state: Any, b: int, j: int) -> None:
     let_go(state, b, j)
+    state.jobs[b, j].server = -1
     ask(state.jobs[b, j])
+
+
+@kernel
+def _take_shape(job: Any, num_gpus: int, batch_size: float, cores: tuple[int, int, int, float]) -> None:
+    set_size(job, num_gpus if job.kind != _CPU_ONLY else 0, batch_size)
+    set_cores(job, cores[0], cores[1], cores[2], cores[3])
+
+
+@kernel
+def _hold(state: Any, b: int, j: int, places: Any) -> None:
+    hold(state, b, j, places, len(places))
 
 
 class Draft:
@@ -30,6 +48,7 @@ class Draft:
     def __init__(self, view: SchedulingView) -> None:
         self._live = view.state
         self._b = view.b
+        self._cluster = view.cluster
         self._state = copy_state(view.state)
 
     @property
@@ -37,20 +56,79 @@ class Draft:
         """Free GPUs of the whole cluster."""
         return int(self._state.clusters["free_gpus"][self._b])
 
-    def place(self, rule: PlacementRule, job: int) -> Allocation | None:
-        """The allocation that starts the job where the rule puts it, taken in this draft; None: nowhere."""
+    @property
+    def gpu_is_free(self) -> np.ndarray:
+        """[gpus] whether a GPU holds no job and its server is up."""
+        return self._state.gpus["num_jobs"][self._b] == 0
+
+    @property
+    def jobs_of_gpu(self) -> np.ndarray:
+        """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
+        return self._state.slots["job"][self._b].reshape(self._cluster.num_gpus, -1)
+
+    @property
+    def free_gpus_per_server(self) -> np.ndarray:
+        """[servers] free GPUs, 0 while a server is down."""
+        return self._state.servers["free_gpus"][self._b]
+
+    @property
+    def free_cores_per_server(self) -> np.ndarray:
+        """[servers] free CPU cores; very many where the cluster does not count them."""
+        return self._state.servers["free_cores"][self._b]
+
+    def place(self, rule: PlacementRule, job: int, shape: Allocation | None = None) -> Allocation | None:
+        """The allocation that starts the job where the rule puts it, taken in this draft; None: nowhere.
+
+        Args:
+            rule: says where.
+            job: holds nothing in this draft.
+            shape: GPUs (their number counts, not which), batch, cores and parameter servers; what it leaves
+                open, or None, is as the job asks.
+        """
         b = self._b
+        record = self._state.jobs[b, job]
+        if shape is not None:
+            self._shape(job, shape)
         out = self._state.gpu_scratch[b]
         count = rule.place(self._state, b, job, rule.parameters, out)
         self._live.clusters["rng"][b] = self._state.clusters["rng"][b]
         if not count:
+            ask(record)
             return None
         places = tuple(sorted(int(place) for place in out[:count]))
         hold(self._state, b, job, out, count)
-        if self._state.jobs["kind"][b, job] == JobKind.CPU_ONLY:
-            return Allocation(job, server=places[0])
-        return Allocation(job, places)
+        cpu_only = record["kind"] == JobKind.CPU_ONLY
+        if shape is None:
+            return Allocation(job, server=places[0]) if cpu_only else Allocation(job, places)
+        return Allocation(
+            job,
+            () if cpu_only else places,
+            shape.cores_per_worker,
+            shape.batch_size,
+            shape.parameter_servers,
+            shape.cores_per_server_task,
+            places[0] if cpu_only else None,
+            shape.memory_bandwidth_cap,
+        )
+
+    def take(self, allocation: Allocation) -> bool:
+        """Take exactly these GPUs (or this server); False, and nothing changes, if there is no room."""
+        ask(self._state.jobs[self._b, allocation.job])
+        try:
+            check_allocation(self._state, self._b, self._cluster, allocation)
+        except PlacementError:
+            return False
+        places = self._shape(allocation.job, allocation)
+        _hold(self._state, self._b, allocation.job, np.array(places, dtype=np.int32))
+        return True
 
     def release(self, job: int) -> None:
         """Give back all the job holds."""
         _let_go(self._state, self._b, job)
+
+    def _shape(self, job: int, allocation: Allocation) -> tuple[int, ...]:
+        """Set the job's shape in this draft; its places."""
+        shape = shape_of(self._state, self._b, allocation)
+        num_gpus = len(allocation.gpu_ids) or int(self._state.jobs["asked_gpus"][self._b, job])
+        _take_shape(self._state.jobs[self._b, job], num_gpus, shape.batch_size, shape.cores)
+        return shape.places

@@ -173,6 +173,8 @@ def core_demand(servers: np.ndarray, cores: tuple[int, int, int, float], num_ser
     """[servers] cores taken on each by workers on `servers` [workers, ascending] and parameter servers."""
     demand = np.bincount(servers, minlength=num_servers) * cores[0]
     distinct = np.unique(servers)
+    if not len(distinct):
+        return demand
     tasks = np.full(len(distinct), cores[1] // len(distinct))
     tasks[: cores[1] % len(distinct)] += 1
     demand[distinct] += tasks * cores[2]
@@ -185,7 +187,7 @@ def held_cores(state: State, b: int, j: int, cluster: Cluster) -> np.ndarray:
     if job["status"] != JobStatus.RUNNING:
         return np.zeros(cluster.num_servers, dtype=np.int64)
     if job["kind"] == JobKind.CPU_ONLY:
-        servers = np.array([job["server"]])
+        servers = np.array([job["server"]] if job["server"] >= 0 else [], dtype=np.int64)
     else:
         servers = cluster.server_of_gpu[gpus_of(state, b, j, cluster.jobs_per_gpu)]
     cores = (

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
-from ringyard.learning_curves import training_loss, validation_metric
+from ringyard.learning_curves import EPOCHS, loss_history, training_loss, validation_metric
 from ringyard.performance import PerformanceModel
 from ringyard.records import JobStatus
 from ringyard.sim.allocation import Allocation
@@ -114,6 +114,13 @@ class SchedulingView:
     def training_loss(self) -> NDArray[np.float64]:
         """[jobs] normalised training loss at the last full epoch (`ringyard.learning_curves`): 1 at first."""
         return training_loss(self.column("model"), self._done_share, self._seed)
+
+    def loss_log(self, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What the job's training log shows so far: iterations [epochs], normalised loss [epochs]."""
+        total = float(self.column("total_iterations")[job])
+        epochs = np.arange(1, int(self.completed_iterations[job] / total * EPOCHS) + 1)
+        loss = loss_history(int(self.column("model")[job]), job, epochs, self._seed)
+        return epochs / EPOCHS * total, loss
 
     @property
     def _seed(self) -> int:

@@ -1,0 +1,123 @@
+"""Elastic Tiresias (EDL, TPDS 2021): Tiresias' order, shrinking under load, growing when there is room."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.predictors import gpu_jobs
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.speeds import BatchRule, SpeedTable, speed_table
+from ringyard_baselines.targets import Target, gpus_up, reach
+
+__all__ = ["ElasticTiresias"]
+
+
+class ElasticTiresias:
+    """Two queues by attained GPU time; sizes follow the load.
+
+    FOUND (a public port): Tiresias' order with requested sizes; while more than 10 jobs wait, jobs of lower
+    priority shrink to their fewest GPUs; GPUs left over go where the marginal speed-up is largest; queue
+    threshold 3600 GPU seconds. Assumed: jobs shrink from the lowest priority up, just enough to start the
+    next waiting job; the batch stays as asked.
+
+    Args:
+        placement: where jobs go.
+        threshold_gpu_seconds: attained service that moves a job to the second queue.
+        crowd: jobs waiting above which others shrink.
+        round_seconds: decide every this many seconds as well. Assumption.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+
+    name = "e_tiresias"
+    information = Information.ATTAINED_SERVICE_AND_SPEEDS
+
+    def __init__(
+        self,
+        placement: PlacementRule,
+        threshold_gpu_seconds: float = 3600.0,
+        crowd: int = 10,
+        round_seconds: float = 300.0,
+    ) -> None:
+        if not threshold_gpu_seconds > 0 or crowd < 0 or not round_seconds > 0:
+            raise ConfigurationError(
+                f"e_tiresias threshold_gpu_seconds is {threshold_gpu_seconds}, crowd {crowd}, round_seconds"
+                f" {round_seconds}; expected above 0, 0 or more, above 0"
+            )
+        self.placement = placement
+        self.round_seconds: float | None = round_seconds
+        self._threshold = threshold_gpu_seconds
+        self._crowd = crowd
+        self._table: SpeedTable | None = None
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget the profiles."""
+        self._table = None
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Requested sizes in order, then shrink if many wait, then grow into what is left."""
+        if self._table is None:
+            self._table = speed_table(view, BatchRule.ASKED)
+        jobs = gpu_jobs(view)
+        queue = view.attained_service[jobs] >= self._threshold
+        jobs = jobs[np.lexsort((jobs, queue))]
+        sizes = self._shrunk(view, jobs.tolist())
+        self._grow(view, sizes)
+        return reach(view, [Target(job, size) for job, size in sizes.items()], self.placement)
+
+    def _shrunk(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, int]:
+        """{job: GPUs}, the most urgent first."""
+        asked, least = view.column("asked_gpus"), view.column("min_gpus")
+        left = gpus_up(view)
+        sizes: dict[int, int] = {}
+        waiting = []
+        for job in jobs:
+            if asked[job] <= left:
+                sizes[job] = int(asked[job])
+                left -= sizes[job]
+            else:
+                waiting.append(job)
+        while len(waiting) > self._crowd:
+            job = waiting[0]
+            spare = {other: sizes[other] - int(least[other]) for other in sizes}
+            need = int(least[job]) - left
+            if sum(spare.values()) < need:
+                break
+            for other in reversed(list(sizes)):
+                if need <= 0:
+                    break
+                given = min(spare[other], need)
+                sizes[other] -= given
+                need -= given
+                left += given
+            sizes[job] = int(least[job])
+            left -= sizes[job]
+            waiting.pop(0)
+        return sizes
+
+    def _grow(self, view: SchedulingView, sizes: dict[int, int]) -> None:
+        """GPUs left over, one step at a time, to the largest marginal speed-up per GPU."""
+        assert self._table is not None
+        left = gpus_up(view) - sum(sizes.values())
+        speeds = {job: self._table.speed[self._table.place[job]] for job in sizes}
+        while left > 0:
+            best, gain, step = -1, 0.0, 0
+            for job, size in sizes.items():
+                more = np.flatnonzero(speeds[job][size + 1 : size + left + 1] > 0)
+                if len(more):
+                    larger = size + 1 + int(more[0])
+                    now = speeds[job][size]
+                    marginal = (speeds[job][larger] - now) / speeds[job][speeds[job] > 0][0] / (larger - size)
+                    if marginal > gain:
+                        best, gain, step = job, float(marginal), larger - size
+            if best < 0:
+                return
+            sizes[best] += step
+            left -= step

@@ -1,0 +1,158 @@
+"""From sizes to places: who shall hold how many GPUs becomes allocations that can be carried out in order."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ringyard.placement import PlacementRule
+from ringyard.records import JobKind, JobStatus
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.predictors import gpu_jobs
+
+__all__ = ["Target", "fitting", "gpus_up", "reach", "start_cpu_jobs"]
+
+
+class Target:
+    """What one job shall have; where is left to a placement rule.
+
+    Attributes:
+        job: row.
+        num_gpus: how many GPUs.
+        shape: batch, cores, parameter servers, as in `Allocation`; None: as asked.
+    """
+
+    __slots__ = ("job", "num_gpus", "shape")
+
+    def __init__(self, job: int, num_gpus: int, shape: Allocation | None = None) -> None:
+        self.job = job
+        self.num_gpus = num_gpus
+        self.shape = shape or Allocation(job)
+
+
+def gpus_up(view: SchedulingView) -> int:
+    """GPUs of the servers that are there."""
+    return view.cluster.num_gpus - int(view.state.clusters["down_gpus"][view.b])
+
+
+def fitting(view: SchedulingView, order: Iterable[int]) -> list[Target]:
+    """The jobs that get the GPUs they ask for when `order` is walked; who does not fit is skipped.
+
+    Args:
+        view: the present moment.
+        order: rows of GPU jobs, the most urgent first.
+    """
+    left = gpus_up(view)
+    asked = view.column("asked_gpus")
+    targets = []
+    for job in order:
+        size = int(asked[job])
+        if size <= left:
+            left -= size
+            targets.append(Target(int(job), size))
+    return targets
+
+
+def start_cpu_jobs(view: SchedulingView, draft: Draft, rule: PlacementRule) -> list[Allocation]:
+    """Start waiting CPU-only jobs, first come first served, where there are cores."""
+    rows = view.waiting
+    rows = np.sort(rows[view.column("kind")[rows] == JobKind.CPU_ONLY])
+    placed = (draft.place(rule, job) for job in rows.tolist())
+    return [allocation for allocation in placed if allocation is not None]
+
+
+def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
+    return replace(target.shape, gpu_ids=gpus)
+
+
+def _differs(present: Allocation, wanted: Allocation) -> bool:
+    """Whether any shape that `wanted` names is not there yet."""
+    names = ("cores_per_worker", "batch_size", "parameter_servers", "cores_per_server_task")
+    return any(getattr(wanted, name) not in (None, getattr(present, name)) for name in names)
+
+
+class _Plan:
+    """Allocations found so far, on a draft."""
+
+    def __init__(self, view: SchedulingView, rule: PlacementRule) -> None:
+        self.view = view
+        self.draft = Draft(view)
+        self.rule = rule
+        self.allocations: list[Allocation] = []
+        self.running = set(view.running.tolist())
+
+    def stop(self, job: int) -> None:
+        self.draft.release(job)
+        self.allocations.append(Allocation(job))
+        self.running.discard(job)
+
+    def start(self, target: Target) -> bool:
+        gpus = tuple(range(target.num_gpus))  # how many; the rule says which
+        found = self.draft.place(self.rule, target.job, _with_gpus(target, gpus))
+        if found is not None:
+            self.allocations.append(found)
+        return found is not None
+
+    def reshape(self, target: Target) -> None:
+        """Change a running job: in place if it keeps its size, else wherever the rule says."""
+        present = self.view.allocation_of(target.job)
+        self.draft.release(target.job)
+        if len(present.gpu_ids) == target.num_gpus:
+            wanted = _with_gpus(target, present.gpu_ids)
+            if _differs(present, wanted) and self.draft.take(wanted):
+                self.allocations.append(wanted)
+                return
+        elif self.start(target):
+            return
+        self.draft.take(present)
+
+
+def reach(
+    view: SchedulingView, targets: Sequence[Target], rule: PlacementRule, cpu_jobs: bool = True
+) -> list[Allocation]:
+    """Allocations after which the targets hold what they shall, and no other GPU job holds anything.
+
+    Jobs that keep their size keep their place. Who is stopped or shrinks comes first, then who starts or
+    grows, in the order of the targets; one that finds no room keeps what it has. Should nothing run then,
+    the first waiting job that finds room as it asked starts, so that nobody waits on an idle cluster.
+
+    Args:
+        view: the present moment.
+        targets: GPU jobs and their sizes, the most urgent first.
+        rule: where a job goes that starts or changes its size.
+        cpu_jobs: also start waiting CPU-only jobs, first come first served.
+    """
+    plan = _Plan(view, rule)
+    wanted = {target.job for target in targets if target.num_gpus > 0}
+    kind = view.column("kind")
+    for job in view.running.tolist():
+        if job not in wanted and kind[job] != JobKind.CPU_ONLY:
+            plan.stop(job)
+    held = view.column("num_gpus")
+    running = view.column("status") == JobStatus.RUNNING
+    changing = [target for target in targets if running[target.job]]
+    for target in changing:
+        if 0 < target.num_gpus <= held[target.job]:
+            plan.reshape(target)
+    if cpu_jobs:
+        plan.allocations += start_cpu_jobs(view, plan.draft, rule)
+    for target in targets:
+        if target.num_gpus == 0:
+            continue
+        if not running[target.job]:
+            plan.start(target)
+        elif target.num_gpus > held[target.job]:
+            plan.reshape(target)
+    if not plan.running and all(allocation.stops for allocation in plan.allocations):
+        _start_anyone(view, plan)
+    return plan.allocations
+
+
+def _start_anyone(view: SchedulingView, plan: _Plan) -> None:
+    for job in gpu_jobs(view).tolist():
+        found = plan.draft.place(plan.rule, job)
+        if found is not None:
+            plan.allocations.append(found)
+            return

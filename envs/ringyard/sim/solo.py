@@ -1,0 +1,80 @@
+"""How fast jobs would be alone on consolidated GPUs, in any shape: what profiling them would measure."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ringyard.compiled import kernel
+from ringyard.sim.shape import set_cores, set_size
+from ringyard.sim.view import SchedulingView
+
+__all__ = ["solo_seconds"]
+
+
+@kernel
+def _solo(state: Any, b: int, rows: Any, shapes: Any, speeds: Any, spans: Any, rate: Any, out: Any) -> None:
+    """Seconds per base iteration of job rows[i] in shape shapes[i], into out[i]."""
+    scratch = state.jobs[b, state.jobs.shape[1] - 1]
+    for i in range(len(rows)):
+        state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, rows[i]]
+        set_size(scratch, int(shapes[i, 0]), shapes[i, 1])
+        set_cores(scratch, int(shapes[i, 2]), int(shapes[i, 3]), int(shapes[i, 4]), 1.0)
+        scratch.num_servers = spans[i]
+        scratch.num_racks = 1
+        scratch.contenders = 1.0 if spans[i] > 1 else 0.0
+        scratch.gpu_speed = speeds[i]
+        scratch.sharing_slowdown = 1.0
+        scratch.bandwidth_slowdown = 1.0
+        scratch.straggler = 1.0
+        out[i] = rate.seconds(scratch, rate.parameters) / scratch.progress_per_iteration
+
+
+def solo_seconds(
+    view: SchedulingView,
+    rows: NDArray[np.int64],
+    num_gpus: ArrayLike | None = None,
+    batch_size: ArrayLike | None = None,
+    cores_per_worker: ArrayLike | None = None,
+    parameter_servers: ArrayLike | None = None,
+    cores_per_server_task: ArrayLike | None = None,
+    gpu_type: int | None = None,
+    num_servers: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """[queries] seconds per iteration of the base batch, alone; None: as the job asks.
+
+    Args:
+        view: the present moment.
+        rows: [queries] rows of GPU jobs.
+        num_gpus: [queries] or one number, at least 1, as all that follow.
+        batch_size: global, samples.
+        cores_per_worker: CPU cores of each worker.
+        parameter_servers: of parameter-server jobs.
+        cores_per_server_task: cores of each of them.
+        gpu_type: position in `Cluster.distinct_gpu_types`; None: the job's fastest.
+        num_servers: servers spanned; None: the fewest that hold so many GPUs.
+    """
+    records = view.state.jobs[view.b]
+
+    def given(value: ArrayLike | None, name: str) -> NDArray[np.float64]:
+        values = records[name][rows] if value is None else value
+        return np.broadcast_to(np.asarray(values, dtype=np.float64), rows.shape)
+
+    shapes = np.stack(
+        [
+            given(num_gpus, "asked_gpus"),
+            given(batch_size, "base_batch"),
+            given(cores_per_worker, "asked_cores"),
+            given(parameter_servers, "asked_parameter_servers"),
+            given(cores_per_server_task, "asked_cores_per_server_task"),
+        ],
+        axis=1,
+    )
+    by_type = view.state.speeds[records["model"][rows]]
+    speeds = np.nanmax(by_type, axis=1) if gpu_type is None else by_type[:, gpu_type]
+    if num_servers is None:
+        num_servers = view.cluster.fewest_servers(shapes[:, 0].astype(np.int64))
+    spans = np.broadcast_to(np.asarray(num_servers, dtype=np.int64), rows.shape)
+    out = np.zeros(len(rows))
+    _solo(view.state, view.b, rows.astype(np.int64), shapes, np.ascontiguousarray(speeds), spans.copy(), view.rate, out)
+    return out
