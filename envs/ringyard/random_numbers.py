@@ -6,7 +6,7 @@ import numpy as np
 
 from ringyard.compiled import kernel
 
-__all__ = ["exponential_at", "next_random", "normal_at", "uniform_at"]
+__all__ = ["exponential_at", "next_random", "next_uniform", "normal_at", "uniform_at"]
 
 
 @kernel
@@ -22,6 +22,13 @@ def next_random(cluster: Any) -> Any:
     """SplitMix64: advance the cluster's generator, 63 random bits."""
     cluster.rng += np.uint64(0x9E3779B97F4A7C15)
     return np.int64(_mix(cluster.rng) >> np.uint64(1))
+
+
+@kernel
+def next_uniform(generator: Any) -> float:
+    """SplitMix64: advance `generator` ([1] uint64), uniform in [0, 1)."""
+    generator[0] += np.uint64(0x9E3779B97F4A7C15)
+    return float(_mix(generator[0]) >> np.uint64(11)) / 9007199254740992.0
 
 
 @kernel
