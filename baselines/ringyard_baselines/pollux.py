@@ -90,7 +90,8 @@ def _evolve(
                     best = k
             k = int(next_uniform(rng) * size)
             if (k != best or scores[size + i] > scores[k]) and scores[size + i] >= scores[k]:
-                population[k] = population[size + i]
+                for j in range(count):
+                    population[k, j] = population[size + i, j]
                 scores[k] = scores[size + i]
     best = 0
     for k in range(size):
