@@ -12,32 +12,13 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.records import JobKind
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.predictors import fit_seconds, gpu_jobs, iterations_from_loss
+from ringyard_baselines.predictors import gpu_jobs, iterations_from_loss
 from ringyard_baselines.scheduler import Information, Slots
+from ringyard_baselines.step_model import StepModels, spread_sizes
 from ringyard_baselines.targets import Target, gpus_up, reach
 
-__all__ = ["Optimus", "speed_features"]
-
-
-def speed_features(batch: float, workers: NDArray[np.float64], servers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[points, 5] terms of seconds per step: M/w, 1, w/p, w, p (Optimus' synchronous form).
-
-    A ring has no parameter servers: its third and fifth terms are 0 (an assumption, the paper knows
-    parameter servers only).
-    """
-    with_servers = servers > 0
-    return np.stack(
-        [
-            batch / workers,
-            np.ones(len(workers)),
-            np.where(with_servers, workers / np.maximum(servers, 1), 0.0),
-            workers,
-            servers,
-        ],
-        axis=1,
-    )
+__all__ = ["Optimus"]
 
 
 class Optimus:
@@ -75,12 +56,12 @@ class Optimus:
         self._samples = samples
         self._max_servers = max_servers
         self._slots = Slots(round_seconds)
-        self._fits: dict[int, NDArray[np.float64]] = {}
+        self._models = StepModels(self._points)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what was profiled."""
         self._slots = Slots(self.round_seconds or np.inf)
-        self._fits = {}
+        self._models = StepModels(self._points)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Sizes by marginal gains at the beginning of a slot; nothing in between but on an idle cluster."""
@@ -146,27 +127,15 @@ class Optimus:
         self, view: SchedulingView, job: int, size: tuple[int, int], more: tuple[int, int], left: float
     ) -> float:
         """Seconds of remaining time saved."""
-        now, then = self._seconds(view, job, *size), self._seconds(view, job, size[0] + more[0], size[1] + more[1])
-        return left * (now - then)
+        now = self._models.seconds(view, job, *size)
+        return left * (now - self._models.seconds(view, job, size[0] + more[0], size[1] + more[1]))
 
-    def _seconds(self, view: SchedulingView, job: int, workers: int, servers: int) -> float:
-        """Fitted seconds per step."""
-        if job not in self._fits:
-            self._fits[job] = self._fit(view, job)
-        a, b, c, d, e = self._fits[job]
-        batch = float(view.column("base_batch")[job])
-        return a * batch / workers + b + c * workers / max(servers, 1) + d * workers + e * servers
-
-    def _fit(self, view: SchedulingView, job: int) -> NDArray[np.float64]:
-        """Coefficients from `samples` allocations, evenly spread over the job's range."""
-        low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
-        workers = np.unique(np.linspace(low, min(high, view.cluster.num_gpus), self._samples).round())
-        servers = np.zeros(len(workers))
-        if view.column("kind")[job] == JobKind.PARAMETER_SERVER:
-            few = workers[: self._samples // 2]
-            workers = np.concatenate([few, few])
-            servers = np.repeat([1.0, 2.0], len(few))
-        rows = np.full(len(workers), job)
-        batch = np.clip(view.column("base_batch")[job], view.column("min_batch")[job], None)
-        seconds = solo_seconds(view, rows, workers, batch, parameter_servers=servers)
-        return fit_seconds(speed_features(float(batch), workers, servers), seconds)
+    def _points(
+        self, view: SchedulingView, job: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`samples` allocations, evenly spread over the job's range."""
+        if view.column("kind")[job] != JobKind.PARAMETER_SERVER:
+            workers = spread_sizes(view, job, self._samples)
+            return workers, np.zeros(len(workers))
+        few = spread_sizes(view, job, self._samples // 2)
+        return np.concatenate([few, few]), np.repeat([1.0, 2.0], len(few))

@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from ringyard.records import JobKind, JobStatus
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["fit_seconds", "gpu_jobs", "iterations_from_loss", "predicted_iterations", "predicted_seconds"]
+__all__ = ["gpu_jobs", "iterations_from_loss", "predicted_iterations", "predicted_seconds"]
 
 
 def gpu_jobs(view: SchedulingView) -> NDArray[np.int64]:
@@ -82,16 +82,3 @@ def iterations_from_loss(view: SchedulingView, jobs: Sequence[int]) -> NDArray[n
             if end < np.inf:
                 left[i] = max(end - done[job], 0.02 * done[job])
     return left
-
-
-def fit_seconds(
-    design: NDArray[np.float64], seconds: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """[terms] non-negative coefficients of seconds = design x coefficients, by least relative squares.
-
-    Args:
-        design: [points, terms].
-        seconds: [points] measured, above 0.
-    """
-    coefficients: NDArray[np.float64] = nnls(design / seconds[:, None], np.ones(len(seconds)))[0]
-    return coefficients
