@@ -1,0 +1,111 @@
+"""IASP and IAPP as they are used: two small networks in NumPy, their weights in a file without code.
+
+A job's profile says how it fares beside a few reference jobs and how these fare beside it; nothing else is
+known of a job never seen before. Shapes of the networks are assumptions: the paper's are not public.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.errors import ConfigurationError
+from ringyard.profiles import model_id
+
+__all__ = ["PARAMETERS", "REFERENCES", "InterferenceNetworks", "profiles_of"]
+
+#: jobs that every other is profiled beside; they span the measured sensitivities and pressures
+REFERENCES = ("resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "cyclegan_monet")
+
+FACTORS = 8
+HIDDEN = 32
+_PROFILE = 2 * len(REFERENCES)
+
+#: {name: shape} of every weight
+PARAMETERS: Mapping[str, tuple[int, ...]] = {
+    "iasp.own": (_PROFILE, FACTORS),  # embedding of the job
+    "iasp.other": (_PROFILE, FACTORS),  # embedding of its neighbour
+    "iasp.hidden": (3 * FACTORS + 1, HIDDEN),  # both and their product, + bias
+    "iasp.output": (HIDDEN + 1, 1),
+    "iapp.first": (2 * _PROFILE + 2, HIDDEN),  # both profiles, computing share, + bias
+    "iapp.second": (HIDDEN + 1, HIDDEN),
+    "iapp.output": (HIDDEN + 1, 1),
+}
+
+DEFAULT_WEIGHTS = Path(__file__).parent / "weights" / "interference.npz"
+
+
+def _affine(x: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    return x @ weights[:-1] + weights[-1]
+
+
+def _speed(logit: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Speed beside a neighbour / alone, in (0, 1): 1 / (1 + exp(logit))."""
+    return 1.0 / (1.0 + np.exp(np.clip(logit[..., 0], -30, 30)))
+
+
+@dataclass(frozen=True)
+class InterferenceNetworks:
+    """Trained weights.
+
+    Attributes:
+        weights: {name: array} as in `PARAMETERS`.
+    """
+
+    weights: Mapping[str, NDArray[np.float64]]
+
+    @classmethod
+    def load(cls, file: str | Path | None = None) -> "InterferenceNetworks":
+        """Read an `.npz` file written by `ringyard fit`; None: the one that is shipped.
+
+        Raises:
+            ConfigurationError: no such file, or weights of other names or shapes.
+        """
+        path = DEFAULT_WEIGHTS if file is None else Path(file).expanduser()
+        if not path.is_file():
+            raise ConfigurationError(f"no weights at {path}; write them with `ringyard fit --out {path}`")
+        with np.load(path, allow_pickle=False) as stored:
+            weights = {name: stored[name].astype(np.float64) for name in stored.files}
+        shapes = {name: array.shape for name, array in weights.items()}
+        if shapes != dict(PARAMETERS):
+            raise ConfigurationError(f"{path} holds {shapes}; expected {dict(PARAMETERS)}; train it anew")
+        return cls(weights)
+
+    def similarity(self, own: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[...] IASP, a neural collaborative filter: predicted speed of a job on a GPU beside another / alone.
+
+        Args:
+            own: [..., 2 x references] profile of the job.
+            other: [..., 2 x references] of its neighbour.
+        """
+        w = self.weights
+        u, v = np.tanh(own @ w["iasp.own"]), np.tanh(other @ w["iasp.other"])
+        hidden = np.maximum(_affine(np.concatenate([u, v, u * v], axis=-1), w["iasp.hidden"]), 0.0)
+        return _speed(_affine(hidden, w["iasp.output"]))
+
+    def performance(
+        self, own: NDArray[np.float64], other: NDArray[np.float64], computing: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """[...] IAPP: predicted speed of a whole task beside another / alone.
+
+        Args:
+            own: [..., 2 x references].
+            other: [..., 2 x references].
+            computing: [...] share of the task's iterations in which its GPU computes.
+        """
+        w = self.weights
+        x = np.concatenate([own, other, np.asarray(computing)[..., None]], axis=-1)
+        x = np.maximum(_affine(x, w["iapp.first"]), 0.0)
+        return _speed(_affine(np.maximum(_affine(x, w["iapp.second"]), 0.0), w["iapp.output"]))
+
+
+def profiles_of(excess: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[models + 1, 2 x references] profiles, as profiling runs beside the references would show them.
+
+    Args:
+        excess: [models + 1, models + 1] extra iteration time of the first beside the second.
+    """
+    references = [model_id(name) for name in REFERENCES]
+    return np.concatenate([1.0 / (1.0 + excess[:, references]), 1.0 / (1.0 + excess[references].T)], axis=1)
