@@ -157,6 +157,7 @@ def everything_jobs(rng, count, cluster):
         cancel_seconds=np.where(
             rng.random(count) < 0.2, jobs.submit_seconds + rng.uniform(5, 80, count), np.inf
         ),
+        acceptable_jct=np.where(rng.random(count) < 0.2, rng.uniform(20, 300, count), np.inf),
     )
     extra = int(rng.integers(1, 6))
     helpers = JobTable.cpu_only(

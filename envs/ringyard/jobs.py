@@ -61,6 +61,7 @@ def _neutral(num_gpus: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         "predictable_from": np.zeros(count),
         "prediction_factor": np.ones(count),
         "cancel_seconds": np.full(count, np.inf),
+        "acceptable_jct": np.full(count, np.inf),
         "outcome": np.full(count, JobOutcome.COMPLETED, dtype=np.int64),
     }
 
@@ -101,6 +102,8 @@ class JobTable:
             0: from the start, inf: never.
         prediction_factor: [jobs] predicted / true remaining time.
         cancel_seconds: [jobs] time at which the user withdraws it, wherever it is; inf: never.
+        acceptable_jct: [jobs] largest acceptable completion time, seconds; a job leaves, blocked, as soon as
+            it is clear that it will end later; inf: any.
         outcome: [jobs] `JobOutcome` once its work is done: a job that failed in the trace fails then.
     """
 
@@ -130,6 +133,7 @@ class JobTable:
     predictable_from: NDArray[np.float64]
     prediction_factor: NDArray[np.float64]
     cancel_seconds: NDArray[np.float64]
+    acceptable_jct: NDArray[np.float64]
     outcome: NDArray[np.int64]
 
     @classmethod
@@ -297,7 +301,7 @@ class JobTable:
             self._refuse(~(np.isfinite(values) & (values > 0)), what, values, "a positive finite number")
         size = self.gradient_bytes
         self._refuse(~(np.isfinite(size) & (size >= 0)), "gradient size", size, "0 or more bytes")
-        for name in ("noise_scale", "samples_per_core_second", "prediction_factor"):
+        for name in ("noise_scale", "samples_per_core_second", "prediction_factor", "acceptable_jct"):
             values = getattr(self, name)
             self._refuse(~(values > 0), name, values, "above 0")
         for name in ("memory_bandwidth", "fixed_memory_bytes", "sample_memory_bytes", "predictable_from"):

@@ -50,11 +50,15 @@ class JobKind(IntEnum):
 
 
 class JobOutcome(IntEnum):
-    """How a job ends: its work is done, it fails by itself when it is, or its user withdraws it."""
+    """How a job ends: its work is done, it fails by itself when it is, its user withdraws it, or it is blocked.
+
+    Blocked: rejected by the scheduler, or gone because its acceptable completion time cannot be kept.
+    """
 
     COMPLETED = 0
     FAILED = 1
     CANCELLED = 2
+    BLOCKED = 3
 
 
 class Network(IntEnum):
@@ -80,6 +84,7 @@ class Integral(IntEnum):
     FRAGMENTED_GPUS = 4  # free GPUs on servers that also hold busy ones
     FREE_GPUS_WITH_QUEUE = 5  # free GPUs while jobs wait
     FAIR_SHARE = 6  # max(1, GPUs demanded by the jobs in the system / GPUs of the cluster)
+    BLOCKED_JOBS = 7  # no integral but a count: jobs blocked so far
 
 
 INTEGRALS = len(Integral)
@@ -158,6 +163,7 @@ JOB = np.dtype(
         ("predictable_from", "f8"),  # share of its iterations after which it is predictable; inf: never
         ("prediction_factor", "f8"),  # predicted / true remaining time
         ("cancel_seconds", "f8"),  # the user withdraws it then; inf: never
+        ("deadline_seconds", "f8"),  # blocked as soon as it would end later; inf: never
         ("restart_seconds", "f8"),  # without progress at each start after the first
         ("resize_seconds", "f8"),  # without progress when GPUs or batch change while it runs
         ("max_gpus", "i4"),

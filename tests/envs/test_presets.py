@@ -14,6 +14,7 @@ from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.presets import PRESETS
 from ringyard.mdp.registration import PRESET_NAMES
 from ringyard.placement import pack, spread
+from ringyard.records import JobOutcome
 from ringyard_agents.configuration import instantiate_setting
 from worlds import specs
 
@@ -35,6 +36,11 @@ def test_presets_pass_the_checkers_and_finish(name):
     batch = env.unwrapped.batch
     table = batch.bank.table(int(info["workload"]))
     assert info["num_finished"] == len(table)
+    if name == "Partitioning":
+        blocked = (batch.state.jobs["outcome"][0, : len(table)] == JobOutcome.BLOCKED).sum()
+        assert blocked > 0
+        assert total == pytest.approx(-blocked / len(table))
+        return
     mean_run_time = batch.state.jobs["isolated_seconds"][0, : len(table)].mean()
     assert total == pytest.approx(-info["episode_jct"] / mean_run_time, rel=1e-6)
 
@@ -48,6 +54,7 @@ def test_preset_and_experiment_are_one(name):
         f"experiment={experiment}",
         f"action={action}",
         "observation=resources",
+        f"reward={'blocking' if name == 'Partitioning' else 'jct'}",
         "seed=0",
     )
     ours, theirs = PRESETS[name](), instantiate_setting(config, 1024, 0)

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule, least_contended, pack
 
-__all__ = ["IN_PLACE", "PLACED", "STOP", "Actions", "Adjustment", "Template"]
+__all__ = ["IN_PLACE", "PLACED", "REJECT", "STOP", "Actions", "Adjustment", "Reject", "Template"]
 
 # what an option does with a job's GPUs
-PLACED, IN_PLACE, STOP = 0, 1, 2
+PLACED, IN_PLACE, STOP, REJECT = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,18 @@ class Template:
         factors = {"gpus": self.gpu_factor, "batch": self.batch_factor, "cores": self.core_factor}
         scaled = [f"{what}x{value:g}" for what, value in factors.items() if value != 1.0]
         return " ".join([self.placement.name, *scaled])
+
+
+@dataclass(frozen=True)
+class Reject(Template):
+    """A template that does not start a waiting job but sends it away, blocked (admission control)."""
+
+    placement: PlacementRule = field(default_factory=pack)
+
+    @property
+    def name(self) -> str:
+        """What it does."""
+        return "reject"
 
 
 @dataclass(frozen=True)
@@ -148,11 +160,15 @@ class Actions:
 
         Returns:
             [T + A, 2] addresses of the placement functions, [T + A, ...] their parameters, [T + A, 4]
-            factors of GPUs, batch and cores and the cap (0: keep), [T + A] PLACED, IN_PLACE or STOP.
+            factors of GPUs, batch and cores and the cap (0: keep), [T + A] PLACED, IN_PLACE, STOP or REJECT.
         """
         stay = pack()  # stands where no rule is asked
         rows: list[tuple[PlacementRule, tuple[float, float, float, float], int]] = [
-            (one.placement, (one.gpu_factor, one.batch_factor, one.core_factor, 0.0), PLACED)
+            (
+                one.placement,
+                (one.gpu_factor, one.batch_factor, one.core_factor, 0.0),
+                REJECT if isinstance(one, Reject) else PLACED,
+            )
             for one in self.starts
         ]
         if self.preemptive:

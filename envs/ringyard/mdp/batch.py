@@ -24,7 +24,7 @@ from ringyard.mdp.kernel import (
 )
 from ringyard.mdp.moves import Options, describe
 from ringyard.mdp.setting import Setting
-from ringyard.records import JobKind
+from ringyard.records import JobKind, JobStatus
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.events import rate_of
 from ringyard.sim.setup import new_state
@@ -202,7 +202,8 @@ class ClusterBatch:
         shape = np.zeros(3)
         j, count = describe(self.state, b, self._how.options, self.episode.looks.shape[1], action, shape)
         if count == 0:
-            return Allocation(int(j))
+            waits = self.state.jobs["status"][b, j] == JobStatus.WAITING
+            return Allocation(int(j), reject=bool(waits))
         places = tuple(sorted(int(place) for place in self.state.gpu_scratch[b, :count]))
         record = self.state.jobs[b, j]
         cap = float(shape[2])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ringyard.by_reference import by_reference
 from ringyard.compiled import function_at, kernel
-from ringyard.mdp.actions import STOP
+from ringyard.mdp.actions import REJECT, STOP
 from ringyard.mdp.moves import (
     Options,
     adjust,
@@ -153,7 +153,7 @@ def _look_at_templates(state: Any, episode: Any, b: int, how: Any, rate: Any) ->
             if known:
                 found = episode.looks[b, slot, t]
                 episode.looks[b, i, t] = found
-            elif whole_only and job.min_gpus > cluster.free_gpus:
+            elif whole_only and job.min_gpus > cluster.free_gpus and options.kinds[t] != REJECT:
                 found.num_gpus = 0
             else:
                 found.num_gpus = propose_start(state, b, j, options, t, out)
@@ -168,6 +168,8 @@ def _look_at_templates(state: Any, episode: Any, b: int, how: Any, rate: Any) ->
                     dress_for(job, options, t)
                 seconds = seconds_there(state, b, j, found, rate)
                 episode.template_slowdown[b, i, t] = slowdown(job.isolated_iteration_seconds, seconds)
+                if options.kinds[t] == REJECT:
+                    episode.template_slowdown[b, i, t] = 1.0  # it will never end
                 if options.scaled:
                     ask(job)
     return possible

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from ringyard.by_reference import by_reference
 from ringyard.compiled import function_at, kernel
-from ringyard.mdp.actions import IN_PLACE, STOP
+from ringyard.mdp.actions import IN_PLACE, REJECT, STOP
 from ringyard.placement import PLACE
-from ringyard.records import JobKind
-from ringyard.sim.engine import reshape, start, stop
+from ringyard.records import JobKind, JobOutcome
+from ringyard.sim.engine import end, reshape, start, stop
 from ringyard.sim.holding import collect, hold, let_go
 from ringyard.sim.shape import ask, set_cores, set_size
 
@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
+_BLOCKED = int(JobOutcome.BLOCKED)
 
 place_at = function_at(PLACE)
 
@@ -49,7 +50,7 @@ class Options:
         rules: [T + A, 2] `CompiledFunction.addresses` of the placement functions.
         parameters: [T + A, ...] of each.
         factors: [T + A, 4] of GPUs, batch and cores; bandwidth cap, 0: keep.
-        kinds: [T + A] PLACED, IN_PLACE or STOP.
+        kinds: [T + A] PLACED, IN_PLACE, STOP or REJECT.
         scaled: 1 if any start differs from what jobs ask for, else 0.
         num_starts: T.
         num_adjustments: A.
@@ -105,6 +106,9 @@ def propose_start(state: Any, b: int, j: int, options: Any, t: int, out: Any) ->
     The job is left in the template's shape if it is another than it asks for: `ask` undoes that.
     """
     job = state.jobs[b, j]
+    if options.kinds[t] == REJECT:
+        out[0] = 0  # always possible; no place is taken
+        return 1
     if options.scaled:
         shape = target_shape(job, options, t)
         same = shape[0] == job.num_gpus and shape[1] == job.batch_size and shape[2] == job.cores_per_worker
@@ -118,7 +122,10 @@ def propose_start(state: Any, b: int, j: int, options: Any, t: int, out: Any) ->
 
 @kernel
 def start_by(state: Any, b: int, j: int, options: Any, t: int, rate: Any) -> None:
-    """Start waiting job j by template t, which finds a place."""
+    """Start waiting job j by template t, which finds a place; or reject it."""
+    if options.kinds[t] == REJECT:
+        end(state, b, j, _BLOCKED, rate)
+        return
     out = state.gpu_scratch[b]
     count = propose_start(state, b, j, options, t, out)
     start(state, b, j, out, count, rate)
@@ -231,7 +238,7 @@ def adjust(state: Any, b: int, j: int, options: Any, a: int, rate: Any) -> None:
 
 @kernel
 def describe(state: Any, b: int, options: Any, num_waiting: int, action: int, shape: Any) -> tuple[int, int]:
-    """(job, places in `gpu_scratch`, 0: it stops) of a valid action other than waiting.
+    """(job, places in `gpu_scratch`, 0: it stops or is rejected) of a valid action other than waiting.
 
     Args:
         num_waiting: V.
@@ -245,7 +252,7 @@ def describe(state: Any, b: int, options: Any, num_waiting: int, action: int, sh
         o = action % options.num_starts
         j = state.waiting[b, action // options.num_starts]
         target = target_shape(state.jobs[b, j], options, o)
-        count = propose_start(state, b, j, options, o, out)
+        count = propose_start(state, b, j, options, o, out) if options.kinds[o] != REJECT else 0
         ask(state.jobs[b, j])
     else:
         a = change % options.num_adjustments

@@ -10,9 +10,10 @@ from gymnasium.vector import AutoresetMode
 
 from ringyard.cluster import Cluster
 from ringyard.failures import Failures
-from ringyard.mdp.actions import Actions, Adjustment, Template
+from ringyard.mdp.actions import Actions, Adjustment, Reject, Template
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.resource_observation import queue_cluster_and_resources
+from ringyard.mdp.rewards import blocking
 from ringyard.mdp.setting import Setting
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.performance import PerformanceModel, composed, ring_contention, sensitivity_pressure
@@ -29,6 +30,7 @@ from ringyard.workloads import (
     LogNormalDurations,
     ModelMix,
     ParameterServers,
+    PartitionedJobs,
     Predictability,
     PublishedMix,
     Sizes,
@@ -37,7 +39,17 @@ from ringyard.workloads import (
 )
 from ringyard.workloads.extensions import Extension
 
-__all__ = ["PRESETS", "contention", "cpu_gpu", "elastic", "full", "make", "make_vector", "sharing"]
+__all__ = [
+    "PRESETS",
+    "contention",
+    "cpu_gpu",
+    "elastic",
+    "full",
+    "make",
+    "make_vector",
+    "partitioning",
+    "sharing",
+]
 
 _TEN_GIGABIT = 1.14e9  # bytes per second, HKBU ddl-benchmarks
 _NVLINK_PAIR = 40.27e9  # Aceso, 2 V100
@@ -243,12 +255,36 @@ def _every_action() -> Actions:
     )
 
 
+def partitioning() -> Setting:
+    """PAC-ML's question: accept or reject each job, and on how many of 32 GPUs (RAMP's 4 x 4 x 2 servers).
+
+    Jobs leave, blocked, as soon as their acceptable completion time cannot be kept. Links are reserved
+    (nobody contends) and fast; any free GPUs will do (PAC-ML wants symmetric blocks).
+    """
+    return Setting(
+        cluster=Cluster.homogeneous(32, 1),
+        workload=PartitionedJobs(100),
+        performance=composed(1.6e12, 1.6e12, contention="none"),
+        observation=queue_cluster_and_resources(),
+        actions=Actions(
+            num_waiting=4,
+            num_running=16,
+            templates=(
+                Reject(),
+                *(Template(pack(), gpu_factor=float(u)) for u in (1, 2, 4, 6, 8, 10, 12, 14, 16)),
+            ),
+        ),
+        reward=blocking(),
+    )
+
+
 PRESETS = {
     "Contention": contention,
     "Sharing": sharing,
     "CpuGpu": cpu_gpu,
     "Elastic": elastic,
     "Full": full,
+    "Partitioning": partitioning,
 }
 
 

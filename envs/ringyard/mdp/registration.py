@@ -5,7 +5,7 @@ from gymnasium.envs.registration import register, registry
 __all__ = ["PRESET_NAMES", "register_environments"]
 
 #: keys of `ringyard.mdp.presets.PRESETS`, which is imported when one is made
-PRESET_NAMES = ("Contention", "Sharing", "CpuGpu", "Elastic", "Full")
+PRESET_NAMES = ("Contention", "Sharing", "CpuGpu", "Elastic", "Full", "Partitioning")
 
 
 def register_environments() -> None:

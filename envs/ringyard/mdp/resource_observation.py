@@ -22,7 +22,7 @@ __all__ = ["queue_cluster_and_resources"]
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
 
-WAITING_RESOURCES = 7
+WAITING_RESOURCES = 8
 PLACEMENT_RESOURCES = 2
 RUNNING_RESOURCES = 8
 SERVER_RESOURCES = 5
@@ -59,6 +59,9 @@ def _write_waiting(state: Any, b: int, visible: int, out: Any) -> None:
             out[row + 4] = _log2_ratio(float(job.max_gpus), float(job.min_gpus))
             out[row + 5] = _log2_ratio(job.max_batch, job.min_batch)
         out[row + 6] = statistical_efficiency(job.noise_scale, job.base_batch, 2.0 * job.base_batch)
+        out[row + 7] = 1.0
+        if job.deadline_seconds < np.inf:
+            out[row + 7] = squash(max(job.deadline_seconds - state.clusters[b].now, 0.0), job.isolated_seconds)
 
 
 @kernel
@@ -135,11 +138,12 @@ def queue_cluster_and_resources(flat: bool = False) -> Observation:
 
     | block | feature | meaning (unit before scaling); s(x, c) is x / (x + c) |
     |---|---|---|
-    | waiting_resources [V x 7] | 0, 1 | 1 if CPU-only; 1 if it has parameter servers |
+    | waiting_resources [V x 8] | 0, 1 | 1 if CPU-only; 1 if it has parameter servers |
     | | 2 | s(cores per worker, 8) |
     | | 3 | s(GPU memory per worker, 16 GB) |
     | | 4, 5 | log2(most / fewest GPUs) / 4; log2(largest / smallest batch) / 4 |
     | | 6 | statistical efficiency at twice its batch |
+    | | 7 | s(time until its largest acceptable completion time, its isolated run time); 1: any time will do |
     | placement_resources [V x T x 2] | 0 | s(extra time by jobs on the same GPUs, 1) |
     | | 1 | s(speed of its slowest GPU there, 1) |
     | running_resources [R x 8] | 0 | 1 if CPU-only |

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ringyard.cluster import Cluster
 from ringyard.records import INTEGRALS, Integral
 
-__all__ = ["Reward", "job_completion_time", "makespan", "slowdown", "utilisation"]
+__all__ = ["Reward", "blocking", "job_completion_time", "makespan", "slowdown", "utilisation"]
 
 #: (job records, cluster) -> reward per unit of the integral
 Normaliser = Callable[[NDArray[np.void], Cluster], float]
@@ -76,3 +76,8 @@ def utilisation() -> Reward:
     Busy GPUs alone would reward slow placements, which keep GPUs busy longer.
     """
     return Reward(Integral.FREE_GPUS_WITH_QUEUE, _per_mean_run_time_of_the_cluster)
+
+
+def blocking() -> Reward:
+    """Minus the jobs blocked, over all jobs: the return is minus the blocking rate (PAC-ML's -1 a blocked job)."""
+    return Reward(Integral.BLOCKED_JOBS, _per_job)

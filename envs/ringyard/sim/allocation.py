@@ -24,6 +24,7 @@ class Allocation:
         cores_per_server_task: cores of each of them.
         server: where a CPU-only job's cores are.
         memory_bandwidth_cap: share of its memory bandwidth the job may use, in (0, 1].
+        reject: the waiting job leaves, blocked.
     """
 
     job: int
@@ -34,8 +35,9 @@ class Allocation:
     cores_per_server_task: int | None = None
     server: int | None = None
     memory_bandwidth_cap: float | None = None
+    reject: bool = False
 
     @property
     def stops(self) -> bool:
         """Whether it takes everything from the job."""
-        return not self.gpu_ids and self.server is None
+        return not self.gpu_ids and self.server is None and not self.reject

@@ -34,10 +34,12 @@ __all__ = [
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)
 _DONE = int(JobStatus.DONE)
-_CANCELLED = int(JobOutcome.CANCELLED)
+_COMPLETED = int(JobOutcome.COMPLETED)
+_BLOCKED = int(JobOutcome.BLOCKED)
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _NO_NETWORK = int(Network.NONE)
 _FAIR_SHARE = int(Integral.FAIR_SHARE)
+_BLOCKED_JOBS = int(Integral.BLOCKED_JOBS)
 
 
 @kernel
@@ -61,6 +63,8 @@ def _expect_end(job: Any) -> None:
         left = job.total_iterations * (1.0 - job.predictable_from)
         ahead = max(job.remaining_iterations - left, 0.0)
         job.due_seconds = min(job.end_seconds, begin + ahead * job.iteration_seconds)
+    if job.end_seconds > job.deadline_seconds:
+        job.due_seconds = job.synced_seconds
 
 
 @kernel
@@ -311,8 +315,13 @@ def _next_cancellation(state: Any, b: int) -> float:
 
 
 @kernel
-def end(state: Any, b: int, j: int, cancelled: bool, rate: Any) -> None:
-    """Job j leaves the system: its work is done, or its user withdraws it, running or waiting."""
+def end(state: Any, b: int, j: int, early: int, rate: Any) -> None:
+    """Job j leaves the system, running or waiting.
+
+    Args:
+        early: COMPLETED: its work is done; CANCELLED or BLOCKED: before that.
+        (others): as everywhere.
+    """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     if job.status == _RUNNING:
@@ -320,10 +329,12 @@ def end(state: Any, b: int, j: int, cancelled: bool, rate: Any) -> None:
     else:
         waiting_remove(state, b, j)
     job.status = _DONE
-    if cancelled:
-        job.outcome = _CANCELLED
-    else:
+    if early == _COMPLETED:
         job.remaining_iterations = 0.0
+    else:
+        job.outcome = early
+    if early == _BLOCKED:
+        state.integrals[b, _BLOCKED_JOBS] += 1.0
     job.end_seconds = cluster.now
     job.fair_share_integral = state.integrals[b, _FAIR_SHARE] - job.fair_share_integral
     cluster.demanded_gpus -= job.asked_gpus

@@ -13,7 +13,7 @@ from ringyard.by_reference import address_of
 from ringyard.compiled import function_value, kernel
 from ringyard.performance import PerformanceModel
 from ringyard.random_numbers import exponential_at
-from ringyard.records import JobStatus
+from ringyard.records import JobOutcome, JobStatus
 from ringyard.sim.clock import integrate
 from ringyard.sim.engine import arrive, become_predictable, end, lose, release, run
 from ringyard.sim.holding import repair, take_down
@@ -22,6 +22,9 @@ from ringyard.sim.rate import ADVANCE, Rate, rate_at
 __all__ = ["SERVER_STREAM", "advance", "first_failures", "next_decision", "rate_of"]
 
 _DONE = int(JobStatus.DONE)
+_COMPLETED = int(JobOutcome.COMPLETED)
+_CANCELLED = int(JobOutcome.CANCELLED)
+_BLOCKED = int(JobOutcome.BLOCKED)
 
 #: random streams of servers stand apart from those of jobs, which are their rows
 SERVER_STREAM = 1 << 40
@@ -86,12 +89,13 @@ def _change_servers(state: Any, b: int, rate: Any) -> None:
 
 @kernel
 def _cancel_due(state: Any, b: int, rate: Any) -> None:
-    """Withdraw every job whose user gives up now."""
+    """Withdraw every job whose user gives up now, or whose acceptable completion time has passed."""
     cluster = state.clusters[b]
     for j in range(cluster.next_arrival):
         job = state.jobs[b, j]
         if job.status != _DONE and job.cancel_seconds <= cluster.now:
-            end(state, b, j, True, rate)
+            blocked = job.cancel_seconds == job.deadline_seconds
+            end(state, b, j, _BLOCKED if blocked else _CANCELLED, rate)
 
 
 @kernel
@@ -127,7 +131,9 @@ def next_decision(state: Any, b: int, address: int) -> bool:
     while cluster.num_running > 0 and state.jobs[b, state.running[b, 0]].due_seconds <= time:
         j = state.running[b, 0]
         if state.jobs[b, j].end_seconds <= time:
-            end(state, b, j, False, rate)
+            end(state, b, j, _COMPLETED, rate)
+        elif state.jobs[b, j].end_seconds > state.jobs[b, j].deadline_seconds:
+            end(state, b, j, _BLOCKED, rate)
         else:
             become_predictable(state, b, j)
     if cluster.next_cancel_seconds <= time:

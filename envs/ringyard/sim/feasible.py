@@ -59,6 +59,10 @@ def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocat
     status = JobStatus(int(job["status"]))
     if status not in (JobStatus.WAITING, JobStatus.RUNNING):
         raise PlacementError(f"job {j} is {status.name.lower()}; only waiting or running jobs take GPUs")
+    if allocation.reject:
+        if status is not JobStatus.WAITING or allocation.gpu_ids or allocation.server is not None:
+            raise PlacementError(f"job {j} is {status.name.lower()}; only waiting jobs are rejected, without places")
+        return
     if allocation.stops:
         if status is not JobStatus.RUNNING:
             raise PlacementError(f"job {j} waits already; an empty allocation stops a running job")

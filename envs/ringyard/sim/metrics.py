@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.jobs import JobTable
-from ringyard.records import Integral, JobStatus
+from ringyard.records import Integral, JobKind, JobOutcome, JobStatus
 from ringyard.state import State
 
 __all__ = ["JobTimes", "Metrics", "job_times", "measure", "timeline"]
@@ -64,6 +64,10 @@ class Metrics:
         fragmentation: time mean of free GPUs on partly used servers / GPUs, in [0, 1].
         preemptions: stops of running jobs.
         worst_fairness: largest finish-time fairness rho, with its mean beside it.
+        gpu_activity: share of the GPU time held by jobs in which their GPUs computed, in [0, 1]: what a
+            monitor shows as GPU utilisation, averaged over busy GPUs (waiting for the network or for input
+            is idle; of GPU jobs that were not withdrawn, reference GPU's speed).
+        blocking_rate: jobs rejected, or gone because their acceptable completion time could not be kept, of all.
     """
 
     num_finished: int
@@ -79,6 +83,8 @@ class Metrics:
     preemptions: int
     mean_fairness: float
     worst_fairness: float
+    gpu_activity: float
+    blocking_rate: float
 
     def as_dict(self) -> dict[str, float]:
         """Name -> value, in the order above."""
@@ -121,7 +127,7 @@ def measure(state: State, b: int, table: JobTable) -> Metrics:
     cluster = state.clusters[b]
     if len(times.rows) == 0:
         nan = float("nan")
-        return Metrics(0, nan, nan, nan, nan, nan, nan, nan, nan, nan, 0, nan, nan)
+        return Metrics(0, nan, nan, nan, nan, nan, nan, nan, nan, nan, 0, nan, nan, nan, nan)
     begin = float(table.submit_seconds[0])
     makespan = float(times.end_seconds.max()) - begin
     elapsed = float(cluster["now"]) - begin
@@ -141,7 +147,17 @@ def measure(state: State, b: int, table: JobTable) -> Metrics:
         preemptions=int(cluster["num_preemptions"]),
         mean_fairness=float(times.fairness.mean()),
         worst_fairness=float(times.fairness.max()),
+        gpu_activity=_gpu_activity(state.jobs[b, times.rows]),
+        blocking_rate=float((times.outcome == JobOutcome.BLOCKED).mean()),
     )
+
+
+def _gpu_activity(jobs: NDArray[np.void]) -> float:
+    """GPU seconds computed / held; NaN where no job held GPUs to its end."""
+    whole = (jobs["kind"] != JobKind.CPU_ONLY) & (jobs["outcome"] <= JobOutcome.FAILED)
+    held = float(jobs["attained_service"][whole].sum())
+    worked = (jobs["total_iterations"] * jobs["base_compute_seconds"] * jobs["asked_gpus"])[whole]
+    return float(worked.sum()) / held if held > 0 else float("nan")
 
 
 def timeline(state: State, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

@@ -84,7 +84,8 @@ class ReferenceSimulator(ReferencePhysics):
             samples_per_core_second=float(jobs.samples_per_core_second[j]),
             memory_bandwidth=math.ceil(jobs.memory_bandwidth[j]),
             predictable_from=float(jobs.predictable_from[j]),
-            cancel=float(jobs.cancel_seconds[j]),
+            cancel=float(min(jobs.cancel_seconds[j], jobs.submit_seconds[j] + jobs.acceptable_jct[j])),
+            deadline=float(jobs.submit_seconds[j] + jobs.acceptable_jct[j]),
             outcome=int(jobs.outcome[j]),
             asked=(
                 int(jobs.cores_per_worker[j]) if self.cluster.cores_per_server else 0,
@@ -135,6 +136,9 @@ class ReferenceSimulator(ReferencePhysics):
         self._rate_all()
 
     def _carry_out(self, job: ReferenceJob, allocation: Allocation) -> None:
+        if allocation.reject:
+            self._leave(job, JobOutcome.BLOCKED)
+            return
         if allocation.stops:
             self._stop(job)
             return
@@ -217,7 +221,9 @@ class ReferenceSimulator(ReferencePhysics):
 
     def advance(self) -> None:
         """Move to the next decision point."""
-        times = [min(self._end(self.jobs[j]), self._milestone(self.jobs[j])) for j in self.running]
+        late = [j for j in self.running if self._end(self.jobs[j]) > self.jobs[j].deadline]
+        times = [self.now for _ in late]
+        times += [min(self._end(self.jobs[j]), self._milestone(self.jobs[j])) for j in self.running]
         times += [job.submit for job in self.jobs if not job.arrived]
         times += [job.cancel for job in self.jobs if job.arrived and job.end is None]
         if self.waiting or self.running:
@@ -231,12 +237,15 @@ class ReferenceSimulator(ReferencePhysics):
         clear = [j for j in self.running if self._milestone(self.jobs[j]) <= time]
         self._pass(time)
         for j in finished:
-            self._leave(self.jobs[j], cancelled=False)
+            self._leave(self.jobs[j], JobOutcome.COMPLETED)
+        for j in late:
+            self._leave(self.jobs[j], JobOutcome.BLOCKED)
         for j in clear:
             self.jobs[j].predictable = True
         for job in self.jobs:
             if job.arrived and job.end is None and job.cancel <= time:
-                self._leave(job, cancelled=True)
+                blocked = job.cancel == job.deadline
+                self._leave(job, JobOutcome.BLOCKED if blocked else JobOutcome.CANCELLED)
         for server in range(self.cluster.num_servers):
             if self._change[server] <= time:
                 self._change_server(server)
@@ -258,13 +267,13 @@ class ReferenceSimulator(ReferencePhysics):
             job.ran += elapsed
         self.now = time
 
-    def _leave(self, job: ReferenceJob, cancelled: bool) -> None:
+    def _leave(self, job: ReferenceJob, early: JobOutcome) -> None:
         job.gpus, job.server = (), None
         job.end = self.now
-        if cancelled:
-            job.outcome = int(JobOutcome.CANCELLED)
-        else:
+        if early is JobOutcome.COMPLETED:
             job.remaining = 0.0
+        else:
+            job.outcome = int(early)
 
     def _change_server(self, server: int) -> None:
         if self._up[server]:

@@ -98,9 +98,11 @@ def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> NDArray[n
         "kind",
     )
     same += ("noise_scale", "samples_per_core_second", "fixed_fraction", "predictable_from", "outcome")
-    same += ("prediction_factor", "cancel_seconds", "fixed_memory_bytes", "sample_memory_bytes")
+    same += ("prediction_factor", "fixed_memory_bytes", "sample_memory_bytes")
     for name in same:
         jobs[name] = getattr(table, name)
+    jobs["deadline_seconds"] = table.submit_seconds + table.acceptable_jct
+    jobs["cancel_seconds"] = np.minimum(table.cancel_seconds, jobs["deadline_seconds"])
     jobs["asked_gpus"] = table.num_gpus
     jobs["base_compute_seconds"] = table.compute_seconds
     jobs["compute_seconds"] = table.compute_seconds

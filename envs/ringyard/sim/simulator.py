@@ -12,10 +12,10 @@ from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
-from ringyard.records import JobKind, JobStatus
+from ringyard.records import JobKind, JobOutcome, JobStatus
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine import reshape, start, stop
+from ringyard.sim.engine import end, reshape, start, stop
 from ringyard.sim.events import advance, rate_of
 from ringyard.sim.feasible import check_allocation, shape_of
 from ringyard.sim.metrics import Metrics, measure
@@ -139,6 +139,9 @@ class Simulator:
         job = allocation.job
         record = self.state.jobs[0, job]
         running = record["status"] == JobStatus.RUNNING
+        if allocation.reject:
+            end(self.state, 0, job, int(JobOutcome.BLOCKED), self.rate)
+            return
         if allocation.stops:
             stop(self.state, 0, job, self.rate)
             return

@@ -10,6 +10,7 @@ from ringyard.workloads.extensions import (
     ParameterServers,
     Predictability,
 )
+from ringyard.workloads.partitioning import PartitionedJobs
 from ringyard.workloads.published_mix import PublishedMix
 from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
 from ringyard.workloads.replay import Replay, replay_file
@@ -35,6 +36,7 @@ __all__ = [
     "LogNormalDurations",
     "ModelMix",
     "ParameterServers",
+    "PartitionedJobs",
     "Predictability",
     "PublishedMix",
     "QuantileDurations",
