@@ -1,7 +1,8 @@
 """`ringyard fit`: train IASP and IAPP, and say how wrong they are about jobs they have never seen."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ class Pairs:
     def rows(self, chosen: NDArray[np.bool_]) -> "Pairs":
         """Some of the pairs."""
         names = ("own", "other", "computing", "similarity", "performance")
-        return Pairs(self.profiles, *(getattr(self, name)[chosen] for name in names), self.source)
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
 
 def _pairs(
@@ -64,13 +65,12 @@ def _pairs(
     own, other = np.nonzero(np.isfinite(excess) & whole[:, None] & whole[None, :])
     computing = rng.uniform(0.2, 1.0, len(own))
     extra = excess[own, other]
-    return Pairs(
-        np.nan_to_num(profiles), own, other, computing, 1 / (1 + extra), 1 / (1 + computing * extra), source
-    )
+    alone, whole_task = 1 / (1 + extra), 1 / (1 + computing * extra)
+    return Pairs(np.nan_to_num(profiles), own, other, computing, alone, whole_task, source)
 
 
 def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> Pairs:
-    """Jobs of drawn sensitivity and pressure, log-normal about the catalogue's, with scatter about their product."""
+    """Jobs of drawn sensitivity and pressure, about the catalogue's, with scatter about their product."""
     known = [profile(name) for name in REFERENCES]
     sensitivity = np.array([float(model.need("sensitivity")) for model in known])
     pressure = np.array([float(model.need("pressure")) for model in known])
@@ -167,7 +167,9 @@ class _Networks(nn.Module):
         return torch.sigmoid(-self._affine(x, "iapp_output")[:, 0])
 
 
-def train_networks(pairs: Pairs, seed: int = 0, epochs: int = 30, batch_size: int = 512) -> InterferenceNetworks:
+def train_networks(
+    pairs: Pairs, seed: int = 0, epochs: int = 30, batch_size: int = 512
+) -> InterferenceNetworks:
     """Least squares in speed, Adam with a falling rate."""
     generator = torch.Generator().manual_seed(seed)
     network = _Networks(generator)
@@ -181,12 +183,12 @@ def train_networks(pairs: Pairs, seed: int = 0, epochs: int = 30, batch_size: in
     )
     own_rows, other_rows = torch.as_tensor(pairs.own), torch.as_tensor(pairs.other)
     for _ in range(epochs):
-        for rows in torch.randperm(len(own_rows), generator=generator).split(batch_size):
+        for rows in torch.randperm(len(own_rows), generator=generator).split(batch_size):  # type: ignore[no-untyped-call]
             own, other = profiles[own_rows[rows]], profiles[other_rows[rows]]
             loss = ((network.similarity(own, other) - similarity[rows]) ** 2).mean()
             loss = loss + ((network.performance(own, other, computing[rows]) - performance[rows]) ** 2).mean()
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             decay.step()
     weights = {name: network.all[name.replace(".", "_")].detach().numpy() for name in PARAMETERS}
@@ -225,5 +227,6 @@ def fit_interference(data: str | None, out: str | None, seed: int) -> None:
         file = Path(out).expanduser()
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("wb") as stream:
-            np.savez(stream, **{name: array.astype(np.float32) for name, array in networks.weights.items()})
+            arrays: dict[str, Any] = {n: a.astype(np.float32) for n, a in networks.weights.items()}
+            np.savez(stream, **arrays)
         console.print(f"weights: {file} ({file.stat().st_size:,} bytes)", soft_wrap=True)

@@ -13,8 +13,8 @@ class BetaProgress:
 
     FOUND (ONES' artifact): 5 inputs, 64 tanh units, 1 output; loss -log Beta(a, b) at the progress it turned
     out to be; Adam 1e-4 with weight decay 1e-4, 60 epochs, at most 2000 random rows; weights drawn N(0, 1)
-    anew at every fit. Not as published: batches of 64 rows and a learning rate of 1e-3 (8 and 1e-4 there: eight
-    times as long), inputs standardised, and a caller that refits when a tenth more jobs have finished.
+    anew at every fit. Not as published: batches of 64 rows and a learning rate of 1e-3 (8 and 1e-4 there:
+    eight times as long), inputs standardised, and a caller that refits when a tenth more jobs have finished.
     Before the first fit b is the epochs done, at least 1.
 
     Args:
@@ -66,9 +66,10 @@ class BetaProgress:
             network.parameters(), lr=self._learning_rate, weight_decay=self._weight_decay
         )
         for _ in range(self._epochs):
-            for rows in torch.randperm(len(x), generator=generator).split(self._batch_size):
+            for rows in torch.randperm(len(x), generator=generator).split(self._batch_size):  # type: ignore[no-untyped-call]
                 b = 1.0 + torch.relu(network(x[rows])[:, 0])
-                log_density = torch.distributions.Beta(a[rows], b, validate_args=False).log_prob(target[rows])
+                density = torch.distributions.Beta(a[rows], b, validate_args=False)
+                log_density = density.log_prob(target[rows])  # type: ignore[no-untyped-call]
                 optimiser.zero_grad()
                 (-log_density.mean()).backward()
                 optimiser.step()

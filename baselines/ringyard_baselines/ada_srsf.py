@@ -1,4 +1,4 @@
-"""Ada-SRSF (Wang et al., arXiv 2002.10105): shortest remaining service first, AdaDUAL gate on communication."""
+"""Ada-SRSF (Wang et al., arXiv 2002.10105): shortest remaining service first, and AdaDUAL."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ __all__ = ["AdaSrsf", "dual_threshold"]
 
 
 def dual_threshold(beta: float, eta: float) -> float:
-    """b / (2 (b + eta)): a new transfer starts beside one that has more than this much more left.
+    """B / (2 (b + eta)): a new transfer starts beside one that has more than this much more left.
 
     With one transfer of R bytes left, starting one of M bytes now gives the smaller sum of completion times
     exactly if M / R is below it.

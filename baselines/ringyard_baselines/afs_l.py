@@ -62,9 +62,7 @@ def _grant(speed: Any, left: Any, sizes: Any, gpus: int) -> None:
         sizes[top] = size
 
 
-def elastic_shares(
-    speed: NDArray[np.float64], left: NDArray[np.float64], gpus: int
-) -> NDArray[np.int64]:
+def elastic_shares(speed: NDArray[np.float64], left: NDArray[np.float64], gpus: int) -> NDArray[np.int64]:
     """[jobs] GPUs of each job.
 
     Args:

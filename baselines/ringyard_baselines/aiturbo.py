@@ -1,4 +1,4 @@
-"""AITurbo (HPDC 2021), as its public follow-on shows it: unified CPU-GPU steps, Borda count, feedback queue."""
+"""AITurbo (HPDC 2021), as its public follow-on shows it: CPU-GPU steps, Borda count, feedback queue."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -74,8 +74,8 @@ class AITurbo:
     admission from the top level down with backfill, preemption of the rest, slots of 240 s with a light pass
     at other events. Intended by the public code though its ranks say otherwise: the larger gain ranks
     first. Assumed: while the jobs' sizes exceed the cluster a change is made if its gain is positive; while
-    they do not (when fewer GPUs are nearly always cheaper and nobody needs them) a job takes the addition that
-    shortens its steps most; the speed model's two terms in w/p are one
+    they do not (when fewer GPUs are nearly always cheaper and nobody needs them) a job takes the addition
+    that shortens its steps most; the speed model's two terms in w/p are one
     (they are collinear at equal cores); a ring's CPU unit is one core for each worker, judged by a CPU
     profile measured in advance; whether and how well a job is predictable comes with the workload.
 
@@ -103,8 +103,8 @@ class AITurbo:
     ) -> None:
         if not round_seconds > 0 or not gpu_weight > 0 or max_servers < 1:
             raise ConfigurationError(
-                f"aiturbo round_seconds is {round_seconds}, gpu_weight {gpu_weight}, max_servers {max_servers};"
-                " expected above 0"
+                f"aiturbo round_seconds is {round_seconds}, gpu_weight {gpu_weight}, max_servers"
+                f" {max_servers}; expected above 0"
             )
         if sorted(set(thresholds)) != list(thresholds):
             raise ConfigurationError(f"aiturbo thresholds are {list(thresholds)}; expected ascending scores")
@@ -152,7 +152,9 @@ class AITurbo:
                     self._sizes[job] = self._faster(view, job, size)
         scores = borda_scores(self._service[jobs], add, remove, known)
         level = np.searchsorted(self._thresholds, scores, side="left")
-        return reach(view, self._admit(view, jobs[np.lexsort((jobs, scores, level))].tolist()), self.placement)
+        return reach(
+            view, self._admit(view, jobs[np.lexsort((jobs, scores, level))].tolist()), self.placement
+        )
 
     def _account(self, view: SchedulingView) -> None:
         """Service at rate R since the last decision."""
@@ -246,8 +248,6 @@ class AITurbo:
             if size.workers <= gpus and need <= cores:
                 gpus -= size.workers
                 cores -= need
-                shape = Allocation(
-                    job, cores_per_worker=size.cores, parameter_servers=size.servers
-                )
+                shape = Allocation(job, cores_per_worker=size.cores, parameter_servers=size.servers)
                 targets.append(Target(job, size.workers, shape))
         return targets

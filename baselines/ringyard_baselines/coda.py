@@ -21,7 +21,7 @@ __all__ = ["Coda", "gpu_utilisation"]
 
 
 def gpu_utilisation(view: SchedulingView) -> NDArray[np.float64]:
-    """[jobs] share of each iteration in which the job's GPUs compute, as a monitor shows it; 0: not running."""
+    """[jobs] share of each iteration in which a job's GPUs compute, as monitors show it; 0: not running."""
     present = view.column("iteration_seconds") * view.column("progress_per_iteration")
     computing = view.column("compute_seconds") / view.column("gpu_speed")
     running = np.isin(np.arange(len(present)), view.running)
@@ -50,10 +50,12 @@ class Coda:
     a real-time eliminator of CPU-side contention, a multi-array scheduler in which CPU jobs do not wait
     longer. All numbers and details are assumptions from memory of the paper (its text was not reached):
 
-    * allocator: a job begins with the cores its model ended with last time, else those it asks for; every 90 s
+    * allocator: a job begins with the cores its model ended with last time, else those it asks for; every 90
+    s
       one core per worker more while utilisation rises, else one step back and then fewer while it does not
       fall;
-    * eliminator: where memory bandwidth asked exceeds 75 % of the peak and a training job's GPUs are used less
+    * eliminator: where memory bandwidth asked exceeds 75 % of the peak and a training job's GPUs are used
+    less
       than before, the server's CPU jobs are capped to half their bandwidth (or halved in cores where caps do
       not exist); caps are lifted when the demand without them fits;
     * arrays: a share of each server's cores is the CPU array; CPU jobs may borrow what the GPU array leaves
@@ -143,9 +145,7 @@ class Coda:
         found = (draft.place(self.placement, job) for job in np.sort(view.waiting).tolist())
         return [allocation for allocation in found if allocation is not None]
 
-    def _allocate(
-        self, view: SchedulingView, draft: Draft, use: NDArray[np.float64]
-    ) -> list[Allocation]:
+    def _allocate(self, view: SchedulingView, draft: Draft, use: NDArray[np.float64]) -> list[Allocation]:
         """One step for each running training job whose window has passed."""
         allocations = []
         held, model = view.column("cores_per_worker"), view.column("model")
@@ -227,9 +227,7 @@ class Coda:
                 excess[server] -= int(view.column("cores_per_worker")[job])
         return borrowers
 
-    def _eliminate(
-        self, view: SchedulingView, draft: Draft, use: NDArray[np.float64]
-    ) -> list[Allocation]:
+    def _eliminate(self, view: SchedulingView, draft: Draft, use: NDArray[np.float64]) -> list[Allocation]:
         """Throttle CPU jobs where they harm, and lift caps where there is room."""
         demand = view.bandwidth_demand
         suffering = np.zeros(view.cluster.num_servers, dtype=bool)
@@ -259,9 +257,7 @@ class Coda:
                     draft.take(view.allocation_of(job))
         return allocations
 
-    def _start(
-        self, view: SchedulingView, draft: Draft, job: int, evictable: list[int]
-    ) -> list[Allocation]:
+    def _start(self, view: SchedulingView, draft: Draft, job: int, evictable: list[int]) -> list[Allocation]:
         """A training job in its sub-array, elsewhere, or after evictions; [] if it must wait."""
         cores = self._history.get(int(view.column("model")[job]), int(view.column("asked_cores")[job]))
         if view.column("asked_cores")[job] == 0:

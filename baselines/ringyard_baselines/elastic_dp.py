@@ -42,7 +42,7 @@ def _solve(gain: Any, value: Any, chosen: Any) -> None:
 
 
 def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | None:
-    """[jobs] GPUs of each job such that the speed-ups' sum is largest and nobody goes without; None: impossible.
+    """[jobs] GPUs that make the sum of speed-ups largest, nobody going without; None: impossible.
 
     Args:
         speedup: [jobs, sizes + 1] S_j(g), 0 where g GPUs are not allowed; column 0 is not read.

@@ -42,7 +42,7 @@ def _refresh(genome: Any, low: Any, limit: Any, up: Any, sizes: Any) -> None:
 
 @kernel
 def _cross(a: Any, b: Any, first: Any, second: Any, keep: float, limit: Any, sizes: Any, rng: Any) -> None:
-    """Uniform crossover: each child takes each gene from either parent, unless its job would exceed its limit."""
+    """Uniform crossover: each gene from either parent, unless its job would exceed its limit."""
     half = sizes.shape[0] // 2
     one, two = sizes[:half], sizes[half:]
     sizes[:] = 0
@@ -132,7 +132,15 @@ def _block_cost(present: Any, server: Any, up: Any, end: int, size: int, j: int,
 
 @kernel
 def reorder(
-    genome: Any, present: Any, sequence: Any, server: Any, up: Any, widest: int, sizes: Any, cost: Any, took: Any
+    genome: Any,
+    present: Any,
+    sequence: Any,
+    server: Any,
+    up: Any,
+    widest: int,
+    sizes: Any,
+    cost: Any,
+    took: Any,
 ) -> bool:
     """Give each job a contiguous block so that least running GPUs of others are displaced.
 

@@ -22,13 +22,13 @@ __all__ = ["Gandiva"]
 class Gandiva:
     """Round-robin over all jobs; pairs share GPUs while that pays; scattered jobs move together.
 
-    FOUND (public re-implementations): suspended jobs are time-sliced; two jobs are packed only while the sum of
-    their normalised throughputs is at least 1.0; partners are picked at random, and only when demand exceeds
-    the GPUs; jobs migrate to consolidate. Assumed: a slice lasts 600 s, twenty times the 30 s restart of the
-    presets (the paper's suspension takes well below a second, and public simulators use 10 s slices: set
-    `slice_seconds` with the restart cost); jobs take turns by the slices they have had; a waiting job joins a
-    running one of the same number of GPUs; a pair that fails the test is split and not tried again; at most
-    one job migrates per slice, the one on most servers more than it needs.
+    FOUND (public re-implementations): suspended jobs are time-sliced; two jobs are packed only while the sum
+    of their normalised throughputs is at least 1.0; partners are picked at random, and only when demand
+    exceeds the GPUs; jobs migrate to consolidate. Assumed: a slice lasts 600 s, twenty times the 30 s
+    restart of the presets (the paper's suspension takes well below a second, and public simulators use 10 s
+    slices: set `slice_seconds` with the restart cost); jobs take turns by the slices they have had; a
+    waiting job joins a running one of the same number of GPUs; a pair that fails the test is split and not
+    tried again; at most one job migrates per slice, the one on most servers more than it needs.
 
     Args:
         placement: where a job goes.
@@ -52,7 +52,8 @@ class Gandiva:
     ) -> None:
         if not slice_seconds > 0 or not 0 <= threshold <= 2:
             raise ConfigurationError(
-                f"gandiva slice_seconds is {slice_seconds}, threshold {threshold}; expected above 0 and in [0, 2]"
+                f"gandiva slice_seconds is {slice_seconds}, threshold {threshold}; expected above 0 and"
+                " in [0, 2]"
             )
         self.placement = placement
         self.round_seconds: float | None = slice_seconds

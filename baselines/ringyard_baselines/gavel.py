@@ -44,7 +44,9 @@ def max_min_shares(
     kind = np.tile(np.arange(types), jobs)
     rows = np.concatenate([job, np.arange(jobs), jobs + job, 2 * jobs + kind])
     columns = np.concatenate([flat, np.full(jobs, jobs * types), flat, flat])
-    entries = np.concatenate([-value.reshape(-1), np.ones(jobs), np.ones(jobs * types), np.repeat(scale, types)])
+    entries = np.concatenate(
+        [-value.reshape(-1), np.ones(jobs), np.ones(jobs * types), np.repeat(scale, types)]
+    )
     matrix = coo_array((entries, (rows, columns)), shape=(2 * jobs + types, jobs * types + 1)).tocsr()
     limits = np.concatenate([np.zeros(jobs), np.ones(jobs), gpus])
     cost = np.zeros(jobs * types + 1)
@@ -86,7 +88,10 @@ class Gavel:
         self._type_of_gpu = np.zeros(0, dtype=np.int64)
         self._server_of_gpu = np.zeros(0, dtype=np.int32)
         self._received = np.zeros((0, 1))
-        self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (np.zeros(0, dtype=np.int64), np.zeros((0, 1)))
+        self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (
+            np.zeros(0, dtype=np.int64),
+            np.zeros((0, 1)),
+        )
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what everyone has received."""

@@ -1,4 +1,4 @@
-"""Interference-aware parallelization (Geng et al., Cluster Computing 2020): CLWP with IASP, NLWP with IAPP."""
+"""Interference-aware parallelization (Geng et al., Cluster Computing 2020): CLWP and NLWP."""
 
 from collections.abc import Sequence
 
@@ -23,13 +23,13 @@ __all__ = ["InterferenceAware"]
 class InterferenceAware:
     """First come first served; servers by predicted similarity, GPUs by predicted performance.
 
-    FOUND (abstract): a cluster-level stage (CLWP) assigns jobs to servers with IASP, a similarity predictor by deep
-    collaborative filtering; a node-level stage (NLWP) places tasks on GPUs with IAPP, a network that predicts
-    performance under co-location, plus the communication cost between tasks. Assumed, for want of any text:
-    the networks' shapes and inputs (`interference_networks`); the score of a server is the mean loss of speed
-    that the job and those it would meet there are predicted to suffer, plus `communication` for each further
-    server a job needs; a job waits rather than be slowed, or slow another, below `least_speed` (at 0.5 two jobs are
-    as well off in turn).
+    FOUND (abstract): a cluster-level stage (CLWP) assigns jobs to servers with IASP, a similarity predictor
+    by deep collaborative filtering; a node-level stage (NLWP) places tasks on GPUs with IAPP, a network that
+    predicts performance under co-location, plus the communication cost between tasks. Assumed, for want of
+    any text: the networks' shapes and inputs (`interference_networks`); the score of a server is the mean
+    loss of speed that the job and those it would meet there are predicted to suffer, plus `communication`
+    for each further server a job needs; a job waits rather than be slowed, or slow another, below
+    `least_speed` (at 0.5 two jobs are as well off in turn).
 
     Args:
         placement: of CPU-only jobs.
@@ -54,8 +54,8 @@ class InterferenceAware:
     ) -> None:
         if not communication >= 0 or not 0 <= least_speed <= 1:
             raise ConfigurationError(
-                f"interference_aware communication is {communication}, least_speed {least_speed}; expected 0 or"
-                " more, in [0, 1]"
+                f"interference_aware communication is {communication}, least_speed {least_speed}; expected 0"
+                " or more, in [0, 1]"
             )
         self.placement = placement
         self._networks = InterferenceNetworks.load(weights)

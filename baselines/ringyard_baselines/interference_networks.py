@@ -74,7 +74,7 @@ class InterferenceNetworks:
         return cls(weights)
 
     def similarity(self, own: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[...] IASP, a neural collaborative filter: predicted speed of a job on a GPU beside another / alone.
+        """[...] IASP, a neural collaborative filter: predicted speed on a GPU beside another / alone.
 
         Args:
             own: [..., 2 x references] profile of the job.

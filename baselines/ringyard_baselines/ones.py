@@ -30,11 +30,14 @@ class ProgressPredictor(Protocol):
         """Forget everything."""
         ...
 
-    def fit(self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]) -> None:
+    def fit(
+        self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
+    ) -> None:
         """Learn from jobs that have finished.
 
         Args:
-            features: [rows, 5] log epoch size, initial loss, epochs done, 1 - loss / initial loss, validation metric.
+            features: [rows, 5] log epoch size, initial loss, epochs done, 1 - loss / initial loss,
+            validation metric.
             epochs: [rows] epochs done.
             progress: [rows] their share of all the job's epochs.
         """
@@ -51,7 +54,9 @@ class SameAgain:
     def reset(self, rng: np.random.Generator) -> None:
         """Nothing to forget."""
 
-    def fit(self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]) -> None:
+    def fit(
+        self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
+    ) -> None:
         """Nothing to learn."""
 
     def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -84,13 +89,13 @@ class Ones:
     """Population of schedules, evolved while jobs run; the best is deployed when it may be.
 
     FOUND (the artifact, whose every step is followed): one gene per GPU; the limits R (start, scale-up,
-    scale-down, resume); rho ~ Beta(epochs done, predicted epochs left + 1), sampled anew each time; SRUF score;
-    refresh, uniform crossover, uniform mutation, padding, reordering into contiguous blocks with least
+    scale-down, resume); rho ~ Beta(epochs done, predicted epochs left + 1), sampled anew each time; SRUF
+    score; refresh, uniform crossover, uniform mutation, padding, reordering into contiguous blocks with least
     displacement; K = 16, xi = 0.5, theta = 0.3; redeployment only when every running job it touches has
     finished delta = 1 epochs since it was last scheduled, jobs whose old and new GPUs are free at once;
-    global batch = base batch x GPUs up to a limit. The artifact's errors are not copied: the "2 epochs since the
-    last scaling" test reads a key that is never written (here it is tested as meant), and prediction gives the
-    predictor D where training gave it log D.
+    global batch = base batch x GPUs up to a limit. The artifact's errors are not copied: the "2 epochs since
+    the last scaling" test reads a key that is never written (here it is tested as meant), and prediction
+    gives the predictor D where training gave it log D.
 
     Not as published: speeds are profiles instead of means of measured epochs; one generation at every event
     and every `round_seconds` instead of one every second (set 1 to have that); the batch limit is the
@@ -136,7 +141,9 @@ class Ones:
                 f" epoch_seconds {epoch_seconds}; expected 2 or more, 1 or more, above 0, above 0"
             )
         if not 0 <= crossover <= 1 or not 0 <= mutation <= 1:
-            raise ConfigurationError(f"ones crossover is {crossover}, mutation {mutation}; expected in [0, 1]")
+            raise ConfigurationError(
+                f"ones crossover is {crossover}, mutation {mutation}; expected in [0, 1]"
+            )
         self.placement = placement
         self.round_seconds: float | None = round_seconds
         self._predictor = predictor or SameAgain()
@@ -188,7 +195,9 @@ class Ones:
         """[jobs] epochs done."""
         return view.completed_iterations * view.column("isolated_iteration_seconds") / self._epoch_seconds
 
-    def _features(self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _features(
+        self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         """[n, 5]; the normalised loss begins at 1."""
         iteration = view.column("isolated_iteration_seconds")[jobs]
         samples = self._epoch_seconds / iteration * view.column("base_batch")[jobs]
@@ -220,7 +229,9 @@ class Ones:
         held = view.num_gpus
         ripe = running[epochs[running] - self._scaled_at[running] >= 2.0]
         grown = ripe[held[ripe] == self._limit[ripe]]
-        self._limit[grown] = np.minimum(2 * self._limit[grown], np.minimum(high[grown], view.cluster.num_gpus))
+        self._limit[grown] = np.minimum(
+            2 * self._limit[grown], np.minimum(high[grown], view.cluster.num_gpus)
+        )
         if not len(running):
             return
         largest = int(running[np.argmax(held[running])])
@@ -231,14 +242,18 @@ class Ones:
             limit = max(1, int(2 * held[largest] / (ratio + 1.0)))
             self._limit[largest] = max(low[largest], limit + limit % 2)
 
-    def _left(self, jobs: NDArray[np.int64], epochs: NDArray[np.float64], view: SchedulingView) -> NDArray[np.float64]:
+    def _left(
+        self, jobs: NDArray[np.int64], epochs: NDArray[np.float64], view: SchedulingView
+    ) -> NDArray[np.float64]:
         """[n] iterations left by one sample of progress; NaN before the second epoch."""
         done = epochs[jobs]
         b = self._predictor.beta(self._features(view, jobs, epochs), done)
         rho = np.clip(self._rng.beta(np.maximum(done, 1e-3), np.maximum(b, 1e-3)), 1e-6, 1.0)
         return np.where(done >= 2.0, view.completed_iterations[jobs] * (1.0 / rho - 1.0), np.nan)
 
-    def _evolved(self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _evolved(
+        self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         """[GPUs] job row of each GPU in the best schedule, -1 free."""
         assert self._table is not None
         position = np.full(len(self._limit) + 1, FREE)
@@ -301,7 +316,9 @@ class Ones:
     ) -> list[Allocation]:
         """All of it if every running job it touches is ripe, else only jobs on free GPUs."""
         present = self._holders(view)
-        wanted = {job: tuple(np.flatnonzero(best == job).tolist()) for job in np.unique(best[best >= 0]).tolist()}
+        wanted = {
+            job: tuple(np.flatnonzero(best == job).tolist()) for job in np.unique(best[best >= 0]).tolist()
+        }
         held = {
             job: view.gpus_of(job)
             for job in view.running.tolist()
@@ -311,7 +328,9 @@ class Ones:
         if any(epochs[job] - self._scaled_at[job] < self._delta for job in touched):
             touched = []
             wanted = {
-                job: gpus for job, gpus in wanted.items() if job not in held and (present[list(gpus)] == FREE).all()
+                job: gpus
+                for job, gpus in wanted.items()
+                if job not in held and (present[list(gpus)] == FREE).all()
             }
         allocations = []
         for job in [job for job in touched if job not in wanted]:
@@ -336,7 +355,7 @@ class Ones:
 
     @staticmethod
     def _moved(view: SchedulingView, draft: Draft, moving: list[Allocation]) -> list[Allocation]:
-        """Running jobs to their new GPUs, one after another as these become free; the rest stop in between."""
+        """Running jobs to their new GPUs as these become free, one by one; the rest stop in between."""
         allocations = []
         progress = True
         while moving and progress:

@@ -96,7 +96,8 @@ class Optimus:
         server_cores = view.column("asked_cores_per_server_task")
         worker_cores = view.column("asked_cores")
         spare = cores - sum(
-            workers * worker_cores[job] + servers * server_cores[job] for job, (workers, servers) in sizes.items()
+            workers * worker_cores[job] + servers * server_cores[job]
+            for job, (workers, servers) in sizes.items()
         )
 
         def best(job: int) -> tuple[float, int, int, int]:
@@ -130,9 +131,7 @@ class Optimus:
         now = self._models.seconds(view, job, *size)
         return left * (now - self._models.seconds(view, job, size[0] + more[0], size[1] + more[1]))
 
-    def _points(
-        self, view: SchedulingView, job: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _points(self, view: SchedulingView, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """`samples` allocations, evenly spread over the job's range."""
         if view.column("kind")[job] != JobKind.PARAMETER_SERVER:
             workers = spread_sizes(view, job, self._samples)

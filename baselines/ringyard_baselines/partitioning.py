@@ -24,10 +24,10 @@ class Partitioning:
     """Each job is accepted or rejected when it arrives, on a degree of partitioning that a simple rule names.
 
     FOUND (public code): degrees 1 and the even numbers up to 16 as far as GPUs are free; Para_max takes the
-    largest, Para_min the first that is at least ceil(1 / beta), beta being the job's acceptable over its sequential
-    completion time; a random choice may also reject; "sequential" is degree 1. A job that finds no room is
-    blocked. Here a job without an acceptable completion time waits instead, and degrees outside a job's range of
-    GPUs do not exist for it.
+    largest, Para_min the first that is at least ceil(1 / beta), beta being the job's acceptable over its
+    sequential completion time; a random choice may also reject; "sequential" is degree 1. A job that finds
+    no room is blocked. Here a job without an acceptable completion time waits instead, and degrees outside a
+    job's range of GPUs do not exist for it.
 
     Args:
         placement: where GPUs are taken.

@@ -142,8 +142,8 @@ class Pollux:
     ) -> None:
         if not round_seconds > 0 or population < 2 or generations < 0 or max_gpus < 1:
             raise ConfigurationError(
-                f"pollux round_seconds is {round_seconds}, population {population}, generations {generations},"
-                f" max_gpus {max_gpus}; expected above 0, 2 or more, 0 or more, 1 or more"
+                f"pollux round_seconds is {round_seconds}, population {population}, generations"
+                f" {generations}, max_gpus {max_gpus}; expected above 0, 2 or more, 0 or more, 1 or more"
             )
         if not 0 < restart_penalty <= 1 or power == 0:
             raise ConfigurationError(
@@ -219,9 +219,7 @@ class Pollux:
             self._power,
             rng,
         )
-        self._last = {
-            job: population[: self._population, i].copy() for i, job in enumerate(jobs.tolist())
-        }
+        self._last = {job: population[: self._population, i].copy() for i, job in enumerate(jobs.tolist())}
         return population[best]
 
     def _seeds(self, jobs: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.int64]:

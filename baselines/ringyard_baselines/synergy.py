@@ -1,4 +1,4 @@
-"""Synergy-TUNE (Mohan et al., OSDI 2022): CPU cores by profile, shrunk to the fair share where they do not fit."""
+"""Synergy-TUNE (Mohan et al., OSDI 2022): CPU cores by profile, the fair share where they do not fit."""
 
 from collections.abc import Sequence
 

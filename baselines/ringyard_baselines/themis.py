@@ -61,8 +61,8 @@ class Themis:
     ) -> None:
         if not lease_seconds > 0 or not 0 <= fairness_knob < 1:
             raise ConfigurationError(
-                f"themis lease_seconds is {lease_seconds}, fairness_knob {fairness_knob}; expected above 0 and"
-                " in [0, 1)"
+                f"themis lease_seconds is {lease_seconds}, fairness_knob {fairness_knob}; expected above"
+                " 0 and in [0, 1)"
             )
         self.placement = placement
         self.round_seconds: float | None = lease_seconds
@@ -86,7 +86,9 @@ class Themis:
             return reach(view, fitting(view, order), self.placement)
         invited = max(1, int(np.ceil(self._invited * len(jobs))))
         others, running = worst_first[invited:], running[invited:]
-        order = np.concatenate([worst_first[:invited], others[running], self._rng.permutation(others[~running])])
+        order = np.concatenate(
+            [worst_first[:invited], others[running], self._rng.permutation(others[~running])]
+        )
         return reach(view, fitting(view, order), self.placement)
 
     @staticmethod

@@ -50,7 +50,7 @@ class JobKind(IntEnum):
 
 
 class JobOutcome(IntEnum):
-    """How a job ends: its work is done, it fails by itself when it is, its user withdraws it, or it is blocked.
+    """How a job ends: its work is done, it fails by itself when it is, its user withdraws it, it is blocked.
 
     Blocked: rejected by the scheduler, or gone because its acceptable completion time cannot be kept.
     """

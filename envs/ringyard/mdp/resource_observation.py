@@ -61,7 +61,9 @@ def _write_waiting(state: Any, b: int, visible: int, out: Any) -> None:
         out[row + 6] = statistical_efficiency(job.noise_scale, job.base_batch, 2.0 * job.base_batch)
         out[row + 7] = 1.0
         if job.deadline_seconds < np.inf:
-            out[row + 7] = squash(max(job.deadline_seconds - state.clusters[b].now, 0.0), job.isolated_seconds)
+            out[row + 7] = squash(
+                max(job.deadline_seconds - state.clusters[b].now, 0.0), job.isolated_seconds
+            )
 
 
 @kernel

@@ -79,5 +79,5 @@ def utilisation() -> Reward:
 
 
 def blocking() -> Reward:
-    """Minus the jobs blocked, over all jobs: the return is minus the blocking rate (PAC-ML's -1 a blocked job)."""
+    """Minus the jobs blocked, over all jobs: the return is minus the blocking rate (PAC-ML)."""
     return Reward(Integral.BLOCKED_JOBS, _per_job)

@@ -61,7 +61,9 @@ def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocat
         raise PlacementError(f"job {j} is {status.name.lower()}; only waiting or running jobs take GPUs")
     if allocation.reject:
         if status is not JobStatus.WAITING or allocation.gpu_ids or allocation.server is not None:
-            raise PlacementError(f"job {j} is {status.name.lower()}; only waiting jobs are rejected, without places")
+            raise PlacementError(
+                f"job {j} is {status.name.lower()}; only waiting jobs are rejected, without places"
+            )
         return
     if allocation.stops:
         if status is not JobStatus.RUNNING:

@@ -67,7 +67,8 @@ class Metrics:
         gpu_activity: share of the GPU time held by jobs in which their GPUs computed, in [0, 1]: what a
             monitor shows as GPU utilisation, averaged over busy GPUs (waiting for the network or for input
             is idle; of GPU jobs that were not withdrawn, reference GPU's speed).
-        blocking_rate: jobs rejected, or gone because their acceptable completion time could not be kept, of all.
+        blocking_rate: jobs rejected, or gone because their acceptable completion time could not be kept, of
+            all.
     """
 
     num_finished: int

@@ -76,5 +76,14 @@ def solo_seconds(
         num_servers = view.cluster.fewest_servers(shapes[:, 0].astype(np.int64))
     spans = np.broadcast_to(np.asarray(num_servers, dtype=np.int64), rows.shape)
     out = np.zeros(len(rows))
-    _solo(view.state, view.b, rows.astype(np.int64), shapes, np.ascontiguousarray(speeds), spans.copy(), view.rate, out)
+    _solo(
+        view.state,
+        view.b,
+        rows.astype(np.int64),
+        shapes,
+        np.ascontiguousarray(speeds),
+        spans.copy(),
+        view.rate,
+        out,
+    )
     return out
