@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ringyard.errors import ConfigurationError
-from ringyard_agents.configuration import WORLD, plain, scheduler_config
+from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard_agents.configuration import plain, scheduler_config
 from ringyard_agents.evaluate import RunResult, Task, check, run_all
 from ringyard_agents.record import run_folder, write_record
+from ringyard_agents.selection import able, labels_of, worlds_of
 from ringyard_agents.statistics import mean_interval, ratio_interval
 
-__all__ = ["compare", "table_rows"]
+__all__ = ["compare", "markdown", "table_rows"]
 
 #: (title, metric, format) of the columns that are plain means over workloads
 METRIC_COLUMNS = (
@@ -36,30 +38,46 @@ METRIC_COLUMNS = (
 )
 _FIRST_TABLE = 7  # columns; the rest goes into a second table
 
+#: schedulers shown in plots, the best by mean JCT; TensorBoard has all
+MOST_PLOTTED = 12
+
 #: workloads of comparisons are drawn from seeds no training uses
 SEED_OFFSET = 2_000_000
 
 
-def _tasks(config: DictConfig) -> list[Task]:
-    if config.seeds < 1:
-        raise ConfigurationError(f"seeds is {config.seeds}; expected at least 1")
-    labels = list(config.schedulers)
-    if not labels or len(set(labels)) != len(labels):
-        raise ConfigurationError(f"schedulers is {labels}; expected one or more different entries")
+def _scheduler_configs(config: DictConfig) -> dict[str, Any]:
+    """{label: config}; an agent is looked for before anything runs."""
+    labels = labels_of(config)
     if config.reference is not None and config.reference not in labels:
         raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(labels)}")
-    world = {name: plain(config[name]) for name in WORLD}
     checkpoint = config.checkpoint
     if any(label.partition("@")[0] == "ppo" for label in labels):
         from ringyard_agents.checkpoint import find_checkpoint
 
         checkpoint = str(find_checkpoint(checkpoint))
-    schedulers = {label: plain(scheduler_config(label, checkpoint)) for label in labels}
-    return [
-        Task(label, schedulers[label], world, workload, config.seed + SEED_OFFSET)
-        for workload in range(config.seeds)
-        for label in labels
-    ]
+    return {label: plain(scheduler_config(label, checkpoint)) for label in labels}
+
+
+def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
+    """{world: (what to run, {scheduler: why it is left out})}."""
+    if config.seeds < 1:
+        raise ConfigurationError(f"seeds is {config.seeds}; expected at least 1")
+    schedulers = _scheduler_configs(config)
+    seed = config.seed + SEED_OFFSET
+    tasks = {}
+    for name, world in worlds_of(config).items():
+        fit, refused = able(schedulers, world, seed)
+        if refused and config.schedulers != "all":
+            raise SchedulerError("; ".join(refused.values()))
+        tasks[name] = (
+            [
+                Task(label, schedulers[label], world, workload, seed)
+                for workload in range(config.seeds)
+                for label in fit
+            ],
+            refused,
+        )
+    return tasks
 
 
 def _run(tasks: list[Task], workers: int | None, console: Console) -> list[RunResult]:
@@ -117,6 +135,8 @@ def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str
         for title, name, form in METRIC_COLUMNS:
             row[title] = form.format(_metric(results, label, name).mean())
         row["run (s)"] = f"{np.mean([result.wall_seconds for result in own]):.3f}"
+        decisions = sum(result.num_decisions for result in own)
+        row["per decision (ms)"] = f"{1e3 * sum(result.wall_seconds for result in own) / decisions:.3f}"
         rows.append(row)
     return reference, rows
 
@@ -155,26 +175,32 @@ def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]]) -> N
         console.print(table)
 
 
-def compare(config: DictConfig) -> None:
-    """Run, print the table, write CSV, plots and TensorBoard runs."""
-    tasks = _tasks(config)
-    check(tasks)
-    folder = run_folder()
-    write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
-    console = Console()
-    results = _run(tasks, config.workers, console)
+def markdown(rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:
+    """A Markdown table of some columns."""
+    lines = ["| " + " | ".join(names) + " |", "|" + "|".join(["---"] + ["---:"] * (len(names) - 1)) + "|"]
+    lines += ["| " + " | ".join(row[name] for name in names) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _report(
+    console: Console, config: DictConfig, folder: Path, results: Sequence[RunResult], title: str
+) -> None:
+    """Print one world's table and write its files."""
+    folder.mkdir(parents=True, exist_ok=True)
     _write_csv(folder, results)
     _, rows = table_rows(results, config.reference)
     with (folder / "table.csv").open("w", newline="") as stream:
         writer = csv.DictWriter(stream, rows[0].keys())
         writer.writeheader()
         writer.writerows(rows)
+    (folder / "table.md").write_text(markdown(rows, list(rows[0])))
     wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
-    _print(wide, f"{config.seeds} workloads, the same for all; means over workloads", rows)
+    _print(wide, title, rows)
     if config.plots:
         from ringyard_agents.plots import draw_plots
 
-        for file in draw_plots(results, folder):
+        shown = {row["scheduler"] for row in rows[:MOST_PLOTTED]}
+        for file in draw_plots([result for result in results if result.label in shown], folder):
             console.print(f"plot: {file}", soft_wrap=True)
     if config.tensorboard:
         from ringyard_agents.tensorboard import write_tensorboard
@@ -182,3 +208,19 @@ def compare(config: DictConfig) -> None:
         write_tensorboard(results, folder / "tensorboard")
         console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
     console.print(f"tables: {folder / 'table.csv'}, {folder / 'runs.csv'}", soft_wrap=True)
+
+
+def compare(config: DictConfig) -> None:
+    """Run, print the tables, write CSV, plots and TensorBoard runs, world by world."""
+    worlds = _tasks(config)
+    for tasks, _ in worlds.values():
+        check(tasks)
+    folder = run_folder()
+    write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
+    console = Console()
+    for name, (tasks, refused) in worlds.items():
+        results = _run(tasks, config.workers, console)
+        title = f"{config.seeds} workloads, the same for all; means over workloads"
+        _report(console, config, folder / name, results, f"{name}: {title}" if name else title)
+        for label, reason in refused.items():
+            console.print(f"left out: {label}: {reason}", soft_wrap=True)

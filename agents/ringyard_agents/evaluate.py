@@ -35,6 +35,7 @@ class RunResult:
         times: per-job times.
         timeline: (bin ends [bins] s, mean waiting jobs [bins], mean utilisation [bins]).
         wall_seconds: the run took, without set-up.
+        num_decisions: decision points.
     """
 
     label: str
@@ -45,6 +46,7 @@ class RunResult:
     times: JobTimes
     timeline: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
     wall_seconds: float
+    num_decisions: int
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def evaluate(task: Task) -> RunResult:
         times=job_times(sim.state, 0, sim.jobs),
         timeline=timeline(sim.state, 0),
         wall_seconds=wall,
+        num_decisions=int(sim.state.clusters["num_decisions"][0]),
     )
 
 

@@ -66,7 +66,7 @@ class Gavel:
     rounds received so far. From memory: rounds of 6 minutes. The program is solved anew when the set of jobs
     has changed. Assumed: a job that keeps its type from round to round keeps its GPUs; the GPUs a round
     leaves free go to waiting jobs in order of priority whatever X says of their type; on a cluster without
-    GPU types there is one type.
+    GPU types there is one type; a gang larger than any type runs on mixed GPUs for its equal share of time.
 
     Args:
         placement: where jobs without a type go (CPU-only ones).
@@ -87,7 +87,7 @@ class Gavel:
         self._slots = Slots(round_seconds)
         self._type_of_gpu = np.zeros(0, dtype=np.int64)
         self._server_of_gpu = np.zeros(0, dtype=np.int32)
-        self._received = np.zeros((0, 1))
+        self._received = np.zeros((0, 2))
         self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (
             np.zeros(0, dtype=np.int64),
             np.zeros((0, 1)),
@@ -99,7 +99,7 @@ class Gavel:
         by_server = [kinds.index(kind) for kind in cluster.gpu_types] if kinds else [0] * cluster.num_servers
         self._type_of_gpu = np.repeat(by_server, cluster.gpus_per_server)
         self._server_of_gpu = cluster.server_of_gpu
-        self._received = np.zeros((len(jobs), max(len(kinds), 1)))
+        self._received = np.zeros((len(jobs), max(len(kinds), 1) + 1))  # the last column: mixed GPUs
         self._slots = Slots(self.round_seconds or np.inf)
         self._solved = (np.zeros(0, dtype=np.int64), np.zeros((0, 1)))
 
@@ -115,7 +115,7 @@ class Gavel:
             chosen = self._round(view)
             for job in view.running.tolist():
                 gpus = view.gpus_of(job)
-                if gpus and chosen.get(job) != self._type_of_gpu[gpus[0]]:
+                if gpus and chosen.get(job) not in (self._type_of_gpu[gpus[0]], self._mixed):
                     draft.release(job)
                     allocations.append(Allocation(job))
         held = {job for job in view.running.tolist()} - {allocation.job for allocation in allocations}
@@ -131,17 +131,27 @@ class Gavel:
         return allocations
 
     def _shares(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        kinds = range(self._received.shape[1])
+        kinds = range(self._mixed)
         types = [None] if len(kinds) == 1 else list(kinds)
         throughput = np.stack([1.0 / solo_seconds(view, jobs, gpu_type=kind) for kind in types], axis=1)
         throughput *= self._memory_fits(view, jobs)
         gpus = np.bincount(self._type_of_gpu, minlength=len(kinds)).astype(np.float64)
         scale = view.column("asked_gpus")[jobs].astype(np.float64)
         throughput *= scale[:, None] <= gpus[None, :]  # a gang runs on one type
-        return max_min_shares(throughput, scale, gpus)
+        alone = (throughput > 0).any(axis=1)
+        shares = np.zeros((len(jobs), self._received.shape[1]))
+        if alone.any():
+            shares[alone, : self._mixed] = max_min_shares(throughput[alone], scale[alone], gpus)
+        shares[~alone, self._mixed] = min(1.0, gpus.sum() / scale.sum())
+        return shares
+
+    @property
+    def _mixed(self) -> int:
+        """The column of jobs that need GPUs of several types."""
+        return self._received.shape[1] - 1
 
     def _memory_fits(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        memory = np.full(self._received.shape[1], np.inf)
+        memory = np.full(self._mixed, np.inf)
         memory[self._type_of_gpu] = view.cluster.gpu_memory_bytes[self._server_of_gpu]
         return view.column("gpu_memory_bytes")[jobs][:, None] <= memory[None, :]
 
@@ -156,19 +166,27 @@ class Gavel:
     def _round(self, view: SchedulingView) -> dict[int, int]:
         """{job: type} of this round, counted as received."""
         up = view.state.gpus["num_jobs"][view.b] < (1 << 20)
-        left = np.bincount(self._type_of_gpu[up], minlength=self._received.shape[1])
+        left = np.bincount(self._type_of_gpu[up], minlength=self._mixed)
         asked = view.column("asked_gpus")
         shares = dict(zip(self._solved[0].tolist(), self._solved[1], strict=True))
         chosen: dict[int, int] = {}
         for job, kind in self._by_priority(view):
-            if job not in chosen and asked[job] <= left[kind] and shares[job][kind] > 0:
-                chosen[job] = kind
-                left[kind] -= asked[job]
-                self._received[job, kind] += 1
+            room = left.sum() if kind == self._mixed else left[kind]
+            if job in chosen or asked[job] > room or shares[job][kind] <= 0:
+                continue
+            chosen[job] = kind
+            self._received[job, kind] += 1
+            wanted = int(asked[job])
+            for one in range(self._mixed) if kind == self._mixed else [kind]:
+                taken = min(wanted, int(left[one]))
+                left[one] -= taken
+                wanted -= taken
         return chosen
 
     def _place(self, view: SchedulingView, draft: Draft, job: int, kind: int) -> Allocation | None:
         """The job on free GPUs of one type: one server if it fits (the tightest), else the fullest first."""
+        if kind == self._mixed:
+            return draft.place(self.placement, job)
         size = int(view.column("asked_gpus")[job])
         free = np.flatnonzero(draft.gpu_is_free & (self._type_of_gpu == kind))
         if len(free) < size:

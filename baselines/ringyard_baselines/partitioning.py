@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
+from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -53,7 +53,16 @@ class Partitioning:
         self._rng = np.random.default_rng(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Draw from `rng` from now on."""
+        """Draw from `rng` from now on.
+
+        Raises:
+            SchedulerError: no job has an acceptable completion time, so that nothing is to be blocked.
+        """
+        if np.isinf(jobs.acceptable_jct).all():
+            raise SchedulerError(
+                f"{self.name} accepts or rejects jobs by their acceptable completion time, and none has one;"
+                " use workload=partitioning, or set the job table's acceptable_jct"
+            )
         self._rng = rng
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
