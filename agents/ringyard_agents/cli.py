@@ -16,6 +16,8 @@ commands:
   compare    several schedulers on the same workloads: table, plots, CSV, TensorBoard
   train      train a PPO agent; -m sweeps over seeds and anything else
   validate   the performance models against measured data: `ringyard validate FOLDER` writes a page with plots
+  reproduce  a paper's setting, its claims beside what is measured: `ringyard reproduce PAPER`, or --all
+  fit        train the interference predictors IASP and IAPP, and say how wrong they are on unseen jobs
   traces     where the public traces are; `ringyard traces NAME FILE` checks a local copy
 
 Overrides are Hydra's: ringyard simulate scheduler=sjf workload=csv workload.path=jobs.csv
@@ -97,10 +99,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _traces(rest)
         if command == "validate":
             return _validate(rest)
+        if command == "reproduce":
+            from ringyard_agents.reproduction.command import main as reproduce
+
+            return reproduce(rest)
+        if command == "fit":
+            return _fit(rest)
         if command not in ("simulate", "compare", "train"):
             print(
-                f"ringyard: unknown command {command!r}; expected simulate, compare, train, validate or"
-                " traces",
+                f"ringyard: unknown command {command!r}; expected simulate, compare, train, validate,"
+                " reproduce, fit or traces",
                 file=sys.stderr,
             )
             return _BAD_INPUT
@@ -147,6 +155,29 @@ def _validate(words: Sequence[str]) -> int:
 
     files = validate(options.data, options.out)
     print(f"page: {files[0]}")
+    return 0
+
+
+def _fit(words: Sequence[str]) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="ringyard fit",
+        description="Train IASP and IAPP on pairs of jobs that share a GPU; prints the error on unseen jobs.",
+    )
+    parser.add_argument(
+        "--data", help="folder of measured profiles (Gavel's pairs); default: simulated pairs"
+    )
+    parser.add_argument("--out", help="write the weights to this .npz file")
+    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    try:
+        options = parser.parse_args(words)
+    except SystemExit as end:
+        return int(end.code or 0)
+
+    from ringyard_agents.fit_interference import fit_interference
+
+    fit_interference(options.data, options.out, options.seed)
     return 0
 
 

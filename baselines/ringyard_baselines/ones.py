@@ -131,7 +131,7 @@ class Ones:
         mutation: float = 0.3,
         redeploy_epochs: float = 1.0,
         scale_down: float = 1.0,
-        epoch_seconds: float = 30.0,
+        epoch_seconds: float = 10.0,
         generations: int = 4,
         round_seconds: float = 60.0,
     ) -> None:
@@ -353,9 +353,8 @@ class Ones:
         assert self._table is not None
         return self._table.batch_of(job, num_gpus)
 
-    @staticmethod
-    def _moved(view: SchedulingView, draft: Draft, moving: list[Allocation]) -> list[Allocation]:
-        """Running jobs to their new GPUs as these become free, one by one; the rest stop in between."""
+    def _moved(self, view: SchedulingView, draft: Draft, moving: list[Allocation]) -> list[Allocation]:
+        """Running jobs to their new GPUs as these become free, one by one; the rest shrink in between."""
         allocations = []
         progress = True
         while moving and progress:
@@ -371,5 +370,23 @@ class Ones:
             moving = waiting
         for shape in moving:
             draft.release(shape.job)
-            allocations.append(Allocation(shape.job))
-        return allocations + [shape for shape in moving if draft.take(shape)]
+            allocations.append(self._part(view, draft, shape))
+        for shape in moving:
+            draft.release(shape.job)
+            if draft.take(shape):
+                allocations.append(shape)
+        return allocations
+
+    def _part(self, view: SchedulingView, draft: Draft, shape: Allocation) -> Allocation:
+        """What a job keeps while others make room: GPUs it has and will have; a stop if too few."""
+        kept = tuple(sorted(set(view.gpus_of(shape.job)) & set(shape.gpu_ids)))
+        part = Allocation(shape.job, kept)
+        if kept and self._allows(shape.job, len(kept)):
+            part = Allocation(shape.job, kept, batch_size=self._batch(shape.job, len(kept)))
+            if draft.take(part):
+                return part
+        return Allocation(shape.job)
+
+    def _allows(self, job: int, num_gpus: int) -> bool:
+        assert self._table is not None
+        return bool(self._table.speed[self._table.place[job], num_gpus] > 0)

@@ -11,7 +11,7 @@ from ringyard.placement.rules import (
     random_gpus,
     spread,
 )
-from ringyard.placement.share import share
+from ringyard.placement.share import share, share_any
 
 __all__ = [
     "PLACE",
@@ -24,5 +24,6 @@ __all__ = [
     "pack",
     "random_gpus",
     "share",
+    "share_any",
     "spread",
 ]

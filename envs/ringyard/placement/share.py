@@ -10,7 +10,7 @@ from ringyard.placement.room import cpu_server, open_gpus
 from ringyard.placement.rule import PLACE, PlacementRule
 from ringyard.placement.rules import pack_gpus
 
-__all__ = ["share"]
+__all__ = ["share", "share_any"]
 
 
 @kernel
@@ -120,3 +120,30 @@ def share(most_harm: float = float("inf"), prefer_busy: bool = False) -> Placeme
     if not most_harm >= 0:
         raise ConfigurationError(f"placement.most_harm is {most_harm}; expected 0 or more")
     return PlacementRule(_share, np.array([most_harm, float(prefer_busy)]), "share")
+
+
+@function_value(PLACE)
+def _share_any(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
+    job = state.jobs[b, j]
+    wanted = job.num_gpus
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
+    per_gpu = state.clusters[b].jobs_per_gpu
+    count = 0
+    for s in range(state.servers.shape[1]):
+        server = state.servers[b, s]
+        here = min(open_gpus(state, b, j, s), wanted - count)
+        g = server.first_gpu
+        while here > 0:
+            gpu = state.gpus[b, g]
+            if gpu.num_jobs < per_gpu and gpu.free_memory_bytes >= job.gpu_memory_bytes:
+                out[count] = g
+                count += 1
+                here -= 1
+            g += 1
+    return count if count == wanted else 0
+
+
+def share_any() -> PlacementRule:
+    """The lowest GPUs with a free place, whoever is there: sharing that does not look at interference."""
+    return PlacementRule(_share_any, np.zeros(1), "share_any")

@@ -12,6 +12,7 @@ from ringyard.workloads.extensions import (
 )
 from ringyard.workloads.partitioning import PartitionedJobs
 from ringyard.workloads.published_mix import PublishedMix
+from ringyard.workloads.published_traces import AITurboJobs, OnesJobs
 from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
 from ringyard.workloads.replay import Replay, replay_file
 from ringyard.workloads.synthetic import (
@@ -25,6 +26,7 @@ from ringyard.workloads.synthetic import (
 from ringyard.workloads.workload import Workload, scale_to_load
 
 __all__ = [
+    "AITurboJobs",
     "Arrivals",
     "Assignment",
     "Cancellations",
@@ -35,6 +37,7 @@ __all__ = [
     "Extended",
     "LogNormalDurations",
     "ModelMix",
+    "OnesJobs",
     "ParameterServers",
     "PartitionedJobs",
     "Predictability",

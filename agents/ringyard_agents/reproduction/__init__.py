@@ -1,0 +1,1 @@
+"""Published comparisons, run anew and held against what the papers claim."""

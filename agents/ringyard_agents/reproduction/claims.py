@@ -1,0 +1,127 @@
+"""What a paper claims, and the same number measured."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.errors import ConfigurationError
+from ringyard_agents.evaluate import RunResult
+from ringyard_agents.statistics import Interval, mean_interval, ratio_interval
+
+__all__ = ["Claim", "Measured", "measure_claim", "metric_values", "read_claims"]
+
+#: metrics beside those of `ringyard.sim.metrics.Metrics`
+EXTRA_METRICS = ("cpu_queueing", "finished_early")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One number of a paper.
+
+    Attributes:
+        text: what it says.
+        case: of the reproduction, by name.
+        scheduler: whose number it is.
+        reference: whom it is compared with; None: the metric itself is claimed.
+        metric: a field of `Metrics`, "cpu_queueing" (mean queueing seconds of CPU-only jobs),
+            "finished_early" (jobs that ended before the last one arrived); of Ada-SRSF's transfer model
+            "mean_jct" and "makespan" only.
+        form: "change" (ratio - 1), "ratio" (reference / scheduler: times smaller), "growth" (scheduler /
+            reference: times larger) or "value".
+        claimed: the number, in that form.
+    """
+
+    text: str
+    case: str
+    scheduler: str
+    reference: str | None
+    metric: str
+    form: str
+    claimed: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A claim beside what was measured."""
+
+    claim: Claim
+    interval: Interval
+
+    @property
+    def verdict(self) -> str:
+        """How the two compare."""
+        claimed, found = self.claim.claimed, self.interval
+        if found.low <= claimed <= found.high:
+            return "yes: within the interval"
+        neutral = {"change": 0.0, "ratio": 1.0, "growth": 1.0}.get(self.claim.form)
+        if neutral is None:
+            return "no"
+        if (found.value - neutral) * (claimed - neutral) <= 0:
+            return "no: not even the direction"
+        stronger = abs(found.value - neutral) > abs(claimed - neutral)
+        if found.low <= neutral <= found.high:
+            return "no: the direction, within noise"
+        return "direction only: " + ("stronger" if stronger else "weaker")
+
+
+def read_claims(rows: Sequence[Mapping[str, object]], cases: Sequence[str]) -> list[Claim]:
+    """Claims of a reproduction's yaml.
+
+    Raises:
+        ConfigurationError: a row that makes no sense.
+    """
+    claims = []
+    for row in rows:
+        claim = Claim(
+            text=str(row["text"]),
+            case=str(row.get("case", cases[0])),
+            scheduler=str(row["scheduler"]),
+            reference=None if row.get("reference") is None else str(row["reference"]),
+            metric=str(row["metric"]),
+            form=str(row["form"]),
+            claimed=float(str(row["claimed"])),
+        )
+        if claim.case not in cases:
+            raise ConfigurationError(
+                f"claim {claim.text!r} has case {claim.case!r}; expected one of {list(cases)}"
+            )
+        if claim.form not in ("change", "ratio", "growth", "value"):
+            raise ConfigurationError(
+                f"claim {claim.text!r} has form {claim.form!r}; expected change, ratio, growth or value"
+            )
+        if (claim.form == "value") != (claim.reference is None):
+            raise ConfigurationError(
+                f"claim {claim.text!r}: form value has no reference, every other form one"
+            )
+        claims.append(claim)
+    return claims
+
+
+def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float64]:
+    """[seeds] a metric of one scheduler's runs."""
+    if metric == "cpu_queueing":
+        return np.array([r.times.queueing_seconds[r.times.num_gpus == 0].mean() for r in results])
+    if metric == "finished_early":
+        return np.array([float((r.times.end_seconds <= r.times.submit_seconds.max()).sum()) for r in results])
+    return np.array([float(getattr(r.metrics, metric)) for r in results])
+
+
+def measure_claim(claim: Claim, values: Mapping[tuple[str, str], NDArray[np.float64]]) -> Measured:
+    """The claim's number with its 95 % interval.
+
+    Args:
+        claim: what is claimed.
+        values: {(scheduler, metric): [seeds]} of the claim's case.
+    """
+    own = values[claim.scheduler, claim.metric]
+    if claim.reference is None:
+        return Measured(claim, mean_interval(own))
+    other = values[claim.reference, claim.metric]
+    if claim.form == "ratio":
+        return Measured(claim, ratio_interval(other, own))
+    ratio = ratio_interval(own, other)
+    if claim.form == "growth":
+        return Measured(claim, ratio)
+    return Measured(claim, Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1))

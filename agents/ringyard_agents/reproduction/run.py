@@ -1,0 +1,159 @@
+"""`ringyard reproduce`: run a paper's setting and hold the result against its claims."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import hydra
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from omegaconf import OmegaConf
+
+from ringyard.config_folder import config_folder
+from ringyard.errors import ConfigurationError
+from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.evaluate import RunResult, Task, check, run_all
+from ringyard_agents.reproduction.claims import Measured, measure_claim, metric_values, read_claims
+from ringyard_baselines import transfers
+
+__all__ = ["Reproduction", "papers", "reproduce"]
+
+#: figures shown of every scheduler
+SHOWN = ("mean_jct", "makespan", "mean_queueing", "utilisation")
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One paper, run anew.
+
+    Attributes:
+        paper: file name of its yaml.
+        title: of the paper.
+        setting: what is run, in words.
+        deviations: what is assumed, not said, or different in public code.
+        seeds: workloads.
+        measured: claims.
+        figures: {case: {scheduler: {metric: [seeds]}}} for the table of all figures.
+    """
+
+    paper: str
+    title: str
+    setting: str
+    deviations: Sequence[str]
+    seeds: int
+    measured: Sequence[Measured]
+    figures: Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
+
+
+def papers() -> list[str]:
+    """Names of conf/reproduction."""
+    return sorted(file.stem for file in (config_folder() / "reproduction").glob("*.yaml"))
+
+
+def _read(paper: str) -> dict[str, Any]:
+    if paper not in papers():
+        raise ConfigurationError(f"unknown paper {paper!r}; expected one of {', '.join(papers())}, or --all")
+    content: dict[str, Any] = yaml.safe_load((config_folder() / "reproduction" / f"{paper}.yaml").read_text())
+    return content
+
+
+def _scheduler(entry: str, overrides: Sequence[str]) -> Any:
+    """Config of an entry such as `fifo` or `fifo@share`, with overrides of its own."""
+    name, _, placement = entry.partition("@")
+    words = [f"scheduler={name}", *([f"placement={placement}"] if placement else [])]
+    config = hydra.compose("entry", [*words, *overrides])
+    OmegaConf.resolve(config)
+    return plain(config.scheduler)
+
+
+def _tasks(case: Mapping[str, Any], seeds: int) -> list[Task]:
+    """Every scheduler on every seed; clusters that are drawn are drawn anew for each."""
+    schedulers = {
+        label: _scheduler(entry["scheduler"], entry.get("overrides", []))
+        for label, entry in case["schedulers"].items()
+    }
+    tasks = []
+    for seed in range(seeds):
+        config = hydra.compose("compare", [*case["overrides"], f"seed={seed}"])
+        world = {name: plain(config[name]) for name in WORLD}
+        tasks += [Task(label, schedulers[label], world, seed, seed) for label in schedulers]
+    return tasks
+
+
+def _by_scheduler(
+    results: Sequence[RunResult], metrics: Sequence[str]
+) -> dict[str, dict[str, NDArray[np.float64]]]:
+    labels = list(dict.fromkeys(result.label for result in results))
+    return {
+        label: {m: metric_values([r for r in results if r.label == label], m) for m in metrics}
+        for label in labels
+    }
+
+
+def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """Ada-SRSF's own model, in seconds."""
+    named = {"random": transfers.RANDOM, "first_fit": transfers.FIRST_FIT}
+    figures = {}
+    for label, entry in case["schedulers"].items():
+        options = dict(entry)
+        placement = options.pop("placement", 1)
+        runs = [
+            transfers.simulate_transfers(
+                transfers.published_mix(np.random.default_rng(seed), case["scale"]),
+                placement=named[placement] if isinstance(placement, str) else int(placement),
+                seed=seed,
+                most_transfers=options.get("most_transfers", 2),
+                adaptive=options.get("adaptive", True),
+                miscount=options.get("miscount", False),
+            )
+            for seed in range(seeds)
+        ]
+        figures[label] = {
+            "mean_jct": np.array([run.jct.mean() / 1e3 for run in runs]),
+            "makespan": np.array([run.makespan / 1e3 for run in runs]),
+        }
+    return figures
+
+
+def reproduce(
+    paper: str, seeds: int | None, workers: int | None, on_result: Callable[[str], None]
+) -> Reproduction:
+    """Run everything a paper's claims need.
+
+    Args:
+        paper: a name of `papers()`.
+        seeds: workloads; None: as the yaml says.
+        workers: processes; None: one per core.
+        on_result: called with a line when a case begins.
+
+    Raises:
+        ConfigurationError: no such paper, or a yaml that makes no sense.
+    """
+    content = _read(paper)
+    count = seeds or int(content["seeds"])
+    cases: dict[str, Any] = content["cases"]
+    claims = read_claims(content["claims"], list(cases))
+    figures: dict[str, Mapping[str, Mapping[str, NDArray[np.float64]]]] = {}
+    with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
+        for name, case in cases.items():
+            on_result(f"{paper}: {name}, {len(case['schedulers'])} schedulers, {count} seeds")
+            wanted = {claim.metric for claim in claims if claim.case == name}
+            if case.get("model") == "transfers":
+                figures[name] = _transfer_runs(case, count)
+                continue
+            tasks = _tasks(case, count)
+            check(tasks)
+            results = run_all(tasks, workers, lambda result: None)
+            figures[name] = _by_scheduler(results, list(dict.fromkeys([*SHOWN, *sorted(wanted)])))
+    measured = []
+    for claim in claims:
+        values = {
+            (label, metric): column
+            for label, row in figures[claim.case].items()
+            for metric, column in row.items()
+        }
+        measured.append(measure_claim(claim, values))
+    return Reproduction(
+        paper, content["title"], content["setting"], content["deviations"], count, measured, figures
+    )
