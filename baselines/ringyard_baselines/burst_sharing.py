@@ -81,11 +81,10 @@ class BurstSharing:
         holders = draft.jobs_of_gpu
         single = (holders >= 0).sum(axis=1) == 1
         host = holders.max(axis=1)
-        running = view.column("status")[host] == JobStatus.RUNNING
         large = view.column("asked_gpus")[host] >= self._foreground_gpus
         excess = view.state.excess[view.column("model")[host], view.column("model")[job]]
         slowdown = 1.0 + excess * activity[host]
-        options = np.flatnonzero(single & (host >= 0) & running & large & (slowdown <= self._most_slowdown))
+        options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self._most_slowdown))
         for gpu in options[np.lexsort((options, activity[host[options]]))].tolist():
             found = Allocation(job, (gpu,))
             if draft.take(found):
@@ -94,7 +93,8 @@ class BurstSharing:
 
     @staticmethod
     def _activity(view: SchedulingView) -> NDArray[np.float64]:
-        """[jobs] share of an iteration in which a job computes, 1 for jobs that do not run."""
+        """[jobs] share of an iteration in which a job computes; of one that does not run: were it alone."""
         now = view.column("iteration_seconds") * view.column("progress_per_iteration")
-        busy = view.column("compute_seconds") / np.maximum(now, 1e-300)
-        return np.where(now > 0, np.minimum(busy, 1.0), 1.0)
+        alone = view.column("isolated_iteration_seconds")
+        seconds = np.where(view.column("status") == JobStatus.RUNNING, now, alone)
+        return np.minimum(view.column("compute_seconds") / np.maximum(seconds, 1e-300), 1.0)

@@ -1,7 +1,7 @@
 """CODA (Zhao et al., ICDCS 2020): CPU cores by feedback, contention eliminated, CPU jobs in the gaps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,8 @@ class Coda:
       not exist); caps are lifted when the demand without them fits;
     * arrays: a share of each server's cores is the CPU array; CPU jobs may borrow what the GPU array leaves
       idle and are evicted, last started first, when a training job needs it; steps of the allocator never
-      take the CPU array's cores; servers are divided between small and large (4 GPUs or more) training
+      take the CPU array's cores or the fair share of free GPUs; a job rather begins with fewer cores than on
+      several servers; servers are divided between small and large (4 GPUs or more) training
       jobs, each going elsewhere only if there is no room.
 
     Args:
@@ -190,10 +191,12 @@ class Coda:
         return -1 if held > 1 else 0
 
     def _leaves_cpu_array(self, view: SchedulingView, draft: Draft, job: int, step: int) -> bool:
-        """Whether the job's servers keep their CPU arrays' unused cores."""
+        """Whether the servers keep the CPU array's unused cores, and a fair share for each free GPU."""
         servers = view.cluster.server_of_gpu[list(view.gpus_of(job))]
         more = np.bincount(servers, minlength=view.cluster.num_servers) * step
         kept = np.maximum(self._array_cores(view) - self._cpu_cores(view), 0)
+        fair = np.array(view.cluster.cores_per_server) // np.array(view.cluster.gpus_per_server)
+        kept = kept + fair * draft.free_gpus_per_server
         return bool((draft.free_cores_per_server - more >= kept)[servers].all())
 
     def _array_cores(self, view: SchedulingView) -> NDArray[np.int64]:
@@ -259,13 +262,14 @@ class Coda:
 
     def _start(self, view: SchedulingView, draft: Draft, job: int, evictable: list[int]) -> list[Allocation]:
         """A training job in its sub-array, elsewhere, or after evictions; [] if it must wait."""
-        cores = self._history.get(int(view.column("model")[job]), int(view.column("asked_cores")[job]))
-        if view.column("asked_cores")[job] == 0:
-            cores = 0
+        asked = int(view.column("asked_cores")[job])
         count = int(view.column("asked_gpus")[job])
-        shape = Allocation(job, tuple(range(count)), cores)
-        found = self._in_array(view, draft, job, count, cores) or draft.place(self.placement, job, shape)
-        found = found or draft.place(self.placement, job)
+        for cores in self._first_cores(view, job, asked):
+            for own in (True, False):
+                found = self._on_one_server(view, draft, Allocation(job, cores_per_worker=cores), count, own)
+                if found is not None:
+                    return [found]
+        found = draft.place(self.placement, job)
         if found is not None:
             return [found]
         if draft.num_free_gpus < count:
@@ -283,18 +287,26 @@ class Coda:
             draft.take(view.allocation_of(other))
         return []
 
-    def _in_array(
-        self, view: SchedulingView, draft: Draft, job: int, count: int, cores: int
+    def _first_cores(self, view: SchedulingView, job: int, asked: int) -> list[int]:
+        """Cores per worker to begin with, the most wanted first: fewer rather than a ring over servers."""
+        if asked == 0:
+            return [0]
+        last = self._history.get(int(view.column("model")[job]), asked)
+        return sorted({last, min(last, asked), 1}, reverse=True)
+
+    def _on_one_server(
+        self, view: SchedulingView, draft: Draft, shape: Allocation, count: int, own_array: bool
     ) -> Allocation | None:
-        """The tightest server of the job's own sub-array; None if none holds it whole."""
+        """The tightest server of the job's own sub-array, or of the other; None if none holds it whole."""
         first_large = round(view.cluster.num_servers * (1.0 - self._large_servers))
-        servers = np.arange(view.cluster.num_servers)
-        own = servers >= first_large if count >= LARGE else servers < first_large
+        large = np.arange(view.cluster.num_servers) >= first_large
+        right = (large == (count >= LARGE)) == own_array
         free = draft.free_gpus_per_server
-        for server in servers[own & (free >= count)][np.argsort(free[own & (free >= count)], kind="stable")]:
+        servers = np.flatnonzero(right & (free >= count))
+        for server in servers[np.argsort(free[servers], kind="stable")].tolist():
             mine = view.cluster.server_of_gpu == server
             gpus = np.flatnonzero(mine & draft.gpu_is_free)[:count]
-            found = Allocation(job, tuple(gpus.tolist()), cores)
+            found = replace(shape, gpu_ids=tuple(gpus.tolist()))
             if draft.take(found):
                 return found
         return None

@@ -14,7 +14,7 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs
 from ringyard_baselines.scheduler import Information, Slots
-from ringyard_baselines.targets import fitting, gpus_up, start_cpu_jobs
+from ringyard_baselines.targets import fitting, start_cpu_jobs
 
 __all__ = ["Gandiva"]
 
@@ -83,23 +83,38 @@ class Gandiva:
         running = set(view.running.tolist())
         self._partner = {guest: host for guest, host in self._partner.items() if {guest, host} <= running}
         if rotate:
-            for job in self._to_stop(view, jobs):
-                draft.release(job)
-                allocations.append(Allocation(job))
-                self._partner.pop(job, None)
-                running.discard(job)
+            allocations += self._stop(draft, self._unprofitable(view), running)
         allocations += start_cpu_jobs(view, draft, self.placement)
-        stopped = {allocation.job for allocation in allocations}
-        waiting = [job for job in self._turns(jobs) if job not in running and job not in stopped]
-        allocations += [found for job in waiting if (found := draft.place(self.placement, job)) is not None]
-        started = {allocation.job for allocation in allocations if not allocation.stops}
-        if rotate and view.cluster.jobs_per_gpu > 1:
-            hosts = [job for job in jobs.tolist() if job in running]
-            left = [job for job in waiting if job not in started]
-            allocations += self._pack(view, draft, left, hosts)
-        if rotate and self._migrate:
+        waiting = [job for job in self._turns(jobs) if job not in view.running]
+        waiting = self._start(draft, waiting, allocations)
+        if rotate and waiting and view.cluster.jobs_per_gpu > 1:
+            packed = self._pack(view, draft, waiting, [job for job in jobs.tolist() if job in running])
+            allocations += packed
+            waiting = [job for job in waiting if job not in {one.job for one in packed}]
+        if rotate and waiting:
+            allocations += self._stop(draft, self._over(view, jobs, running), running)
+            self._start(draft, waiting, allocations)
+        elif rotate and self._migrate:
             allocations += self._move(view, draft, running)
         return allocations or self._anyone(view, draft, jobs)
+
+    def _stop(self, draft: Draft, jobs: Sequence[int], running: set[int]) -> list[Allocation]:
+        for job in jobs:
+            draft.release(job)
+            self._partner.pop(job, None)
+            running.discard(job)
+        return [Allocation(job) for job in jobs]
+
+    def _start(self, draft: Draft, waiting: Sequence[int], allocations: list[Allocation]) -> list[int]:
+        """Start who finds GPUs; the others."""
+        left = []
+        for job in waiting:
+            found = draft.place(self.placement, job)
+            if found is not None:
+                allocations.append(found)
+            else:
+                left.append(job)
+        return left
 
     def _anyone(self, view: SchedulingView, draft: Draft, jobs: NDArray[np.int64]) -> list[Allocation]:
         """Should all have been stopped and nobody fit, the next in turn."""
@@ -113,17 +128,13 @@ class Gandiva:
         order: list[int] = jobs[np.lexsort((jobs, self._slices[jobs]))].tolist()
         return order
 
-    def _to_stop(self, view: SchedulingView, jobs: NDArray[np.int64]) -> list[int]:
-        """Running jobs whose turn is over, and guests that do not pay."""
-        guests = self._unprofitable(view)
-        demanded = int(view.column("asked_gpus")[jobs].sum())
-        if demanded <= gpus_up(view):
-            return guests
+    def _over(self, view: SchedulingView, jobs: NDArray[np.int64], running: set[int]) -> list[int]:
+        """Running jobs whose turn is over, with their guests."""
         alone = [job for job in self._turns(jobs) if job not in self._partner]
         keep = {target.job for target in fitting(view, alone)}
-        over = [job for job in view.running.tolist() if job in set(alone) - keep]
-        left = [guest for guest, host in self._partner.items() if host in over and guest not in guests]
-        return sorted({*guests, *over, *left})
+        over = [job for job in sorted(running) if job in set(alone) - keep]
+        guests = [guest for guest, host in self._partner.items() if host in over and guest in running]
+        return [*over, *sorted(guests)]
 
     def _unprofitable(self, view: SchedulingView) -> list[int]:
         """Guests of pairs whose normalised throughputs sum to less than the threshold."""

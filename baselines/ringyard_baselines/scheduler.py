@@ -78,7 +78,8 @@ class Slots:
 
     def begins(self, view: SchedulingView) -> bool:
         """Whether a slot begins now, or should have since the last question."""
-        if view.now < self._next:
+        empty = not len(view.waiting) and not len(view.running)
+        if empty or view.now < self._next:
             return False
         self._next = (np.floor(view.now / self._seconds) + 1.0) * self._seconds
         return True

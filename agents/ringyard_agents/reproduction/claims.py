@@ -29,7 +29,7 @@ class Claim:
             "finished_early" (jobs that ended before the last one arrived); of Ada-SRSF's transfer model
             "mean_jct" and "makespan" only.
         form: "change" (ratio - 1), "ratio" (reference / scheduler: times smaller), "growth" (scheduler /
-            reference: times larger) or "value".
+            reference: times larger), "at_most" (the same, and less is as good) or "value".
         claimed: the number, in that form.
     """
 
@@ -53,9 +53,12 @@ class Measured:
     def verdict(self) -> str:
         """How the two compare."""
         claimed, found = self.claim.claimed, self.interval
-        if found.low <= claimed <= found.high:
-            return "yes: within the interval"
+        if self.claim.form == "at_most":
+            return "yes: not more" if found.value <= claimed else "no"
         neutral = {"change": 0.0, "ratio": 1.0, "growth": 1.0}.get(self.claim.form)
+        if found.low <= claimed <= found.high:
+            open_question = neutral is not None and found.low <= neutral <= found.high
+            return "inconclusive: so is no effect" if open_question else "yes: within the interval"
         if neutral is None:
             return "no"
         if (found.value - neutral) * (claimed - neutral) <= 0:
@@ -87,9 +90,10 @@ def read_claims(rows: Sequence[Mapping[str, object]], cases: Sequence[str]) -> l
             raise ConfigurationError(
                 f"claim {claim.text!r} has case {claim.case!r}; expected one of {list(cases)}"
             )
-        if claim.form not in ("change", "ratio", "growth", "value"):
+        if claim.form not in ("change", "ratio", "growth", "at_most", "value"):
             raise ConfigurationError(
-                f"claim {claim.text!r} has form {claim.form!r}; expected change, ratio, growth or value"
+                f"claim {claim.text!r} has form {claim.form!r}; expected change, ratio, growth,"
+                " at_most or value"
             )
         if (claim.form == "value") != (claim.reference is None):
             raise ConfigurationError(
@@ -122,6 +126,6 @@ def measure_claim(claim: Claim, values: Mapping[tuple[str, str], NDArray[np.floa
     if claim.form == "ratio":
         return Measured(claim, ratio_interval(other, own))
     ratio = ratio_interval(own, other)
-    if claim.form == "growth":
+    if claim.form in ("growth", "at_most"):
         return Measured(claim, ratio)
     return Measured(claim, Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1))
