@@ -38,6 +38,7 @@ def test_baselines_do_not_know_one_another():
         "preemptive",
         "planning",
         "predictors",
+        "sizing",
         "speeds",
         "step_model",
         "targets",

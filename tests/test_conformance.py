@@ -39,6 +39,7 @@ def test_every_group_is_known():
         "performance",
         "placement",
         "profiles",
+        "reproduction",
         "restart",
         "reward",
         "scheduler",

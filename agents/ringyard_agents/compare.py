@@ -35,6 +35,7 @@ METRIC_COLUMNS = (
     ("fragmented", "fragmentation", "{:.1%}"),
     ("mean rho", "mean_fairness", "{:.1f}"),
     ("worst rho", "worst_fairness", "{:.1f}"),
+    ("blocked", "blocking_rate", "{:.1%}"),
 )
 _FIRST_TABLE = 7  # columns; the rest goes into a second table
 

@@ -1,21 +1,18 @@
 """AFS-L (Hwang et al., NSDI 2021): GPUs one by one to whoever shortens the average completion most."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
-from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs, predicted_iterations
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.speeds import BatchRule, SpeedTable, speed_table
-from ringyard_baselines.targets import Target, gpus_up, reach
+from ringyard_baselines.sizing import SizingScheduler
+from ringyard_baselines.speeds import BatchRule, SpeedTable
+from ringyard_baselines.targets import Target, gpus_up
 
 __all__ = ["AFSL", "elastic_shares"]
 
@@ -75,7 +72,7 @@ def elastic_shares(speed: NDArray[np.float64], left: NDArray[np.float64], gpus: 
     return sizes
 
 
-class AFSL:
+class AFSL(SizingScheduler):
     """AFS-L: decides anew whenever jobs come and go.
 
     FOUND (a public port): GPUs go one by one to the top job; between two jobs without GPUs the shorter wins,
@@ -87,29 +84,17 @@ class AFSL:
         placement: where jobs go.
     """
 
-    name = "afs_l"
-    information = Information.PREDICTIONS_AND_SPEEDS
-    round_seconds: float | None = None
-
     def __init__(self, placement: PlacementRule) -> None:
-        self.placement = placement
-        self._table: SpeedTable | None = None
+        super().__init__("afs_l", Information.PREDICTIONS_AND_SPEEDS, placement, BatchRule.ASKED)
 
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the profiles."""
-        self._table = None
-
-    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Sizes for all, the shortest jobs placed first."""
-        if self._table is None:
-            self._table = speed_table(view, BatchRule.ASKED)
+    def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
+        """Shares of all, the shortest jobs placed first."""
         jobs = gpu_jobs(view)
         left = predicted_iterations(view)[jobs]
-        speed = self._table.of(jobs)
+        speed = table.of(jobs)
         first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]  # on the fewest GPUs
         work = left / first
         order = np.lexsort((jobs, work))
         sizes = elastic_shares((speed / first[:, None])[order], work[order], gpus_up(view))
         jobs = jobs[order]
-        targets = [Target(job, size) for job, size in zip(jobs.tolist(), sizes.tolist(), strict=True)]
-        return reach(view, targets, self.placement)
+        return [Target(job, size) for job, size in zip(jobs.tolist(), sizes.tolist(), strict=True)]

@@ -4,21 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
-from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.speeds import BatchRule, SpeedTable, speed_table
-from ringyard_baselines.targets import Target, gpus_up, reach
+from ringyard_baselines.sizing import SizingScheduler
+from ringyard_baselines.speeds import BatchRule, SpeedTable
+from ringyard_baselines.targets import Target, gpus_up
 
 __all__ = ["ElasticTiresias"]
 
 
-class ElasticTiresias:
+class ElasticTiresias(SizingScheduler):
     """Two queues by attained GPU time; sizes follow the load.
 
     FOUND (a public port): Tiresias' order with requested sizes; while more than 10 jobs wait, jobs of lower
@@ -36,9 +34,6 @@ class ElasticTiresias:
         ConfigurationError: an argument out of its range.
     """
 
-    name = "e_tiresias"
-    information = Information.ATTAINED_SERVICE_AND_SPEEDS
-
     def __init__(
         self,
         placement: PlacementRule,
@@ -51,26 +46,24 @@ class ElasticTiresias:
                 f"e_tiresias threshold_gpu_seconds is {threshold_gpu_seconds}, crowd {crowd}, round_seconds"
                 f" {round_seconds}; expected above 0, 0 or more, above 0"
             )
-        self.placement = placement
-        self.round_seconds: float | None = round_seconds
+        super().__init__(
+            "e_tiresias",
+            Information.ATTAINED_SERVICE_AND_SPEEDS,
+            placement,
+            BatchRule.ASKED,
+            round_seconds,
+        )
         self._threshold = threshold_gpu_seconds
         self._crowd = crowd
-        self._table: SpeedTable | None = None
 
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the profiles."""
-        self._table = None
-
-    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+    def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Requested sizes in order, then shrink if many wait, then grow into what is left."""
-        if self._table is None:
-            self._table = speed_table(view, BatchRule.ASKED)
         jobs = gpu_jobs(view)
         queue = view.attained_service[jobs] >= self._threshold
         jobs = jobs[np.lexsort((jobs, queue))]
         sizes = self._shrunk(view, jobs.tolist())
-        self._grow(view, sizes)
-        return reach(view, [Target(job, size) for job, size in sizes.items()], self.placement)
+        self._grow(view, table, sizes)
+        return [Target(job, size) for job, size in sizes.items()]
 
     def _shrunk(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, int]:
         """{job: GPUs}, the most urgent first."""
@@ -102,11 +95,11 @@ class ElasticTiresias:
             waiting.pop(0)
         return sizes
 
-    def _grow(self, view: SchedulingView, sizes: dict[int, int]) -> None:
+    @staticmethod
+    def _grow(view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
         """GPUs left over, one step at a time, to the largest marginal speed-up per GPU."""
-        assert self._table is not None
         left = gpus_up(view) - sum(sizes.values())
-        speeds = {job: self._table.speed[self._table.place[job]] for job in sizes}
+        speeds = {job: table.speed[table.place[job]] for job in sizes}
         while left > 0:
             best, gain, step = -1, 0.0, 0
             for job, size in sizes.items():

@@ -1,22 +1,20 @@
 """Elastic scaling by dynamic programming (Saxena et al., MASCOTS 2020)."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError
-from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs
-from ringyard_baselines.scheduler import Information, Slots
-from ringyard_baselines.speeds import BatchRule, SpeedTable, speed_table
-from ringyard_baselines.targets import Target, gpus_up, reach
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.sizing import SizingScheduler
+from ringyard_baselines.speeds import BatchRule, SpeedTable
+from ringyard_baselines.targets import Target, gpus_up
 
 __all__ = ["ElasticDP", "best_sizes"]
 
@@ -62,7 +60,7 @@ def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | N
     return sizes
 
 
-class ElasticDP:
+class ElasticDP(SizingScheduler):
     """GPUs and batch of every job by a dynamic program over the sum of speed-ups, every ten minutes.
 
     FOUND (a public implementation that names the paper): the recurrence, at least one GPU for each
@@ -81,8 +79,6 @@ class ElasticDP:
         ConfigurationError: an argument out of its range.
     """
 
-    information = Information.SPEEDS
-
     def __init__(
         self,
         placement: PlacementRule,
@@ -96,29 +92,22 @@ class ElasticDP:
             )
         if batch not in list(BatchRule):
             raise ConfigurationError(f"elastic_dp batch is {batch!r}; expected one of {', '.join(BatchRule)}")
-        self.name = "elastic_dp" if batch != BatchRule.ASKED else "elastic_dp_fixed_batch"
-        self.placement = placement
-        self.round_seconds: float | None = round_seconds
-        self._max_gpus = max_gpus
-        self._batch = BatchRule(batch)
-        self._slots = Slots(round_seconds)
-        self._table: SpeedTable | None = None
+        super().__init__(
+            "elastic_dp" if batch != BatchRule.ASKED else "elastic_dp_fixed_batch",
+            Information.SPEEDS,
+            placement,
+            BatchRule(batch),
+            round_seconds,
+            slotted=True,
+            max_gpus=max_gpus,
+        )
+        self._most = max_gpus
 
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the profiles."""
-        self._slots = Slots(self.round_seconds or np.inf)
-        self._table = None
-
-    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Once a slot, the sizes of the optimum; in between nothing but on an idle cluster."""
-        if not self._slots.begins(view) and len(view.running):
-            return []
-        if self._table is None:
-            self._table = speed_table(view, self._batch, self._max_gpus)
-        table = self._table
+    def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
+        """The sizes of the optimum."""
         gpus = gpus_up(view)
         rate = table.speed if self._batch is BatchRule.GOODPUT else table.samples
-        allowed = np.arange(table.sizes + 1) <= self._max_gpus
+        allowed = np.arange(table.sizes + 1) <= self._most
         jobs, speedup, least = [], [], 0
         for job in gpu_jobs(view).tolist():
             speeds = rate[table.place[job]]
@@ -130,11 +119,10 @@ class ElasticDP:
             some = np.where(allowed | (np.arange(len(speeds)) == fewest), speeds, 0.0)
             speedup.append(some / speeds[fewest])
         if not jobs:
-            return reach(view, [], self.placement)
+            return []
         sizes = best_sizes(np.array(speedup), gpus)
         assert sizes is not None, "each job's fewest GPUs fit together"
-        targets = [
+        return [
             Target(job, size, Allocation(job, batch_size=table.batch_of(job, size)))
             for job, size in zip(jobs, sizes.tolist(), strict=True)
         ]
-        return reach(view, targets, self.placement)

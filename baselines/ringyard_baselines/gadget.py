@@ -1,21 +1,18 @@
 """GADGET (Yu et al., INFOCOM 2022, arXiv 2202.01158): elastic rings by marginal utility, slot by slot."""
 
-from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
-from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs, predicted_iterations
-from ringyard_baselines.scheduler import Information, Slots
-from ringyard_baselines.speeds import BatchRule, SpeedTable, speed_table
-from ringyard_baselines.targets import Target, gpus_up, reach
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.sizing import SizingScheduler
+from ringyard_baselines.speeds import BatchRule, SpeedTable
+from ringyard_baselines.targets import Target, gpus_up
 
 __all__ = ["Gadget", "sigmoid_utility"]
 
@@ -34,7 +31,7 @@ def sigmoid_utility(
     return np.asarray(height / (1.0 + np.exp(-steepness * (np.asarray(done) - middle))))
 
 
-class Gadget:
+class Gadget(SizingScheduler):
     """Every slot the workers go, one by one, where the utility of work done grows most.
 
     FOUND (the paper): slots; 0 to N_i workers in each; utility of accumulated work, a sigmoid in the
@@ -55,9 +52,6 @@ class Gadget:
         ConfigurationError: an argument not above 0.
     """
 
-    name = "gadget"
-    information = Information.PREDICTIONS_AND_SPEEDS
-
     def __init__(
         self,
         placement: PlacementRule,
@@ -71,37 +65,27 @@ class Gadget:
                 f"gadget slot_seconds is {slot_seconds}, height {height}, steepness {steepness}, middle"
                 f" {middle}; expected above 0"
             )
-        self.placement = placement
-        self.round_seconds: float | None = slot_seconds
+        super().__init__(
+            "gadget",
+            Information.PREDICTIONS_AND_SPEEDS,
+            placement,
+            BatchRule.ASKED,
+            slot_seconds,
+            slotted=True,
+        )
         self._utility = (height, steepness, middle)
-        self._slots = Slots(slot_seconds)
-        self._table: SpeedTable | None = None
 
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the profiles."""
-        self._slots = Slots(self.round_seconds or np.inf)
-        self._table = None
-
-    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Sizes for the slot; nothing in between but on an idle cluster."""
-        if not self._slots.begins(view) and len(view.running):
-            return []
-        if self._table is None:
-            self._table = speed_table(view, BatchRule.ASKED)
-        return reach(view, self._sizes(view), self.placement)
-
-    def _sizes(self, view: SchedulingView) -> list[Target]:
+    def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Greedy: the step with the largest gain in utility per GPU."""
-        assert self._table is not None
         jobs = gpu_jobs(view)
         left, done = predicted_iterations(view)[jobs], view.completed_iterations[jobs]
         total = np.maximum(left + done, 1e-300)
         slot = self.round_seconds or 0.0
-        sizes = np.arange(self._table.sizes + 1)
+        sizes = np.arange(table.sizes + 1)
         heap: list[tuple[float, int, int, int]] = []
         curves = []
         for i, job in enumerate(jobs.tolist()):
-            speed = self._table.speed[self._table.place[job]]
+            speed = table.speed[table.place[job]]
             reached = done[i] + np.minimum(speed * slot, left[i])
             utility = sigmoid_utility(reached / total[i], *self._utility)
             allowed = np.concatenate([[0], sizes[speed > 0]])

@@ -1,6 +1,5 @@
 """Pollux (Qiao et al., OSDI 2021): goodput-optimal GPUs and batches by a genetic algorithm."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,12 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.random_numbers import next_uniform
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs
-from ringyard_baselines.scheduler import Information, Slots
-from ringyard_baselines.speeds import BatchRule, SpeedTable, speed_table
-from ringyard_baselines.targets import Target, gpus_up, reach, start_cpu_jobs
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.sizing import SizingScheduler
+from ringyard_baselines.speeds import BatchRule, SpeedTable
+from ringyard_baselines.targets import Target, gpus_up
 
 __all__ = ["Pollux"]
 
@@ -101,7 +100,7 @@ def _evolve(
     return best
 
 
-class Pollux:
+class Pollux(SizingScheduler):
     """GPUs and batch of every job such that the cluster's goodput per fair share is largest.
 
     FOUND (public code): goodput = throughput x efficiency with the batch chosen among geometric sizes,
@@ -127,9 +126,6 @@ class Pollux:
         ConfigurationError: an argument out of its range.
     """
 
-    name = "pollux"
-    information = Information.SPEEDS
-
     def __init__(
         self,
         placement: PlacementRule,
@@ -149,41 +145,40 @@ class Pollux:
             raise ConfigurationError(
                 f"pollux restart_penalty is {restart_penalty}, power {power}; expected in (0, 1] and not 0"
             )
-        self.placement = placement
-        self.round_seconds: float | None = round_seconds
+        super().__init__(
+            "pollux",
+            Information.SPEEDS,
+            placement,
+            BatchRule.GOODPUT,
+            round_seconds,
+            slotted=True,
+            max_gpus=max_gpus,
+        )
         self._population = population
         self._generations = generations
         self._penalty = restart_penalty
         self._power = power
-        self._max_gpus = max_gpus
-        self._slots = Slots(round_seconds)
-        self._table: SpeedTable | None = None
         self._last: dict[int, NDArray[np.int64]] = {}
         self._settled: tuple[int, bytes, bytes] | None = None
         self._rng = np.random.default_rng(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles and population."""
-        self._slots = Slots(self.round_seconds or np.inf)
-        self._table = None
+        super().reset(cluster, jobs, rng)
         self._last = {}
         self._settled = None
         self._rng = rng
 
-    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Optimise at the beginning of a slot; nothing in between but on an idle cluster."""
-        if not self._slots.begins(view) and len(view.running):
-            return []
-        if self._table is None:
-            self._table = speed_table(view, BatchRule.GOODPUT, self._max_gpus)
+    def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
+        """The best individual, the largest jobs placed first."""
         jobs = gpu_jobs(view)
         if not len(jobs):
-            return reach(view, [], self.placement)
+            return []
         held = np.where(np.isin(jobs, view.running), view.num_gpus[jobs], 0).astype(np.int64)
         situation = (gpus_up(view), jobs.tobytes(), held.tobytes())
-        if situation == self._settled:
-            return start_cpu_jobs(view, Draft(view), self.placement)
-        sizes = self._optimum(view, jobs, held)
+        sizes = held
+        if situation != self._settled:
+            sizes = self._optimum(view, table, jobs, held)
         if np.array_equal(sizes, held):
             self._settled = situation
         order = np.argsort(-sizes, kind="stable")
@@ -191,20 +186,19 @@ class Pollux:
         for i in order.tolist():
             job, size = int(jobs[i]), int(sizes[i])
             if size > 0:
-                targets.append(Target(job, size, Allocation(job, batch_size=self._table.batch_of(job, size))))
-        return reach(view, targets, self.placement)
+                targets.append(Target(job, size, Allocation(job, batch_size=table.batch_of(job, size))))
+        return targets
 
     def _optimum(
-        self, view: SchedulingView, jobs: NDArray[np.int64], held: NDArray[np.int64]
+        self, view: SchedulingView, table: SpeedTable, jobs: NDArray[np.int64], held: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        assert self._table is not None
-        speed = self._table.of(jobs)
+        speed = table.of(jobs)
         first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]
         speedup = np.ascontiguousarray(speed / first[:, None])
         sizes = np.arange(speed.shape[1])
         allowed = np.maximum.accumulate(np.where(speed > 0, sizes, 0), axis=1)
         population = np.zeros((2 * self._population, len(jobs)), dtype=np.int64)
-        population[: self._population] = self._seeds(jobs, held)
+        population[: self._population] = self._seeds(jobs, held, table.sizes)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         scores = np.zeros(len(population))
         best = _evolve(
@@ -222,9 +216,8 @@ class Pollux:
         self._last = {job: population[: self._population, i].copy() for i, job in enumerate(jobs.tolist())}
         return population[best]
 
-    def _seeds(self, jobs: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _seeds(self, jobs: NDArray[np.int64], held: NDArray[np.int64], most: int) -> NDArray[np.int64]:
         """[population, jobs] the last population, new jobs at random; the present sizes are the first."""
-        most = self._table.sizes if self._table is not None else 1
         rows = np.zeros((self._population, len(jobs)), dtype=np.int64)
         for i, job in enumerate(jobs.tolist()):
             last = self._last.get(job)

@@ -1,0 +1,144 @@
+"""Claims beside measurements, and what a comparison runs."""
+
+import numpy as np
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from conftest import CONF, composed
+from ringyard.errors import ConfigurationError
+from ringyard_agents.evaluate import simulator
+from ringyard_agents.fit_interference import measured_pairs
+from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims
+from ringyard_agents.reproduction.command import main
+from ringyard_agents.reproduction.page import claim_rows, page
+from ringyard_agents.reproduction.run import papers, reproduce
+from ringyard_agents.selection import PRESET_EXPERIMENTS, able, labels_of, worlds_of
+
+
+def measured(form, claimed, own, other=None):
+    claim = Claim("text", "case", "a", None if other is None else "b", "mean_jct", form, claimed)
+    values = {("a", "mean_jct"): np.array(own, dtype=float)}
+    if other is not None:
+        values["b", "mean_jct"] = np.array(other, dtype=float)
+    return measure_claim(claim, values)
+
+
+def test_forms_of_claims():
+    assert measured("change", -0.5, [5, 5], [10, 10]).interval.value == pytest.approx(-0.5)
+    assert measured("ratio", 2.0, [5, 5], [10, 10]).interval.value == pytest.approx(2.0)
+    assert measured("growth", 2.0, [20, 20], [10, 10]).interval.value == pytest.approx(2.0)
+    assert measured("value", 5.0, [5, 5]).interval.value == 5.0
+
+
+def test_verdicts():
+    assert measured("change", -0.5, [5, 5], [10, 10]).verdict.startswith("yes")
+    assert measured("change", -0.2, [5, 5], [10, 10]).verdict == "direction only: stronger"
+    assert measured("change", -0.8, [5, 5], [10, 10]).verdict == "direction only: weaker"
+    assert measured("change", 0.5, [5, 5], [10, 10]).verdict == "no: not even the direction"
+    assert measured("change", -0.1, [5, 12], [10, 10]).verdict == "inconclusive: so is no effect"
+    assert measured("value", 4.0, [5, 5]).verdict == "no"
+    assert measured("at_most", 1.0, [5, 5], [10, 10]).verdict.startswith("yes")
+    assert measured("at_most", 1.0, [15, 15], [10, 10]).verdict == "no"
+
+
+def test_claims_are_checked():
+    row = {
+        "text": "x",
+        "scheduler": "a",
+        "reference": "b",
+        "metric": "mean_jct",
+        "form": "change",
+        "claimed": 1,
+    }
+    assert read_claims([row], ["only"])[0].case == "only"
+    for wrong, what in (
+        ({"case": "none"}, "case"),
+        ({"form": "odd"}, "form"),
+        ({"reference": None}, "reference"),
+    ):
+        with pytest.raises(ConfigurationError, match=what):
+            read_claims([row | wrong], ["only"])
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_every_reproduction_composes_and_says_what_differs(paper):
+    from ringyard_agents.reproduction.run import _read, _tasks
+
+    content = _read(paper)
+    assert content["seeds"] >= 10
+    assert len(content["deviations"]) >= 1
+    claims = read_claims(content["claims"], list(content["cases"]))
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        for name, case in content["cases"].items():
+            if case.get("model") != "transfers":
+                task = _tasks(case, 1)[0]
+                assert len(simulator(task.world, 0, 0, None).jobs) > 0
+            for claim in claims:
+                if claim.case == name:
+                    assert {claim.scheduler, claim.reference or claim.scheduler} <= set(case["schedulers"])
+
+
+def test_reproduce_runs_and_writes_a_page(tmp_path, capsys):
+    GlobalHydra.instance().clear()
+    file = tmp_path / "page.md"
+    assert main(["sjf_bco", "--seeds", "2", "--workers", "1", "--out", str(file)]) == 0
+    assert "makespan" in capsys.readouterr().out
+    text = file.read_text()
+    assert "-10.1%" in text
+    assert "What differs" in text
+    again = reproduce("sjf_bco", 2, 1, lambda line: None)
+    assert claim_rows(again.measured)[0][2] in text
+    assert page([again]) == text
+
+
+def test_reproduce_refuses_nonsense(capsys):
+    assert main([]) == 2
+    assert "--all" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match="unknown paper"):
+        main(["nobody"])
+
+
+def selected(*overrides):
+    config = composed("compare", *overrides)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return labels_of(config), worlds_of(config)
+
+
+def test_all_schedulers_on_five_presets():
+    GlobalHydra.instance().clear()
+    labels, worlds = selected("schedulers=all", "workload=helios_like")
+    assert {"aiturbo", "ones", "coda", "pollux", "para_max"} <= set(labels)
+    assert "ppo" not in labels
+    assert tuple(worlds) == PRESET_EXPERIMENTS
+    helios = composed("compare").workload
+    assert worlds["sharing"]["workload"]["base"]["durations"] == helios.durations
+    assert worlds["sharing"]["workload"]["base"]["load"] == 3.0
+    assert worlds["contention"]["workload"]["num_jobs"] == 160
+    assert list(selected("schedulers=all", "presets=[]")[1]) == [""]
+    with pytest.raises(ConfigurationError, match="nothing_like_it"):
+        selected("presets=[nothing_like_it]")
+    with pytest.raises(ConfigurationError, match="no sizes"):
+        selected("presets=[sharing]", "workload=sjf_bco")
+
+
+def test_who_cannot_serve_the_jobs_is_left_out():
+    GlobalHydra.instance().clear()
+    _, worlds = selected("presets=[full]")
+    packed = {"_target_": "ringyard.placement.pack"}
+    configs = {
+        name: {
+            "_target_": f"ringyard_baselines.{target}",
+            "placement": {"_target_": "ringyard.placement.pack"},
+        }
+        for name, target in (("fifo", "fifo.fifo"), ("para_max", "partitioning.Partitioning"))
+    }
+    fit, refused = able(configs, worlds["full"], 0)
+    assert fit == ["fifo"]
+    assert "acceptable" in refused["para_max"]
+
+
+def test_measured_pairs_need_their_file(tmp_path):
+    with pytest.raises(ConfigurationError, match="no measured pairs"):
+        measured_pairs(tmp_path, np.random.default_rng(0))
