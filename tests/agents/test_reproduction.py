@@ -126,7 +126,6 @@ def test_all_schedulers_on_five_presets():
 def test_who_cannot_serve_the_jobs_is_left_out():
     GlobalHydra.instance().clear()
     _, worlds = selected("presets=[full]")
-    packed = {"_target_": "ringyard.placement.pack"}
     configs = {
         name: {
             "_target_": f"ringyard_baselines.{target}",
