@@ -140,6 +140,11 @@ class Ones:
                 f"ones population is {population}, generations {generations}, round_seconds {round_seconds},"
                 f" epoch_seconds {epoch_seconds}; expected 2 or more, 1 or more, above 0, above 0"
             )
+        if not redeploy_epochs > 0 or not scale_down > 0:
+            raise ConfigurationError(
+                f"ones redeploy_epochs is {redeploy_epochs}, scale_down {scale_down}; expected above 0 (schedules"
+                " that change before jobs make progress never end)"
+            )
         if not 0 <= crossover <= 1 or not 0 <= mutation <= 1:
             raise ConfigurationError(
                 f"ones crossover is {crossover}, mutation {mutation}; expected in [0, 1]"
