@@ -43,7 +43,12 @@ def test_baselines_do_not_know_one_another():
         "step_model",
         "targets",
     }
-    shared |= {"evolution", "interference_networks", "transfer_events"}  # parts of one paper each
+    shared |= {
+        "evolution",
+        "interference_networks",
+        "ones_progress",
+        "transfer_events",
+    }  # parts of one paper each
     folder = ROOT / "baselines" / "ringyard_baselines"
     for file in folder.glob("*.py"):
         if file.stem in shared or file.stem == "__init__":

@@ -50,7 +50,7 @@ class BetaProgress:
     def fit(
         self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
     ) -> None:
-        """Learn from rows of finished jobs; see `ringyard_baselines.ones.ProgressPredictor`."""
+        """Learn from rows of finished jobs; see `ringyard_baselines.ones_progress.ProgressPredictor`."""
         chosen = self._rng.permutation(len(features))[: self._rows]
         self._mean = features[chosen].mean(axis=0)
         self._scale = features[chosen].std(axis=0) + 1e-6

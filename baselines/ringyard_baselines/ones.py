@@ -1,7 +1,6 @@
 """ONES (Bian et al., SC 2021): online evolutionary search over schedules with elastic batches."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,74 +14,13 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.evolution import FREE, evolve
+from ringyard_baselines.ones_progress import History, ProgressPredictor, SameAgain
 from ringyard_baselines.predictors import gpu_jobs
 from ringyard_baselines.scheduler import Information, Slots
 from ringyard_baselines.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.targets import start_cpu_jobs
 
-__all__ = ["Ones", "ProgressPredictor", "SameAgain"]
-
-
-class ProgressPredictor(Protocol):
-    """Predicts how many epochs a job still needs; progress is then Beta(epochs done, that number)."""
-
-    def reset(self, rng: np.random.Generator) -> None:
-        """Forget everything."""
-        ...
-
-    def fit(
-        self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
-    ) -> None:
-        """Learn from jobs that have finished.
-
-        Args:
-            features: [rows, 5] log epoch size, initial loss, epochs done, 1 - loss / initial loss,
-            validation metric.
-            epochs: [rows] epochs done.
-            progress: [rows] their share of all the job's epochs.
-        """
-        ...
-
-    def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[rows] b of Beta(epochs done, b), at least 1."""
-        ...
-
-
-class SameAgain:
-    """Without learning: as many epochs are left as are done."""
-
-    def reset(self, rng: np.random.Generator) -> None:
-        """Nothing to forget."""
-
-    def fit(
-        self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
-    ) -> None:
-        """Nothing to learn."""
-
-    def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[rows] the epochs done, at least 1."""
-        return np.maximum(epochs, 1.0)
-
-
-class _History:
-    """Feature rows of each job, and those of finished jobs with the progress they turned out to be."""
-
-    ROWS_PER_JOB = 40
-
-    def __init__(self) -> None:
-        self._open: dict[int, list[NDArray[np.float64]]] = {}
-        self.rows: list[NDArray[np.float64]] = []
-
-    def note(self, job: int, row: NDArray[np.float64]) -> None:
-        rows = self._open.setdefault(job, [])
-        if not rows or row[2] >= rows[-1][2] + 1.0:
-            rows.append(row)
-            if len(rows) > self.ROWS_PER_JOB:
-                del rows[1::2]
-
-    def finish(self, job: int, epochs: float) -> None:
-        for row in self._open.pop(job, []):
-            self.rows.append(np.append(row, min(row[2] / max(epochs, 1e-9), 1.0)))
+__all__ = ["Ones"]
 
 
 class Ones:
@@ -91,8 +29,8 @@ class Ones:
     FOUND (the artifact, whose every step is followed): one gene per GPU; the limits R (start, scale-up,
     scale-down, resume); rho ~ Beta(epochs done, predicted epochs left + 1), sampled anew each time; SRUF
     score; refresh, uniform crossover, uniform mutation, padding, reordering into contiguous blocks with least
-    displacement; K = 16, xi = 0.5, theta = 0.3; redeployment only when every running job it touches has
-    finished delta = 1 epochs since it was last scheduled, jobs whose old and new GPUs are free at once;
+    displacement; K = 16, xi = 0.5, theta = 0.3; a change is deployed when every running job it touches has
+    finished delta = 1 epochs since it was last scheduled, at once if it touches none;
     global batch = base batch x GPUs up to a limit. The artifact's errors are not copied: the "2 epochs since
     the last scaling" test reads a key that is never written (here it is tested as meant), and prediction
     gives the predictor D where training gave it log D.
@@ -131,8 +69,8 @@ class Ones:
         mutation: float = 0.3,
         redeploy_epochs: float = 1.0,
         scale_down: float = 1.0,
-        epoch_seconds: float = 10.0,
-        generations: int = 4,
+        epoch_seconds: float = 60.0,
+        generations: int = 2,
         round_seconds: float = 60.0,
     ) -> None:
         if population < 2 or generations < 1 or not round_seconds > 0 or not epoch_seconds > 0:
@@ -142,8 +80,8 @@ class Ones:
             )
         if not redeploy_epochs > 0 or not scale_down > 0:
             raise ConfigurationError(
-                f"ones redeploy_epochs is {redeploy_epochs}, scale_down {scale_down}; expected above 0 (schedules"
-                " that change before jobs make progress never end)"
+                f"ones redeploy_epochs is {redeploy_epochs}, scale_down {scale_down}; expected above 0"
+                " (schedules that change before jobs make progress never end)"
             )
         if not 0 <= crossover <= 1 or not 0 <= mutation <= 1:
             raise ConfigurationError(
@@ -168,7 +106,7 @@ class Ones:
         self._scaled_at = np.zeros(num_jobs)  # epochs done when it was last scheduled
         self._live: set[int] = set()
         self._population: NDArray[np.int64] | None = None  # job rows
-        self._history = _History()
+        self._history = History()
         self._fitted = 0
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -319,7 +257,7 @@ class Ones:
     def _deploy(
         self, view: SchedulingView, draft: Draft, best: NDArray[np.int64], epochs: NDArray[np.float64]
     ) -> list[Allocation]:
-        """All of it if every running job it touches is ripe, else only jobs on free GPUs."""
+        """Every change that touches no running job which is not ripe."""
         present = self._holders(view)
         wanted = {
             job: tuple(np.flatnonzero(best == job).tolist()) for job in np.unique(best[best >= 0]).tolist()
@@ -330,13 +268,10 @@ class Ones:
             if view.column("kind")[job] != JobKind.CPU_ONLY
         }
         touched = [job for job, gpus in held.items() if wanted.get(job) != gpus]
-        if any(epochs[job] - self._scaled_at[job] < self._delta for job in touched):
-            touched = []
-            wanted = {
-                job: gpus
-                for job, gpus in wanted.items()
-                if job not in held and (present[list(gpus)] == FREE).all()
-            }
+        frozen = {job for job in touched if epochs[job] - self._scaled_at[job] < self._delta}
+        blocked = self._blocked(wanted, held, present, frozen)
+        touched = [job for job in touched if job not in blocked]
+        wanted = {job: gpus for job, gpus in wanted.items() if job not in blocked}
         allocations = []
         for job in [job for job in touched if job not in wanted]:
             draft.release(job)
@@ -353,6 +288,27 @@ class Ones:
             if not allocation.stops:
                 self._scaled_at[allocation.job] = epochs[allocation.job]
         return allocations
+
+    @staticmethod
+    def _blocked(
+        wanted: Mapping[int, tuple[int, ...]],
+        held: Mapping[int, tuple[int, ...]],
+        present: NDArray[np.int64],
+        frozen: set[int],
+    ) -> set[int]:
+        """Jobs that cannot change now: the frozen, whoever wants their GPUs, and so on."""
+        blocked = set(frozen)
+        while True:
+            kept = [job for job in held if job in blocked]
+            more = {
+                job
+                for job, gpus in wanted.items()
+                if job not in blocked
+                and np.isin(present[list(gpus)], [one for one in kept if one != job]).any()
+            }
+            if not more:
+                return blocked
+            blocked |= more
 
     def _batch(self, job: int, num_gpus: int) -> float:
         assert self._table is not None

@@ -29,7 +29,8 @@ from ringyard_baselines.gavel import Gavel
 from ringyard_baselines.gittins import GittinsTiresias
 from ringyard_baselines.interference_aware import InterferenceAware
 from ringyard_baselines.interference_networks import PARAMETERS, InterferenceNetworks
-from ringyard_baselines.ones import Ones, SameAgain
+from ringyard_baselines.ones import Ones
+from ringyard_baselines.ones_progress import SameAgain
 from ringyard_baselines.optimus import Optimus
 from ringyard_baselines.partitioning import Partitioning
 from ringyard_baselines.pollux import Pollux
