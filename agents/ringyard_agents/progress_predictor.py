@@ -55,13 +55,15 @@ class BetaProgress:
         self._mean = features[chosen].mean(axis=0)
         self._scale = features[chosen].std(axis=0) + 1e-6
         x = self._inputs(features[chosen])
-        a = torch.as_tensor(np.maximum(epochs[chosen], 1e-3), dtype=torch.float32)
-        target = torch.as_tensor(np.clip(progress[chosen], 1e-4, 1 - 1e-4), dtype=torch.float32)
+        a = torch.as_tensor(np.maximum(epochs[chosen], 1e-3), dtype=torch.float64)
+        target = torch.as_tensor(np.clip(progress[chosen], 1e-4, 1 - 1e-4), dtype=torch.float64)
         generator = torch.Generator().manual_seed(int(self._rng.integers(2**31)))
-        network = nn.Sequential(nn.Linear(5, 64), nn.Tanh(), nn.Linear(64, 1))
+        network = nn.Sequential(
+            nn.Linear(5, 64, dtype=torch.float64), nn.Tanh(), nn.Linear(64, 1, dtype=torch.float64)
+        )
         with torch.no_grad():
             for parameter in network.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+                parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
         optimiser = torch.optim.Adam(
             network.parameters(), lr=self._learning_rate, weight_decay=self._weight_decay
         )
@@ -81,7 +83,8 @@ class BetaProgress:
             return np.maximum(epochs, 1.0)
         with torch.no_grad():
             b = 1.0 + torch.relu(self._network(self._inputs(features))[:, 0])
-        return b.numpy().astype(np.float64)
+        result: NDArray[np.float64] = b.numpy()
+        return result
 
     def _inputs(self, features: NDArray[np.float64]) -> torch.Tensor:
-        return torch.as_tensor((features - self._mean) / self._scale, dtype=torch.float32)
+        return torch.as_tensor((features - self._mean) / self._scale, dtype=torch.float64)
