@@ -50,13 +50,11 @@ class Coda:
     a real-time eliminator of CPU-side contention, a multi-array scheduler in which CPU jobs do not wait
     longer. All numbers and details are assumptions from memory of the paper (its text was not reached):
 
-    * allocator: a job begins with the cores its model ended with last time, else those it asks for; every 90
-    s
-      one core per worker more while utilisation rises, else one step back and then fewer while it does not
-      fall;
+    * allocator: a job begins with the cores its model ended with last time, else those it asks for; every
+      90 s one core per worker more while utilisation rises, else one step back and then fewer while it does
+      not fall;
     * eliminator: where memory bandwidth asked exceeds 75 % of the peak and a training job's GPUs are used
-    less
-      than before, the server's CPU jobs are capped to half their bandwidth (or halved in cores where caps do
+      less than before, the server's CPU jobs are capped to half their bandwidth (or halved in cores where caps do
       not exist); caps are lifted when the demand without them fits;
     * arrays: a share of each server's cores is the CPU array; CPU jobs may borrow what the GPU array leaves
       idle and are evicted, last started first, when a training job needs it; steps of the allocator never
