@@ -145,8 +145,12 @@ def run_all(
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(count, mp_context=context) as pool:
             futures = [pool.submit(evaluate, task) for task in tasks]
-            for future in as_completed(futures):
-                result = future.result()
-                results[result.label, result.workload] = result
-                on_result(result)
+            try:
+                for future in as_completed(futures):
+                    result = future.result()
+                    results[result.label, result.workload] = result
+                    on_result(result)
+            except BaseException:  # do not first run what is left
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     return [results[task.label, task.workload] for task in tasks]

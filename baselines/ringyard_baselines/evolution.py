@@ -220,6 +220,8 @@ def evolve(
 ) -> None:
     """One generation; the K lowest scores come first in `population` afterwards, the best of all first.
 
+    Scores do not depend on where jobs are, so that only the K that stay are reordered.
+
     Args:
         population: [3 K, GPUs] the first K are the parents.
         scores: [3 K] work space.
@@ -253,7 +255,6 @@ def evolve(
         _mutate(population[2 * size + i], mutable, theta, sizes, rng)
     for i in range(3 * size):
         fill(population[i], order, low, limit, room, allowed, up, sizes)
-        reorder(population[i], present, sequence, server, up, widest, sizes, cost, took)
         scores[i] = _score(population[i], left, speed, sizes)
     for i in range(size):
         best = i
@@ -265,3 +266,4 @@ def evolve(
             spare[g] = population[i, g]
             population[i, g] = population[best, g]
             population[best, g] = spare[g]
+        reorder(population[i], present, sequence, server, up, widest, sizes, cost, took)

@@ -106,7 +106,7 @@ class Gavel:
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """A new round, or, in between, free GPUs to whoever is next."""
         jobs = gpu_jobs(view)
-        if len(jobs) and not np.array_equal(jobs, self._solved[0]):
+        if not np.array_equal(jobs, self._solved[0]):
             self._solved = (jobs, self._shares(view, jobs))
         draft = Draft(view)
         allocations: list[Allocation] = []

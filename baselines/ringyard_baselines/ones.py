@@ -71,7 +71,7 @@ class Ones:
         scale_down: float = 1.0,
         epoch_seconds: float = 60.0,
         generations: int = 2,
-        round_seconds: float = 60.0,
+        round_seconds: float = 120.0,
     ) -> None:
         if population < 2 or generations < 1 or not round_seconds > 0 or not epoch_seconds > 0:
             raise ConfigurationError(
