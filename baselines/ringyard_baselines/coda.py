@@ -54,8 +54,8 @@ class Coda:
       90 s one core per worker more while utilisation rises, else one step back and then fewer while it does
       not fall;
     * eliminator: where memory bandwidth asked exceeds 75 % of the peak and a training job's GPUs are used
-      less than before, the server's CPU jobs are capped to half their bandwidth (or halved in cores where caps do
-      not exist); caps are lifted when the demand without them fits;
+      less than before, the server's CPU jobs are capped to half their bandwidth (or halved in cores where
+      caps do not exist); caps are lifted when the demand without them fits;
     * arrays: a share of each server's cores is the CPU array; CPU jobs may borrow what the GPU array leaves
       idle and are evicted, last started first, when a training job needs it; steps of the allocator never
       take the CPU array's cores or the fair share of free GPUs; a job rather begins with fewer cores than on

@@ -142,7 +142,7 @@ class Gavel:
         shares = np.zeros((len(jobs), self._received.shape[1]))
         if alone.any():
             shares[alone, : self._mixed] = max_min_shares(throughput[alone], scale[alone], gpus)
-        shares[~alone, self._mixed] = min(1.0, gpus.sum() / scale.sum())
+        shares[~alone, self._mixed] = min(1.0, gpus.sum() / max(scale.sum(), 1.0))
         return shares
 
     @property
