@@ -23,7 +23,7 @@ __all__ = ["BurstSharing"]
 class BurstSharing:
     """Large jobs in the foreground, one-GPU jobs in the gaps they leave.
 
-    FOUND (paper and code): foreground jobs do not use their GPUs all the time, background jobs fill the
+    FOUND (abstract and code): foreground jobs do not use their GPUs all the time, background jobs fill the
     gaps by prioritised multiplexing, the foreground is slowed to 1.1 times at most. A cluster simulator has
     no layers, so that the burst-parallel plan itself is not shown; what is shown is the sharing: a
     background job joins the foreground GPU that idles most (transfers, input) where the predicted slowdown
