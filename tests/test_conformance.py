@@ -72,7 +72,8 @@ def test_generated_workloads_sample(name):
     for column in ("submit_seconds", "num_gpus", "iterations", "duration_seconds", "gradient_bytes"):
         assert np.array_equal(getattr(first, column), getattr(again, column), equal_nan=True)
     other = workload.sample(cluster, np.random.default_rng(4))
-    assert not np.array_equal(first.gradient_bytes, other.gradient_bytes)
+    columns = [np.concatenate([one.gradient_bytes, one.submit_seconds]) for one in (first, other)]
+    assert not np.array_equal(*columns)
 
 
 @pytest.mark.parametrize("name", names("experiment"))

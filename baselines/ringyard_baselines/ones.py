@@ -329,13 +329,17 @@ class Ones:
                     waiting.append(shape)
             progress = len(waiting) < len(moving)
             moving = waiting
+        parts = []
         for shape in moving:
             draft.release(shape.job)
-            allocations.append(self._part(view, draft, shape))
-        for shape in moving:
+            parts.append(self._part(view, draft, shape))
+        allocations += parts
+        for part, shape in zip(parts, moving, strict=True):
             draft.release(shape.job)
             if draft.take(shape):
                 allocations.append(shape)
+            elif not part.stops:
+                draft.take(part)
         return allocations
 
     def _part(self, view: SchedulingView, draft: Draft, shape: Allocation) -> Allocation:
