@@ -11,6 +11,7 @@ from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import lwf, pack, share
 from ringyard.profiles import model_id
 from ringyard.records import JobOutcome
+from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import job_times
 from ringyard.sim.solo import solo_seconds
 from ringyard_agents.fit_interference import simulated_pairs, train_networks
@@ -431,3 +432,16 @@ def test_partitioning_needs_acceptable_times():
     jobs = JobTable.from_columns([0], [1], [10.0])
     with pytest.raises(SchedulerError, match="acceptable"):
         simulated(Partitioning(pack()), Cluster.homogeneous(1, 1), jobs)
+
+
+def test_drafts_give_back_once():
+    jobs = replace(hungry(50.0, 2).merged(JobTable.cpu_only([0.0], [3], [10.0], [1e6])))
+    cluster, jobs, performance = cpu_world(8, jobs)
+    sim = arrived(cluster, jobs, performance)
+    draft = Draft(sim.view())
+    for job, allocation in ((0, Allocation(0, (0,))), (1, Allocation(1, server=0))):
+        before = int(draft.free_cores_per_server[0])
+        assert draft.take(allocation)
+        for _ in range(2):
+            draft.release(job)
+            assert draft.free_cores_per_server[0] == before

@@ -22,9 +22,12 @@ _CPU_ONLY = int(JobKind.CPU_ONLY)
 
 @kernel
 def _let_go(state: Any, b: int, j: int) -> None:
-    let_go(state, b, j)
-    state.jobs[b, j].server = -1
-    ask(state.jobs[b, j])
+    job = state.jobs[b, j]
+    if job.first_slot >= 0 or job.server >= 0:  # else it holds nothing
+        let_go(state, b, j)
+    job.first_slot = -1
+    job.server = -1
+    ask(job)
 
 
 @kernel
@@ -123,7 +126,7 @@ class Draft:
         return True
 
     def release(self, job: int) -> None:
-        """Give back all the job holds."""
+        """Give back all the job holds, if anything."""
         _let_go(self._state, self._b, job)
 
     def _shape(self, job: int, allocation: Allocation) -> tuple[int, ...]:
