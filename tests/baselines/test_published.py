@@ -435,7 +435,7 @@ def test_partitioning_needs_acceptable_times():
 
 
 def test_drafts_give_back_once():
-    jobs = replace(hungry(50.0, 2).merged(JobTable.cpu_only([0.0], [3], [10.0], [1e6])))
+    jobs = hungry(50.0, 2).merged(JobTable.cpu_only([0.0], [3], [10.0], [1e6]))
     cluster, jobs, performance = cpu_world(8, jobs)
     sim = arrived(cluster, jobs, performance)
     draft = Draft(sim.view())
