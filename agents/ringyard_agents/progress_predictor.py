@@ -67,6 +67,8 @@ class BetaProgress:
         optimiser = torch.optim.Adam(
             network.parameters(), lr=self._learning_rate, weight_decay=self._weight_decay
         )
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # steps are tiny, and comparisons run a process per core
         for _ in range(self._epochs):
             for rows in torch.randperm(len(x), generator=generator).split(self._batch_size):  # type: ignore[no-untyped-call]
                 b = 1.0 + torch.relu(network(x[rows])[:, 0])
@@ -75,6 +77,7 @@ class BetaProgress:
                 optimiser.zero_grad()
                 (-log_density.mean()).backward()
                 optimiser.step()
+        torch.set_num_threads(threads)
         self._network = network
 
     def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
