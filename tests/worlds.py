@@ -13,6 +13,8 @@ from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import PLACE, PlacementRule
 from ringyard.profiles import model_id
 from ringyard.records import JobKind
+from ringyard.sim.metrics import job_times
+from ringyard_baselines.scheduler import run
 
 
 @function_value(PLACE)
@@ -189,3 +191,27 @@ def random_allocation(view, rng, job):
     if record["kind"] == JobKind.PARAMETER_SERVER and rng.random() < 0.3:
         options["parameter_servers"] = int(rng.integers(1, 4))
     return Allocation(job, gpus, **options)
+
+
+def simulated(scheduler, cluster, jobs, performance=None):
+    """A simulator in which the scheduler has finished these jobs."""
+    sim = Simulator(cluster, jobs, performance or ideal(), round_seconds=scheduler.round_seconds)
+    run(sim, scheduler, np.random.default_rng(0))
+    return sim
+
+
+def elastic(gpus, durations, low=1, high=4):
+    """Jobs that halve their time on twice the GPUs, all at once, on one server."""
+    jobs = JobTable.from_columns(np.zeros(len(gpus)), gpus, durations)
+    count = len(gpus)
+    return replace(jobs, min_gpus=np.full(count, low), max_gpus=np.full(count, high))
+
+
+def perfect():
+    """Computing is shared evenly, transfers take no time."""
+    return rings(inter=np.inf, intra=np.inf, reduction=np.inf, xi_2=0.0)
+
+
+def times_of(sim):
+    """When each finished job started and ended."""
+    return job_times(sim.state, 0, sim.jobs)

@@ -20,7 +20,7 @@ __all__ = ["AdaSrsf", "dual_threshold"]
 
 
 def dual_threshold(beta: float, eta: float) -> float:
-    """B / (2 (b + eta)): a new transfer starts beside one that has more than this much more left.
+    """The ratio b / (2 (b + eta)) of new to remaining bytes below which a transfer starts beside another.
 
     With one transfer of R bytes left, starting one of M bytes now gives the smaller sum of completion times
     exactly if M / R is below it.

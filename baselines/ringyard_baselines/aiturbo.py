@@ -1,6 +1,7 @@
 """AITurbo (HPDC 2021), as its public follow-on shows it: CPU-GPU steps, Borda count, feedback queue."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,14 @@ from ringyard_baselines.scheduler import Information, Slots
 from ringyard_baselines.step_model import StepModels, spread_sizes
 from ringyard_baselines.targets import Target, gpus_up, reach
 
-__all__ = ["AITurbo", "borda_scores"]
+__all__ = ["AITurbo", "WithinLevel", "borda_scores"]
+
+
+class WithinLevel(StrEnum):
+    """Order of the jobs of one queue level."""
+
+    SCORE = "score"
+    SUBMISSION = "submission"
 
 
 class Size(NamedTuple):
@@ -83,6 +91,8 @@ class AITurbo:
         placement: where jobs go.
         round_seconds: length of a slot.
         thresholds: Borda scores that end the first and the second level, ascending.
+        within_level: FOUND is by score, under which levels change nothing as they go by score too; by
+            submission (first come first served, as Tiresias' levels) they do.
         gpu_weight: cores one GPU counts for (the public sweep's best).
         max_servers: most parameter servers of a job.
 
@@ -98,6 +108,7 @@ class AITurbo:
         placement: PlacementRule,
         round_seconds: float = 240.0,
         thresholds: Sequence[float] = (30.0, 180.0),
+        within_level: str = WithinLevel.SCORE,
         gpu_weight: float = 10.0,
         max_servers: int = 10,
     ) -> None:
@@ -108,9 +119,14 @@ class AITurbo:
             )
         if sorted(set(thresholds)) != list(thresholds):
             raise ConfigurationError(f"aiturbo thresholds are {list(thresholds)}; expected ascending scores")
+        if within_level not in list(WithinLevel):
+            raise ConfigurationError(
+                f"aiturbo within_level is {within_level!r}; expected one of {', '.join(WithinLevel)}"
+            )
         self.placement = placement
         self.round_seconds: float | None = round_seconds
         self._thresholds = np.array(thresholds, dtype=np.float64)
+        self._by_score = WithinLevel(within_level) is WithinLevel.SCORE
         self._gpu_weight = gpu_weight
         self._max_servers = max_servers
         self._begin()
@@ -152,9 +168,8 @@ class AITurbo:
                     self._sizes[job] = self._faster(view, job, size)
         scores = borda_scores(self._service[jobs], add, remove, known)
         level = np.searchsorted(self._thresholds, scores, side="left")
-        return reach(
-            view, self._admit(view, jobs[np.lexsort((jobs, scores, level))].tolist()), self.placement
-        )
+        order = np.lexsort((jobs, scores if self._by_score else level))
+        return reach(view, self._admit(view, jobs[order].tolist()), self.placement)
 
     def _account(self, view: SchedulingView) -> None:
         """Service at rate R since the last decision."""

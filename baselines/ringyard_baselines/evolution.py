@@ -26,7 +26,7 @@ def _sizes(genome: Any, sizes: Any) -> None:
 
 @kernel
 def _refresh(genome: Any, low: Any, limit: Any, up: Any, sizes: Any) -> None:
-    """Drop GPUs beyond a job's present limit or on failed servers, and jobs with fewer than they need."""
+    """Drop GPUs beyond a job's limit or on failed servers, and jobs with fewer than they need."""
     sizes[:] = 0
     for g in range(len(genome)):
         j = genome[g]
@@ -82,15 +82,17 @@ def _give(genome: Any, up: Any, j: int, wanted: int) -> None:
 
 
 @kernel
-def fill(genome: Any, order: Any, low: Any, limit: Any, room: Any, allowed: Any, up: Any, sizes: Any) -> None:
-    """Pad to full: new jobs first, then the others by ascending remaining time, to their limit, then to R.
+def fill(
+    genome: Any, order: Any, low: Any, present_limit: Any, limit: Any, allowed: Any, up: Any, sizes: Any
+) -> None:
+    """Pad to full: new jobs first, then the others by remaining time, to their present limits, then to R.
 
     Args:
         genome: [GPUs] job of each, -1 free; changed in place.
         order: [jobs] new jobs first come first served, then the others by remaining time.
         low: [jobs] fewest GPUs.
-        limit: [jobs] present limit.
-        room: [jobs] R, how far a job may be padded in the second pass.
+        present_limit: [jobs] how far a job may be padded in the first pass.
+        limit: [jobs] R, how far in the second.
         allowed: [jobs, sizes + 1] largest number of GPUs not above the index that the job may have.
         up: [GPUs] 1 if there.
         sizes: [jobs] work space.
@@ -99,7 +101,7 @@ def fill(genome: Any, order: Any, low: Any, limit: Any, room: Any, allowed: Any,
     free = 0
     for g in range(len(genome)):
         free += int(genome[g] == FREE and up[g] != 0)
-    for bound in (limit, room):
+    for bound in (present_limit, limit):
         for i in range(len(order)):
             j = order[i]
             reach = min(bound[j], sizes[j] + free)
@@ -226,14 +228,15 @@ def evolve(
         population: [3 K, GPUs] the first K are the parents.
         scores: [3 K] work space.
         present: [GPUs] job running now.
-        jobs: low, limit, room, allowed, mutable, left, speed, sizes (work space), as in `fill` and `_score`.
+        jobs: low, present_limit, limit, allowed, mutable, left, speed, sizes (work space), as in `fill` and
+            `_score`.
         orders: padding order and block sequence.
         machine: server and up of each GPU, GPUs of the largest server.
         rates: crossover xi and mutation theta.
         work: cost and took of `reorder`, [2 jobs] for crossover, [GPUs] one genome.
         rng: [1] uint64.
     """
-    low, limit, room, allowed, mutable, left, speed, sizes = jobs
+    low, present_limit, limit, allowed, mutable, left, speed, sizes = jobs
     order, sequence = orders
     server, up, widest = machine
     keep, theta = rates
@@ -254,7 +257,7 @@ def evolve(
             population[2 * size + i, g] = population[i, g]
         _mutate(population[2 * size + i], mutable, theta, sizes, rng)
     for i in range(3 * size):
-        fill(population[i], order, low, limit, room, allowed, up, sizes)
+        fill(population[i], order, low, present_limit, limit, allowed, up, sizes)
         scores[i] = _score(population[i], left, speed, sizes)
     for i in range(size):
         best = i

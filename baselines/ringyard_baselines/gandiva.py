@@ -14,7 +14,7 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs
 from ringyard_baselines.scheduler import Information, Slots
-from ringyard_baselines.targets import fitting, start_cpu_jobs
+from ringyard_baselines.targets import fitting, start_cpu_jobs, start_first
 
 __all__ = ["Gandiva"]
 
@@ -96,7 +96,9 @@ class Gandiva:
             self._start(draft, waiting, allocations)
         elif rotate and self._migrate:
             allocations += self._move(view, draft, running)
-        return allocations or self._anyone(view, draft, jobs)
+        if allocations or len(view.running):
+            return allocations
+        return start_first(draft, self.placement, self._turns(jobs))
 
     def _stop(self, draft: Draft, jobs: Sequence[int], running: set[int]) -> list[Allocation]:
         for job in jobs:
@@ -115,13 +117,6 @@ class Gandiva:
             else:
                 left.append(job)
         return left
-
-    def _anyone(self, view: SchedulingView, draft: Draft, jobs: NDArray[np.int64]) -> list[Allocation]:
-        """Should all have been stopped and nobody fit, the next in turn."""
-        if len(view.running):
-            return []
-        places = (draft.place(self.placement, job) for job in self._turns(jobs))
-        return [found for found in places if found is not None][:1]
 
     def _turns(self, jobs: NDArray[np.int64]) -> list[int]:
         """The jobs, fewest slices first, then by submission."""

@@ -11,6 +11,7 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
+from ringyard.records import DOWN
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
@@ -165,7 +166,7 @@ class Gavel:
 
     def _round(self, view: SchedulingView) -> dict[int, int]:
         """{job: type} of this round, counted as received."""
-        up = view.state.gpus["num_jobs"][view.b] < (1 << 20)
+        up = view.state.gpus["num_jobs"][view.b] < DOWN
         left = np.bincount(self._type_of_gpu[up], minlength=self._mixed)
         asked = view.column("asked_gpus")
         shares = dict(zip(self._solved[0].tolist(), self._solved[1], strict=True))

@@ -16,9 +16,9 @@ from ringyard.sim.view import SchedulingView
 from ringyard_baselines.evolution import FREE, evolve
 from ringyard_baselines.ones_progress import History, ProgressPredictor, SameAgain
 from ringyard_baselines.predictors import gpu_jobs
-from ringyard_baselines.scheduler import Information, Slots
+from ringyard_baselines.scheduler import Information
 from ringyard_baselines.speeds import BatchRule, SpeedTable, speed_table
-from ringyard_baselines.targets import start_cpu_jobs
+from ringyard_baselines.targets import start_cpu_jobs, start_first
 
 __all__ = ["Ones"]
 
@@ -26,20 +26,21 @@ __all__ = ["Ones"]
 class Ones:
     """Population of schedules, evolved while jobs run; the best is deployed when it may be.
 
-    FOUND (the artifact, whose every step is followed): one gene per GPU; the limits R (start, scale-up,
-    scale-down, resume); rho ~ Beta(epochs done, predicted epochs left + 1), sampled anew each time; SRUF
-    score; refresh, uniform crossover, uniform mutation, padding, reordering into contiguous blocks with least
-    displacement; K = 16, xi = 0.5, theta = 0.3; a change is deployed when every running job it touches has
-    finished delta = 1 epochs since it was last scheduled, at once if it touches none;
-    global batch = base batch x GPUs up to a limit. The artifact's errors are not copied: the "2 epochs since
-    the last scaling" test reads a key that is never written (here it is tested as meant), and prediction
-    gives the predictor D where training gave it log D.
+    FOUND (the artifact): one gene per GPU; the limits R (start, scale-up, scale-down, resume); rho ~
+    Beta(epochs done, predicted epochs left + 1), sampled anew each time; SRUF score; refresh, uniform
+    crossover, uniform mutation, padding first to the present limit min(R, 4 x GPUs asked), then to R,
+    reordering into contiguous blocks with least displacement; K = 16, xi = 0.5, theta = 0.3; a change is
+    deployed when every running job it touches has finished delta = 1 epochs since it was last scheduled, at
+    once if it touches none; global batch = base batch x GPUs up to a limit. The artifact's errors are not
+    copied: the "2 epochs since the last scaling" test reads a key that is never written (here it is tested
+    as meant), and prediction gives the predictor D where training gave it log D.
 
-    Not as published: speeds are profiles instead of means of measured epochs; one generation at every event
-    and every `round_seconds` instead of one every second (set 1 to have that); the batch limit is the
-    job's own. Assumed: an epoch is `epoch_seconds` of the job's work as it asks to run (workloads have no
-    data set sizes; the artifact's CIFAR epochs take 4 to 7 s); jobs that cannot run on one GPU begin with
-    their fewest; among blocks that displace equally many, a job's own GPUs and fewer servers win.
+    Our reading: a schedule may be deployed in parts, each change judged with all that it displaces. Not as
+    published: speeds are profiles instead of means of measured epochs; generations at every event and every
+    `round_seconds` instead of one every second; the batch limit is the job's own. Assumed: an epoch is
+    `epoch_seconds` of the job's work as it asks to run (workloads have no data set sizes; the artifact's
+    CIFAR epochs take 4 to 7 s); jobs that cannot run on one GPU begin with their fewest; among blocks that
+    displace equally many, a job's own GPUs and fewer servers win.
 
     Args:
         placement: of CPU-only jobs; GPU jobs go where their genes are.
@@ -100,7 +101,6 @@ class Ones:
 
     def _begin(self, num_jobs: int, rng: np.random.Generator) -> None:
         self._rng = rng
-        self._slots = Slots(self.round_seconds or np.inf)
         self._table: SpeedTable | None = None
         self._limit = np.zeros(num_jobs, dtype=np.int64)  # R; 0: not seen yet
         self._scaled_at = np.zeros(num_jobs)  # epochs done when it was last scheduled
@@ -130,8 +130,7 @@ class Ones:
         allocations += start_cpu_jobs(view, draft, self.placement)
         busy = len(view.running) > sum(allocation.stops for allocation in allocations)
         if not busy and all(allocation.stops for allocation in allocations):
-            placed = (draft.place(self.placement, job) for job in jobs.tolist())
-            allocations += [found for found in placed if found is not None][:1]
+            allocations += start_first(draft, self.placement, jobs.tolist())
         return allocations
 
     def _epochs(self, view: SchedulingView) -> NDArray[np.float64]:
@@ -201,7 +200,7 @@ class Ones:
         assert self._table is not None
         position = np.full(len(self._limit) + 1, FREE)
         position[jobs] = np.arange(len(jobs))
-        present = position[self._holders(view)]
+        present = position[view.job_of_gpu]
         population = np.full((3 * self._size, view.cluster.num_gpus), FREE)
         population[: self._size] = present if self._population is None else position[self._population]
         population[0] = present
@@ -209,8 +208,7 @@ class Ones:
         sizes = np.arange(speed.shape[1])
         allowed = np.ascontiguousarray(np.maximum.accumulate(np.where(speed > 0, sizes, 0), axis=1))
         limit = self._limit[jobs]
-        asked = view.column("asked_gpus")[jobs].astype(np.int64)
-        room = np.maximum(np.minimum(limit, 4 * asked), limit)
+        present_limit = np.minimum(limit, 4 * view.column("asked_gpus")[jobs].astype(np.int64))
         left = self._left(jobs, epochs, view)
         first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]
         order = np.lexsort((jobs, np.where(np.isnan(left), 0.0, left / first)))
@@ -227,8 +225,8 @@ class Ones:
                 present,
                 (
                     view.column("min_gpus")[jobs].astype(np.int64),
+                    present_limit,
                     limit,
-                    room,
                     allowed,
                     (~np.isnan(left)).astype(np.int64),
                     left,
@@ -250,15 +248,10 @@ class Ones:
         self._population = rows[population[: self._size]]
         return self._population[0]
 
-    def _holders(self, view: SchedulingView) -> NDArray[np.int64]:
-        """[GPUs] row of the job on each GPU; the last position of a lookup table for none."""
-        return view.job_of_gpu.astype(np.int64)
-
     def _deploy(
         self, view: SchedulingView, draft: Draft, best: NDArray[np.int64], epochs: NDArray[np.float64]
     ) -> list[Allocation]:
         """Every change that touches no running job which is not ripe."""
-        present = self._holders(view)
         wanted = {
             job: tuple(np.flatnonzero(best == job).tolist()) for job in np.unique(best[best >= 0]).tolist()
         }
@@ -269,7 +262,7 @@ class Ones:
         }
         touched = [job for job, gpus in held.items() if wanted.get(job) != gpus]
         frozen = {job for job in touched if epochs[job] - self._scaled_at[job] < self._delta}
-        blocked = self._blocked(wanted, held, present, frozen)
+        blocked = self._blocked(wanted, held, view.job_of_gpu, frozen)
         touched = [job for job in touched if job not in blocked]
         wanted = {job: gpus for job, gpus in wanted.items() if job not in blocked}
         allocations = []
@@ -293,7 +286,7 @@ class Ones:
     def _blocked(
         wanted: Mapping[int, tuple[int, ...]],
         held: Mapping[int, tuple[int, ...]],
-        present: NDArray[np.int64],
+        present: NDArray[np.int32],
         frozen: set[int],
     ) -> set[int]:
         """Jobs that cannot change now: the frozen, whoever wants their GPUs, and so on."""

@@ -91,8 +91,7 @@ def speed_table(view: SchedulingView, rule: BatchRule, most: int | None = None) 
     place[rows] = np.arange(len(rows))
     low = records["min_batch"][rows][:, None]
     asked = records["base_batch"][rows][:, None]
-    high = np.minimum(records["max_batch"][rows], np.inf)[:, None]
-    high = np.minimum(high, _memory_limit(view, rows)[:, None] * gpus[None, :])
+    high = np.minimum(records["max_batch"][rows][:, None], _memory_limit(view, rows)[:, None] * gpus[None, :])
     possible = (gpus >= records["min_gpus"][rows][:, None]) & (gpus <= records["max_gpus"][rows][:, None])
     possible &= high >= low
     high = np.maximum(high, low)

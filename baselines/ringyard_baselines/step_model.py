@@ -1,6 +1,6 @@
 """Seconds per step as a non-negative combination of terms, fitted to profiling runs (Optimus, AITurbo)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,5 +72,4 @@ class StepModels:
 def spread_sizes(view: SchedulingView, job: int, count: int) -> NDArray[np.float64]:
     """[<= count] numbers of workers, evenly spread over those the job may have on this cluster."""
     low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
-    sizes: Sequence[float] = np.linspace(low, min(high, view.cluster.num_gpus), count).round().tolist()
-    return np.unique(sizes)
+    return np.unique(np.linspace(low, min(high, view.cluster.num_gpus), count).round())

@@ -1,7 +1,7 @@
 """From sizes to places: who shall hold how many GPUs becomes allocations that can be carried out in order."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs
 
-__all__ = ["Target", "fitting", "gpus_up", "reach", "start_cpu_jobs"]
+__all__ = ["Target", "fitting", "gpus_up", "reach", "start_cpu_jobs", "start_first"]
 
 
+@dataclass(frozen=True)
 class Target:
     """What one job shall have; where is left to a placement rule.
 
@@ -24,12 +25,9 @@ class Target:
         shape: batch, cores, parameter servers, as in `Allocation`; None: as asked.
     """
 
-    __slots__ = ("job", "num_gpus", "shape")
-
-    def __init__(self, job: int, num_gpus: int, shape: Allocation | None = None) -> None:
-        self.job = job
-        self.num_gpus = num_gpus
-        self.shape = shape or Allocation(job)
+    job: int
+    num_gpus: int
+    shape: Allocation | None = None
 
 
 def gpus_up(view: SchedulingView) -> int:
@@ -63,8 +61,17 @@ def start_cpu_jobs(view: SchedulingView, draft: Draft, rule: PlacementRule) -> l
     return [allocation for allocation in placed if allocation is not None]
 
 
+def start_first(draft: Draft, rule: PlacementRule, order: Iterable[int]) -> list[Allocation]:
+    """Start the first of these waiting jobs that finds room as it asks; at most one allocation."""
+    for job in order:
+        found = draft.place(rule, job)
+        if found is not None:
+            return [found]
+    return []
+
+
 def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
-    return replace(target.shape, gpu_ids=gpus)
+    return replace(target.shape or Allocation(target.job), gpu_ids=gpus)
 
 
 def _differs(present: Allocation, wanted: Allocation) -> bool:
@@ -109,20 +116,18 @@ class _Plan:
         self.draft.take(present)
 
 
-def reach(
-    view: SchedulingView, targets: Sequence[Target], rule: PlacementRule, cpu_jobs: bool = True
-) -> list[Allocation]:
+def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) -> list[Allocation]:
     """Allocations after which the targets hold what they shall, and no other GPU job holds anything.
 
-    Jobs that keep their size keep their place. Who is stopped or shrinks comes first, then who starts or
-    grows, in the order of the targets; one that finds no room keeps what it has. Should nothing run then,
-    the first waiting job that finds room as it asked starts, so that nobody waits on an idle cluster.
+    Jobs that keep their size keep their place. Who is stopped or shrinks comes first, then waiting CPU-only
+    jobs, first come first served, then who starts or grows, in the order of the targets; one that finds no
+    room keeps what it has. Should nothing run then, the first waiting job that finds room as it asked
+    starts, so that nobody waits on an idle cluster.
 
     Args:
         view: the present moment.
         targets: GPU jobs and their sizes, the most urgent first.
         rule: where a job goes that starts or changes its size.
-        cpu_jobs: also start waiting CPU-only jobs, first come first served.
     """
     plan = _Plan(view, rule)
     wanted = {target.job for target in targets if target.num_gpus > 0}
@@ -136,8 +141,7 @@ def reach(
     for target in changing:
         if 0 < target.num_gpus <= held[target.job]:
             plan.reshape(target)
-    if cpu_jobs:
-        plan.allocations += start_cpu_jobs(view, plan.draft, rule)
+    plan.allocations += start_cpu_jobs(view, plan.draft, rule)
     for target in targets:
         if target.num_gpus == 0:
             continue
@@ -146,13 +150,5 @@ def reach(
         elif target.num_gpus > held[target.job]:
             plan.reshape(target)
     if not plan.running and all(allocation.stops for allocation in plan.allocations):
-        _start_anyone(view, plan)
+        plan.allocations += start_first(plan.draft, rule, gpu_jobs(view).tolist())
     return plan.allocations
-
-
-def _start_anyone(view: SchedulingView, plan: _Plan) -> None:
-    for job in gpu_jobs(view).tolist():
-        found = plan.draft.place(plan.rule, job)
-        if found is not None:
-            plan.allocations.append(found)
-            return

@@ -1,0 +1,66 @@
+"""Jobs that are rejected or leave, and degrees of partitioning, worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ringyard import Allocation, Cluster, JobTable, ideal
+from ringyard.errors import PlacementError, SchedulerError
+from ringyard.placement import pack
+from ringyard.records import JobOutcome
+from ringyard_baselines.fifo import fifo
+from ringyard_baselines.partitioning import Partitioning
+from worlds import arrived, elastic, perfect, simulated, times_of
+
+
+def partitioned(beta):
+    """Jobs of 100 s on one GPU, perfectly divisible, acceptable within beta x 100 s."""
+    jobs = elastic([1] * len(beta), [100.0] * len(beta), high=16)
+    return replace(jobs, acceptable_jct=100.0 * np.array(beta))
+
+
+def outcomes(policy, beta, gpus=16):
+    sim = simulated(Partitioning(pack(), policy), Cluster.homogeneous(1, gpus), partitioned(beta), perfect())
+    found = times_of(sim)
+    blocked = (found.outcome == JobOutcome.BLOCKED).tolist()
+    return blocked, found.jct.tolist(), sim.metrics().blocking_rate
+
+
+def test_degrees_of_partitioning():
+    assert outcomes("para_max", [0.5, 0.5])[:2] == ([False, True], pytest.approx([100 / 16, 0.0]))
+    assert outcomes("para_min", [0.3, 0.26])[:2] == ([False, False], pytest.approx([25.0, 25.0]))
+    blocked, jct, rate = outcomes("sequential", [1.0, 0.9])
+    assert blocked == [False, True]
+    assert jct == pytest.approx([100.0, 0.0])  # as soon as it is clear that 100 s is too late
+    assert rate == 0.5
+
+
+def test_jobs_leave_when_their_acceptable_time_cannot_be_kept():
+    jobs = replace(
+        JobTable.from_columns([0, 0, 5], [4, 4, 4], [10.0, 10.0, 10.0]),
+        acceptable_jct=np.array([10.0, 15.0, 100.0]),
+    )
+    sim = simulated(fifo(pack()), Cluster.homogeneous(1, 4), jobs)
+    found = times_of(sim)
+    # job 1 would end at 20 and leaves as it starts; job 2 takes its place
+    assert found.end_seconds.tolist() == [10.0, 10.0, 20.0]
+    assert found.outcome.tolist() == [JobOutcome.COMPLETED, JobOutcome.BLOCKED, JobOutcome.COMPLETED]
+
+
+def test_rejected_jobs_leave_at_once():
+    sim = arrived(Cluster.homogeneous(1, 4), JobTable.from_columns([0, 0], [4, 4], [10.0, 10.0]), ideal())
+    sim.apply([Allocation(0, (0, 1, 2, 3)), Allocation(1, reject=True)])
+    sim.advance()
+    assert sim.done
+    assert sim.metrics().blocking_rate == 0.5
+    running = arrived(Cluster.homogeneous(1, 4), JobTable.from_columns([0], [4], [10.0]), ideal())
+    running.apply([Allocation(0, (0, 1, 2, 3))])
+    with pytest.raises(PlacementError, match="only waiting jobs are rejected"):
+        running.apply([Allocation(0, reject=True)])
+
+
+def test_partitioning_needs_acceptable_times():
+    jobs = JobTable.from_columns([0], [1], [10.0])
+    with pytest.raises(SchedulerError, match="acceptable"):
+        simulated(Partitioning(pack()), Cluster.homogeneous(1, 1), jobs)

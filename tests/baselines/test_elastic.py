@@ -1,0 +1,109 @@
+"""Schedules of the elastic schedulers worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ringyard import Cluster, Simulator
+from ringyard.placement import pack
+from ringyard.sim.solo import solo_seconds
+from ringyard_agents.progress_predictor import BetaProgress
+from ringyard_baselines.afs_l import AFSL
+from ringyard_baselines.aiturbo import AITurbo
+from ringyard_baselines.e_tiresias import ElasticTiresias
+from ringyard_baselines.elastic_dp import ElasticDP
+from ringyard_baselines.gadget import Gadget
+from ringyard_baselines.ones import Ones
+from ringyard_baselines.ones_progress import SameAgain
+from ringyard_baselines.optimus import Optimus
+from ringyard_baselines.pollux import Pollux
+from ringyard_baselines.speeds import BatchRule, speed_table
+from worlds import arrived, elastic, perfect, simulated, times_of
+
+
+def ends(scheduler, jobs, size=4):
+    sim = simulated(scheduler, Cluster.homogeneous(1, size), jobs, perfect())
+    return times_of(sim).end_seconds
+
+
+def test_solo_speed_is_the_isolated_one_and_scales():
+    view = arrived(Cluster.homogeneous(2, 4), elastic([2, 4], [10.0, 20.0]), perfect()).view()
+    isolated = view.column("isolated_iteration_seconds")[:2]
+    assert solo_seconds(view, np.arange(2)).tolist() == isolated.tolist()
+    assert solo_seconds(view, np.array([0]), 4)[0] == pytest.approx(isolated[0] / 2)
+    table = speed_table(view, BatchRule.ASKED)
+    assert table.speed[0].tolist() == pytest.approx([0, 0.5, 1.0, 1.5, 2.0])
+
+
+def test_elastic_jobs_take_the_whole_cluster():
+    # 1 GPU x 80 s on 4 GPUs: 20 s
+    for scheduler in (
+        ElasticDP(pack()),
+        AFSL(pack()),
+        ElasticTiresias(pack()),
+        Pollux(pack()),
+        Gadget(pack()),
+    ):
+        assert ends(scheduler, elastic([1], [80.0])).tolist() == pytest.approx([20.0]), scheduler.name
+    assert ends(Optimus(pack()), elastic([1], [80.0])).tolist() == pytest.approx([20.0])
+
+
+def test_pollux_shares_among_equals():
+    # the harmonic mean of speed-ups is largest at 2 and 2 GPUs
+    assert ends(Pollux(pack()), elastic([1, 1], [40.0, 40.0])).tolist() == pytest.approx([20.0, 20.0])
+
+
+def test_afs_l_serves_the_short_job_then_gives_its_gpus_on():
+    # perfect scaling: the shorter job's relative gain (1, 1/2, 1/3) always wins: 4 GPUs, then the other
+    assert ends(AFSL(pack()), elastic([1, 1], [8.0, 80.0])).tolist() == pytest.approx(
+        [8 / 3, 2 + 20.0], rel=0.2
+    )
+
+
+def test_e_tiresias_shrinks_running_jobs_for_a_crowd():
+    jobs = elastic([4, 4, 4], [40.0, 40.0, 40.0])
+    crowded = simulated(ElasticTiresias(pack(), crowd=0), Cluster.homogeneous(1, 4), jobs, perfect())
+    assert times_of(crowded).start_seconds.tolist() == [0.0, 0.0, 0.0]
+    patient = simulated(ElasticTiresias(pack(), crowd=2), Cluster.homogeneous(1, 4), jobs, perfect())
+    assert times_of(patient).start_seconds.tolist() == [0.0, 40.0, 80.0]
+
+
+def test_ones_grows_jobs_and_their_batches():
+    jobs = elastic([1], [400.0])
+    jobs = replace(jobs, batch_size=np.array([8.0]), min_batch=np.array([8.0]), max_batch=np.array([32.0]))
+    scheduler = Ones(pack(), epoch_seconds=5.0, round_seconds=5.0)
+    sim = simulated(scheduler, Cluster.homogeneous(1, 4), jobs, perfect())
+    # one GPU for 2 epochs, 2 GPUs for 2, then 4: far from 400 s, not yet 100
+    assert 100.0 < sim.metrics().mean_jct < 160.0
+    assert sim.state.jobs["num_resizes"][0, 0] >= 2
+
+
+def test_beta_progress_learns_how_long_jobs_are():
+    rng = np.random.default_rng(0)
+    done = np.repeat(np.arange(1.0, 20.0), 20)
+    features = np.stack(
+        [np.full(len(done), 9.0), np.ones(len(done)), done, done / 20, rng.normal(0.5, 0.1, len(done))],
+        axis=1,
+    )
+    predictor = BetaProgress(epochs=200)
+    predictor.reset(rng)
+    predictor.fit(features, done, done / 20)
+    progress = done / (done + predictor.beta(features, done))
+    naive = done / (done + SameAgain().beta(features, done))
+    assert np.abs(progress - done / 20).mean() < 0.5 * np.abs(naive - done / 20).mean()
+
+
+def test_aiturbo_makes_single_unit_changes():
+    # alone on 4 GPUs nobody needs: one GPU more each slot
+    jobs = elastic([1], [1000.0])
+    sim = Simulator(Cluster.homogeneous(1, 4), jobs, perfect(), round_seconds=100.0)
+    scheduler = AITurbo(pack(), round_seconds=100.0)
+    scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+    sizes = []
+    sim.advance()
+    while not sim.done:
+        sim.apply(scheduler.decide(sim.view()))
+        sizes.append(int(sim.view().num_gpus[0]))
+        sim.advance()
+    assert sizes == [2, 3, 4, 4]  # 200 + 300 of 1000 s of work done at 200 s, the rest on 4

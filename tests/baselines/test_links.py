@@ -1,0 +1,68 @@
+"""Ada-SRSF and its model of single transfers, worked out by hand and beside the public code."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ringyard import Cluster, JobTable
+from ringyard.placement import lwf
+from ringyard_baselines.ada_srsf import AdaSrsf
+from ringyard_baselines.transfers import JobMix, published_mix, simulate_transfers
+from worlds import simulated, times_of
+
+
+def test_ada_srsf_gates_rings_on_shared_links():
+    cluster = Cluster.homogeneous(3, 2)
+    jobs = JobTable.from_columns([0, 0], [3, 3], [100.0, 100.0])
+    for share_of_bytes, starts in ((0.3, [0.0, 0.0]), (0.5, [0.0, 100.0])):
+        table = replace(jobs, gradient_bytes=np.array([1e3, share_of_bytes * 1e3]))
+        table = replace(table, duration_seconds=np.array([100.0, 100.5]))
+        found = times_of(simulated(AdaSrsf(lwf(1)), cluster, table))
+        assert found.start_seconds.tolist() == starts
+    for most, starts in ((1, [0.0, 100.0]), (2, [0.0, 0.0])):
+        found = times_of(simulated(AdaSrsf(lwf(1), False, most), cluster, jobs))
+        assert found.start_seconds.tolist() == starts
+
+
+def mix(*rows):
+    model, workers, iterations, arrival = (np.array(column) for column in zip(*rows, strict=True))
+    return JobMix(model, workers, iterations, arrival.astype(float))
+
+
+def test_transfers_by_hand():
+    # VGG-16: 36 + 54 ms computing; across servers + 526.4 MB x 0.856 ms each iteration
+    assert simulate_transfers(mix((0, 4, 10, 0))).jct.tolist() == pytest.approx([900.0])
+    alone = simulate_transfers(mix((0, 5, 10, 0)), num_servers=2)
+    assert alone.jct.tolist() == pytest.approx([10 * (90 + 526.4 * 0.856)])
+    # two rings on the same two servers, one transfer at a time: the second waits for the first
+    pair = mix((0, 8, 1, 0), (0, 8, 1, 0))
+    result = simulate_transfers(pair, num_servers=2, adaptive=False, most_transfers=1)
+    one = 526.4 * 0.856
+    assert sorted(result.jct.tolist()) == pytest.approx([90 + one, max(90 + one, 180) + one])
+
+
+def test_public_counting_error_makes_waiting_jobs_speed_up_transfers():
+    # 100 MB or so: one asker doubles the rate of the transfer it waits for
+    pair = mix((0, 8, 1, 0), (0, 8, 1, 0))
+    honest = simulate_transfers(pair, num_servers=2)
+    wrong = simulate_transfers(pair, num_servers=2, miscount=True)
+    assert wrong.makespan < 0.85 * honest.makespan
+
+
+def test_transfers_agree_with_runs_of_the_public_code():
+    """Its own runs on 4 lists, mean JCT in ms; ours draw other lists from the same generator."""
+    public = {
+        (1, False, False): 18_610,
+        (2, False, False): 19_452,
+        (2, True, True): 11_728,
+        (2, True, False): 18_321,
+    }
+    for (most, adaptive, miscount), reported in public.items():
+        ours = [
+            simulate_transfers(
+                published_mix(np.random.default_rng(seed)), 1, most, adaptive, miscount
+            ).jct.mean()
+            for seed in range(8)
+        ]
+        assert np.mean(ours) == pytest.approx(reported, rel=0.3)

@@ -1,0 +1,95 @@
+"""Schedules of the schedulers that share GPUs, worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ringyard import Cluster, JobTable
+from ringyard.errors import ConfigurationError
+from ringyard.performance import composed, sensitivity_pressure
+from ringyard.placement import pack, share
+from ringyard.profiles import model_id
+from ringyard_agents.fit_interference import simulated_pairs, train_networks
+from ringyard_baselines.burst_sharing import BurstSharing
+from ringyard_baselines.gandiva import Gandiva
+from ringyard_baselines.interference_aware import InterferenceAware
+from ringyard_baselines.interference_networks import PARAMETERS, InterferenceNetworks
+from ringyard_baselines.sjf_bsbf import SjfBsbf
+from worlds import arrived, simulated, times_of
+
+
+def test_gandiva_packs_while_it_pays():
+    models = [model_id("resnet50_imagenet"), model_id("a3c_pong")]
+    jobs = JobTable.from_columns([0, 0], [1, 1], [1000.0, 1000.0]).with_models(np.array(models))
+    cluster = Cluster.homogeneous(1, 1, gpu_type="v100", jobs_per_gpu=2)
+    performance = composed(1e9, 40e9, interference=sensitivity_pressure())
+    together = simulated(Gandiva(pack(), 50.0), cluster, jobs, performance)
+    in_turn = simulated(Gandiva(pack(), 50.0, threshold=2.0), cluster, jobs, performance)
+    assert together.metrics().makespan < in_turn.metrics().makespan == pytest.approx(2000.0, rel=0.02)
+
+
+def neighbours(*names, gpus=1, durations=None):
+    count = len(names)
+    jobs = JobTable.from_columns(np.zeros(count), [gpus] * count, durations or [1000.0] * count)
+    jobs = jobs.with_models(np.array([model_id(name) for name in names]))
+    cluster = Cluster.homogeneous(1, gpus, gpu_type="v100", jobs_per_gpu=2)
+    return cluster, jobs, composed(1e9, 40e9, interference=sensitivity_pressure())
+
+
+def test_sjf_bsbf_shares_only_where_the_pair_gains():
+    mild = neighbours("a3c_pong", "lstm_wikitext2")
+    harsh = neighbours("resnet50_imagenet", "resnet50_imagenet")
+    excess = arrived(*harsh).state.excess
+    assert (
+        excess[model_id("a3c_pong"), model_id("lstm_wikitext2")] < 0.9 < excess[harsh[1].model_ids[0]].max()
+    )
+    always = times_of(simulated(SjfBsbf(pack(), pair_test=False), *harsh))
+    assert always.start_seconds.tolist() == [0.0, 0.0]
+    for world in (mild, harsh):
+        a, b = world[1].model_ids
+        slow = 1 + np.array([excess[a, b], excess[b, a]])
+        first = 1000.0 * slow.min()
+        both = (first + 1000.0 + first * (1 - 1 / slow.max())) / 2
+        start = times_of(simulated(SjfBsbf(pack()), *world)).start_seconds
+        assert (start[1] == 0.0) == (both < 1500.0)
+
+
+def test_burst_sharing_keeps_the_foreground_within_its_limit():
+    for limit, start in ((1.0, 1000.0), (5.0, 0.0)):
+        cluster, jobs, performance = neighbours("resnet50_imagenet", "a3c_pong", gpus=2)
+        jobs = replace(jobs, num_gpus=np.array([2, 1]), min_gpus=np.array([2, 1]), max_gpus=np.array([2, 1]))
+        found = times_of(simulated(BurstSharing(pack(), most_slowdown=limit), cluster, jobs, performance))
+        assert found.start_seconds[1] == pytest.approx(start)
+
+
+def test_interference_networks_predict_pairs_of_unseen_jobs():
+    unseen = simulated_pairs(np.random.default_rng(99), 60)
+    networks = InterferenceNetworks.load()
+    own, other = unseen.profiles[unseen.own], unseen.profiles[unseen.other]
+    assert np.abs(networks.similarity(own, other) - unseen.similarity).mean() < 0.05
+    assert np.abs(networks.performance(own, other, unseen.computing) - unseen.performance).mean() < 0.05
+    few = train_networks(simulated_pairs(np.random.default_rng(1), 40), epochs=5)
+    assert {name: array.shape for name, array in few.weights.items()} == dict(PARAMETERS)
+
+
+def test_weights_are_checked(tmp_path):
+    with pytest.raises(ConfigurationError, match="ringyard fit"):
+        InterferenceNetworks.load(tmp_path / "none.npz")
+    np.savez(tmp_path / "bad.npz", weight=np.zeros(3))
+    with pytest.raises(ConfigurationError, match="train it anew"):
+        InterferenceNetworks.load(tmp_path / "bad.npz")
+
+
+def test_interference_aware_chooses_the_mildest_neighbour():
+    names = ("resnet50_imagenet", "a3c_pong", "lstm_wikitext2")
+    cluster, jobs, performance = neighbours(*names)
+    cluster = Cluster.homogeneous(2, 1, gpu_type="v100", jobs_per_gpu=2)
+    sim = arrived(cluster, jobs, performance)
+    scheduler = InterferenceAware(share(), least_speed=0.0)
+    scheduler.reset(cluster, jobs, np.random.default_rng(0))
+    sim.apply(scheduler.decide(sim.view()))
+    excess = sim.state.excess
+    a, b, c = jobs.model_ids
+    harm = [excess[c, other] + excess[other, c] for other in (a, b)]
+    assert sim.view().gpus_of(2) == sim.view().gpus_of(int(np.argmin(harm)))

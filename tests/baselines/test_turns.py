@@ -1,0 +1,74 @@
+"""Schedules of the schedulers that let jobs take turns, worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ringyard import Cluster, JobTable
+from ringyard.errors import ConfigurationError
+from ringyard.performance import composed
+from ringyard.placement import pack
+from ringyard.profiles import model_id
+from ringyard_baselines.aiturbo import AITurbo
+from ringyard_baselines.gandiva import Gandiva
+from ringyard_baselines.gavel import Gavel
+from ringyard_baselines.gittins import GittinsTiresias
+from ringyard_baselines.themis import Themis
+from worlds import simulated, times_of
+
+
+def times(scheduler, submit, gpus, durations, size=4):
+    jobs = JobTable.from_columns(submit, gpus, durations)
+    found = times_of(simulated(scheduler, Cluster.homogeneous(1, size), jobs))
+    return found.start_seconds.tolist(), found.end_seconds.tolist()
+
+
+def test_gandiva_slices_time():
+    start, end = times(Gandiva(pack(), slice_seconds=10.0), [0, 0], [4, 4], [30.0, 30.0])
+    assert start == [0, 10]
+    assert end == [50, 60]
+
+
+def test_aiturbo_levels_matter_by_submission():
+    # two unpredictable jobs: by score the one with less service runs, within a level the first one
+    jobs = JobTable.from_columns([0, 0], [4, 4], [30.0, 30.0])
+    jobs = replace(jobs, predictable_from=np.full(2, np.inf))
+    for within, thresholds, second in (
+        ("score", (30.0, 180.0), 10),
+        ("submission", (30.0, 180.0), 30),
+        ("submission", (3.0, 180.0), 10),
+    ):
+        scheduler = AITurbo(pack(), 10.0, thresholds, within)
+        found = times_of(simulated(scheduler, Cluster.homogeneous(1, 4), jobs))
+        assert found.start_seconds.tolist() == [0, second]
+    with pytest.raises(ConfigurationError, match="score, submission"):
+        AITurbo(pack(), within_level="fifo")
+
+
+def test_themis_leases_to_the_worst_off():
+    # at 100 s: rho = (100 + 200) / (300 x 2) = 0.5 against (90 + 30) / (30 x 2) = 2
+    start, end = times(Themis(pack(), lease_seconds=100.0), [0, 10], [4, 4], [300.0, 30.0])
+    assert (start, end) == ([0, 100], [330, 130])
+
+
+def test_gittins_prefers_who_may_end_soon():
+    # of (1, 1, 100) GPU-quanta: fresh jobs first; the long one is stopped when its quantum is over
+    start, end = times(GittinsTiresias(pack(), 10.0), [0, 1, 2], [1, 1, 1], [100.0, 10.0, 10.0], size=1)
+    assert start == [0, 10, 20]
+    assert end == [120, 20, 30]
+
+
+def test_gavel_gives_equal_time():
+    start, end = times(Gavel(pack(), round_seconds=10.0), [0, 0], [4, 4], [30.0, 30.0])
+    assert start == [0, 10]
+    assert end == [50, 60]
+
+
+def test_gavel_serves_gangs_larger_than_any_type():
+    cluster = Cluster.of_groups(
+        [{"num_servers": 1, "gpus_per_server": 2, "gpu_type": kind} for kind in ("k80", "v100")]
+    )
+    jobs = JobTable.from_columns([0, 0, 0], [3, 1, 1], [500.0, 3000.0, 3000.0])
+    jobs = jobs.with_models(np.full(3, model_id("resnet50_imagenet")))
+    assert simulated(Gavel(pack(), 100.0), cluster, jobs, composed(1e9, 40e9)).done
