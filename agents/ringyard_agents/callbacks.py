@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
@@ -12,14 +11,15 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
+from ringyard.sim.metrics import Metrics
 from ringyard_agents.checkpoint import AGENT, LAST, save_model
 from ringyard_agents.scheduler import favourite_actions
 
-__all__ = ["EvaluateAgent", "ShowProgress", "mean_jcts"]
+__all__ = ["EvaluateAgent", "ShowProgress", "played", "ratio"]
 
 
-def mean_jcts(model: OnPolicyAlgorithm, setting: Setting) -> NDArray[np.float64]:
-    """[num_workloads] mean completion time under the policy's favourite actions, one episode each."""
+def played(model: OnPolicyAlgorithm, setting: Setting) -> list[Metrics]:
+    """[num_workloads] metrics under the policy's favourite actions, one episode each."""
     count = setting.num_workloads
     batch = ClusterBatch(setting, count)
     everyone = np.arange(count)
@@ -31,20 +31,25 @@ def mean_jcts(model: OnPolicyAlgorithm, setting: Setting) -> NDArray[np.float64]
         batch.valid(actions, active)
         batch.step(actions, active)
         active = np.flatnonzero(~(batch.done | batch.truncated))
-    return np.array([batch.mean_jct(b) for b in range(count)])
+    return [batch.metrics(b) for b in range(count)]
+
+
+def ratio(value: float, baseline: float) -> float:
+    """How many times the baseline; NaN beside a baseline of 0."""
+    return value / baseline if baseline else float("nan")
 
 
 class EvaluateAgent(BaseCallback):
-    """Every so many decisions: mean JCT on unseen workloads, its ratio to baselines, and checkpoints.
+    """Every so many decisions: the reward's metric on unseen workloads, its ratio to baselines, checkpoints.
 
-    Writes `last.zip` at each evaluation and `agent.zip` whenever the mean JCT is the best so far.
+    Writes `last.zip` at each evaluation and `agent.zip` whenever the metric is the least so far.
 
     Args:
-        setting: with the evaluation workloads.
-        baselines: {name: mean JCT in seconds on the same workloads}.
+        setting: with the evaluation workloads; its reward names the metric.
+        baselines: {name: mean of the metric on the same workloads}.
         every: decisions between evaluations.
         folder: for the checkpoints.
-        best: mean JCT of the best agent so far, when a run goes on.
+        best: metric of the best agent so far, when a run goes on.
     """
 
     def __init__(
@@ -57,11 +62,12 @@ class EvaluateAgent(BaseCallback):
     ) -> None:
         super().__init__()
         self.setting = setting
+        self.metric = setting.reward.metric
         self.baselines = baselines
         self.every = every
         self.folder = folder
         self.best = best
-        #: mean JCT at the last evaluation, seconds
+        #: the metric at the last evaluation
         self.latest = float("nan")
         self._next = 0
 
@@ -81,11 +87,11 @@ class EvaluateAgent(BaseCallback):
 
     def _evaluate(self) -> None:
         assert isinstance(self.model, OnPolicyAlgorithm)
-        jcts = mean_jcts(self.model, self.setting)
-        self.latest = float(jcts.mean())
-        self.logger.record("eval/mean_jct_seconds", self.latest)
-        for name, jct in self.baselines.items():
-            self.logger.record(f"eval/jct_ratio_to_{name}", self.latest / jct)
+        episodes = played(self.model, self.setting)
+        self.latest = float(np.mean([getattr(episode, self.metric) for episode in episodes]))
+        self.logger.record(f"eval/{self.metric}", self.latest)
+        for name, value in self.baselines.items():
+            self.logger.record(f"eval/{self.metric}_ratio_to_{name}", ratio(self.latest, value))
         self.logger.dump(self.num_timesteps)
         save_model(self.model, self.folder / LAST)
         if self.latest < self.best:
@@ -110,7 +116,7 @@ class ShowProgress(BaseCallback):
             TextColumn("learning"),
             BarColumn(),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} decisions"),
-            TextColumn("{task.fields[jct]}"),
+            TextColumn("{task.fields[latest]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=console,
@@ -118,16 +124,18 @@ class ShowProgress(BaseCallback):
 
     def _on_training_start(self) -> None:
         self._bar.start()
-        self._task = self._bar.add_task("learning", total=self.total, jct="")
+        self._task = self._bar.add_task("learning", total=self.total, latest="")
 
     def _on_step(self) -> bool:
         return True
 
     def _on_rollout_end(self) -> None:
-        jct = self.evaluation.latest
-        ratios = [f"{jct / value:.3f} x {name}" for name, value in self.evaluation.baselines.items()]
+        found = self.evaluation
+        ratios = [f"{ratio(found.latest, value):.3f} x {name}" for name, value in found.baselines.items()]
         self._bar.update(
-            self._task, completed=min(self.num_timesteps, self.total), jct="JCT " + ", ".join(ratios)
+            self._task,
+            completed=min(self.num_timesteps, self.total),
+            latest=f"{found.metric} " + ", ".join(ratios),
         )
 
     def close(self) -> None:

@@ -81,7 +81,13 @@ def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
     return tasks
 
 
-def _run(tasks: list[Task], workers: int | None, console: Console) -> list[RunResult]:
+def _run(tasks: list[Task], workers: int | None, console: Console) -> tuple[list[RunResult], dict[str, str]]:
+    """(results of the schedulers that finished every workload, {scheduler: why it did not})."""
+    failed: dict[str, str] = {}
+
+    def note(task: Task, error: Exception) -> None:
+        failed.setdefault(task.label, f"workload {task.workload}: {error}")
+
     with Progress(
         TextColumn("comparing"),
         BarColumn(),
@@ -91,7 +97,8 @@ def _run(tasks: list[Task], workers: int | None, console: Console) -> list[RunRe
         console=console,
     ) as bar:
         job = bar.add_task("comparing", total=len(tasks))
-        return run_all(tasks, workers, lambda result: bar.advance(job))
+        results = run_all(tasks, workers, lambda result: bar.advance(job), note)
+    return [result for result in results if result.label not in failed], failed
 
 
 def _metric(results: Sequence[RunResult], label: str, name: str) -> NDArray[np.float64]:
@@ -212,16 +219,29 @@ def _report(
 
 
 def compare(config: DictConfig) -> None:
-    """Run, print the tables, write CSV, plots and TensorBoard runs, world by world."""
+    """Run, print the tables, write CSV, plots and TensorBoard runs, world by world.
+
+    Raises:
+        RingyardError: bad input, before anything runs; SchedulerError: a scheduler failed, at the end, when
+            the others' results are written.
+    """
     worlds = _tasks(config)
     for tasks, _ in worlds.values():
         check(tasks)
     folder = run_folder()
     write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
     console = Console()
+    failures = []
     for name, (tasks, refused) in worlds.items():
-        results = _run(tasks, config.workers, console)
+        results, failed = _run(tasks, config.workers, console)
+        failures += [
+            f"{label} failed: {name} {reason}".replace("  ", " ") for label, reason in failed.items()
+        ]
+        if not results:
+            continue
         title = f"{config.seeds} workloads, the same for all; means over workloads"
         _report(console, config, folder / name, results, f"{name}: {title}" if name else title)
         for label, reason in refused.items():
             console.print(f"left out: {label}: {reason}", soft_wrap=True)
+    if failures:
+        raise SchedulerError("; ".join(failures))

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from hydra.utils import instantiate
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from ringyard.errors import SchedulerError
 from ringyard.sim.bounds import LowerBounds, bounds_of
 from ringyard.sim.metrics import JobTimes, Metrics, job_times, timeline
 from ringyard.sim.simulator import Simulator
@@ -125,7 +127,10 @@ def evaluate(task: Task) -> RunResult:
 
 
 def run_all(
-    tasks: list[Task], workers: int | None, on_result: Callable[[RunResult], None]
+    tasks: list[Task],
+    workers: int | None,
+    on_result: Callable[[RunResult], None],
+    on_error: Callable[[Task, Exception], None] | None = None,
 ) -> list[RunResult]:
     """Every task's result, in the order of the tasks.
 
@@ -133,24 +138,39 @@ def run_all(
         tasks: what to run.
         workers: processes; None: one per core.
         on_result: called in this process as results come in.
+        on_error: called when a task fails, which then has no result; None: the first failure ends it all.
+
+    Raises:
+        SchedulerError: a task failed; says which.
     """
     count = workers if workers is not None else len(os.sched_getaffinity(0))
     results: dict[tuple[str, int], RunResult] = {}
+
+    def settle(task: Task, outcome: Callable[[], RunResult]) -> None:
+        try:
+            result = outcome()
+        except BrokenProcessPool:
+            raise
+        except Exception as error:
+            if on_error is None:
+                raise SchedulerError(f"{task.label}, workload {task.workload}: {error}") from error
+            on_error(task, error)
+        else:
+            results[task.label, task.workload] = result
+            on_result(result)
+
     if count <= 1:
         for task in tasks:
-            result = evaluate(task)
-            results[result.label, result.workload] = result
-            on_result(result)
+            settle(task, functools.partial(evaluate, task))
     else:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(count, mp_context=context) as pool:
-            futures = [pool.submit(evaluate, task) for task in tasks]
+            futures = {pool.submit(evaluate, task): task for task in tasks}
             try:
                 for future in as_completed(futures):
-                    result = future.result()
-                    results[result.label, result.workload] = result
-                    on_result(result)
+                    settle(futures[future], future.result)
             except BaseException:  # do not first run what is left
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    return [results[task.label, task.workload] for task in tasks]
+    keys = [(task.label, task.workload) for task in tasks]
+    return [results[key] for key in keys if key in results]

@@ -38,7 +38,7 @@ def draw_plots(results: Sequence[RunResult], folder: Path) -> list[Path]:
 
     def distribution(axes: Any) -> None:
         for label in by_label:
-            jcts = np.sort(np.concatenate([r.times.jct for r in results if r.label == label]))
+            jcts = np.sort(np.concatenate([r.times.served().jct for r in results if r.label == label]))
             axes.plot(jcts, np.arange(1, len(jcts) + 1) / len(jcts), label=label)
         axes.set(xscale="log", xlabel="job completion time (s)", ylabel="share of jobs")
 

@@ -26,8 +26,9 @@ class Curves:
 
     def __init__(self, results: Sequence[RunResult], seconds: NDArray[np.float64]) -> None:
         self.seconds = seconds
-        ends = np.concatenate([result.times.end_seconds for result in results])
-        jcts = np.concatenate([result.times.jct for result in results])
+        served = [result.times.served() for result in results]
+        ends = np.concatenate([times.end_seconds for times in served])
+        jcts = np.concatenate([times.jct for times in served])
         order = np.argsort(ends, kind="stable")
         finished = np.searchsorted(ends[order], seconds, side="right")
         totals = np.concatenate([[0.0], np.cumsum(jcts[order])])
@@ -70,8 +71,8 @@ def write_tensorboard(results: Sequence[RunResult], folder: Path) -> None:
                 writer.add_scalar("simulated_time/running_mean_jct", curve.running_jct[i], second)
             writer.add_scalar("simulated_time/waiting_jobs", curve.waiting[i], second)
             writer.add_scalar("simulated_time/utilisation", curve.utilisation[i], second)
-        jcts = np.concatenate([result.times.jct for result in results if result.label == label])
-        for percentile in range(1, 100):
+        jcts = np.concatenate([result.times.served().jct for result in results if result.label == label])
+        for percentile in range(1, 100) if len(jcts) else ():
             writer.add_scalar("jct/percentile", float(np.percentile(jcts, percentile)), percentile)
-        writer.add_scalar("jct/mean", float(jcts.mean()), 0)
+        writer.add_scalar("jct/mean", float(jcts.mean()) if len(jcts) else float("nan"), 0)
         writer.close()

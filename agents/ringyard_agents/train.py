@@ -17,7 +17,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.setting import Setting
-from ringyard_agents.callbacks import EvaluateAgent, ShowProgress
+from ringyard_agents.callbacks import EvaluateAgent, ShowProgress, ratio
 from ringyard_agents.checkpoint import AGENT, LAST, agent_spec, save_model, write_spec
 from ringyard_agents.configuration import WORLD, instantiate_setting, plain, scheduler_config
 from ringyard_agents.evaluate import Task, run_all
@@ -27,8 +27,8 @@ from ringyard_agents.vec_env import RingyardVecEnv
 __all__ = ["train"]
 
 
-def _baselines(config: DictConfig) -> dict[str, float]:
-    """{entry: mean JCT in seconds} of the baselines on the evaluation workloads."""
+def _baselines(config: DictConfig, metric: str) -> dict[str, float]:
+    """{entry: mean of the metric} of the baselines on the evaluation workloads."""
     world = {name: plain(config[name]) for name in WORLD}
     tasks = [
         Task(entry, plain(scheduler_config(entry, None)), world, workload, config.evaluate.workload_seed)
@@ -37,7 +37,7 @@ def _baselines(config: DictConfig) -> dict[str, float]:
     ]
     results = run_all(tasks, 1, lambda result: None)
     return {
-        entry: float(np.mean([result.metrics.mean_jct for result in results if result.label == entry]))
+        entry: float(np.mean([getattr(one.metrics, metric) for one in results if one.label == entry]))
         for entry in config.evaluate.schedulers
     }
 
@@ -60,11 +60,11 @@ def _model(config: DictConfig, setting: Setting) -> tuple[OnPolicyAlgorithm, lis
 
 
 def _best_before(config: DictConfig) -> float:
-    """Mean JCT of the best agent of the run that goes on; infinity for a new run."""
+    """The metric of the best agent of the run that goes on; infinity for a new run."""
     if config.resume is None:
         return float("inf")
     file = Path(config.resume).expanduser() / "training.json"
-    return float(json.loads(file.read_text())["best_jct_seconds"]) if file.is_file() else float("inf")
+    return float(json.loads(file.read_text())["best"]) if file.is_file() else float("inf")
 
 
 def _check(config: DictConfig) -> None:
@@ -97,7 +97,7 @@ def train(config: DictConfig) -> None:
     setting = instantiate_setting(config, config.num_workloads, config.seed)
     unseen = instantiate_setting(config, config.evaluate.workloads, config.evaluate.workload_seed)
     model, callbacks = _model(config, setting)
-    baselines = _baselines(config)
+    baselines = _baselines(config, setting.reward.metric)
     folder = _prepare_folder(config)  # everything is sound: an earlier run of this name may be replaced
     model.set_logger(configure(str(folder / "tensorboard"), ["tensorboard", "csv"]))
     evaluation = EvaluateAgent(unseen, baselines, config.evaluate.every, folder, _best_before(config))
@@ -118,8 +118,9 @@ def train(config: DictConfig) -> None:
     if interrupted:
         console.print(f"stopped; go on with: ringyard train resume={folder} (and the same overrides)")
         raise SystemExit(130)
-    for name, jct in baselines.items():
-        console.print(f"best mean JCT {evaluation.best:,.0f} s, {evaluation.best / jct:.3f} x {name}")
+    for name, value in baselines.items():
+        best = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
+        console.print(f"best {evaluation.metric} {best}, {ratio(evaluation.best, value):.3f} x {name}")
     console.print(f"agent: {folder / AGENT}", soft_wrap=True)
     console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
 
@@ -127,8 +128,9 @@ def train(config: DictConfig) -> None:
 def _write_summary(folder: Path, model: OnPolicyAlgorithm, evaluation: EvaluateAgent) -> None:
     summary: dict[str, Any] = {
         "decisions": model.num_timesteps,
-        "best_jct_seconds": evaluation.best,
-        "last_jct_seconds": evaluation.latest,
-        "baseline_jct_seconds": dict(evaluation.baselines),
+        "metric": evaluation.metric,
+        "best": evaluation.best,
+        "last": evaluation.latest,
+        "baselines": dict(evaluation.baselines),
     }
     (folder / "training.json").write_text(json.dumps(summary, indent=2) + "\n")

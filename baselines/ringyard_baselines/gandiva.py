@@ -14,7 +14,7 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs
 from ringyard_baselines.scheduler import Information, Slots
-from ringyard_baselines.targets import fitting, start_cpu_jobs, start_first
+from ringyard_baselines.targets import fitting, never_idle, start_cpu_jobs
 
 __all__ = ["Gandiva"]
 
@@ -96,9 +96,7 @@ class Gandiva:
             self._start(draft, waiting, allocations)
         elif rotate and self._migrate:
             allocations += self._move(view, draft, running)
-        if allocations or len(view.running):
-            return allocations
-        return start_first(draft, self.placement, self._turns(jobs))
+        return never_idle(view, draft, self.placement, self._turns(jobs), allocations)
 
     def _stop(self, draft: Draft, jobs: Sequence[int], running: set[int]) -> list[Allocation]:
         for job in jobs:

@@ -18,7 +18,7 @@ from ringyard_baselines.ones_progress import History, ProgressPredictor, SameAga
 from ringyard_baselines.predictors import gpu_jobs
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.speeds import BatchRule, SpeedTable, speed_table
-from ringyard_baselines.targets import start_cpu_jobs, start_first
+from ringyard_baselines.targets import never_idle, start_cpu_jobs
 
 __all__ = ["Ones"]
 
@@ -128,10 +128,7 @@ class Ones:
         best = self._evolved(view, jobs, epochs)
         allocations = self._deploy(view, draft, best, epochs)
         allocations += start_cpu_jobs(view, draft, self.placement)
-        busy = len(view.running) > sum(allocation.stops for allocation in allocations)
-        if not busy and all(allocation.stops for allocation in allocations):
-            allocations += start_first(draft, self.placement, jobs.tolist())
-        return allocations
+        return never_idle(view, draft, self.placement, jobs.tolist(), allocations)
 
     def _epochs(self, view: SchedulingView) -> NDArray[np.float64]:
         """[jobs] epochs done."""

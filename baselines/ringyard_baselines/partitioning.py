@@ -71,23 +71,34 @@ class Partitioning:
         allocations = start_cpu_jobs(view, draft, self.placement)
         deadline = view.column("deadline_seconds")
         for job in np.intersect1d(gpu_jobs(view), view.waiting).tolist():
-            degree = self._degree(view, job, draft.num_free_gpus)
-            found = None
-            if degree:
-                found = draft.place(self.placement, job, Allocation(job, tuple(range(degree))))
+            valid = self._valid(view, job, draft.num_free_gpus)
+            degrees = [self._degree(view, job, valid)] if valid else []
+            if np.isinf(deadline[job]):  # what fits, rather than nothing
+                degrees += valid[::-1]
+            found = self._placed(draft, job, degrees)
             if found is not None:
                 allocations.append(found)
             elif np.isfinite(deadline[job]):
                 allocations.append(Allocation(job, reject=True))
         return allocations
 
-    def _degree(self, view: SchedulingView, job: int, free: int) -> int:
-        """GPUs for the job; 0: none."""
+    def _placed(self, draft: Draft, job: int, degrees: Sequence[int]) -> Allocation | None:
+        """The job on the first of these degrees that finds room; degree 0 is none."""
+        for degree in degrees:
+            if degree:
+                found = draft.place(self.placement, job, Allocation(job, tuple(range(degree))))
+                if found is not None:
+                    return found
+        return None
+
+    def _valid(self, view: SchedulingView, job: int, free: int) -> list[int]:
+        """Degrees of the job that so many free GPUs allow, ascending."""
         low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
         own = sorted({*self._degrees, int(view.column("asked_gpus")[job])})
-        valid = [u for u in own if low <= u <= min(high, free)]
-        if not valid:
-            return 0
+        return [u for u in own if low <= u <= min(high, free)]
+
+    def _degree(self, view: SchedulingView, job: int, valid: Sequence[int]) -> int:
+        """The policy's choice among the valid degrees; 0: none."""
         if self.name == "para_max":
             return valid[-1]
         if self.name == "random":

@@ -15,7 +15,7 @@ from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs, predicted_seconds
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.targets import fitting, start_cpu_jobs
+from ringyard_baselines.targets import fitting, never_idle, start_cpu_jobs
 
 __all__ = ["SynergyTune", "best_demand"]
 
@@ -89,18 +89,20 @@ class SynergyTune:
             "fifo": view.submit_seconds,
             "las": view.attained_service,
         }[self._order][jobs]
-        chosen = [target.job for target in fitting(view, jobs[np.lexsort((jobs, rank))].tolist())]
+        order = jobs[np.lexsort((jobs, rank))].tolist()
+        chosen = [target.job for target in fitting(view, order)]
         draft = Draft(view)
         allocations = []
         running = set(view.running.tolist()) & set(jobs.tolist())
         for job in sorted(running - set(chosen)):
             draft.release(job)
             allocations.append(Allocation(job))
+        running &= set(chosen)
         allocations += start_cpu_jobs(view, draft, self.placement)
-        for job in chosen:
-            if job not in running:
-                allocations += self._start(view, draft, job, running)
-        return allocations
+        waiting = [job for job in chosen if job not in running]
+        for job in waiting:
+            allocations += self._start(view, draft, job, running)
+        return never_idle(view, draft, self.placement, order, allocations)
 
     def _start(self, view: SchedulingView, draft: Draft, job: int, running: set[int]) -> list[Allocation]:
         """The job with its best demand, else its fair share, else after others shrank to theirs."""

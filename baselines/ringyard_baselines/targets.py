@@ -12,7 +12,7 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs
 
-__all__ = ["Target", "fitting", "gpus_up", "reach", "start_cpu_jobs", "start_first"]
+__all__ = ["Target", "fitting", "gpus_up", "never_idle", "reach", "start_cpu_jobs"]
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,29 @@ def start_cpu_jobs(view: SchedulingView, draft: Draft, rule: PlacementRule) -> l
     return [allocation for allocation in placed if allocation is not None]
 
 
-def start_first(draft: Draft, rule: PlacementRule, order: Iterable[int]) -> list[Allocation]:
-    """Start the first of these waiting jobs that finds room as it asks; at most one allocation."""
-    for job in order:
+def never_idle(
+    view: SchedulingView,
+    draft: Draft,
+    rule: PlacementRule,
+    order: Iterable[int],
+    allocations: Sequence[Allocation],
+) -> list[Allocation]:
+    """The allocations, and if nothing ran after them the first job of `order` that finds room as it asks.
+
+    Args:
+        view: the present moment.
+        draft: after the allocations.
+        rule: where the job goes.
+        order: rows of jobs that hold nothing then.
+        allocations: changes and stops of running jobs, and starts.
+    """
+    stops = sum(allocation.stops for allocation in allocations)
+    idle = len(view.running) == stops == len(allocations)
+    for job in order if idle else ():
         found = draft.place(rule, job)
         if found is not None:
-            return [found]
-    return []
+            return [*allocations, found]
+    return list(allocations)
 
 
 def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
@@ -88,12 +104,10 @@ class _Plan:
         self.draft = Draft(view)
         self.rule = rule
         self.allocations: list[Allocation] = []
-        self.running = set(view.running.tolist())
 
     def stop(self, job: int) -> None:
         self.draft.release(job)
         self.allocations.append(Allocation(job))
-        self.running.discard(job)
 
     def start(self, target: Target) -> bool:
         gpus = tuple(range(target.num_gpus))  # how many; the rule says which
@@ -149,6 +163,4 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
             plan.start(target)
         elif target.num_gpus > held[target.job]:
             plan.reshape(target)
-    if not plan.running and all(allocation.stops for allocation in plan.allocations):
-        plan.allocations += start_first(plan.draft, rule, gpu_jobs(view).tolist())
-    return plan.allocations
+    return never_idle(view, plan.draft, rule, gpu_jobs(view).tolist(), plan.allocations)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hydra import initialize_config_dir
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, composed
@@ -73,7 +73,11 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         for name, case in content["cases"].items():
             if case.get("model") != "transfers":
-                task = _tasks(case, 1)[0]
+                for entry in case["schedulers"].values():
+                    if "train" in entry:
+                        assert compose("train", entry["train"]).total_decisions > 0
+                ready = {k: v for k, v in case["schedulers"].items() if "train" not in v}
+                task = _tasks({**case, "schedulers": ready}, 1)[0]
                 assert len(simulator(task.world, 0, 0, None).jobs) > 0
             for claim in claims:
                 if claim.case == name:

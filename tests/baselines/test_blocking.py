@@ -45,6 +45,7 @@ def test_jobs_leave_when_their_acceptable_time_cannot_be_kept():
     found = times_of(sim)
     # job 1 would end at 20 and leaves as it starts; job 2 takes its place
     assert found.end_seconds.tolist() == [10.0, 10.0, 20.0]
+    assert sim.metrics().mean_jct == (10 + 15) / 2  # job 1 had none
     assert found.outcome.tolist() == [JobOutcome.COMPLETED, JobOutcome.BLOCKED, JobOutcome.COMPLETED]
 
 

@@ -169,6 +169,13 @@ def test_bounds_by_hand():
     # one machine, works 10 and 1: the short one preempts at 1 and ends at 2, the long one at 11
     assert bounds.pooled_mean_jct == pytest.approx((11 + 1) / 2)
     assert bounds.makespan == 11.0
+    # without the long job the mean is the short one's; the long one is not done without
+    long, short = np.array([True, False]), np.array([False, True])
+    submit, work = np.array([0.0, 1.0]), np.array([20.0, 2.0])
+    free = lower_bounds(submit, np.array([10.0, 2.0]), work, 2, long)
+    assert (free.isolated_mean_jct, free.pooled_mean_jct, free.makespan) == (2.0, 1.0, 3.0)
+    kept = lower_bounds(submit, np.array([10.0, 2.0]), work, 2, short)
+    assert (kept.isolated_mean_jct, kept.pooled_mean_jct, kept.makespan) == (6.0, 6.0, 10.0)
 
 
 def test_rounds_are_decision_points_only_while_jobs_are_there():

@@ -1,7 +1,11 @@
 """`ringyard reproduce`: run a paper's setting and hold the result against its claims."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import hydra
@@ -11,7 +15,8 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from ringyard.config_folder import config_folder
-from ringyard.errors import ConfigurationError
+from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard_agents.checkpoint import AGENT
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.evaluate import RunResult, Task, check, run_all
 from ringyard_agents.reproduction.claims import Measured, measure_claim, metric_values, read_claims
@@ -65,6 +70,20 @@ def _scheduler(entry: str, overrides: Sequence[str]) -> Any:
     config = hydra.compose("entry", [*words, *overrides])
     OmegaConf.resolve(config)
     return plain(config.scheduler)
+
+
+def _trained(
+    label: str, entry: Mapping[str, Any], folder: Path, on_result: Callable[[str], None]
+) -> Mapping[str, Any]:
+    """An entry that is to be trained (`train`: overrides of `ringyard train`) as one that is."""
+    if "train" not in entry:
+        return entry
+    on_result(f"training {label}: ringyard train {' '.join(entry['train'])}")
+    command = [sys.executable, "-m", "ringyard_agents", "train", *entry["train"], f"hydra.run.dir={folder}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SchedulerError(f"training {label} failed: {done.stderr.strip()}")
+    return {"scheduler": "ppo", "overrides": [f"scheduler.checkpoint={folder / AGENT}"]}
 
 
 def _tasks(case: Mapping[str, Any], seeds: int) -> list[Task]:
@@ -129,6 +148,7 @@ def reproduce(
 
     Raises:
         ConfigurationError: no such paper, or a yaml that makes no sense.
+        SchedulerError: an agent could not be trained.
     """
     content = _read(paper)
     count = seeds or int(content["seeds"])
@@ -142,9 +162,14 @@ def reproduce(
             if case.get("model") == "transfers":
                 figures[name] = _transfer_runs(case, count)
                 continue
-            tasks = _tasks(case, count)
-            check(tasks)
-            results = run_all(tasks, workers, lambda result: None)
+            with TemporaryDirectory() as folder:
+                entries = {
+                    label: _trained(label, entry, Path(folder, str(number)), on_result)
+                    for number, (label, entry) in enumerate(case["schedulers"].items())
+                }
+                tasks = _tasks({**case, "schedulers": entries}, count)
+                check(tasks)
+                results = run_all(tasks, workers, lambda result: None)
             figures[name] = _by_scheduler(results, list(dict.fromkeys([*SHOWN, *sorted(wanted)])))
     measured = []
     for claim in claims:

@@ -24,9 +24,10 @@ from ringyard.mdp.kernel import (
 )
 from ringyard.mdp.moves import Options, describe
 from ringyard.mdp.setting import Setting
-from ringyard.records import JobKind, JobStatus
+from ringyard.records import Integral, JobKind, JobStatus
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.events import rate_of
+from ringyard.sim.metrics import Metrics, measure
 from ringyard.sim.setup import new_state
 from ringyard.state import State
 
@@ -220,10 +221,14 @@ class ClusterBatch:
             )
 
     def mean_jct(self, b: int) -> float:
-        """Mean completion time of cluster b's finished jobs, seconds; NaN if none finished."""
+        """Mean completion time of cluster b's finished jobs that were not blocked, seconds; NaN if none."""
         cluster = self.state.clusters[b]
-        finished = int(cluster["num_done"])
-        return float(cluster["finished_jct"]) / finished if finished else float("nan")
+        served = int(cluster["num_done"] - self.state.integrals[b, Integral.BLOCKED_JOBS])
+        return float(cluster["served_jct"]) / served if served else float("nan")
+
+    def metrics(self, b: int) -> Metrics:
+        """Of cluster b's finished jobs."""
+        return measure(self.state, b, self.bank.table(int(self.entries[b])))
 
     def split(self, rows: NDArray[np.float32]) -> Any:
         """Observation rows as the space has them."""

@@ -22,10 +22,12 @@ class Reward:
     Attributes:
         integral: what is rewarded or punished.
         weight: of the episode's job records and the cluster.
+        metric: the field of `Metrics` by which agents trained with it are judged; less is better.
     """
 
     integral: Integral
     weight: Normaliser
+    metric: str = "mean_jct"
 
     def weights(self, jobs: NDArray[np.void], cluster: Cluster) -> NDArray[np.float64]:
         """[Integral] reward per unit of growth of each integral."""
@@ -62,12 +64,12 @@ def job_completion_time() -> Reward:
 
 def slowdown() -> Reward:
     """Minus the sum of 1 / run time of the jobs in the system, integrated: minus the mean slowdown."""
-    return Reward(Integral.INVERSE_DURATION_IN_SYSTEM, _per_job)
+    return Reward(Integral.INVERSE_DURATION_IN_SYSTEM, _per_job, "mean_slowdown")
 
 
 def makespan() -> Reward:
     """Minus the time passed, over the least possible makespan (total work / GPUs, or the latest end)."""
-    return Reward(Integral.ELAPSED, _per_least_makespan)
+    return Reward(Integral.ELAPSED, _per_least_makespan, "makespan")
 
 
 def utilisation() -> Reward:
@@ -75,9 +77,9 @@ def utilisation() -> Reward:
 
     Busy GPUs alone would reward slow placements, which keep GPUs busy longer.
     """
-    return Reward(Integral.FREE_GPUS_WITH_QUEUE, _per_mean_run_time_of_the_cluster)
+    return Reward(Integral.FREE_GPUS_WITH_QUEUE, _per_mean_run_time_of_the_cluster, "mean_queueing")
 
 
 def blocking() -> Reward:
     """Minus the jobs blocked, over all jobs: the return is minus the blocking rate (PAC-ML)."""
-    return Reward(Integral.BLOCKED_JOBS, _per_job)
+    return Reward(Integral.BLOCKED_JOBS, _per_job, "blocking_rate")

@@ -24,6 +24,9 @@ _MOST_PARAMETER_SERVERS = 10  # more would be slower or no faster by any publish
 class LowerBounds:
     """Bounds for any schedule of a job table, in seconds.
 
+    Jobs with an acceptable completion time may be blocked, and means are over those that are not: the bounds
+    take the choice of blocked jobs that gives the least mean.
+
     Attributes:
         isolated_mean_jct: every job alone, at its fastest feasible allocation, from its arrival on.
         pooled_mean_jct: preemptive shortest-remaining-first of the jobs' GPU seconds on one machine as
@@ -42,7 +45,9 @@ class LowerBounds:
 
 
 def _srpt_mean(submit: NDArray[np.float64], size: NDArray[np.float64]) -> float:
-    """Mean completion time of preemptive shortest remaining processing time on one machine."""
+    """Mean completion time of preemptive shortest remaining processing time on one machine; 0 of none."""
+    if not len(submit):
+        return 0.0
     queue: list[float] = []
     total = 0.0
     now = 0.0
@@ -65,6 +70,7 @@ def lower_bounds(
     fastest_seconds: NDArray[np.float64],
     gpu_seconds: NDArray[np.float64],
     total_gpus: int,
+    blockable: NDArray[np.bool_] | None = None,
 ) -> LowerBounds:
     """Bounds for jobs sorted by submit time.
 
@@ -73,14 +79,27 @@ def lower_bounds(
         fastest_seconds: [jobs] shortest possible run time.
         gpu_seconds: [jobs] fewest GPU seconds it can take.
         total_gpus: of the cluster, times the jobs that may share one.
+        blockable: [jobs] whether a schedule may do without the job; None: none.
     """
     work = gpu_seconds / total_gpus
-    latest = float((submit_seconds + fastest_seconds).max() - submit_seconds[0])
+    maybe = np.zeros(len(work), np.bool_) if blockable is None else blockable
+    sure = ~maybe
+    ends = submit_seconds + np.where(sure, fastest_seconds, 0.0)
+    alone = fastest_seconds[sure].mean() if sure.any() else 0.0
     return LowerBounds(
-        isolated_mean_jct=float(fastest_seconds.mean()),
-        pooled_mean_jct=_srpt_mean(submit_seconds, work),
-        makespan=max(latest, float(work.sum())),
+        isolated_mean_jct=_least_mean(alone, sure, fastest_seconds),
+        pooled_mean_jct=_least_mean(_srpt_mean(submit_seconds[sure], work[sure]), sure, fastest_seconds),
+        makespan=max(float(ends.max() - submit_seconds[0]), float(work[sure].sum())),
     )
+
+
+def _least_mean(mean: float, sure: NDArray[np.bool_], seconds: NDArray[np.float64]) -> float:
+    """The mean over the sure jobs, or over them and the shortest of the others if that is less."""
+    count, others = int(sure.sum()), np.sort(seconds[~sure])
+    counts = count + np.arange(len(others) + 1)
+    totals = mean * count + np.concatenate([[0.0], np.cumsum(others)])
+    first = 0 if count else 1
+    return float((totals[first:] / counts[first:]).min())
 
 
 @kernel
@@ -152,6 +171,5 @@ def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float
 def bounds_of(sim: Simulator) -> LowerBounds:
     """Bounds for the jobs of a simulation, run or not."""
     seconds, work = fastest_alone(sim)
-    return lower_bounds(
-        sim.jobs.submit_seconds, seconds, work, sim.cluster.num_gpus * sim.cluster.jobs_per_gpu
-    )
+    gpus = sim.cluster.num_gpus * sim.cluster.jobs_per_gpu
+    return lower_bounds(sim.jobs.submit_seconds, seconds, work, gpus, np.isfinite(sim.jobs.acceptable_jct))

@@ -335,11 +335,12 @@ def end(state: Any, b: int, j: int, early: int, rate: Any) -> None:
         job.outcome = early
     if early == _BLOCKED:
         state.integrals[b, _BLOCKED_JOBS] += 1.0
+    else:
+        cluster.served_jct += cluster.now - job.submit_seconds
     job.end_seconds = cluster.now
     job.fair_share_integral = state.integrals[b, _FAIR_SHARE] - job.fair_share_integral
     cluster.demanded_gpus -= job.asked_gpus
     cluster.inverse_durations -= 1.0 / job.isolated_seconds
-    cluster.finished_jct += cluster.now - job.submit_seconds
     cluster.num_done += 1
     if job.cancel_seconds <= cluster.next_cancel_seconds < np.inf:
         cluster.next_cancel_seconds = _next_cancellation(state, b)

@@ -1,7 +1,7 @@
 """What a run is judged by: per-job times and their summary."""
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ class JobTimes:
         num_preemptions: times it was stopped.
         num_resizes: times its GPUs, batch or cores changed while it ran.
         num_failures: times a server failed under it.
-        outcome: `JobOutcome`; jobs that failed or were cancelled count like the others.
+        outcome: `JobOutcome`; jobs that failed or were cancelled count like the others, blocked ones only in
+            the blocking rate.
     """
 
     rows: NDArray[np.int64]
@@ -49,10 +50,15 @@ class JobTimes:
     num_failures: NDArray[np.int64]
     outcome: NDArray[np.int64]
 
+    def served(self) -> Self:
+        """The jobs that were not blocked."""
+        kept = self.outcome != JobOutcome.BLOCKED
+        return replace(self, **{field.name: getattr(self, field.name)[kept] for field in fields(self)})
+
 
 @dataclass(frozen=True)
 class Metrics:
-    """Summary of a run; times in seconds.
+    """Summary of a run; times in seconds, means and percentiles over the finished jobs not blocked.
 
     Attributes:
         num_finished: jobs that ended, whatever their outcome.
@@ -123,9 +129,10 @@ def job_times(state: State, b: int, table: JobTable) -> JobTimes:
 
 
 def measure(state: State, b: int, table: JobTable) -> Metrics:
-    """Metrics of the jobs that finished in cluster b; NaN where none did."""
+    """Metrics of the jobs that finished in cluster b; NaN where there is nothing to average."""
     times = job_times(state, b, table)
     cluster = state.clusters[b]
+    served = times.served()
     if len(times.rows) == 0:
         nan = float("nan")
         return Metrics(0, nan, nan, nan, nan, nan, nan, nan, nan, nan, 0, nan, nan, nan, nan)
@@ -136,21 +143,29 @@ def measure(state: State, b: int, table: JobTable) -> Metrics:
     integrals = state.integrals[b]
     return Metrics(
         num_finished=len(times.rows),
-        mean_jct=float(times.jct.mean()),
-        median_jct=float(np.median(times.jct)),
-        p95_jct=float(np.percentile(times.jct, 95)),
-        p99_jct=float(np.percentile(times.jct, 99)),
+        mean_jct=_mean(served.jct),
+        median_jct=_percentile(served.jct, 50),
+        p95_jct=_percentile(served.jct, 95),
+        p99_jct=_percentile(served.jct, 99),
         makespan=makespan,
-        mean_queueing=float(times.queueing_seconds.mean()),
-        mean_slowdown=float(times.slowdown.mean()),
+        mean_queueing=_mean(served.queueing_seconds),
+        mean_slowdown=_mean(served.slowdown),
         utilisation=float(integrals[Integral.BUSY_GPUS]) / (capacity * elapsed),
         fragmentation=float(integrals[Integral.FRAGMENTED_GPUS]) / (capacity * elapsed),
         preemptions=int(cluster["num_preemptions"]),
-        mean_fairness=float(times.fairness.mean()),
-        worst_fairness=float(times.fairness.max()),
+        mean_fairness=_mean(served.fairness),
+        worst_fairness=_percentile(served.fairness, 100),
         gpu_activity=_gpu_activity(state.jobs[b, times.rows]),
-        blocking_rate=float((times.outcome == JobOutcome.BLOCKED).mean()),
+        blocking_rate=1.0 - len(served.rows) / len(times.rows),
     )
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _percentile(values: NDArray[np.float64], percent: float) -> float:
+    return float(np.percentile(values, percent)) if len(values) else float("nan")
 
 
 def _gpu_activity(jobs: NDArray[np.void]) -> float:

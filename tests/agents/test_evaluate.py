@@ -1,0 +1,30 @@
+"""Runs of several schedulers on several workloads."""
+
+import pytest
+
+from conftest import composed
+from ringyard.errors import SchedulerError
+from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.evaluate import Task, run_all
+
+GOOD = {"_target_": "ringyard_baselines.fifo.fifo", "placement": {"_target_": "ringyard.placement.pack"}}
+BAD = {"_target_": "ringyard_baselines.fifo.fifo", "placement": {"_target_": "worlds.nowhere"}}
+
+
+def tasks():
+    config = composed("compare", "workload.num_jobs=10", "workload.max_gpus=8")
+    world = {name: plain(config[name]) for name in WORLD}
+    return [Task(label, one, world, 0, 0) for label, one in (("bad", BAD), ("good", GOOD))]
+
+
+def test_a_failure_names_its_run():
+    with pytest.raises(SchedulerError, match="bad, workload 0: .*the placement rule finds no GPUs"):
+        run_all(tasks(), 1, lambda result: None)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failure_costs_only_itself(workers):
+    failed = []
+    results = run_all(tasks(), workers, lambda result: None, lambda task, error: failed.append(task.label))
+    assert [result.label for result in results] == ["good"]
+    assert failed == ["bad"]
