@@ -6,6 +6,7 @@ import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
 
 __all__ = ["WORLD", "instantiate_setting", "plain", "scheduler_config"]
@@ -24,6 +25,7 @@ def scheduler_config(entry: str, checkpoint: str | None) -> DictConfig:
 
     Raises:
         MissingConfigException: no such scheduler or placement (from Hydra).
+        ConfigurationError: a placement for a scheduler that has its own.
     """
     name, _, placement = entry.partition("@")
     overrides = [f"scheduler={name}"] + ([f"placement={placement}"] if placement else [])
@@ -31,6 +33,8 @@ def scheduler_config(entry: str, checkpoint: str | None) -> DictConfig:
     if "checkpoint" in config.scheduler:
         config.scheduler.checkpoint = checkpoint
     OmegaConf.resolve(config)
+    if placement and config.scheduler.get("placement") != config.placement:
+        raise ConfigurationError(f"{entry}: {name} brings its own placement; write {name}")
     return config.scheduler
 
 

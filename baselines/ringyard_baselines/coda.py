@@ -59,7 +59,7 @@ class Coda:
     * arrays: a share of each server's cores is the CPU array; CPU jobs may borrow what the GPU array leaves
       idle and are evicted, last started first, when a training job needs it; steps of the allocator never
       take the CPU array's cores or the fair share of free GPUs; a job rather begins with fewer cores than on
-      several servers; servers are divided between small and large (4 GPUs or more) training
+      several servers; servers are divided between small and large training
       jobs, each going elsewhere only if there is no room.
 
     Args:
@@ -70,6 +70,8 @@ class Coda:
         throttle: "cap" memory bandwidth, or halve "cores".
         cpu_array: share of each server's cores.
         large_servers: share of servers kept for large jobs.
+        large_gpus: GPUs from which on a training job is large.
+        throttled: share of its bandwidth (or cores) that a throttled CPU job keeps.
 
     Raises:
         ConfigurationError: an argument out of its range.
@@ -87,6 +89,8 @@ class Coda:
         throttle: str = "cap",
         cpu_array: float = 0.25,
         large_servers: float = 0.5,
+        large_gpus: int = 4,
+        throttled: float = 0.5,
     ) -> None:
         if not window_seconds > 0 or not gain > 0 or not bandwidth_limit > 0:
             raise ConfigurationError(
@@ -99,6 +103,10 @@ class Coda:
             raise ConfigurationError(
                 f"coda cpu_array is {cpu_array}, large_servers {large_servers}; expected in [0, 1]"
             )
+        if large_gpus < 1 or not 0 < throttled < 1:
+            raise ConfigurationError(
+                f"coda large_gpus is {large_gpus}, throttled {throttled}; expected 1 or more and in (0, 1)"
+            )
         self.placement = placement
         self.round_seconds: float | None = window_seconds
         self._window = window_seconds
@@ -107,6 +115,8 @@ class Coda:
         self._throttle = throttle
         self._cpu_array = cpu_array
         self._large_servers = large_servers
+        self._large_gpus = large_gpus
+        self._throttled = throttled
         self._begin()
 
     def _begin(self) -> None:
@@ -242,7 +252,8 @@ class Coda:
         for job in self._cpu_running(view):
             server = int(view.column("server")[job])
             if demand[server] > self._limit and suffering[server]:
-                change = (0.5, cores[job]) if self._throttle == "cap" else (1.0, max(1, cores[job] // 2))
+                fewer = max(1, int(cores[job] * self._throttled))
+                change = (self._throttled, cores[job]) if self._throttle == "cap" else (1.0, fewer)
             else:
                 peak = float(view.state.servers["memory_bandwidth"][view.b, server])
                 uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / peak
@@ -298,7 +309,7 @@ class Coda:
         """The tightest server of the job's own sub-array, or of the other; None if none holds it whole."""
         first_large = round(view.cluster.num_servers * (1.0 - self._large_servers))
         large = np.arange(view.cluster.num_servers) >= first_large
-        right = (large == (count >= LARGE)) == own_array
+        right = (large == (count >= self._large_gpus)) == own_array
         free = draft.free_gpus_per_server
         servers = np.flatnonzero(right & (free >= count))
         for server in servers[np.argsort(free[servers], kind="stable")].tolist():
@@ -308,7 +319,3 @@ class Coda:
             if draft.take(found):
                 return found
         return None
-
-
-#: GPUs from which on a training job is large
-LARGE = 4

@@ -18,7 +18,7 @@ def tasks():
 
 
 def test_a_failure_names_its_run():
-    with pytest.raises(SchedulerError, match="bad, workload 0: .*the placement rule finds no GPUs"):
+    with pytest.raises(SchedulerError, match=r"bad, workload 0: .*the placement rule finds no GPUs"):
         run_all(tasks(), 1, lambda result: None)
 
 

@@ -7,6 +7,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, composed
 from ringyard.errors import ConfigurationError
+from ringyard_agents.configuration import scheduler_config
 from ringyard_agents.evaluate import simulator
 from ringyard_agents.fit_interference import measured_pairs
 from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims
@@ -140,6 +141,15 @@ def test_who_cannot_serve_the_jobs_is_left_out():
     fit, refused = able(configs, worlds["full"], 0)
     assert fit == ["fifo"]
     assert "acceptable" in refused["para_max"]
+
+
+def test_a_placement_that_would_not_be_used_is_refused():
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        assert scheduler_config("fifo@spread", None).placement._target_ == "ringyard.placement.spread"
+        for entry in ("sjf_bco@pack", "ada_srsf@pack"):
+            with pytest.raises(ConfigurationError, match="brings its own placement"):
+                scheduler_config(entry, None)
 
 
 def test_measured_pairs_need_their_file(tmp_path):
