@@ -17,6 +17,7 @@ from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs
 from ringyard_baselines.scheduler import Information, Slots
+from ringyard_baselines.speeds import fewest_gpus
 from ringyard_baselines.step_model import StepModels, spread_sizes
 from ringyard_baselines.targets import Target, gpus_up, reach
 
@@ -213,7 +214,7 @@ class AITurbo:
         return min(options, key=lambda option: self._seconds(view, job, option))
 
     def _changes(self, view: SchedulingView, job: int, size: Size, sign: int) -> list[Size]:
-        low, high = view.column("min_gpus")[job], view.column("max_gpus")[job]
+        low, high = fewest_gpus(view, np.array([job]))[0], view.column("max_gpus")[job]
         changes = []
         if low <= size.workers + sign <= min(high, gpus_up(view)):
             changes.append(size._replace(workers=size.workers + sign))
@@ -222,7 +223,15 @@ class AITurbo:
         most = max(view.cluster.cores_per_server, default=0)
         if not size.servers and size.cores and 1 <= size.cores + sign <= most:
             changes.append(size._replace(cores=size.cores + sign))
-        return changes
+        return [change for change in changes if self._fits(view, job, change)]
+
+    def _fits(self, view: SchedulingView, job: int, size: Size) -> bool:
+        """Whether the empty cluster holds the job in this size."""
+        if not view.cluster.cores_per_server:
+            return True
+        cores = np.array(view.cluster.cores_per_server)
+        workers = np.minimum(view.cluster.gpus_per_server, cores // max(size.cores, 1)).sum()
+        return bool(size.workers <= workers and self._cores(view, job, size) <= cores.sum())
 
     def _cost(self, view: SchedulingView, job: int, size: Size, left: float) -> float:
         """C = remaining time x R."""

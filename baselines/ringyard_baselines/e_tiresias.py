@@ -10,7 +10,7 @@ from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.sizing import SizingScheduler
-from ringyard_baselines.speeds import BatchRule, SpeedTable
+from ringyard_baselines.speeds import BatchRule, SpeedTable, fewest_gpus
 from ringyard_baselines.targets import Target, gpus_up
 
 __all__ = ["ElasticTiresias"]
@@ -67,7 +67,8 @@ class ElasticTiresias(SizingScheduler):
 
     def _shrunk(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, int]:
         """{job: GPUs}, the most urgent first."""
-        asked, least = view.column("asked_gpus"), view.column("min_gpus")
+        asked = view.column("asked_gpus")
+        least = dict(zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True))
         left = gpus_up(view)
         sizes: dict[int, int] = {}
         waiting = []
@@ -79,8 +80,8 @@ class ElasticTiresias(SizingScheduler):
                 waiting.append(job)
         while len(waiting) > self._crowd:
             job = waiting[0]
-            spare = {other: sizes[other] - int(least[other]) for other in sizes}
-            need = int(least[job]) - left
+            spare = {other: sizes[other] - least[other] for other in sizes}
+            need = least[job] - left
             if sum(spare.values()) < need:
                 break
             for other in reversed(list(sizes)):
@@ -90,7 +91,7 @@ class ElasticTiresias(SizingScheduler):
                 sizes[other] -= given
                 need -= given
                 left += given
-            sizes[job] = int(least[job])
+            sizes[job] = least[job]
             left -= sizes[job]
             waiting.pop(0)
         return sizes

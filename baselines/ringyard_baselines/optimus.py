@@ -15,6 +15,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.predictors import gpu_jobs, iterations_from_loss
 from ringyard_baselines.scheduler import Information, Slots
+from ringyard_baselines.speeds import fewest_gpus
 from ringyard_baselines.step_model import StepModels, spread_sizes
 from ringyard_baselines.targets import Target, gpus_up, reach
 
@@ -81,11 +82,11 @@ class Optimus:
         """{job: (workers, servers)} to begin with, in order of submission while GPUs last."""
         left = gpus_up(view)
         sizes = {}
-        least, kind = view.column("min_gpus"), view.column("kind")
-        for job in jobs:
-            if least[job] <= left:
-                left -= int(least[job])
-                sizes[job] = (int(least[job]), int(kind[job] == JobKind.PARAMETER_SERVER))
+        kind = view.column("kind")
+        for job, least in zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True):
+            if least <= left:
+                left -= least
+                sizes[job] = (least, int(kind[job] == JobKind.PARAMETER_SERVER))
         return sizes
 
     def _grow(self, view: SchedulingView, sizes: dict[int, tuple[int, int]], left: dict[int, float]) -> None:

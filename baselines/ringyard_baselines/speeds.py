@@ -10,14 +10,15 @@ from ringyard.records import JobKind
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["BatchRule", "SpeedTable", "speed_table"]
+__all__ = ["BatchRule", "SpeedTable", "fewest_gpus", "speed_table"]
 
 
 class BatchRule(StrEnum):
     """The global batch of a job on n GPUs, always within the job's range and the GPUs' memory.
 
-    ASKED: what the job asks for. PER_GPU: the asked batch of each GPU, times n. GOODPUT: the one of 16
-    geometric sizes with most progress per second. THROUGHPUT: the one with most samples per second.
+    ASKED: what the job asks for, on as many GPUs as can hold it. PER_GPU: the asked batch of each GPU,
+    times n. GOODPUT: the one of 16 geometric sizes with most progress per second. THROUGHPUT: the one with
+    most samples per second.
     """
 
     ASKED = "asked"
@@ -73,6 +74,18 @@ def _memory_limit(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.f
     return np.maximum(np.floor(fits), asked)
 
 
+def fewest_gpus(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[n] fewest GPUs on which jobs can run with the batch they ask for (their own limit and the memory's).
+
+    Args:
+        view: any moment.
+        rows: [n] rows of GPU jobs.
+    """
+    records = view.state.jobs[view.b]
+    hold = np.ceil(records["base_batch"][rows] / _memory_limit(view, rows) - 1e-9)
+    return np.maximum(records["min_gpus"][rows], hold).astype(np.int64)
+
+
 def speed_table(view: SchedulingView, rule: BatchRule, most: int | None = None) -> SpeedTable:
     """The table of every GPU job of the workload; it holds whatever happens, so that one is enough.
 
@@ -96,6 +109,7 @@ def speed_table(view: SchedulingView, rule: BatchRule, most: int | None = None) 
     possible &= high >= low
     high = np.maximum(high, low)
     if rule is BatchRule.ASKED:
+        possible &= gpus >= fewest_gpus(view, rows)[:, None]
         tried = np.clip(asked, low, high)[..., None]
     elif rule is BatchRule.PER_GPU:
         tried = np.clip(asked / records["asked_gpus"][rows][:, None] * gpus, low, high)[..., None]

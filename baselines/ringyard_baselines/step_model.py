@@ -8,6 +8,7 @@ from scipy.optimize import nnls
 
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
+from ringyard_baselines.speeds import fewest_gpus
 
 __all__ = ["StepModels", "fit_seconds", "speed_features", "spread_sizes"]
 
@@ -71,5 +72,5 @@ class StepModels:
 
 def spread_sizes(view: SchedulingView, job: int, count: int) -> NDArray[np.float64]:
     """[<= count] numbers of workers, evenly spread over those the job may have on this cluster."""
-    low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
+    low, high = int(fewest_gpus(view, np.array([job]))[0]), int(view.column("max_gpus")[job])
     return np.unique(np.linspace(low, min(high, view.cluster.num_gpus), count).round())

@@ -111,10 +111,13 @@ class _Plan:
 
     def start(self, target: Target) -> bool:
         gpus = tuple(range(target.num_gpus))  # how many; the rule says which
-        found = self.draft.place(self.rule, target.job, _with_gpus(target, gpus))
-        if found is not None:
-            self.allocations.append(found)
-        return found is not None
+        wanted = _with_gpus(target, gpus)
+        for shape in (wanted, Allocation(target.job, gpus, batch_size=wanted.batch_size)):
+            found = self.draft.place(self.rule, target.job, shape)
+            if found is not None:
+                self.allocations.append(found)
+                return True
+        return False
 
     def reshape(self, target: Target) -> None:
         """Change a running job: in place if it keeps its size, else wherever the rule says."""
@@ -134,9 +137,10 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
     """Allocations after which the targets hold what they shall, and no other GPU job holds anything.
 
     Jobs that keep their size keep their place. Who is stopped or shrinks comes first, then waiting CPU-only
-    jobs, first come first served, then who starts or grows, in the order of the targets; one that finds no
-    room keeps what it has. Should nothing run then, the first waiting job that finds room as it asked
-    starts, so that nobody waits on an idle cluster.
+    jobs, first come first served, then who starts or grows, in the order of the targets, with the cores and
+    parameter servers it asks for where there is no room for more; one that finds no room at all keeps what
+    it has. Should nothing run then, the first waiting job that finds room as it asked starts, so that
+    nobody waits on an idle cluster.
 
     Args:
         view: the present moment.

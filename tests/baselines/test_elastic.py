@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ringyard import Cluster, Simulator
+from ringyard import Allocation, Cluster, JobTable, Simulator
+from ringyard.performance import composed
 from ringyard.placement import pack
+from ringyard.profiles import model_id
 from ringyard.sim.solo import solo_seconds
 from ringyard_agents.progress_predictor import BetaProgress
 from ringyard_baselines.afs_l import AFSL
@@ -18,7 +20,8 @@ from ringyard_baselines.ones import Ones
 from ringyard_baselines.ones_progress import SameAgain
 from ringyard_baselines.optimus import Optimus
 from ringyard_baselines.pollux import Pollux
-from ringyard_baselines.speeds import BatchRule, speed_table
+from ringyard_baselines.speeds import BatchRule, fewest_gpus, speed_table
+from ringyard_baselines.targets import Target, reach
 from worlds import arrived, elastic, perfect, simulated, times_of
 
 
@@ -34,6 +37,42 @@ def test_solo_speed_is_the_isolated_one_and_scales():
     assert solo_seconds(view, np.array([0]), 4)[0] == pytest.approx(isolated[0] / 2)
     table = speed_table(view, BatchRule.ASKED)
     assert table.speed[0].tolist() == pytest.approx([0, 0.5, 1.0, 1.5, 2.0])
+
+
+def test_memory_bounds_the_fewest_gpus():
+    # a batch of 32 on V100s of 16 GB: at 4 GB a sample all 8 GPUs, at 2 GB 4
+    cluster = Cluster.homogeneous(1, 8, "v100")
+    jobs = elastic([8] * 4, [100.0, 100.0, 100.0, 1000.0], high=8).with_models(
+        np.full(4, model_id("resnet50_imagenet"))
+    )
+    batch = np.full(4, 32.0)
+    jobs = replace(
+        jobs,
+        batch_size=batch,
+        min_batch=batch,
+        max_batch=batch,
+        fixed_memory_bytes=np.zeros(4),
+        sample_memory_bytes=np.array([2e9, 2e9, 2e9, 4e9]),
+    )
+    sim = arrived(cluster, jobs, composed(1e9, 40e9))
+    view = sim.view()
+    assert fewest_gpus(view, np.arange(4)).tolist() == [4, 4, 4, 8]
+    assert np.flatnonzero(speed_table(view, BatchRule.ASKED).speed[0]).tolist() == [4, 5, 6, 7, 8]
+    scheduler = AFSL(pack())
+    scheduler.reset(cluster, jobs, np.random.default_rng(0))
+    sim.apply(scheduler.decide(view))
+    assert sorted(sim.view().num_gpus[sim.view().running].tolist()) == [4, 4]
+
+
+def test_what_has_no_room_in_its_shape_starts_as_asked():
+    cluster = Cluster.homogeneous(1, 2, "v100", 4, 100e9)
+    jobs = JobTable.from_columns([0, 0], [1, 1], [10.0, 10.0])
+    jobs = replace(jobs.with_models(np.full(2, model_id("alexnet_imagenet"))), cores_per_worker=np.full(2, 2))
+    view = arrived(cluster, jobs, composed(1e9, 40e9)).view()
+    greedy = [Target(job, 1, Allocation(job, cores_per_worker=3)) for job in range(2)]
+    assert [found.cores_per_worker for found in reach(view, greedy, pack())] == [3]
+    modest = [Target(0, 1, Allocation(0, cores_per_worker=2)), greedy[1]]
+    assert [found.cores_per_worker for found in reach(view, modest, pack())] == [2, None]
 
 
 def test_elastic_jobs_take_the_whole_cluster():
