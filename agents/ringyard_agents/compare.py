@@ -234,9 +234,8 @@ def compare(config: DictConfig) -> None:
     failures = []
     for name, (tasks, refused) in worlds.items():
         results, failed = _run(tasks, config.workers, console)
-        failures += [
-            f"{label} failed: {name} {reason}".replace("  ", " ") for label, reason in failed.items()
-        ]
+        where = f"on preset {name}, " if name else "on "
+        failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]
         if not results:
             continue
         title = f"{config.seeds} workloads, the same for all; means over workloads"

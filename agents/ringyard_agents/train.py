@@ -59,12 +59,13 @@ def _model(config: DictConfig, setting: Setting) -> tuple[OnPolicyAlgorithm, lis
     return model, []
 
 
-def _best_before(config: DictConfig) -> float:
-    """The metric of the best agent of the run that goes on; infinity for a new run."""
+def _best_before(config: DictConfig, metric: str) -> float:
+    """The metric of the best agent of the run that goes on; infinity for a new run or another metric."""
     if config.resume is None:
         return float("inf")
     file = Path(config.resume).expanduser() / "training.json"
-    return float(json.loads(file.read_text())["best"]) if file.is_file() else float("inf")
+    summary = json.loads(file.read_text()) if file.is_file() else {}
+    return float(summary["best"]) if summary.get("metric") == metric else float("inf")
 
 
 def _check(config: DictConfig) -> None:
@@ -100,7 +101,8 @@ def train(config: DictConfig) -> None:
     baselines = _baselines(config, setting.reward.metric)
     folder = _prepare_folder(config)  # everything is sound: an earlier run of this name may be replaced
     model.set_logger(configure(str(folder / "tensorboard"), ["tensorboard", "csv"]))
-    evaluation = EvaluateAgent(unseen, baselines, config.evaluate.every, folder, _best_before(config))
+    best = _best_before(config, setting.reward.metric)
+    evaluation = EvaluateAgent(unseen, baselines, config.evaluate.every, folder, best)
     progress = ShowProgress(config.total_decisions, evaluation, console)
     interrupted = False
     try:
@@ -119,8 +121,8 @@ def train(config: DictConfig) -> None:
         console.print(f"stopped; go on with: ringyard train resume={folder} (and the same overrides)")
         raise SystemExit(130)
     for name, value in baselines.items():
-        best = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
-        console.print(f"best {evaluation.metric} {best}, {ratio(evaluation.best, value):.3f} x {name}")
+        shown = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
+        console.print(f"best {evaluation.metric} {shown}, {ratio(evaluation.best, value):.3f} x {name}")
     console.print(f"agent: {folder / AGENT}", soft_wrap=True)
     console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
 
