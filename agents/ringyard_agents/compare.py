@@ -37,7 +37,7 @@ METRIC_COLUMNS = (
     ("worst rho", "worst_fairness", "{:.1f}"),
     ("blocked", "blocking_rate", "{:.1%}"),
 )
-_FIRST_TABLE = 7  # columns; the rest goes into a second table
+_WIDEST_TABLE = 7  # columns printed side by side; the rest goes into more tables
 
 #: schedulers shown in plots, the best by mean JCT; TensorBoard has all
 MOST_PLOTTED = 12
@@ -173,7 +173,8 @@ def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
 
 def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]]) -> None:
     names = list(rows[0])
-    for part in (names[:_FIRST_TABLE], ["scheduler", *names[_FIRST_TABLE:]]):
+    rest = range(_WIDEST_TABLE, len(names), _WIDEST_TABLE)
+    for part in (names[:_WIDEST_TABLE], *(["scheduler", *names[i : i + _WIDEST_TABLE]] for i in rest)):
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
         for name in part:
             left = name in ("scheduler", "knows")
