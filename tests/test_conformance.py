@@ -11,11 +11,13 @@ from ringyard import Cluster, ClusterEnv, Simulator, ideal
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.mdp.presets import full
-from ringyard.placement import PlacementRule
+from ringyard.placement import PlacementRule, pack
 from ringyard.restart import constant
 from ringyard.sim.bounds import bounds_of
+from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import job_times
-from ringyard_agents.configuration import WORLD, instantiate_setting
+from ringyard_agents.configuration import WORLD, instantiate_setting, plain
+from ringyard_agents.evaluate import simulator
 from ringyard_baselines.partitioning import Partitioning
 from ringyard_baselines.scheduler import DrivingScheduler, Information, run
 from ringyard_baselines.sjf_bco import PlannedScheduler
@@ -184,6 +186,30 @@ def test_schedulers_serve_random_worlds(name):
         metrics, bounds = sim.metrics(), bounds_of(sim)
         assert metrics.mean_jct >= bounds.mean_jct * (1 - 1e-9)
         assert metrics.makespan >= bounds.makespan * (1 - 1e-9)
+
+
+#: who waits although there is room, as published: strictly in order, or by a plan made in advance
+HOLDS_BACK = {"fifo_strict", "elastic_dp", "sjf_bco", "list_scheduling", "first_fit", "random_gpus"}
+
+
+@pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - HOLDS_BACK))
+def test_jobs_do_not_wait_beside_room_for_long(name):
+    scheduler = leaf("scheduler", name)
+    if isinstance(scheduler, Partitioning):
+        pytest.skip("refuses jobs without an acceptable completion time, see above")
+    config = composed("compare", "experiment=elastic", "workload.base.num_jobs=60")
+    sim = simulator({part: plain(config[part]) for part in WORLD}, 0, 0, scheduler.round_seconds)
+    scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+    sim.advance()
+    beside_room = 0.0
+    while not sim.done:
+        begin = sim.now
+        sim.apply(scheduler.decide(sim.view()))
+        draft = Draft(sim.view())
+        startable = [job for job in sim.view().waiting.tolist() if draft.place(pack(), job) is not None]
+        sim.advance()
+        beside_room += len(startable) * (sim.now - begin)
+    assert beside_room / len(sim.jobs) < 1000.0
 
 
 @pytest.mark.parametrize("rule", names("placement"))
