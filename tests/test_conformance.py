@@ -168,10 +168,10 @@ def test_schedulers_survive_everything_at_once(name):
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedulers_serve_random_worlds(name):
     """No illegal allocation, nobody starves, no bound is broken, whatever the cluster, jobs and failures."""
+    if isinstance(leaf("scheduler", name), PlannedScheduler):
+        pytest.skip("refuses CPU-only jobs, see above")
     for seed in range(8):
         scheduler = leaf("scheduler", name)
-        if isinstance(scheduler, PlannedScheduler):
-            pytest.skip("refuses CPU-only jobs, see above")
         cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 25)
         failures = Failures(200.0, 15.0, 8.0) if seed % 2 else no_failures()
         sim = Simulator(
@@ -209,7 +209,7 @@ def test_jobs_do_not_wait_beside_room_for_long(name):
         startable = [job for job in sim.view().waiting.tolist() if draft.place(pack(), job) is not None]
         sim.advance()
         beside_room += len(startable) * (sim.now - begin)
-    assert beside_room / len(sim.jobs) < 1000.0
+    assert beside_room / len(sim.jobs) < 1000.0  # seconds a job; the longest slot is 600
 
 
 @pytest.mark.parametrize("rule", names("placement"))

@@ -15,10 +15,10 @@ from ringyard.sim.metrics import Metrics
 from ringyard_agents.checkpoint import AGENT, LAST, save_model
 from ringyard_agents.scheduler import favourite_actions
 
-__all__ = ["EvaluateAgent", "ShowProgress", "played", "ratio"]
+__all__ = ["EvaluateAgent", "ShowProgress", "episode_metrics", "ratio"]
 
 
-def played(model: OnPolicyAlgorithm, setting: Setting) -> list[Metrics]:
+def episode_metrics(model: OnPolicyAlgorithm, setting: Setting) -> list[Metrics]:
     """[num_workloads] metrics under the policy's favourite actions, one episode each."""
     count = setting.num_workloads
     batch = ClusterBatch(setting, count)
@@ -87,7 +87,7 @@ class EvaluateAgent(BaseCallback):
 
     def _evaluate(self) -> None:
         assert isinstance(self.model, OnPolicyAlgorithm)
-        episodes = played(self.model, self.setting)
+        episodes = episode_metrics(self.model, self.setting)
         self.latest = float(np.mean([getattr(episode, self.metric) for episode in episodes]))
         self.logger.record(f"eval/{self.metric}", self.latest)
         for name, value in self.baselines.items():

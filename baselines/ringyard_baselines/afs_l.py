@@ -77,8 +77,8 @@ class AFSL(SizingScheduler):
 
     FOUND (a public port): GPUs go one by one to the top job; between two jobs without GPUs the shorter wins,
     one without GPUs beats one with; else, with j the shorter and b the longer, b wins if
-    (s_b(n+1) - s_b(n)) / s_b(n+1) > (s_j(n+1) - s_j(n)) / s_j(n). A job whose fewest GPUs are more than one
-    gets them at once; the batch stays as asked.
+    (s_b(n+1) - s_b(n)) / s_b(n+1) > (s_j(n+1) - s_j(n)) / s_j(n). A job whose fewest GPUs (its own
+    limit, or what its batch needs of memory) are more than one gets them at once; the batch stays as asked.
 
     Args:
         placement: where jobs go.

@@ -84,9 +84,11 @@ class AITurbo:
     at other events. Intended by the public code though its ranks say otherwise: the larger gain ranks
     first. Assumed: while the jobs' sizes exceed the cluster a change is made if its gain is positive; while
     they do not (when fewer GPUs are nearly always cheaper and nobody needs them) a job takes the addition
-    that shortens its steps most; the speed model's two terms in w/p are one
-    (they are collinear at equal cores); a ring's CPU unit is one core for each worker, judged by a CPU
-    profile measured in advance; whether and how well a job is predictable comes with the workload.
+    that shortens its steps most; the speed model's two terms in w/p are one (they are collinear at equal
+    cores); sizes that memory, or the empty cluster's cores, cannot hold are no changes, and a job that finds
+    no room for more cores starts with those it asks for; a ring's CPU unit is one core for each worker,
+    judged by a CPU profile measured in advance; whether and how well a job is predictable comes with the
+    workload.
 
     Args:
         placement: where jobs go.

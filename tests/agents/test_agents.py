@@ -18,7 +18,7 @@ from ringyard.mdp.setting import Setting
 from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
-from ringyard_agents.callbacks import played
+from ringyard_agents.callbacks import episode_metrics
 from ringyard_agents.checkpoint import find_checkpoint, load_model
 from ringyard_agents.cloning import CloneTeacher, QueueTeacher
 from ringyard_agents.group_relative import GroupRelativePPO, group_advantages
@@ -171,7 +171,7 @@ def clone(steps=300, batches=500):
 
 
 def mean_jcts(model, unseen):
-    return np.array([metrics.mean_jct for metrics in played(model, unseen)])
+    return np.array([metrics.mean_jct for metrics in episode_metrics(model, unseen)])
 
 
 def test_cloning_matches_the_teacher_and_learning_runs():

@@ -73,17 +73,30 @@ def _scheduler(entry: str, overrides: Sequence[str]) -> Any:
 
 
 def _trained(
-    label: str, entry: Mapping[str, Any], folder: Path, on_result: Callable[[str], None]
-) -> Mapping[str, Any]:
-    """An entry that is to be trained (`train`: overrides of `ringyard train`) as one that is."""
-    if "train" not in entry:
-        return entry
-    on_result(f"training {label}: ringyard train {' '.join(entry['train'])}")
-    command = [sys.executable, "-m", "ringyard_agents", "train", *entry["train"], f"hydra.run.dir={folder}"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SchedulerError(f"training {label} failed: {done.stderr.strip()}")
-    return {"scheduler": "ppo", "overrides": [f"scheduler.checkpoint={folder / AGENT}"]}
+    case: Mapping[str, Any], folder: Path, on_result: Callable[[str], None]
+) -> dict[str, Mapping[str, Any]]:
+    """The case's schedulers; those with a `train` entry are trained on the case's setting.
+
+    Args:
+        case: of a yaml; `train` lists overrides of `ringyard train` beside the case's own.
+        folder: for the agents.
+        on_result: called with a line before each training.
+
+    Raises:
+        SchedulerError: an agent could not be trained.
+    """
+    entries = dict(case["schedulers"])
+    for number, (label, entry) in enumerate(entries.items()):
+        if "train" in entry:
+            words = [*case["overrides"], *entry["train"]]
+            on_result(f"training {label}: ringyard train {' '.join(words)}")
+            run = folder / str(number)
+            command = [sys.executable, "-m", "ringyard_agents", "train", *words, f"hydra.run.dir={run}"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise SchedulerError(f"training {label} failed: {done.stderr.strip()}")
+            entries[label] = {"scheduler": "ppo", "overrides": [f"scheduler.checkpoint={run / AGENT}"]}
+    return entries
 
 
 def _tasks(case: Mapping[str, Any], seeds: int) -> list[Task]:
@@ -163,10 +176,7 @@ def reproduce(
                 figures[name] = _transfer_runs(case, count)
                 continue
             with TemporaryDirectory() as folder:
-                entries = {
-                    label: _trained(label, entry, Path(folder, str(number)), on_result)
-                    for number, (label, entry) in enumerate(case["schedulers"].items())
-                }
+                entries = _trained(case, Path(folder), on_result)
                 tasks = _tasks({**case, "schedulers": entries}, count)
                 check(tasks)
                 results = run_all(tasks, workers, lambda result: None)

@@ -75,7 +75,8 @@ def makespan() -> Reward:
 def utilisation() -> Reward:
     """Minus the GPUs left free while jobs wait, over the cluster's GPUs and the mean run time.
 
-    Busy GPUs alone would reward slow placements, which keep GPUs busy longer.
+    Busy GPUs alone would reward slow placements, which keep GPUs busy longer; for the same reason agents are
+    judged by their mean queueing.
     """
     return Reward(Integral.FREE_GPUS_WITH_QUEUE, _per_mean_run_time_of_the_cluster, "mean_queueing")
 
