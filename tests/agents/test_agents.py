@@ -153,6 +153,7 @@ def test_teacher_is_the_heuristic():
         sim = Simulator(env.setting.cluster, jobs, env.setting.performance)
         run(sim, sjf(consolidate()), np.random.default_rng(0))
         assert env.batch.mean_jct(b) == pytest.approx(sim.metrics().mean_jct, rel=1e-12)
+        assert env.batch.metrics(b).as_dict() == pytest.approx(sim.metrics().as_dict(), rel=1e-9)
 
 
 def test_teacher_must_be_among_the_templates():

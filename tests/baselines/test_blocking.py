@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hydra.utils import instantiate
 
+from conftest import composed, names
 from ringyard import Allocation, Cluster, JobTable, ideal
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.placement import pack
@@ -65,3 +67,16 @@ def test_partitioning_needs_acceptable_times():
     jobs = JobTable.from_columns([0], [1], [10.0])
     with pytest.raises(SchedulerError, match="acceptable"):
         simulated(Partitioning(pack()), Cluster.homogeneous(1, 1), jobs)
+
+
+def test_agents_are_judged_by_what_their_reward_stands_for():
+    # of two jobs one is blocked, the other takes 100 s / 16 at once
+    sim = simulated(Partitioning(pack()), Cluster.homogeneous(1, 16), partitioned([0.5, 0.5]), perfect())
+    found = sim.metrics().as_dict()
+    worth = {
+        name: found[instantiate(composed("train", f"reward={name}").reward).metric]
+        for name in names("reward")
+    }
+    assert worth == pytest.approx(
+        {"blocking": 0.5, "jct": 6.25, "makespan": 6.25, "slowdown": 0.0625, "utilisation": 0.0}
+    )
