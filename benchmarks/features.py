@@ -11,8 +11,8 @@ from vector_env import first_valid
 
 from ringyard import Cluster, ClusterVectorEnv, Setting, Simulator, ring_contention
 from ringyard.failures import Failures
-from ringyard.mdp.actions import Actions, Adjustment
-from ringyard.mdp.resource_observation import queue_cluster_and_resources
+from ringyard.mdp.actions.space import Actions, Adjustment
+from ringyard.mdp.observations.resources import queue_cluster_and_resources
 from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import least_contended, pack, share
 from ringyard.restart import constant
@@ -30,7 +30,7 @@ from ringyard.workloads import (
     Sizes,
     Synthetic,
 )
-from ringyard_baselines.fifo import fifo
+from ringyard_baselines.orders.fifo import fifo
 from ringyard_baselines.scheduler import run
 
 MODELS = (

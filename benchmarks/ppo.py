@@ -8,13 +8,13 @@ import torch
 from common import machine
 from sb3_contrib import MaskablePPO
 
-from ringyard.mdp.actions import Actions
-from ringyard.mdp.observations import queue_and_cluster
+from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.setting import Setting
-from ringyard_agents.group_relative import GroupRelativePPO
-from ringyard_agents.policies import PointerPolicy
-from ringyard_agents.reduced_precision import ReducedPrecisionMlpPolicy
-from ringyard_agents.vec_env import RingyardVecEnv
+from ringyard_agents.learning.group_relative import GroupRelativePPO
+from ringyard_agents.learning.policies import PointerPolicy
+from ringyard_agents.learning.reduced_precision import ReducedPrecisionMlpPolicy
+from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 FUSED = {"optimizer_kwargs": {"fused": True}}
 

@@ -9,11 +9,11 @@ from ringyard import Cluster, JobTable, Simulator
 from ringyard.mdp.setting import ten_gigabit_rings
 from ringyard.placement import consolidate
 from ringyard.profiles import model_id
-from ringyard_baselines.fifo import fifo
+from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.orders.sjf import sjf
+from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
-from ringyard_baselines.sjf import sjf
-from ringyard_baselines.srtf import srtf
-from ringyard_baselines.tiresias import tiresias
 
 #: the best of the published simulators, jobs/s, as measured before this project began
 BEST_PUBLISHED = 4200

@@ -31,33 +31,6 @@ def test_every_leaf_says_what_it_is():
                 assert any(line.startswith("# ") for line in lines[:3]), f"{group.name}/{name}.yaml"
 
 
-def test_baselines_do_not_know_one_another():
-    shared = {
-        "scheduler",
-        "ordered",
-        "preemptive",
-        "planning",
-        "predictors",
-        "sizing",
-        "speeds",
-        "step_model",
-        "targets",
-    }
-    shared |= {
-        "evolution",
-        "interference_networks",
-        "ones_progress",
-        "transfer_events",
-    }  # parts of one paper each
-    folder = ROOT / "baselines" / "ringyard_baselines"
-    for file in folder.glob("*.py"):
-        if file.stem in shared or file.stem == "__init__":
-            continue
-        for other in folder.glob("*.py"):
-            if other.stem not in shared | {file.stem, "__init__"}:
-                assert f"ringyard_baselines.{other.stem} " not in file.read_text(), (file.stem, other.stem)
-
-
 def test_the_wheel_holds_packages_and_configs(tmp_path):
     builder = pytest.importorskip("hatchling.builders.wheel")
     wheel = next(builder.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
@@ -69,8 +42,8 @@ def test_the_wheel_holds_packages_and_configs(tmp_path):
 
 
 def test_an_edit_of_any_kernel_makes_cached_code_stale():
-    from ringyard import compiled
-    from ringyard.sim.setup import load
+    from ringyard.compiled import functions
+    from ringyard.sim.engine.setup import load
 
     stamp = load._cache._cache_file._source_stamp
-    assert stamp[1] == compiled._kernel_sources()
+    assert stamp[1] == functions._kernel_sources()

@@ -17,10 +17,10 @@ from ringyard.sim.bounds import bounds_of
 from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import job_times
 from ringyard_agents.configuration import WORLD, instantiate_setting, plain
-from ringyard_agents.evaluate import simulator
-from ringyard_baselines.partitioning import Partitioning
+from ringyard_agents.measuring.evaluate import simulator
+from ringyard_baselines.papers.pac_ml import Partitioning
+from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
 from ringyard_baselines.scheduler import DrivingScheduler, Information, run
-from ringyard_baselines.sjf_bco import PlannedScheduler
 from worlds import everything, random_jobs, rings
 
 SCHEDULERS = [name for name in names("scheduler") if name != "ppo"]

@@ -9,7 +9,7 @@ from conftest import ROOT, leaf
 from ringyard import Simulator
 from ringyard.mdp.presets import full
 from ringyard.placement import share
-from ringyard_baselines.fifo import fifo
+from ringyard_baselines.orders.fifo import fifo
 from ringyard_baselines.scheduler import run
 from test_conformance import SCHEDULERS, small_run
 

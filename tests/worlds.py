@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ideal, ring_contention
-from ringyard.compiled import function_value
+from ringyard.compiled.functions import function_value
 from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import PLACE, PlacementRule
 from ringyard.profiles import model_id
-from ringyard.records import JobKind
 from ringyard.sim.metrics import job_times
+from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import run
 
 

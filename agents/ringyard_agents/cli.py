@@ -30,14 +30,14 @@ _BAD_INPUT = 2
 def _recipe(command: str) -> Callable[[Any], None]:
     """The function behind a command; imported late so that each starts fast."""
     if command == "simulate":
-        from ringyard_agents.simulate import simulate
+        from ringyard_agents.measuring.simulate import simulate
 
         return simulate
     if command == "compare":
-        from ringyard_agents.compare import compare
+        from ringyard_agents.measuring.compare import compare
 
         return compare
-    from ringyard_agents.train import train
+    from ringyard_agents.learning.train import train
 
     return train
 
@@ -175,7 +175,7 @@ def _fit(words: Sequence[str]) -> int:
     except SystemExit as end:
         return int(end.code or 0)
 
-    from ringyard_agents.fit_interference import fit_interference
+    from ringyard_agents.predictors.fit_interference import fit_interference
 
     fit_interference(options.data, options.out, options.seed)
     return 0

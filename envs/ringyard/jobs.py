@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.profiles import catalogue, model_id
-from ringyard.records import JobKind, JobOutcome
+from ringyard.state.records import JobKind, JobOutcome
 
 __all__ = ["JobSpec", "JobTable"]
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import kernel
+from ringyard.compiled.functions import kernel
 from ringyard.profiles import catalogue
-from ringyard.random_numbers import normal_at
+from ringyard.state.random_numbers import normal_at
 
 __all__ = ["EPOCHS", "hyperbola", "loss_history", "training_loss", "validation_metric"]
 

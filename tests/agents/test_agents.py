@@ -11,23 +11,23 @@ from stable_baselines3 import PPO
 
 from ringyard import Cluster, Simulator
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.actions import Actions
-from ringyard.mdp.observations import queue_and_cluster
+from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.presets import elastic, full, sharing
 from ringyard.mdp.setting import Setting
 from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
-from ringyard_agents.callbacks import episode_metrics
 from ringyard_agents.checkpoint import find_checkpoint, load_model
-from ringyard_agents.cloning import CloneTeacher, QueueTeacher
-from ringyard_agents.group_relative import GroupRelativePPO, group_advantages
-from ringyard_agents.policies import PointerNetwork, PointerPolicy
-from ringyard_agents.reduced_precision import ReducedPrecisionMlpPolicy
-from ringyard_agents.scheduler import AgentScheduler
-from ringyard_agents.vec_env import RingyardVecEnv
+from ringyard_agents.learning.agent import AgentScheduler
+from ringyard_agents.learning.callbacks import episode_metrics
+from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
+from ringyard_agents.learning.group_relative import GroupRelativePPO, group_advantages
+from ringyard_agents.learning.policies import PointerNetwork, PointerPolicy
+from ringyard_agents.learning.reduced_precision import ReducedPrecisionMlpPolicy
+from ringyard_agents.learning.vec_env import RingyardVecEnv
+from ringyard_baselines.orders.sjf import sjf
 from ringyard_baselines.scheduler import run
-from ringyard_baselines.sjf import sjf
 
 WORKLOAD = Synthetic(
     num_jobs=12,

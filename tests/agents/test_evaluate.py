@@ -5,10 +5,13 @@ import pytest
 from conftest import composed
 from ringyard.errors import SchedulerError
 from ringyard_agents.configuration import WORLD, plain
-from ringyard_agents.evaluate import Task, run_all
+from ringyard_agents.measuring.evaluate import Task, run_all
 
-GOOD = {"_target_": "ringyard_baselines.fifo.fifo", "placement": {"_target_": "ringyard.placement.pack"}}
-BAD = {"_target_": "ringyard_baselines.fifo.fifo", "placement": {"_target_": "worlds.nowhere"}}
+GOOD = {
+    "_target_": "ringyard_baselines.orders.fifo.fifo",
+    "placement": {"_target_": "ringyard.placement.pack"},
+}
+BAD = {"_target_": "ringyard_baselines.orders.fifo.fifo", "placement": {"_target_": "worlds.nowhere"}}
 
 
 def tasks():

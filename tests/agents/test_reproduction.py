@@ -8,13 +8,13 @@ from hydra.core.global_hydra import GlobalHydra
 from conftest import CONF, composed
 from ringyard.errors import ConfigurationError
 from ringyard_agents.configuration import scheduler_config
-from ringyard_agents.evaluate import simulator
-from ringyard_agents.fit_interference import measured_pairs
+from ringyard_agents.measuring.evaluate import simulator
+from ringyard_agents.measuring.selection import PRESET_EXPERIMENTS, able, labels_of, worlds_of
+from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims
 from ringyard_agents.reproduction.command import main
 from ringyard_agents.reproduction.page import claim_rows, page
 from ringyard_agents.reproduction.run import papers, reproduce
-from ringyard_agents.selection import PRESET_EXPERIMENTS, able, labels_of, worlds_of
 
 
 def measured(form, claimed, own, other=None):

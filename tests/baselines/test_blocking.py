@@ -10,9 +10,9 @@ from conftest import composed, names
 from ringyard import Allocation, Cluster, JobTable, ideal
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.placement import pack
-from ringyard.records import JobOutcome
-from ringyard_baselines.fifo import fifo
-from ringyard_baselines.partitioning import Partitioning
+from ringyard.state.records import JobOutcome
+from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.papers.pac_ml import Partitioning
 from worlds import arrived, elastic, perfect, simulated, times_of
 
 

@@ -10,9 +10,9 @@ from ringyard.placement import pack
 from ringyard.profiles import model_id
 from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
-from ringyard_baselines.coda import Coda
-from ringyard_baselines.fifo import fifo
-from ringyard_baselines.synergy import SynergyTune
+from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.papers.coda import Coda
+from ringyard_baselines.papers.synergy import SynergyTune
 from worlds import arrived, simulated, times_of
 
 

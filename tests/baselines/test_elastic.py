@@ -10,18 +10,18 @@ from ringyard.performance import composed
 from ringyard.placement import pack
 from ringyard.profiles import model_id
 from ringyard.sim.solo import solo_seconds
-from ringyard_agents.progress_predictor import BetaProgress
-from ringyard_baselines.afs_l import AFSL
-from ringyard_baselines.aiturbo import AITurbo
-from ringyard_baselines.e_tiresias import ElasticTiresias
-from ringyard_baselines.elastic_dp import ElasticDP
-from ringyard_baselines.gadget import Gadget
-from ringyard_baselines.ones import Ones
-from ringyard_baselines.ones_progress import SameAgain
-from ringyard_baselines.optimus import Optimus
-from ringyard_baselines.pollux import Pollux
-from ringyard_baselines.speeds import BatchRule, fewest_gpus, speed_table
-from ringyard_baselines.targets import Target, reach
+from ringyard_agents.predictors.progress import BetaProgress
+from ringyard_baselines.papers.afs_l import AFSL
+from ringyard_baselines.papers.aiturbo import AITurbo
+from ringyard_baselines.papers.e_tiresias import ElasticTiresias
+from ringyard_baselines.papers.elastic_dp import ElasticDP
+from ringyard_baselines.papers.gadget import Gadget
+from ringyard_baselines.papers.ones.progress import SameAgain
+from ringyard_baselines.papers.ones.scheduler import Ones
+from ringyard_baselines.papers.optimus import Optimus
+from ringyard_baselines.papers.pollux import Pollux
+from ringyard_baselines.tools.speeds import BatchRule, fewest_gpus, speed_table
+from ringyard_baselines.tools.targets import Target, reach
 from worlds import arrived, elastic, perfect, simulated, times_of
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from ringyard import Cluster, JobTable
 from ringyard.placement import lwf
-from ringyard_baselines.ada_srsf import AdaSrsf
-from ringyard_baselines.transfers import JobMix, published_mix, simulate_transfers
+from ringyard_baselines.papers.ada_srsf.scheduler import AdaSrsf
+from ringyard_baselines.papers.ada_srsf.transfers import JobMix, published_mix, simulate_transfers
 from worlds import simulated, times_of
 
 

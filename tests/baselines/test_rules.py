@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 
 from ringyard import Cluster
-from ringyard_baselines.ada_srsf import dual_threshold
-from ringyard_baselines.afs_l import elastic_shares
-from ringyard_baselines.aiturbo import borda_scores
-from ringyard_baselines.elastic_dp import best_sizes
-from ringyard_baselines.evolution import FREE, fill, reorder
-from ringyard_baselines.gadget import sigmoid_utility
-from ringyard_baselines.gavel import max_min_shares
-from ringyard_baselines.gittins import gittins_index
-from ringyard_baselines.predictors import _curve_end
-from ringyard_baselines.sjf_bsbf import mean_jct_in_turn, mean_jct_shared
-from ringyard_baselines.step_model import fit_seconds, speed_features
-from ringyard_baselines.synergy import best_demand
-from ringyard_baselines.themis import finish_time_fairness
+from ringyard_baselines.papers.ada_srsf.scheduler import dual_threshold
+from ringyard_baselines.papers.afs_l import elastic_shares
+from ringyard_baselines.papers.aiturbo import borda_scores
+from ringyard_baselines.papers.elastic_dp import best_sizes
+from ringyard_baselines.papers.gadget import sigmoid_utility
+from ringyard_baselines.papers.gavel import max_min_shares
+from ringyard_baselines.papers.gittins import gittins_index
+from ringyard_baselines.papers.ones.evolution import FREE, fill, reorder
+from ringyard_baselines.papers.sjf_bsbf import mean_jct_in_turn, mean_jct_shared
+from ringyard_baselines.papers.synergy import best_demand
+from ringyard_baselines.papers.themis import finish_time_fairness
+from ringyard_baselines.tools.predictions import _curve_end
+from ringyard_baselines.tools.step_model import fit_seconds, speed_features
 
 
 def test_elastic_dp_maximises_the_sum_of_speed_ups():

@@ -7,15 +7,15 @@ from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.placement import pack
 from ringyard.sim.metrics import job_times
-from ringyard_baselines.easy_backfilling import EasyBackfilling
-from ringyard_baselines.fifo import fifo, fifo_strict
-from ringyard_baselines.las import las
+from ringyard_baselines.orders.easy import EasyBackfilling
+from ringyard_baselines.orders.fifo import fifo, fifo_strict
+from ringyard_baselines.orders.las import las
+from ringyard_baselines.orders.sjf import sjf
+from ringyard_baselines.orders.smallest_work import smallest_work
+from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
+from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
-from ringyard_baselines.sjf import sjf
-from ringyard_baselines.sjf_bco import sjf_bco
-from ringyard_baselines.smallest_work import smallest_work
-from ringyard_baselines.srtf import srtf
-from ringyard_baselines.tiresias import tiresias
 from worlds import nowhere
 
 

@@ -10,12 +10,12 @@ from ringyard.errors import ConfigurationError
 from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import pack, share
 from ringyard.profiles import model_id
-from ringyard_agents.fit_interference import simulated_pairs, train_networks
-from ringyard_baselines.burst_sharing import BurstSharing
-from ringyard_baselines.gandiva import Gandiva
-from ringyard_baselines.interference_aware import InterferenceAware
-from ringyard_baselines.interference_networks import PARAMETERS, InterferenceNetworks
-from ringyard_baselines.sjf_bsbf import SjfBsbf
+from ringyard_agents.predictors.fit_interference import simulated_pairs, train_networks
+from ringyard_baselines.papers.burst_sharing import BurstSharing
+from ringyard_baselines.papers.gandiva import Gandiva
+from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, InterferenceNetworks
+from ringyard_baselines.papers.interference_aware.scheduler import InterferenceAware
+from ringyard_baselines.papers.sjf_bsbf import SjfBsbf
 from worlds import arrived, simulated, times_of
 
 

@@ -10,11 +10,11 @@ from ringyard.errors import ConfigurationError
 from ringyard.performance import composed
 from ringyard.placement import pack
 from ringyard.profiles import model_id
-from ringyard_baselines.aiturbo import AITurbo
-from ringyard_baselines.gandiva import Gandiva
-from ringyard_baselines.gavel import Gavel
-from ringyard_baselines.gittins import GittinsTiresias
-from ringyard_baselines.themis import Themis
+from ringyard_baselines.papers.aiturbo import AITurbo
+from ringyard_baselines.papers.gandiva import Gandiva
+from ringyard_baselines.papers.gavel import Gavel
+from ringyard_baselines.papers.gittins import GittinsTiresias
+from ringyard_baselines.papers.themis import Themis
 from worlds import simulated, times_of
 
 

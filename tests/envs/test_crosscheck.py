@@ -8,11 +8,11 @@ from ringyard import Cluster, Simulator, ideal
 from ringyard.placement import consolidate, pack
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import read_csv
-from ringyard_baselines.fifo import fifo, fifo_strict
+from ringyard_baselines.orders.fifo import fifo, fifo_strict
+from ringyard_baselines.orders.sjf import sjf
+from ringyard_baselines.orders.smallest_first import smallest_first
+from ringyard_baselines.orders.srtf import srtf
 from ringyard_baselines.scheduler import run
-from ringyard_baselines.sjf import sjf
-from ringyard_baselines.smallest_first import smallest_first
-from ringyard_baselines.srtf import srtf
 
 PEERS = {
     "tiresias_fifo": lambda: fifo_strict(pack()),

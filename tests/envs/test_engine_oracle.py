@@ -6,11 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ringyard import Cluster, Simulator, ideal
-from ringyard.records import DOWN, Integral, JobKind, JobStatus
+from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.restart import constant
-from ringyard.sim.feasible import held_cores
+from ringyard.sim.fits import held_cores
 from ringyard.sim.metrics import job_times
-from ringyard.sim.reference import ReferenceSimulator
+from ringyard.state.records import DOWN, Integral, JobKind, JobStatus
 from worlds import random_decision, random_jobs, rings, worlds
 
 RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -17,13 +17,13 @@ from conftest import ROOT
 from ringyard import Cluster, JobTable
 from ringyard.errors import ActionError, ConfigurationError, SchedulerError
 from ringyard.mdp import rewards
-from ringyard.mdp.actions import Actions
+from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.env import ClusterEnv
-from ringyard.mdp.observations import queue_and_cluster
+from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.setting import Setting
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate, least_contended, pack, random_gpus
-from ringyard.records import Integral
+from ringyard.state.records import Integral
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from worlds import nowhere
 

@@ -8,10 +8,10 @@ from test_engine_oracle import check_invariants
 
 from ringyard import Allocation, Simulator
 from ringyard.errors import PlacementError
-from ringyard.records import Integral
+from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
-from ringyard.sim.reference import ReferenceSimulator
+from ringyard.state.records import Integral
 from worlds import everything, random_allocation
 
 RELAXED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

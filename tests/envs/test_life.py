@@ -10,7 +10,7 @@ from ringyard.errors import SchedulerError
 from ringyard.failures import Failures
 from ringyard.performance import composed
 from ringyard.profiles import profile
-from ringyard.records import JobOutcome
+from ringyard.state.records import JobOutcome
 from worlds import arrived, specs
 
 INF = float("inf")

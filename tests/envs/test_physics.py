@@ -18,9 +18,9 @@ from ringyard.performance.parameter_server import (
     step_seconds,
 )
 from ringyard.profiles import catalogue, model_id, profile
-from ringyard.records import JobKind
 from ringyard.restart import constant
 from ringyard.sim.bounds import bounds_of, fastest_alone
+from ringyard.state.records import JobKind
 from worlds import arrived, specs
 
 INF = float("inf")

@@ -9,12 +9,12 @@ from stable_baselines3.common.env_checker import check_env
 
 from conftest import composed as config_of
 from ringyard import ClusterVectorEnv, Simulator
-from ringyard.mdp.actions import Actions, Adjustment
+from ringyard.mdp.actions.space import Actions, Adjustment
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.presets import PRESETS
 from ringyard.mdp.registration import PRESET_NAMES
 from ringyard.placement import pack, spread
-from ringyard.records import JobOutcome
+from ringyard.state.records import JobOutcome
 from ringyard_agents.configuration import instantiate_setting
 from worlds import specs
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
-from ringyard.compiled import kernel
+from ringyard.compiled.functions import kernel
 from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
-from ringyard.mdp.actions import Actions, Adjustment, Template
+from ringyard.mdp.actions.space import Actions, Adjustment, Template
 from ringyard.performance import composed, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, pack, share
 from ringyard.profiles import profile, read_profile
-from ringyard.records import JobKind
 from ringyard.sim.draft import Draft
-from ringyard.sim.what_if import LOOK, look, seconds_there
+from ringyard.sim.engine.what_if import LOOK, look, seconds_there
+from ringyard.state.records import JobKind
 from ringyard.workloads import (
     Arrivals,
     Cancellations,

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.evaluate import RunResult
-from ringyard_agents.statistics import Interval, mean_interval, ratio_interval
+from ringyard_agents.measuring.evaluate import RunResult
+from ringyard_agents.measuring.statistics import Interval, mean_interval, ratio_interval
 
 __all__ = ["Claim", "Measured", "measure_claim", "metric_values", "read_claims"]
 

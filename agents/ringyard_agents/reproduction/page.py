@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from ringyard_agents.measuring.statistics import mean_interval
 from ringyard_agents.reproduction.claims import Measured
 from ringyard_agents.reproduction.run import Reproduction
-from ringyard_agents.statistics import mean_interval
 
 __all__ = ["claim_rows", "page"]
 

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from ringyard.jobs import JobTable
 from ringyard.mdp.episode import STATIC_FEATURES
 from ringyard.mdp.setting import Setting
-from ringyard.records import INTEGRALS, JOB
-from ringyard.sim.setup import prepare_jobs
+from ringyard.sim.engine.setup import prepare_jobs
+from ringyard.state.records import INTEGRALS, JOB
 
 __all__ = ["WorkloadBank", "queue_priority", "static_features"]
 

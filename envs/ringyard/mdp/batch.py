@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import entry_point
+from ringyard.compiled.functions import entry_point
 from ringyard.errors import ActionError, SchedulerError
+from ringyard.mdp.actions.moves import Options, describe
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.episode import empty_episode
 from ringyard.mdp.kernel import (
@@ -22,14 +23,13 @@ from ringyard.mdp.kernel import (
     all_valid,
     play_batch,
 )
-from ringyard.mdp.moves import Options, describe
 from ringyard.mdp.setting import Setting
-from ringyard.records import Integral, JobKind, JobStatus
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.events import rate_of
+from ringyard.sim.engine.events import rate_of
+from ringyard.sim.engine.setup import new_state
 from ringyard.sim.metrics import Metrics, measure
-from ringyard.sim.setup import new_state
-from ringyard.state import State
+from ringyard.state.arrays import State
+from ringyard.state.records import Integral, JobKind, JobStatus
 
 __all__ = ["ClusterBatch"]
 

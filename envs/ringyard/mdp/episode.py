@@ -6,9 +6,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.by_reference import by_reference
-from ringyard.records import INTEGRALS
-from ringyard.sim.what_if import LOOK
+from ringyard.compiled.bundles import by_reference
+from ringyard.sim.engine.what_if import LOOK
+from ringyard.state.records import INTEGRALS
 
 __all__ = ["EPISODE_TYPE", "STATIC_FEATURES", "Episode", "empty_episode"]
 

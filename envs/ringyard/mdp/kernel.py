@@ -1,6 +1,6 @@
 """The compiled step: act, let time pass until there is something to decide, reward, observe.
 
-`how` is a `How`, `rate` a `ringyard.sim.rate.Rate`.
+`how` is a `How`, `rate` a `ringyard.sim.engine.physics.Rate`.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.by_reference import by_reference
-from ringyard.compiled import function_at, kernel
-from ringyard.mdp.actions import REJECT, STOP
-from ringyard.mdp.moves import (
+from ringyard.compiled.bundles import by_reference
+from ringyard.compiled.functions import function_at, kernel
+from ringyard.mdp.actions.moves import (
     Options,
     adjust,
     dress_for,
@@ -21,14 +20,15 @@ from ringyard.mdp.moves import (
     propose_start,
     start_by,
 )
-from ringyard.mdp.observations import OBSERVE
-from ringyard.progress import slowdown
-from ringyard.records import JOB
-from ringyard.sim.events import advance
-from ringyard.sim.queues import sort_ascending
-from ringyard.sim.setup import load
-from ringyard.sim.shape import ask
-from ringyard.sim.what_if import look, seconds_there
+from ringyard.mdp.actions.space import REJECT, STOP
+from ringyard.mdp.observations.queue import OBSERVE
+from ringyard.sim.engine.events import advance
+from ringyard.sim.engine.queues import sort_ascending
+from ringyard.sim.engine.setup import load
+from ringyard.sim.engine.shape import ask
+from ringyard.sim.engine.what_if import look, seconds_there
+from ringyard.state.progress import slowdown
+from ringyard.state.records import JOB
 
 __all__ = [
     "BEGIN",
@@ -113,7 +113,7 @@ class Bank:
     """Workloads ready to be loaded.
 
     Attributes:
-        records: [entries, jobs] `ringyard.records.JOB` at time zero.
+        records: [entries, jobs] `ringyard.state.records.JOB` at time zero.
         static: [entries, jobs, STATIC_FEATURES].
         num_jobs: [entries].
         weights: [entries, Integral] of the reward.

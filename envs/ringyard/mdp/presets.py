@@ -10,9 +10,9 @@ from gymnasium.vector import AutoresetMode
 
 from ringyard.cluster import Cluster
 from ringyard.failures import Failures
-from ringyard.mdp.actions import Actions, Adjustment, Reject, Template
+from ringyard.mdp.actions.space import Actions, Adjustment, Reject, Template
 from ringyard.mdp.env import ClusterEnv
-from ringyard.mdp.resource_observation import queue_cluster_and_resources
+from ringyard.mdp.observations.resources import queue_cluster_and_resources
 from ringyard.mdp.rewards import blocking
 from ringyard.mdp.setting import Setting
 from ringyard.mdp.vector import ClusterVectorEnv

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.records import SEGMENT
-from ringyard.state import State
+from ringyard.state.arrays import State
+from ringyard.state.records import SEGMENT
 
 __all__ = ["draw_gantt", "segments"]
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.records import INTEGRALS, Integral
+from ringyard.state.records import INTEGRALS, Integral
 
 __all__ = ["Reward", "blocking", "job_completion_time", "makespan", "slowdown", "utilisation"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ringyard.compiled import function_value, kernel
+from ringyard.compiled.functions import function_value, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.performance.allreduce import inside_bandwidth, overlapped, ring_seconds
 from ringyard.performance.contention import live_share
@@ -20,7 +20,7 @@ from ringyard.performance.parameter_server import (
 )
 from ringyard.performance.ring import check_ring
 from ringyard.profiles import catalogue
-from ringyard.records import JobKind, Network
+from ringyard.state.records import JobKind, Network
 
 __all__ = ["composed"]
 
@@ -107,7 +107,7 @@ def composed(
         overhead_seconds_per_server: xi_2, added once per iteration and server spanned.
         intra_server_growth: how b_i grows with GPUs, see `allreduce.inside_bandwidth`.
         overlap_exponent: g, 1 or more: see `allreduce.overlapped`.
-        contention: "none", "worst_link", "live_transfers" or "max_min": see `ringyard.records.Network`.
+        contention: "none", "worst_link", "live_transfers" or "max_min": see `ringyard.state.records.Network`.
         interference: of jobs that share a GPU; None: none.
         straggler_cv: see `PerformanceModel`.
 

@@ -1,6 +1,6 @@
 """CPU side of a job: the input pipeline of training workers, and jobs that use no GPU at all."""
 
-from ringyard.compiled import kernel
+from ringyard.compiled.functions import kernel
 
 __all__ = ["bandwidth_stretch", "cpu_job_seconds", "input_seconds"]
 

@@ -7,9 +7,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import CompiledFunction, function_value
+from ringyard.compiled.functions import CompiledFunction, function_value
 from ringyard.performance.interference import Interference, no_interference
-from ringyard.records import JOB_TYPE, PARAMETERS_TYPE, Network
+from ringyard.state.records import JOB_TYPE, PARAMETERS_TYPE, Network
 
 __all__ = ["ITERATION_SECONDS", "PerformanceModel", "ideal"]
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import kernel
+from ringyard.compiled.functions import kernel
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import ModelProfile
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from ringyard.compiled import function_value
+from ringyard.compiled.functions import function_value
 from ringyard.errors import ConfigurationError
 from ringyard.performance.allreduce import ring_seconds
 from ringyard.performance.contention import live_share
 from ringyard.performance.model import ITERATION_SECONDS, PerformanceModel
-from ringyard.records import Network
+from ringyard.state.records import Network
 
 __all__ = ["check_ring", "ring_contention"]
 

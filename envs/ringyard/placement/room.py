@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ringyard.compiled import kernel
+from ringyard.compiled.functions import kernel
 
 __all__ = ["cpu_server", "open_gpus", "room", "take_free"]
 

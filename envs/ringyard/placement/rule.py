@@ -6,10 +6,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.by_reference import by_reference
-from ringyard.compiled import CompiledFunction
-from ringyard.records import PARAMETERS_TYPE
-from ringyard.state import STATE_TYPE
+from ringyard.compiled.bundles import by_reference
+from ringyard.compiled.functions import CompiledFunction
+from ringyard.state.arrays import STATE_TYPE
+from ringyard.state.records import PARAMETERS_TYPE
 
 __all__ = ["PLACE", "PlacementRule"]
 

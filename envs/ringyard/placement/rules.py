@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from ringyard.compiled import function_value, kernel
+from ringyard.compiled.functions import function_value, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.placement.room import cpu_server, room, take_free
 from ringyard.placement.rule import PLACE, PlacementRule
-from ringyard.progress import remaining_iterations
-from ringyard.random_numbers import next_random
+from ringyard.state.progress import remaining_iterations
+from ringyard.state.random_numbers import next_random
 
 __all__ = [
     "consolidate",

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ringyard.compiled import function_value, kernel
+from ringyard.compiled.functions import function_value, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.placement.room import cpu_server, open_gpus
 from ringyard.placement.rule import PLACE, PlacementRule

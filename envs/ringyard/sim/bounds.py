@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import kernel
+from ringyard.compiled.functions import kernel
 from ringyard.performance.elastic import progress_per_iteration
-from ringyard.records import JobKind
-from ringyard.sim.shape import ask, set_cores, set_size
+from ringyard.sim.engine.shape import ask, set_cores, set_size
 from ringyard.sim.simulator import Simulator
+from ringyard.state.records import JobKind
 
 __all__ = ["LowerBounds", "bounds_of", "fastest_alone", "lower_bounds"]
 

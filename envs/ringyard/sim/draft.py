@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from ringyard.compiled import kernel
+from ringyard.compiled.functions import kernel
 from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule
-from ringyard.records import JobKind
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.feasible import check_allocation, shape_of
-from ringyard.sim.holding import hold, let_go
-from ringyard.sim.shape import ask, set_cores, set_size
+from ringyard.sim.engine.holding import hold, let_go
+from ringyard.sim.engine.shape import ask, set_cores, set_size
+from ringyard.sim.fits import check_allocation, shape_of
 from ringyard.sim.view import SchedulingView
-from ringyard.state import copy_state
+from ringyard.state.arrays import copy_state
+from ringyard.state.records import JobKind
 
 __all__ = ["Draft"]
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.jobs import JobTable
-from ringyard.records import Integral, JobKind, JobOutcome, JobStatus
-from ringyard.state import State
+from ringyard.state.arrays import State
+from ringyard.state.records import Integral, JobKind, JobOutcome, JobStatus
 
 __all__ = ["JobTimes", "Metrics", "job_times", "measure", "timeline"]
 

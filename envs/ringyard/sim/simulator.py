@@ -7,22 +7,22 @@ from typing import Any, Self
 import numpy as np
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import kernel
+from ringyard.compiled.functions import kernel
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
-from ringyard.records import JobKind, JobOutcome, JobStatus
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine import end, reshape, start, stop
-from ringyard.sim.events import advance, rate_of
-from ringyard.sim.feasible import check_allocation, shape_of
+from ringyard.sim.engine.events import advance, rate_of
+from ringyard.sim.engine.life import end, reshape, start, stop
+from ringyard.sim.engine.setup import load, new_state, prepare_jobs
+from ringyard.sim.engine.shape import set_cores, set_size
+from ringyard.sim.fits import check_allocation, shape_of
 from ringyard.sim.metrics import Metrics, measure
-from ringyard.sim.setup import load, new_state, prepare_jobs
-from ringyard.sim.shape import set_cores, set_size
 from ringyard.sim.view import SchedulingView
-from ringyard.state import copy_state
+from ringyard.state.arrays import copy_state
+from ringyard.state.records import JobKind, JobOutcome, JobStatus
 
 __all__ = ["Simulator"]
 

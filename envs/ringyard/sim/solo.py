@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringyard.compiled import kernel
-from ringyard.sim.shape import set_cores, set_size
+from ringyard.compiled.functions import kernel
+from ringyard.sim.engine.shape import set_cores, set_size
 from ringyard.sim.view import SchedulingView
 
 __all__ = ["solo_seconds"]

@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import kernel
+from ringyard.compiled.functions import kernel
 from ringyard.learning_curves import EPOCHS, loss_history, training_loss, validation_metric
 from ringyard.performance import PerformanceModel
-from ringyard.records import JobStatus
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.events import rate_of
-from ringyard.sim.feasible import check_allocation, gpus_of, shape_of
-from ringyard.sim.what_if import what_if
-from ringyard.state import State
+from ringyard.sim.engine.events import rate_of
+from ringyard.sim.engine.what_if import what_if
+from ringyard.sim.fits import check_allocation, gpus_of, shape_of
+from ringyard.state.arrays import State
+from ringyard.state.records import JobStatus
 
 __all__ = ["SchedulingView"]
 
@@ -41,7 +41,7 @@ class SchedulingView:
         self._num_jobs = int(state.clusters["num_jobs"][b])
 
     def column(self, name: str) -> NDArray[Any]:
-        """[jobs] a column of `ringyard.records.JOB`, read-only."""
+        """[jobs] a column of `ringyard.state.records.JOB`, read-only."""
         column: NDArray[Any] = self.state.jobs[name][self.b, : self._num_jobs]
         column.flags.writeable = False
         return column

@@ -14,7 +14,7 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import catalogue, model_id
-from ringyard.records import JobKind, JobOutcome
+from ringyard.state.records import JobKind, JobOutcome
 from ringyard.workloads.synthetic import Arrivals, Durations
 from ringyard.workloads.workload import Workload
 

@@ -9,7 +9,7 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import model_id
-from ringyard.records import JobKind
+from ringyard.state.records import JobKind
 from ringyard.workloads.extensions import ParameterServers
 
 __all__ = ["AITurboJobs", "OnesJobs"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ringyard.errors import WorkloadError
 from ringyard.jobs import JobTable
-from ringyard.records import JobOutcome
+from ringyard.state.records import JobOutcome
 
 __all__ = ["read_csv", "read_helios", "read_pai", "read_philly"]
 

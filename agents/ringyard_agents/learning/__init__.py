@@ -1,0 +1,1 @@
+"""Policies, learners and the command that trains them."""

@@ -1,0 +1,202 @@
+"""The pointer policy: shared encoders over jobs, placements, running jobs and servers."""
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import Tensor, nn
+
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.observations.queue import PLACEMENT_FEATURES, SERVER_FEATURES
+
+__all__ = ["PointerNetwork", "PointerPolicy"]
+
+#: block: what `queue_cluster_and_resources` adds to its items
+_RESOURCE_BLOCK = {
+    "waiting": "waiting_resources",
+    "placements": "placement_resources",
+    "running": "running_resources",
+    "servers": "server_resources",
+    "cluster": "cluster_resources",
+}
+_RESOURCES = tuple(_RESOURCE_BLOCK.values())
+_BLOCKS = ("waiting", "waiting_mask", "placements", "running", "running_mask", "servers", "cluster")
+
+
+class _Blocks(BaseFeaturesExtractor):
+    """Hands the observation's blocks to the network as they are."""
+
+    def __init__(self, observation_space: spaces.Space[Any]) -> None:
+        if not isinstance(observation_space, spaces.Dict) or set(_BLOCKS) - set(observation_space.spaces):
+            raise ConfigurationError(
+                f"the pointer policy needs a Dict observation with {', '.join(_BLOCKS)}; got"
+                f" {observation_space} (use observation=dict)"
+            )
+        super().__init__(observation_space, features_dim=1)
+
+    def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The blocks."""
+        return observations
+
+
+def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
+    """A flat block [B, n] as [B, *shape, features], with what the observation adds about resources."""
+    parts = [blocks[part] for part in (name, _RESOURCE_BLOCK[name]) if part in blocks]
+    return torch.cat([part.reshape(part.shape[0], *shape, -1) for part in parts], -1)
+
+
+def _pool(values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
+    """Mean of the present items of each row; 0 where a row has none.
+
+    Args:
+        values: [items, width]; rows: [items] which row each belongs to; mask: [B, slots].
+    """
+    total = torch.zeros(mask.shape[0], values.shape[1], device=values.device).index_add(0, rows, values)
+    return total / mask.sum(1, keepdim=True).clamp(min=1.0)
+
+
+class PointerNetwork(nn.Module):
+    """One logit per (job, template), per (running job, adjustment), and to wait.
+
+    Permuting waiting jobs permutes their logits; servers and running jobs enter as means. No weight
+    depends on how many jobs, running slots or servers there are, so that trained weights fit any cluster.
+    Empty slots are not computed.
+
+    Args:
+        space: Dict of the blocks of `ringyard.mdp.observations.queue.queue_and_cluster`, or of
+            `ringyard.mdp.observations.resources.queue_cluster_and_resources`.
+        num_actions: size of the action space; beyond jobs x templates + 1 are adjustments of running jobs.
+        width: hidden units.
+    """
+
+    def __init__(self, space: spaces.Dict, num_actions: int, width: int) -> None:
+        super().__init__()
+        size = {name: spaces.flatdim(box) for name, box in space.spaces.items()}
+        num_waiting, num_running = size["waiting_mask"], size["running_mask"]
+        num_rules = size["placements"] // (num_waiting * PLACEMENT_FEATURES)
+        num_servers = size["servers"] // SERVER_FEATURES
+        more = [size.get(name, 0) for name in _RESOURCES]
+        job_features = (size["waiting"] + more[0]) // num_waiting
+        placement_features = PLACEMENT_FEATURES + more[1] // (num_waiting * num_rules)
+        running_features = (size["running"] + more[2]) // num_running
+        server_features = SERVER_FEATURES + more[3] // num_servers
+        self.adjustments = (num_actions - num_waiting * num_rules - 1) // num_running
+        self.latent_dim_pi = num_actions
+        self.latent_dim_vf = width
+        narrow = width // 2
+        self.job = nn.Sequential(nn.Linear(job_features, width), nn.ReLU(), nn.Linear(width, width))
+        self.running = nn.Sequential(nn.Linear(running_features, width), nn.ReLU())
+        self.server = nn.Sequential(nn.Linear(server_features, narrow), nn.ReLU())
+        self.context = nn.Sequential(
+            nn.Linear(2 * width + narrow + size["cluster"] + more[4], width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+        )
+        self.context_to_job = nn.Linear(width, width)
+        self.job_to_rule = nn.Linear(width, narrow)
+        self.placement = nn.Linear(placement_features, narrow)
+        self.rule = nn.Parameter(torch.zeros(num_rules, narrow))
+        self.start = nn.Linear(narrow, 1)
+        self.stop = nn.Sequential(
+            nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, max(self.adjustments, 1))
+        )
+        self.wait = nn.Linear(width, 1)
+        for head in (self.start, self.stop[-1], self.wait):
+            nn.init.orthogonal_(head.weight, 0.01)  # type: ignore[arg-type]
+            nn.init.zeros_(head.bias)  # type: ignore[arg-type]
+
+    def _encode(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """(jobs [present jobs, width], running [present running jobs, width], context [B, width])."""
+        waiting, running = blocks["waiting_mask"] > 0, blocks["running_mask"] > 0
+        jobs = self.job(_joined(blocks, "waiting", waiting.shape[1])[waiting])
+        runs = self.running(_joined(blocks, "running", running.shape[1])[running])
+        num_servers = blocks["servers"].shape[1] // SERVER_FEATURES
+        pooled = (
+            _pool(torch.relu(jobs), waiting.nonzero()[:, 0], waiting),
+            _pool(runs, running.nonzero()[:, 0], running),
+            self.server(_joined(blocks, "servers", num_servers)).mean(1),
+            _joined(blocks, "cluster", 1)[:, 0],
+        )
+        return jobs, runs, self.context(torch.cat(pooled, 1))
+
+    def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """(logits [B, actions], context [B, width]); logits of empty slots are 0."""
+        jobs, runs, context = self._encode(blocks)
+        waiting = blocks["waiting_mask"] > 0
+        per_job = self.job_to_rule(torch.relu(jobs + self.context_to_job(context)[waiting.nonzero()[:, 0]]))
+        placements = _joined(blocks, "placements", waiting.shape[1], len(self.rule))
+        per_rule = self.placement(placements[waiting]) + self.rule
+        starts = torch.zeros(placements.shape[:3], device=context.device)
+        starts[waiting] = self.start(torch.relu(per_job.unsqueeze(1) + per_rule)).squeeze(-1)
+        logits = [starts.flatten(1)]
+        if self.adjustments:
+            running = blocks["running_mask"] > 0
+            around = context[running.nonzero()[:, 0]]
+            changes = torch.zeros((*running.shape, self.adjustments), device=context.device)
+            changes[running] = self.stop(torch.cat((runs, around), 1))
+            logits.append(changes.flatten(1))
+        logits.append(self.wait(context))
+        return torch.cat(logits, 1), context
+
+    def forward_actor(self, blocks: dict[str, Tensor]) -> Tensor:
+        """Logits [B, actions]."""
+        return self.forward(blocks)[0]
+
+    def forward_critic(self, blocks: dict[str, Tensor]) -> Tensor:
+        """Context [B, width]."""
+        return self._encode(blocks)[2]
+
+
+class PointerPolicy(MaskableActorCriticPolicy):
+    """A policy around `PointerNetwork`, for MaskablePPO and plain PPO.
+
+    Args:
+        observation_space: the environment's Dict.
+        action_space: the environment's Discrete.
+        lr_schedule: learning rate by progress.
+        use_sde: must be False; plain PPO passes it.
+        width: hidden units.
+        optimizer_kwargs: of Adam.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Discrete,
+        lr_schedule: Any,
+        use_sde: bool = False,
+        width: int = 64,
+        optimizer_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        if use_sde:
+            raise ConfigurationError("use_sde is True; actions are discrete, expected False")
+        self.width = width
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            ortho_init=False,
+            features_extractor_class=_Blocks,
+            optimizer_kwargs=optimizer_kwargs,
+        )
+
+    def _build_mlp_extractor(self) -> None:
+        assert isinstance(self.observation_space, spaces.Dict)
+        assert isinstance(self.action_space, spaces.Discrete)
+        self.mlp_extractor = PointerNetwork(  # type: ignore[assignment]
+            self.observation_space, int(self.action_space.n), self.width
+        )
+
+    def _build(self, lr_schedule: Any) -> None:
+        super()._build(lr_schedule)
+        self.action_net = nn.Identity()
+        optimizer: Any = self.optimizer_class
+        self.optimizer = optimizer(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        data: dict[str, Any] = super()._get_constructor_parameters()
+        kept = {name: data[name] for name in ("observation_space", "action_space", "optimizer_kwargs")}
+        return {**kept, "lr_schedule": self._dummy_schedule, "width": self.width}

@@ -1,0 +1,1 @@
+"""Runs of schedulers on workloads, compared: tables, plots, TensorBoard."""

@@ -1,0 +1,247 @@
+"""`ringyard compare`: several schedulers on the same workloads."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard_agents.configuration import plain, scheduler_config
+from ringyard_agents.measuring.evaluate import RunResult, Task, check, run_all
+from ringyard_agents.measuring.selection import able, labels_of, worlds_of
+from ringyard_agents.measuring.statistics import mean_interval, ratio_interval
+from ringyard_agents.record import run_folder, write_record
+
+__all__ = ["compare", "markdown", "table_rows"]
+
+#: (title, metric, format) of the columns that are plain means over workloads
+METRIC_COLUMNS = (
+    ("queueing (s)", "mean_queueing", "{:,.0f}"),
+    ("slowdown", "mean_slowdown", "{:.1f}"),
+    ("GPU use", "utilisation", "{:.0%}"),
+    ("stops", "preemptions", "{:.0f}"),
+    ("median (s)", "median_jct", "{:,.0f}"),
+    ("p95 (s)", "p95_jct", "{:,.0f}"),
+    ("p99 (s)", "p99_jct", "{:,.0f}"),
+    ("makespan (s)", "makespan", "{:,.0f}"),
+    ("fragmented", "fragmentation", "{:.1%}"),
+    ("mean rho", "mean_fairness", "{:.1f}"),
+    ("worst rho", "worst_fairness", "{:.1f}"),
+    ("blocked", "blocking_rate", "{:.1%}"),
+)
+_WIDEST_TABLE = 7  # columns printed side by side; the rest goes into more tables
+
+#: schedulers shown in plots, the best by mean JCT; TensorBoard has all
+MOST_PLOTTED = 12
+
+#: workloads of comparisons are drawn from seeds no training uses
+SEED_OFFSET = 2_000_000
+
+
+def _scheduler_configs(config: DictConfig) -> dict[str, Any]:
+    """{label: config}; an agent is looked for before anything runs."""
+    labels = labels_of(config)
+    if config.reference is not None and config.reference not in labels:
+        raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(labels)}")
+    checkpoint = config.checkpoint
+    if any(label.partition("@")[0] == "ppo" for label in labels):
+        from ringyard_agents.checkpoint import find_checkpoint
+
+        checkpoint = str(find_checkpoint(checkpoint))
+    return {label: plain(scheduler_config(label, checkpoint)) for label in labels}
+
+
+def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
+    """{world: (what to run, {scheduler: why it is left out})}."""
+    if config.seeds < 1:
+        raise ConfigurationError(f"seeds is {config.seeds}; expected at least 1")
+    schedulers = _scheduler_configs(config)
+    seed = config.seed + SEED_OFFSET
+    tasks = {}
+    for name, world in worlds_of(config).items():
+        fit, refused = able(schedulers, world, seed)
+        if refused and config.schedulers != "all":
+            raise SchedulerError("; ".join(refused.values()))
+        tasks[name] = (
+            [
+                Task(label, schedulers[label], world, workload, seed)
+                for workload in range(config.seeds)
+                for label in fit
+            ],
+            refused,
+        )
+    return tasks
+
+
+def _run(tasks: list[Task], workers: int | None, console: Console) -> tuple[list[RunResult], dict[str, str]]:
+    """(results of the schedulers that finished every workload, {scheduler: why it did not})."""
+    failed: dict[str, str] = {}
+
+    def note(task: Task, error: Exception) -> None:
+        failed.setdefault(task.label, f"workload {task.workload}: {error}")
+
+    with Progress(
+        TextColumn("comparing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("runs"),
+        TimeElapsedColumn(),
+        console=console,
+    ) as bar:
+        job = bar.add_task("comparing", total=len(tasks))
+        results = run_all(tasks, workers, lambda result: bar.advance(job), note)
+    return [result for result in results if result.label not in failed], failed
+
+
+def _metric(results: Sequence[RunResult], label: str, name: str) -> NDArray[np.float64]:
+    return np.array([float(getattr(r.metrics, name)) for r in results if r.label == label])
+
+
+def _default_reference(results: Sequence[RunResult], means: Mapping[str, float]) -> str:
+    """The best heuristic that stopped no job; if all did, the best heuristic; else the best."""
+    heuristics = [label for label in means if label.partition("@")[0] != "ppo"] or list(means)
+    start_only = [label for label in heuristics if not _metric(results, label, "preemptions").any()]
+    return min(start_only or heuristics, key=means.__getitem__)
+
+
+def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str, list[dict[str, str]]]:
+    """(label of the reference, one row of texts per scheduler, best mean JCT first).
+
+    Args:
+        results: of every scheduler on every workload.
+        reference: whom the others are compared with; None: the best heuristic that stopped no job.
+    """
+    labels = list(dict.fromkeys(result.label for result in results))
+    means = {label: float(_metric(results, label, "mean_jct").mean()) for label in labels}
+    reference = reference or _default_reference(results, means)
+    against = _metric(results, reference, "mean_jct")
+    rows = []
+    for label in sorted(labels, key=means.__getitem__):
+        own = [result for result in results if result.label == label]
+        jct = mean_interval(_metric(results, label, "mean_jct"))
+        ratio = ratio_interval(_metric(results, label, "mean_jct"), against)
+        change = "reference"
+        if label != reference:
+            low, high = (ratio.low - 1) * 100, (ratio.high - 1) * 100
+            change = f"{(ratio.value - 1) * 100:+.1f}% [{low:+.1f}, {high:+.1f}]"
+        bounds = np.array([result.bounds.mean_jct for result in own])
+        row = {
+            "scheduler": label,
+            "knows": own[0].information,
+            "mean JCT [95% CI] (s)": f"{jct.value:,.0f} [{jct.low:,.0f}, {jct.high:,.0f}]",
+            f"vs {reference}": change,
+            "/ bound": f"{means[label] / bounds.mean():.2f}",
+        }
+        for title, name, form in METRIC_COLUMNS:
+            row[title] = form.format(_metric(results, label, name).mean())
+        row["run (s)"] = f"{np.mean([result.wall_seconds for result in own]):.3f}"
+        decisions = sum(result.num_decisions for result in own)
+        row["per decision (ms)"] = f"{1e3 * sum(result.wall_seconds for result in own) / decisions:.3f}"
+        rows.append(row)
+    return reference, rows
+
+
+def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
+    """runs.csv: every metric of every run; jobs.csv: every job of every run."""
+    with (folder / "runs.csv").open("w", newline="") as stream:
+        metrics = list(results[0].metrics.as_dict())
+        writer = csv.writer(stream)
+        writer.writerow(["scheduler", "workload", "information", *metrics, "bound_mean_jct", "wall_seconds"])
+        for r in results:
+            values = [repr(value) for value in r.metrics.as_dict().values()]
+            bound = repr(r.bounds.mean_jct)
+            writer.writerow([r.label, r.workload, r.information, *values, bound, f"{r.wall_seconds:.4f}"])
+    with (folder / "jobs.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(
+            ["scheduler", "workload", "job_id", "submit_time", "gpus", "start_time", "end_time", "jct"]
+        )
+        for r in results:
+            t = r.times
+            columns = (t.job_id, t.submit_seconds, t.num_gpus, t.start_seconds, t.end_seconds, t.jct)
+            for job in zip(*(column.tolist() for column in columns), strict=True):
+                writer.writerow([r.label, r.workload, *job])
+
+
+def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    names = list(rows[0])
+    rest = range(_WIDEST_TABLE, len(names), _WIDEST_TABLE)
+    for part in (names[:_WIDEST_TABLE], *(["scheduler", *names[i : i + _WIDEST_TABLE]] for i in rest)):
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+        for name in part:
+            left = name in ("scheduler", "knows")
+            table.add_column(name, justify="left" if left else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*(row[name] for name in part))
+        console.print(table)
+
+
+def markdown(rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:
+    """A Markdown table of some columns."""
+    lines = ["| " + " | ".join(names) + " |", "|" + "|".join(["---"] + ["---:"] * (len(names) - 1)) + "|"]
+    lines += ["| " + " | ".join(row[name] for name in names) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _report(
+    console: Console, config: DictConfig, folder: Path, results: Sequence[RunResult], title: str
+) -> None:
+    """Print one world's table and write its files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_csv(folder, results)
+    _, rows = table_rows(results, config.reference)
+    with (folder / "table.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    (folder / "table.md").write_text(markdown(rows, list(rows[0])))
+    wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
+    _print(wide, title, rows)
+    if config.plots:
+        from ringyard_agents.measuring.plots import draw_plots
+
+        shown = {row["scheduler"] for row in rows[:MOST_PLOTTED]}
+        for file in draw_plots([result for result in results if result.label in shown], folder):
+            console.print(f"plot: {file}", soft_wrap=True)
+    if config.tensorboard:
+        from ringyard_agents.measuring.tensorboard import write_tensorboard
+
+        write_tensorboard(results, folder / "tensorboard")
+        console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
+    console.print(f"tables: {folder / 'table.csv'}, {folder / 'runs.csv'}", soft_wrap=True)
+
+
+def compare(config: DictConfig) -> None:
+    """Run, print the tables, write CSV, plots and TensorBoard runs, world by world.
+
+    Raises:
+        RingyardError: bad input, before anything runs; SchedulerError: a scheduler failed, at the end, when
+            the others' results are written.
+    """
+    worlds = _tasks(config)
+    for tasks, _ in worlds.values():
+        check(tasks)
+    folder = run_folder()
+    write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
+    console = Console()
+    failures = []
+    for name, (tasks, refused) in worlds.items():
+        results, failed = _run(tasks, config.workers, console)
+        where = f"on preset {name}, " if name else "on "
+        failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]
+        if not results:
+            continue
+        title = f"{config.seeds} workloads, the same for all; means over workloads"
+        _report(console, config, folder / name, results, f"{name}: {title}" if name else title)
+        for label, reason in refused.items():
+            console.print(f"left out: {label}: {reason}", soft_wrap=True)
+    if failures:
+        raise SchedulerError("; ".join(failures))

@@ -1,0 +1,101 @@
+"""Which schedulers a comparison runs, and in which worlds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import hydra
+import numpy as np
+from omegaconf import DictConfig
+
+from ringyard.config_folder import config_folder
+from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.measuring.evaluate import build, simulator
+
+__all__ = ["PRESET_EXPERIMENTS", "able", "labels_of", "worlds_of"]
+
+#: experiments behind the presets whose jobs all end; Partitioning's are accepted or blocked
+PRESET_EXPERIMENTS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
+
+#: of the chosen workload, what a preset's own workload takes over
+_FROM_WORKLOAD = ("sizes", "durations", "arrivals")
+
+
+def labels_of(config: DictConfig) -> list[str]:
+    """The entries of `schedulers`; "all": every leaf of conf/scheduler, the agent only with a checkpoint.
+
+    Raises:
+        ConfigurationError: no entries, or one twice.
+    """
+    if config.schedulers == "all":
+        names = sorted(file.stem for file in (config_folder() / "scheduler").glob("*.yaml"))
+        return [name for name in names if name != "ppo" or config.checkpoint is not None]
+    labels = [config.schedulers] if isinstance(config.schedulers, str) else list(config.schedulers)
+    if not labels or len(set(labels)) != len(labels):
+        raise ConfigurationError(f"schedulers is {labels}; expected one or more different entries")
+    return labels
+
+
+def worlds_of(config: DictConfig) -> dict[str, dict[str, Any]]:
+    """{name: configs of a world}: the configured one, called "", or those of `presets`.
+
+    A preset keeps its cluster, physics, models, extensions, number of jobs and load; sizes, durations and
+    arrivals are the chosen workload's.
+
+    Raises:
+        ConfigurationError: an unknown preset, or a workload that presets cannot take over.
+    """
+    names: Sequence[str] = config.presets if config.presets is not None else []
+    if config.presets is None and config.schedulers == "all":
+        names = PRESET_EXPERIMENTS
+    if not names:
+        return {"": {name: plain(config[name]) for name in WORLD}}
+    for name in names:
+        if name not in PRESET_EXPERIMENTS:
+            raise ConfigurationError(
+                f"presets has {name!r}; expected some of {', '.join(PRESET_EXPERIMENTS)}"
+            )
+    workload = plain(config.workload)
+    missing = [part for part in _FROM_WORKLOAD if part not in workload]
+    if missing:
+        raise ConfigurationError(
+            f"presets take sizes, durations and arrivals from the workload, and this one has no {missing[0]};"
+            " choose one such as helios_like, philly_like or pai_like, or set presets=[]"
+        )
+    return {name: _preset(name, workload, config.preset_load) for name in names}
+
+
+def _preset(name: str, workload: dict[str, Any], load: float) -> dict[str, Any]:
+    """The world of a preset with jobs like those of `workload`."""
+    own = hydra.compose("compare", [f"experiment={name}"])
+    world = {part: plain(own[part]) for part in WORLD}
+    given = world["workload"]
+    if "base" not in given:  # the published mix: nothing to keep but the number of jobs
+        world["workload"] = workload | {"num_jobs": 160, "load": load}
+        return world
+    given["base"] |= {part: workload[part] for part in _FROM_WORKLOAD}
+    return world
+
+
+def able(
+    schedulers: Mapping[str, Mapping[str, Any]], world: Mapping[str, Any], seed: int
+) -> tuple[list[str], dict[str, str]]:
+    """(schedulers that can serve a world's jobs, {other: why not}).
+
+    Args:
+        schedulers: {label: config}.
+        world: configs of one world.
+        seed: of the comparison.
+
+    Raises:
+        RingyardError: bad input other than a scheduler that refuses the workload.
+    """
+    sim = simulator(world, 0, seed, None)
+    fit, refused = [], {}
+    for label, config in schedulers.items():
+        try:
+            build(config).reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+            fit.append(label)
+        except SchedulerError as error:
+            refused[label] = str(error)
+    return fit, refused

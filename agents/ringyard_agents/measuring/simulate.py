@@ -1,0 +1,78 @@
+"""`ringyard simulate`: one scheduler, one workload."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from ringyard.sim.bounds import bounds_of
+from ringyard.sim.metrics import JobTimes, job_times
+from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.measuring.evaluate import simulator
+from ringyard_agents.record import run_folder, write_record
+from ringyard_baselines.scheduler import run
+
+__all__ = ["JOB_COLUMNS", "job_rows", "simulate", "write_jobs"]
+
+#: seconds; start_time is the first start
+JOB_COLUMNS = ("job_id", "submit_time", "gpus", "start_time", "end_time", "jct")
+
+
+def _number(value: float) -> str:
+    """Whole numbers without a fraction, others so that they read back equal."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def job_rows(times: JobTimes) -> list[list[str]]:
+    """The values of `JOB_COLUMNS`, one list per job."""
+    columns = (
+        times.job_id,
+        times.submit_seconds,
+        times.num_gpus,
+        times.start_seconds,
+        times.end_seconds,
+        times.jct,
+    )
+    return [[_number(value) for value in row] for row in zip(*(c.tolist() for c in columns), strict=True)]
+
+
+def write_jobs(file: Path, times: JobTimes) -> None:
+    """Per job: job_id, submit_time, gpus, start_time (first start), end_time, jct; seconds."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["job_id", "submit_time", "gpus", "start_time", "end_time", "jct"])
+        columns = (times.submit_seconds, times.start_seconds, times.end_seconds, times.jct)
+        rows = zip(
+            times.job_id.tolist(), times.num_gpus.tolist(), *(c.tolist() for c in columns), strict=True
+        )
+        for job_id, gpus, submit, start, end, jct in rows:
+            writer.writerow([job_id, _number(submit), gpus, _number(start), _number(end), _number(jct)])
+
+
+def simulate(config: DictConfig) -> None:
+    """Run and print a table; write jobs.csv, config.yaml and run.json."""
+    folder = run_folder()
+    write_record(folder, "simulate", config, {"seed": config.seed})
+    scheduler = instantiate(config.scheduler, _convert_="all")
+    world = {name: plain(config[name]) for name in WORLD}
+    rounds = config.round_seconds if config.round_seconds is not None else scheduler.round_seconds
+    sim = simulator(world, 0, config.seed, rounds)
+    run(sim, scheduler, np.random.default_rng((config.seed, 0, 1)))
+    times = job_times(sim.state, 0, sim.jobs)
+    write_jobs(folder / "jobs.csv", times)
+    if config.output.jobs_csv is not None:
+        write_jobs(Path(config.output.jobs_csv).expanduser(), times)
+    bounds = bounds_of(sim)
+    metrics = sim.metrics()
+    table = Table(title=f"{scheduler.name} (knows: {scheduler.information})", show_header=False)
+    for name, value in metrics.as_dict().items():
+        table.add_row(name.replace("_", " "), f"{value:,.3f}" if isinstance(value, float) else f"{value:,}")
+    table.add_row("gap to lower bound", f"{metrics.mean_jct / bounds.mean_jct:.3f}")
+    console = Console()
+    console.print(table)
+    console.print(f"jobs: {folder / 'jobs.csv'}", soft_wrap=True)

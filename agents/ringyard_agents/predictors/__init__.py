@@ -1,0 +1,1 @@
+"""Learned predictors that published schedulers use."""

@@ -1,0 +1,232 @@
+"""`ringyard fit`: train IASP and IAPP, and say how wrong they are about jobs they have never seen."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from ringyard.errors import ConfigurationError
+from ringyard.profiles import profile
+from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, InterferenceNetworks
+
+__all__ = ["Pairs", "fit_interference", "measured_pairs", "simulated_pairs", "train_networks"]
+
+#: spread of ln(excess) about sensitivity x pressure: Gavel's held-out pairs deviate by 6.3 % in speed
+SCATTER = 0.15
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of jobs and how fast the first is beside the second.
+
+    Attributes:
+        profiles: [jobs, 2 x references].
+        own: [pairs] the job.
+        other: [pairs] its neighbour.
+        computing: [pairs] share of the job's iterations in which it computes.
+        similarity: [pairs] speed on the GPU beside the neighbour / alone.
+        performance: [pairs] the same of whole iterations.
+        source: where they come from.
+    """
+
+    profiles: NDArray[np.float64]
+    own: NDArray[np.int64]
+    other: NDArray[np.int64]
+    computing: NDArray[np.float64]
+    similarity: NDArray[np.float64]
+    performance: NDArray[np.float64]
+    source: str
+
+    def rows(self, chosen: NDArray[np.bool_]) -> "Pairs":
+        """Some of the pairs."""
+        names = ("own", "other", "computing", "similarity", "performance")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+
+
+def _pairs(
+    excess: NDArray[np.float64], references: NDArray[np.int64], rng: np.random.Generator, source: str
+) -> Pairs:
+    """Every pair whose excess is known; the computing share is drawn, for profiles do not depend on it.
+
+    Args:
+        excess: [jobs, jobs] extra time of the first beside the second, NaN unknown.
+        references: [references] rows of the reference jobs.
+        rng: for computing shares.
+        source: of the pairs.
+    """
+    profiles = np.concatenate([1 / (1 + excess[:, references]), 1 / (1 + excess[references].T)], axis=1)
+    whole = np.isfinite(profiles).all(axis=1)
+    own, other = np.nonzero(np.isfinite(excess) & whole[:, None] & whole[None, :])
+    computing = rng.uniform(0.2, 1.0, len(own))
+    extra = excess[own, other]
+    alone, whole_task = 1 / (1 + extra), 1 / (1 + computing * extra)
+    return Pairs(np.nan_to_num(profiles), own, other, computing, alone, whole_task, source)
+
+
+def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> Pairs:
+    """Jobs of drawn sensitivity and pressure, about the catalogue's, with scatter about their product."""
+    known = [profile(name) for name in REFERENCES]
+    sensitivity = np.array([float(model.need("sensitivity")) for model in known])
+    pressure = np.array([float(model.need("pressure")) for model in known])
+    count = len(known)
+    for values in (sensitivity, pressure):
+        values[:] = np.maximum(values, 1e-3)
+    drawn = [
+        np.concatenate([values, np.exp(rng.normal(np.log(values).mean(), 1.0, jobs - count))])
+        for values in (sensitivity, pressure)
+    ]
+    excess = drawn[0][:, None] * drawn[1][None, :] * np.exp(rng.normal(0.0, SCATTER, (jobs, jobs)))
+    return _pairs(np.minimum(excess, 9.0), np.arange(count), rng, f"{jobs} simulated jobs")
+
+
+def measured_pairs(folder: str | Path, rng: np.random.Generator) -> Pairs:
+    """Gavel's measured pairs on V100, P100 and K80; four job types of each GPU serve as references.
+
+    Args:
+        folder: holds calibration/gavel_colocation_pairs.csv.gz.
+        rng: for computing shares.
+
+    Raises:
+        ConfigurationError: no such file.
+    """
+    import pandas as pd
+
+    file = Path(folder).expanduser() / "calibration" / "gavel_colocation_pairs.csv.gz"
+    if not file.is_file():
+        raise ConfigurationError(f"no measured pairs at {file}; name the folder that holds calibration/")
+    table = pd.read_csv(file)
+    table = table[(table.source == "oracle_throughputs_single_gpu") & (table.feasible == 1)]
+    parts, offset = [], 0
+    for _, rows in table.groupby("gpu", sort=True):
+        own = (rows.model_a + " " + rows.bs_a.astype(str)).to_numpy()
+        other = (rows.model_b + " " + rows.bs_b.astype(str)).to_numpy()
+        names = sorted(set(own) | set(other))
+        index = {name: position for position, name in enumerate(names)}
+        excess = np.full((len(names), len(names)), np.nan)
+        for a, b, fast_a, fast_b in zip(own, other, rows.norm_a, rows.norm_b, strict=True):
+            excess[index[a], index[b]] = max(1.0 / fast_a - 1.0, 0.0)
+            excess[index[b], index[a]] = max(1.0 / fast_b - 1.0, 0.0)
+        known = np.isfinite(excess).sum(axis=1)
+        order = np.argsort(-known, kind="stable")[: 2 * len(REFERENCES) : 2]
+        part = _pairs(excess, order, rng, "")
+        parts.append((part, offset))
+        offset += len(names)
+
+    def joined(name: str, shift: bool = False) -> NDArray[np.float64]:
+        return np.concatenate([getattr(part, name) + (by if shift else 0) for part, by in parts])
+
+    return Pairs(
+        joined("profiles"),
+        joined("own", True).astype(np.int64),
+        joined("other", True).astype(np.int64),
+        joined("computing"),
+        joined("similarity"),
+        joined("performance"),
+        "Gavel's measured pairs (V100, P100, K80)",
+    )
+
+
+def _split(pairs: Pairs, rng: np.random.Generator, share: float = 0.2) -> tuple[Pairs, Pairs]:
+    """(pairs of known jobs, pairs with a job that was held out)."""
+    held = rng.random(len(pairs.profiles)) < share
+    unseen = held[pairs.own] | held[pairs.other]
+    return pairs.rows(~unseen), pairs.rows(unseen)
+
+
+class _Networks(nn.Module):
+    """The networks of `ringyard_baselines.papers.interference_aware.networks`, with gradients."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.all = nn.ParameterDict(
+            {
+                name.replace(".", "_"): nn.Parameter(
+                    torch.randn(shape, generator=generator) / (shape[0] ** 0.5)
+                )
+                for name, shape in PARAMETERS.items()
+            }
+        )
+
+    def _affine(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        return x @ self.all[name][:-1] + self.all[name][-1]
+
+    def similarity(self, own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        u, v = torch.tanh(own @ self.all["iasp_own"]), torch.tanh(other @ self.all["iasp_other"])
+        hidden = torch.relu(self._affine(torch.cat([u, v, u * v], 1), "iasp_hidden"))
+        return torch.sigmoid(-self._affine(hidden, "iasp_output")[:, 0])
+
+    def performance(self, own: torch.Tensor, other: torch.Tensor, computing: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([own, other, computing[:, None]], 1)
+        x = torch.relu(self._affine(torch.relu(self._affine(x, "iapp_first")), "iapp_second"))
+        return torch.sigmoid(-self._affine(x, "iapp_output")[:, 0])
+
+
+def train_networks(
+    pairs: Pairs, seed: int = 0, epochs: int = 30, batch_size: int = 512
+) -> InterferenceNetworks:
+    """Least squares in speed, Adam with a falling rate."""
+    generator = torch.Generator().manual_seed(seed)
+    network = _Networks(generator)
+    optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
+    steps = epochs * -(-len(pairs.own) // batch_size)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(steps, 1))
+    profiles = torch.as_tensor(pairs.profiles, dtype=torch.float32)
+    names = ("computing", "similarity", "performance")
+    computing, similarity, performance = (
+        torch.as_tensor(getattr(pairs, name), dtype=torch.float32) for name in names
+    )
+    own_rows, other_rows = torch.as_tensor(pairs.own), torch.as_tensor(pairs.other)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(own_rows), generator=generator).split(batch_size):  # type: ignore[no-untyped-call]
+            own, other = profiles[own_rows[rows]], profiles[other_rows[rows]]
+            loss = ((network.similarity(own, other) - similarity[rows]) ** 2).mean()
+            loss = loss + ((network.performance(own, other, computing[rows]) - performance[rows]) ** 2).mean()
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            decay.step()
+    weights = {name: network.all[name.replace(".", "_")].detach().numpy() for name in PARAMETERS}
+    return InterferenceNetworks({name: array.astype(np.float64) for name, array in weights.items()})
+
+
+def _errors(networks: InterferenceNetworks, pairs: Pairs, mean: float) -> tuple[float, float, float]:
+    """Mean absolute errors in speed: IASP, IAPP, and always guessing `mean` for IASP's."""
+    own, other = pairs.profiles[pairs.own], pairs.profiles[pairs.other]
+    iasp = np.abs(networks.similarity(own, other) - pairs.similarity).mean()
+    iapp = np.abs(networks.performance(own, other, pairs.computing) - pairs.performance).mean()
+    return float(iasp), float(iapp), float(np.abs(mean - pairs.similarity).mean())
+
+
+def fit_interference(data: str | None, out: str | None, seed: int) -> None:
+    """Train, print the error on jobs never seen, and write the weights.
+
+    Args:
+        data: folder of measured profiles; None: simulated pairs.
+        out: file to write; None: none.
+        seed: of everything drawn.
+    """
+    rng = np.random.default_rng(seed)
+    pairs = simulated_pairs(rng) if data is None else measured_pairs(data, rng)
+    known, unseen = _split(pairs, rng)
+    networks = train_networks(known, seed, epochs=30 if data is None else 400)
+    table = Table(title=f"{pairs.source}; mean absolute error of predicted speed (1: as fast as alone)")
+    for title in ("pairs", "count", "IASP", "IAPP", "always the mean"):
+        table.add_column(title, justify="left" if title == "pairs" else "right")
+    for title, part in (("of known jobs", known), ("with a job never seen", unseen)):
+        iasp, iapp, guess = _errors(networks, part, float(known.similarity.mean()))
+        table.add_row(title, f"{len(part.own):,}", f"{iasp:.3f}", f"{iapp:.3f}", f"{guess:.3f}")
+    console = Console()
+    console.print(table)
+    if out is not None:
+        file = Path(out).expanduser()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("wb") as stream:
+            arrays: dict[str, Any] = {n: a.astype(np.float32) for n, a in networks.weights.items()}
+            np.savez(stream, **arrays)
+        console.print(f"weights: {file} ({file.stat().st_size:,} bytes)", soft_wrap=True)

@@ -1,0 +1,127 @@
+"""Start-only schedulers: walk the queue in a fixed order and start what fits."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.compiled.functions import kernel
+from ringyard.errors import SchedulerError
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.sim.engine.events import advance
+from ringyard.sim.engine.life import start
+from ringyard.sim.simulator import Simulator
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.scheduler import Information
+
+__all__ = ["OrderedScheduler", "raise_stalled"]
+
+
+@kernel
+def start_in_order(state: Any, b: int, rule: Any, strict: bool, rate: Any) -> None:
+    """Start waiting jobs in list order; a class of equal demands that finds no place is closed."""
+    cluster = state.clusters[b]
+    cluster.stamp += 1
+    stamp = cluster.stamp
+    closed = 0
+    i = 0
+    out = state.gpu_scratch[b]
+    while closed < cluster.num_waiting and cluster.free_gpus >= cluster.smallest_demand:
+        j = state.waiting[b, i]
+        demand = state.jobs[b, j].demand_class
+        if state.class_stamp[b, demand] == stamp:
+            i += 1
+            continue
+        count = rule.place(state, b, j, rule.parameters, out)
+        if count > 0:
+            start(state, b, j, out, count, rate)
+        elif strict:
+            break
+        else:
+            state.class_stamp[b, demand] = stamp
+            closed += state.class_waiting[b, demand]
+
+
+@kernel
+def _run_in_order(state: Any, b: int, rule: Any, strict: bool, rate: Any) -> bool:
+    """Whole simulation; False if it stalls."""
+    cluster = state.clusters[b]
+    while cluster.num_done < cluster.num_jobs:
+        start_in_order(state, b, rule, strict, rate)
+        if not advance(state, b, rate):
+            return False
+    return True
+
+
+def raise_stalled(sim: Simulator) -> None:
+    """Raise the SchedulerError for a simulation that cannot go on."""
+    waiting = int(sim.state.clusters["num_waiting"][0])
+    raise SchedulerError(
+        f"{waiting} jobs wait at {sim.now:.0f} s on an idle cluster and the placement rule finds no GPUs"
+        " for them; use a rule that can split jobs over servers"
+    )
+
+
+class OrderedScheduler:
+    """Starts waiting jobs by a priority fixed at submission; never stops one.
+
+    Args:
+        name: shown in tables.
+        order: (jobs, rng) -> [jobs] priority, ascending; ties by row.
+        placement: where a job goes.
+        strict: stop at the first job that finds no place (head of line blocks); else skip it.
+        information: what `order` uses.
+    """
+
+    round_seconds: float | None = None
+
+    def __init__(
+        self,
+        name: str,
+        order: Callable[[JobTable, np.random.Generator], NDArray[np.float64]],
+        placement: PlacementRule,
+        strict: bool,
+        information: Information,
+    ) -> None:
+        self.name = name
+        self.order = order
+        self.placement = placement
+        self.strict = strict
+        self.information = information
+        self._priority = np.zeros(0)
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Rank the jobs."""
+        self._priority = self.order(jobs, rng)
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Start what fits, in order."""
+        rows = view.waiting
+        rows = rows[np.lexsort((rows, self._priority[rows]))]
+        draft = Draft(view)
+        closed: set[int] = set()
+        allocations = []
+        classes = view.column("demand_class")
+        for job in rows.tolist():
+            demand = int(classes[job])
+            if demand in closed:
+                continue
+            allocation = draft.place(self.placement, job)
+            if allocation is not None:
+                allocations.append(allocation)
+            elif self.strict:
+                break
+            else:
+                closed.add(demand)
+        return allocations
+
+    def drive(self, sim: Simulator) -> None:
+        """The same decisions in one compiled loop."""
+        sim.prioritise(self._priority)
+        if not _run_in_order(sim.state, 0, self.placement, self.strict, sim.rate):
+            raise_stalled(sim)

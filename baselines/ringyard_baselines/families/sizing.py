@@ -1,0 +1,68 @@
+"""Schedulers that decide how many GPUs each job holds, by profiled speeds; a placement rule says where."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from ringyard.cluster import Cluster
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.scheduler import Information, Slots
+from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
+from ringyard_baselines.tools.targets import Target, reach
+
+__all__ = ["SizingScheduler"]
+
+
+class SizingScheduler(ABC):
+    """Profiles jobs once, then names sizes, slot by slot or at every event.
+
+    Args:
+        name: shown in tables.
+        information: what it uses.
+        placement: where jobs go.
+        batch: rule of the global batch on n GPUs.
+        round_seconds: decide every this many seconds as well; None: events are enough.
+        slotted: decide only when a round begins (or the cluster is idle).
+        max_gpus: most GPUs profiled, unless a job asks for more; None: as many as any job may use.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        information: Information,
+        placement: PlacementRule,
+        batch: BatchRule,
+        round_seconds: float | None = None,
+        slotted: bool = False,
+        max_gpus: int | None = None,
+    ) -> None:
+        self.name = name
+        self.information = information
+        self.placement = placement
+        self.round_seconds = round_seconds
+        self._batch = batch
+        self._slotted = slotted
+        self._max_gpus = max_gpus
+        self._slots = Slots(np.inf)
+        self._table: SpeedTable | None = None
+
+    @abstractmethod
+    def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
+        """Who shall hold how much, the most urgent first; GPU jobs that are not named hold nothing."""
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget profiles and slots."""
+        self._slots = Slots(self.round_seconds or np.inf)
+        self._table = None
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Sizes when it is time, and the allocations that lead there."""
+        if self._slotted and not self._slots.begins(view) and len(view.running):
+            return []
+        if self._table is None:
+            self._table = speed_table(view, self._batch, self._max_gpus)
+        return reach(view, self.sizes(view, self._table), self.placement)

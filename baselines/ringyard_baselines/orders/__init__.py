@@ -1,0 +1,1 @@
+"""Classic orders of the queue."""

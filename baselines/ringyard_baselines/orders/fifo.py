@@ -1,0 +1,27 @@
+"""First in, first out: strict (the head of the line blocks) or skipping jobs that do not fit."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard_baselines.families.ordered import OrderedScheduler
+from ringyard_baselines.scheduler import Information
+
+__all__ = ["fifo", "fifo_strict"]
+
+
+def _by_submit_time(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.float64]:
+    return jobs.submit_seconds
+
+
+def fifo(placement: PlacementRule) -> OrderedScheduler:
+    """By submit time; a job that does not fit is skipped."""
+    return OrderedScheduler("fifo", _by_submit_time, placement, strict=False, information=Information.NONE)
+
+
+def fifo_strict(placement: PlacementRule) -> OrderedScheduler:
+    """By submit time; nothing starts before a job that does not fit."""
+    return OrderedScheduler(
+        "fifo_strict", _by_submit_time, placement, strict=True, information=Information.NONE
+    )

@@ -1,0 +1,1 @@
+"""Published schedulers, one paper a file or folder; they do not know one another."""

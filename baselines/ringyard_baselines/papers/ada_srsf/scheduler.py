@@ -1,0 +1,133 @@
+"""Ada-SRSF (Wang et al., arXiv 2002.10105): shortest remaining service first, and AdaDUAL."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.tools.predictions import gpu_jobs, predicted_iterations
+from ringyard_baselines.tools.targets import start_cpu_jobs
+
+__all__ = ["AdaSrsf", "dual_threshold"]
+
+
+def dual_threshold(beta: float, eta: float) -> float:
+    """The ratio b / (2 (b + eta)) of new to remaining bytes below which a transfer starts beside another.
+
+    With one transfer of R bytes left, starting one of M bytes now gives the smaller sum of completion times
+    exactly if M / R is below it.
+
+    Args:
+        beta: b, seconds per byte of a transfer alone.
+        eta: extra seconds per byte and contender.
+    """
+    return beta / (2.0 * (beta + eta))
+
+
+class AdaSrsf:
+    """Non-preemptive SRSF whose multi-server jobs may have to wait for the links.
+
+    FOUND (the authors' public simulator): waiting jobs by remaining service (remaining time x GPUs), every
+    one is tried; AdaDUAL lets a transfer start on links with no other, never beside two, and beside one
+    exactly if new / remaining <= b / (2 (b + eta)), b = 0.856 and eta = 0.235 ms per MB; SRSF(k) lets k jobs
+    share a link. LWF-kappa is the placement rule `lwf`. Here a job's iterations are not single events, so
+    that the gate acts once, when a job would start: its "transfer" is all it will send, iterations left x
+    gradient bytes (an adaptation). `papers.ada_srsf.transfers` is the model with single transfers, in which
+    the gate acts as published, and shows what the public simulator's progress-counting error does.
+
+    Args:
+        placement: where a job goes; the paper's is `lwf`.
+        adaptive: AdaDUAL; False is SRSF(`most_transfers`).
+        most_transfers: k; with `adaptive` 2 as published.
+        beta_seconds_per_megabyte: b.
+        eta_seconds_per_megabyte: eta.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+
+    information = Information.PREDICTIONS
+    round_seconds: float | None = None
+
+    def __init__(
+        self,
+        placement: PlacementRule,
+        adaptive: bool = True,
+        most_transfers: int = 2,
+        beta_seconds_per_megabyte: float = 0.856e-3,
+        eta_seconds_per_megabyte: float = 0.235e-3,
+    ) -> None:
+        if most_transfers < 1 or not beta_seconds_per_megabyte > 0 or not eta_seconds_per_megabyte >= 0:
+            raise ConfigurationError(
+                f"ada_srsf most_transfers is {most_transfers}, beta {beta_seconds_per_megabyte}, eta"
+                f" {eta_seconds_per_megabyte}; expected 1 or more, above 0, 0 or more"
+            )
+        self.name = "ada_srsf" if adaptive else f"srsf_{most_transfers}"
+        self.placement = placement
+        self._adaptive = adaptive
+        self._most = most_transfers
+        self._threshold = dual_threshold(beta_seconds_per_megabyte, eta_seconds_per_megabyte)
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Nothing to forget."""
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Start what finds GPUs and may use its links."""
+        draft = Draft(view)
+        allocations = start_cpu_jobs(view, draft, self.placement)
+        iterations = predicted_iterations(view)
+        service = iterations * view.column("isolated_iteration_seconds") * view.column("asked_gpus")
+        left = iterations * view.column("gradient_bytes")
+        spans: dict[int, NDArray[np.int32]] = {}
+        for job in view.running.tolist():
+            self._note(view, spans, job, view.gpus_of(job))
+        waiting = np.intersect1d(gpu_jobs(view), view.waiting)
+        for job in waiting[np.lexsort((waiting, service[waiting]))].tolist():
+            found = draft.place(self.placement, job)
+            if found is None:
+                continue
+            if self._may_start(view, spans, job, found.gpu_ids, left):
+                allocations.append(found)
+                self._note(view, spans, job, found.gpu_ids)
+            else:
+                draft.release(job)
+        return allocations
+
+    @staticmethod
+    def _note(
+        view: SchedulingView, spans: dict[int, NDArray[np.int32]], job: int, gpus: Sequence[int]
+    ) -> None:
+        """Remember the servers of a job that spans several."""
+        servers = np.unique(view.cluster.server_of_gpu[list(gpus)])
+        if len(servers) > 1:
+            spans[job] = servers
+
+    def _may_start(
+        self,
+        view: SchedulingView,
+        spans: dict[int, NDArray[np.int32]],
+        job: int,
+        gpus: Sequence[int],
+        left: NDArray[np.float64],
+    ) -> bool:
+        servers = np.unique(view.cluster.server_of_gpu[list(gpus)])
+        if len(servers) == 1:
+            return True
+        crowd = np.zeros(view.cluster.num_servers, dtype=np.int64)
+        met = []
+        for other, where in spans.items():
+            crowd[where] += 1
+            if np.isin(where, servers).any():
+                met.append(other)
+        most = int(crowd[servers].max())
+        if not self._adaptive or most == 0:
+            return most < self._most
+        return most < self._most and all(left[job] <= self._threshold * left[other] for other in met)

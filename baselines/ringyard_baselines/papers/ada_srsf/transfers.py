@@ -1,0 +1,137 @@
+"""Ada-SRSF's own model, transfer by transfer: where AdaDUAL acts as published.
+
+The simulator of `ringyard` averages over iterations; here every forward and backward task and every
+all-reduce is an event, as in the authors' public simulator (HKBU, `dl-scheduling`), with time continuous
+instead of ticks of 1 ms. GPUs are shared: any number of jobs whose memory fits; one task computes at a time,
+of the resident job with least service left; a GPU whose job is transferring may compute for another. All of
+it is FOUND in that simulator.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.errors import ConfigurationError
+from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, GPU, JOB, RANDOM, WORKER, run_events
+
+__all__ = ["FIRST_FIT", "RANDOM", "JobMix", "TransferResult", "published_mix", "simulate_transfers"]
+
+#: (MB, forward ms, backward ms, GPU memory MB), public simulator: VGG-16, ResNet-50, Inception-v3, LSTM
+MODELS = (
+    (526.4, 36.0, 54.0, 4527.0),
+    (99.2, 25.0, 37.0, 3213.0),
+    (103.0, 35.0, 52.0, 3291.0),
+    (251.8, 32.0, 47.0, 2751.0),
+)
+SIZES = {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}
+
+
+@dataclass(frozen=True)
+class JobMix:
+    """Jobs of one run.
+
+    Attributes:
+        model: [jobs] position in `MODELS`.
+        workers: [jobs] GPUs.
+        iterations: [jobs].
+        arrival: [jobs] ms.
+    """
+
+    model: NDArray[np.int64]
+    workers: NDArray[np.int64]
+    iterations: NDArray[np.int64]
+    arrival: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TransferResult:
+    """Completion times of one run.
+
+    Attributes:
+        jct: [jobs] ms.
+        makespan: ms.
+    """
+
+    jct: NDArray[np.float64]
+    makespan: float
+
+
+def published_mix(rng: np.random.Generator, scale: float = 10.0) -> JobMix:
+    """The public simulator's workload: 160 jobs, [1, 6] x scale iterations, arrivals in 1200 x scale ms."""
+    workers = rng.permutation(np.repeat(list(SIZES), list(SIZES.values())))
+    count = len(workers)
+    return JobMix(
+        model=rng.integers(0, len(MODELS), count),
+        workers=workers,
+        iterations=rng.integers(round(scale), round(6 * scale) + 1, count),
+        arrival=np.sort(rng.uniform(0.0, 1200.0 * scale, count)),
+    )
+
+
+def simulate_transfers(
+    mix: JobMix,
+    placement: int = 1,
+    most_transfers: int = 2,
+    adaptive: bool = True,
+    miscount: bool = False,
+    num_servers: int = 16,
+    gpus_per_server: int = 4,
+    gpu_megabytes: float = 32768.0,
+    beta: float = 0.856,
+    eta: float = 0.235,
+    seed: int = 0,
+) -> TransferResult:
+    """Run a mix to its end.
+
+    Args:
+        mix: jobs.
+        placement: kappa of LWF-kappa, or `RANDOM` or `FIRST_FIT`.
+        most_transfers: k of SRSF(k); 2 with AdaDUAL.
+        adaptive: AdaDUAL.
+        miscount: with the public simulator's error: a waiting job that asks how much of a transfer is left
+            counts the elapsed time once more, so that every asker adds the transfer's own speed to it.
+        num_servers: of the cluster.
+        gpus_per_server: of each.
+        gpu_megabytes: memory of a GPU.
+        beta: ms per MB of a transfer alone (10GbE).
+        eta: extra ms per MB and contender.
+        seed: of random placement.
+
+    Raises:
+        ConfigurationError: a job that the empty cluster cannot hold.
+    """
+    if mix.workers.max() > num_servers * gpus_per_server:
+        raise ConfigurationError(
+            f"a job has {mix.workers.max()} workers; expected at most {num_servers * gpus_per_server} GPUs"
+        )
+    models = np.array(MODELS)[mix.model]
+    count = len(mix.workers)
+    jobs = np.zeros(count, JOB)
+    for i, name in enumerate(("megabytes", "forward", "backward", "memory")):
+        jobs[name] = models[:, i]
+    jobs["arrival"], jobs["workers"], jobs["iterations"] = mix.arrival, mix.workers, mix.iterations
+    jobs["first_worker"] = np.cumsum(mix.workers) - mix.workers
+    jobs["size"] = (jobs["forward"] + jobs["backward"]) * mix.iterations * mix.workers
+    jobs["service"] = jobs["size"]
+    workers = np.zeros(int(mix.workers.sum()), WORKER)
+    workers["job"] = np.repeat(np.arange(count), mix.workers)
+    gpus = np.zeros(num_servers * gpus_per_server, GPU)
+    gpus["memory"], gpus["worker"], gpus["until"] = gpu_megabytes, -1, np.inf
+    draws = np.random.default_rng(seed).random((count, len(gpus)))
+    run_events(
+        jobs,
+        np.argsort(jobs["size"], kind="stable"),
+        gpus,
+        workers,
+        np.zeros(num_servers, dtype=np.int64),
+        draws,
+        gpus_per_server,
+        placement,
+        most_transfers,
+        adaptive,
+        2.0 * (beta + eta) / beta,
+        (beta, eta),
+        miscount,
+    )
+    return TransferResult(jobs["end"] - jobs["arrival"], float(jobs["end"].max()))

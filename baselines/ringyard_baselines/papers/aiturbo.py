@@ -1,0 +1,279 @@
+"""AITurbo (HPDC 2021), as its public follow-on shows it: CPU-GPU steps, Borda count, feedback queue."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.solo import solo_seconds
+from ringyard.sim.view import SchedulingView
+from ringyard.state.records import JobKind
+from ringyard_baselines.scheduler import Information, Slots
+from ringyard_baselines.tools.predictions import gpu_jobs
+from ringyard_baselines.tools.speeds import fewest_gpus
+from ringyard_baselines.tools.step_model import StepModels, spread_sizes
+from ringyard_baselines.tools.targets import Target, gpus_up, reach
+
+__all__ = ["AITurbo", "WithinLevel", "borda_scores"]
+
+
+class WithinLevel(StrEnum):
+    """Order of the jobs of one queue level."""
+
+    SCORE = "score"
+    SUBMISSION = "submission"
+
+
+class Size(NamedTuple):
+    """What a job is to hold: workers (one GPU each), parameter servers, cores of each worker."""
+
+    workers: int
+    servers: int
+    cores: int
+
+
+#: (workers, parameter servers) profiled for parameter-server jobs: the public calibration points with
+#: one GPU a worker
+CALIBRATION = ((1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
+
+#: cores counted for a pod where the cluster does not count cores
+POD_CORES = 5
+
+
+def borda_scores(
+    service: NDArray[np.float64],
+    add_gain: NDArray[np.float64],
+    remove_gain: NDArray[np.float64],
+    predictable: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """[jobs] Borda scores, low is urgent: rank by service plus rank by gain, or twice the rank by service.
+
+    Ranks begin at 1; the largest gain of a list ranks first; ties by position.
+
+    Args:
+        service: [jobs] attained.
+        add_gain: [jobs] drop in cost-to-finish of the best addition, -inf if there is none.
+        remove_gain: [jobs] the same of the best removal.
+        predictable: [jobs]; the gains of others are not read.
+    """
+    ranks = np.empty(len(service), dtype=np.int64)
+    ranks[np.argsort(service, kind="stable")] = np.arange(1, len(service) + 1)
+    scores = 2 * ranks
+    increases = add_gain > remove_gain
+    for members in (np.flatnonzero(predictable & increases), np.flatnonzero(predictable & ~increases)):
+        gains = np.where(increases, add_gain, remove_gain)[members]
+        order = members[np.argsort(-gains, kind="stable")]
+        scores[order] = ranks[order] + np.arange(1, len(order) + 1)
+    return scores
+
+
+class AITurbo:
+    """Predictable jobs change by one unit of CPU or GPU at a time; everyone queues by Borda count.
+
+    FOUND (the public follow-on and its scripts; no text of the paper was reached): service rate R = 10 per
+    GPU + 1 per core, cost-to-finish C = remaining time x R, the single-unit changes +-1 parameter server and
+    +-1 worker with its GPU, the list each job joins, Borda scores, thresholds (30, 180) of three levels,
+    admission from the top level down with backfill, preemption of the rest, slots of 240 s with a light pass
+    at other events. Intended by the public code though its ranks say otherwise: the larger gain ranks
+    first. Assumed: while the jobs' sizes exceed the cluster a change is made if its gain is positive; while
+    they do not (when fewer GPUs are nearly always cheaper and nobody needs them) a job takes the addition
+    that shortens its steps most; the speed model's two terms in w/p are one (they are collinear at equal
+    cores); sizes that memory, or the empty cluster's cores, cannot hold are no changes, and a job that finds
+    no room for more cores starts with those it asks for; a ring's CPU unit is one core for each worker,
+    judged by a CPU profile measured in advance; whether and how well a job is predictable comes with the
+    workload.
+
+    Args:
+        placement: where jobs go.
+        round_seconds: length of a slot.
+        thresholds: Borda scores that end the first and the second level, ascending.
+        within_level: FOUND is by score, under which levels change nothing as they go by score too; by
+            submission (first come first served, as Tiresias' levels) they do.
+        gpu_weight: cores one GPU counts for (the public sweep's best).
+        max_servers: most parameter servers of a job.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+
+    name = "aiturbo"
+    information = Information.PREDICTIONS_AND_SPEEDS
+
+    def __init__(
+        self,
+        placement: PlacementRule,
+        round_seconds: float = 240.0,
+        thresholds: Sequence[float] = (30.0, 180.0),
+        within_level: str = WithinLevel.SCORE,
+        gpu_weight: float = 10.0,
+        max_servers: int = 10,
+    ) -> None:
+        if not round_seconds > 0 or not gpu_weight > 0 or max_servers < 1:
+            raise ConfigurationError(
+                f"aiturbo round_seconds is {round_seconds}, gpu_weight {gpu_weight}, max_servers"
+                f" {max_servers}; expected above 0"
+            )
+        if sorted(set(thresholds)) != list(thresholds):
+            raise ConfigurationError(f"aiturbo thresholds are {list(thresholds)}; expected ascending scores")
+        if within_level not in list(WithinLevel):
+            raise ConfigurationError(
+                f"aiturbo within_level is {within_level!r}; expected one of {', '.join(WithinLevel)}"
+            )
+        self.placement = placement
+        self.round_seconds: float | None = round_seconds
+        self._thresholds = np.array(thresholds, dtype=np.float64)
+        self._by_score = WithinLevel(within_level) is WithinLevel.SCORE
+        self._gpu_weight = gpu_weight
+        self._max_servers = max_servers
+        self._begin()
+
+    def _begin(self) -> None:
+        self._slots = Slots(self.round_seconds or np.inf)
+        self._models = StepModels(self._points)
+        self._sizes: dict[int, Size] = {}
+        self._input: dict[int, NDArray[np.float64]] = {}
+        self._predictable: set[int] = set()
+        self._service = np.zeros(0)
+        self._last = 0.0
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget profiles, sizes and service."""
+        self._begin()
+        self._service = np.zeros(len(jobs))
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Change sizes when a slot begins or a job turned predictable; rank and admit always."""
+        jobs = gpu_jobs(view)
+        self._account(view)
+        left = view.remaining_iterations
+        known = ~np.isnan(left[jobs])
+        turned = set(jobs[known].tolist()) - self._predictable
+        self._predictable |= turned
+        changing = self._slots.begins(view) or bool(turned)
+        for job in jobs.tolist():
+            self._sizes.setdefault(job, self._asked(view, job))
+        crowded = sum(self._sizes[job].workers for job in jobs.tolist()) > gpus_up(view)
+        add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
+        for i, job in enumerate(jobs.tolist()):
+            if known[i]:
+                size = self._sizes[job]
+                (add[i], larger), (remove[i], smaller) = self._gains(view, job, size, float(left[job]))
+                if changing and crowded and max(add[i], remove[i]) > 0:
+                    self._sizes[job] = larger if add[i] > remove[i] else smaller
+                elif changing and not crowded:
+                    self._sizes[job] = self._faster(view, job, size)
+        scores = borda_scores(self._service[jobs], add, remove, known)
+        level = np.searchsorted(self._thresholds, scores, side="left")
+        order = np.lexsort((jobs, scores if self._by_score else level))
+        return reach(view, self._admit(view, jobs[order].tolist()), self.placement)
+
+    def _account(self, view: SchedulingView) -> None:
+        """Service at rate R since the last decision."""
+        elapsed, self._last = view.now - self._last, view.now
+        for job in view.running.tolist():
+            if job in self._sizes:
+                self._service[job] += self._rate(view, job, self._sizes[job]) * elapsed
+
+    def _asked(self, view: SchedulingView, job: int) -> Size:
+        return Size(
+            int(view.column("asked_gpus")[job]),
+            int(view.column("asked_parameter_servers")[job]),
+            int(view.column("asked_cores")[job]),
+        )
+
+    def _cores(self, view: SchedulingView, job: int, size: Size) -> int:
+        if not view.cluster.cores_per_server:
+            return POD_CORES * (size.workers + size.servers)
+        return size.workers * size.cores + size.servers * int(view.column("asked_cores_per_server_task")[job])
+
+    def _rate(self, view: SchedulingView, job: int, size: Size) -> float:
+        """R."""
+        return self._gpu_weight * size.workers + self._cores(view, job, size)
+
+    def _gains(
+        self, view: SchedulingView, job: int, size: Size, left: float
+    ) -> tuple[tuple[float, Size], tuple[float, Size]]:
+        """(gain, size) of the best single-unit addition and of the best removal."""
+        now = self._cost(view, job, size, left)
+        best = []
+        for sign in (1, -1):
+            options = [(-np.inf, size)]
+            for other in self._changes(view, job, size, sign):
+                options.append((now - self._cost(view, job, other, left), other))
+            best.append(max(options, key=lambda option: option[0]))
+        return best[0], best[1]
+
+    def _faster(self, view: SchedulingView, job: int, size: Size) -> Size:
+        """The addition that shortens a step most, or the same size."""
+        options = [size, *self._changes(view, job, size, 1)]
+        return min(options, key=lambda option: self._seconds(view, job, option))
+
+    def _changes(self, view: SchedulingView, job: int, size: Size, sign: int) -> list[Size]:
+        low, high = fewest_gpus(view, np.array([job]))[0], view.column("max_gpus")[job]
+        changes = []
+        if low <= size.workers + sign <= min(high, gpus_up(view)):
+            changes.append(size._replace(workers=size.workers + sign))
+        if size.servers and 1 <= size.servers + sign <= self._max_servers:
+            changes.append(size._replace(servers=size.servers + sign))
+        most = max(view.cluster.cores_per_server, default=0)
+        if not size.servers and size.cores and 1 <= size.cores + sign <= most:
+            changes.append(size._replace(cores=size.cores + sign))
+        return [change for change in changes if self._fits(view, job, change)]
+
+    def _fits(self, view: SchedulingView, job: int, size: Size) -> bool:
+        """Whether the empty cluster holds the job in this size."""
+        if not view.cluster.cores_per_server:
+            return True
+        cores = np.array(view.cluster.cores_per_server)
+        workers = np.minimum(view.cluster.gpus_per_server, cores // max(size.cores, 1)).sum()
+        return bool(size.workers <= workers and self._cores(view, job, size) <= cores.sum())
+
+    def _cost(self, view: SchedulingView, job: int, size: Size, left: float) -> float:
+        """C = remaining time x R."""
+        return left * self._seconds(view, job, size) * self._rate(view, job, size)
+
+    def _seconds(self, view: SchedulingView, job: int, size: Size) -> float:
+        """Predicted seconds per step."""
+        seconds = self._models.seconds(view, job, size.workers, size.servers)
+        if size.cores != view.column("asked_cores")[job]:
+            seconds *= self._core_factor(view, job, size.cores)
+        return seconds
+
+    def _core_factor(self, view: SchedulingView, job: int, cores: int) -> float:
+        """Seconds per step with so many cores over those with the cores asked for (the CPU profile)."""
+        if job not in self._input:
+            tried = np.arange(1, max(view.cluster.cores_per_server) + 1)
+            rows = np.full(len(tried), job)
+            asked = float(view.column("isolated_iteration_seconds")[job])
+            self._input[job] = solo_seconds(view, rows, cores_per_worker=tried) / asked
+        return float(self._input[job][cores - 1])
+
+    def _points(self, view: SchedulingView, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Allocations profiled."""
+        if view.column("kind")[job] == JobKind.PARAMETER_SERVER:
+            workers, servers = np.array(CALIBRATION, dtype=np.float64).T
+            return workers, servers
+        workers = spread_sizes(view, job, 7)
+        return workers, np.zeros(len(workers))
+
+    def _admit(self, view: SchedulingView, order: Sequence[int]) -> list[Target]:
+        """Who fits what is left; others are skipped (backfill)."""
+        gpus = gpus_up(view)
+        cores = sum(view.cluster.cores_per_server) or np.inf
+        targets = []
+        for job in order:
+            size = self._sizes[job]
+            need = self._cores(view, job, size) if cores < np.inf else 0
+            if size.workers <= gpus and need <= cores:
+                gpus -= size.workers
+                cores -= need
+                shape = Allocation(job, cores_per_worker=size.cores, parameter_servers=size.servers)
+                targets.append(Target(job, size.workers, shape))
+        return targets

@@ -1,0 +1,100 @@
+"""Foreground/background sharing after DeepPool (Park et al., MLSys 2022, arXiv 2112.10065)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.sim.view import SchedulingView
+from ringyard.state.records import JobStatus
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.tools.predictions import gpu_jobs
+from ringyard_baselines.tools.targets import start_cpu_jobs
+
+__all__ = ["BurstSharing"]
+
+
+class BurstSharing:
+    """Large jobs in the foreground, one-GPU jobs in the gaps they leave.
+
+    FOUND (abstract and code): foreground jobs do not use their GPUs all the time, background jobs fill the
+    gaps by prioritised multiplexing, the foreground is slowed to 1.1 times at most. A cluster simulator has
+    no layers, so that the burst-parallel plan itself is not shown; what is shown is the sharing: a
+    background job joins the foreground GPU that idles most (transfers, input) where the predicted slowdown
+    of the foreground stays within the limit. Assumed: jobs of at least `foreground_gpus` GPUs are
+    foreground, first come first served; slowdowns by the simulator's interference table, without CUDA
+    priorities; a background job prefers a free GPU.
+
+    Args:
+        placement: where jobs go that have GPUs of their own.
+        foreground_gpus: jobs with at least so many GPUs are foreground. Assumption.
+        most_slowdown: of the foreground job, as a factor.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+
+    name = "burst_sharing"
+    information = Information.SPEEDS
+    round_seconds: float | None = None
+
+    def __init__(
+        self, placement: PlacementRule, foreground_gpus: int = 2, most_slowdown: float = 1.1
+    ) -> None:
+        if foreground_gpus < 2 or not most_slowdown >= 1:
+            raise ConfigurationError(
+                f"burst_sharing foreground_gpus is {foreground_gpus}, most_slowdown {most_slowdown}; expected"
+                " 2 or more, 1 or more"
+            )
+        self.placement = placement
+        self._foreground_gpus = foreground_gpus
+        self._most_slowdown = most_slowdown
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Nothing to forget."""
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Foreground first, then the background on free GPUs or beside the foreground."""
+        draft = Draft(view)
+        allocations = start_cpu_jobs(view, draft, self.placement)
+        waiting = np.intersect1d(gpu_jobs(view), view.waiting)
+        large = view.column("asked_gpus")[waiting] >= self._foreground_gpus
+        for job in waiting[large].tolist() + waiting[~large].tolist():
+            found = draft.place(self.placement, job)
+            if found is None and view.column("asked_gpus")[job] < self._foreground_gpus:
+                found = self._beside(view, draft, job)
+            if found is not None:
+                allocations.append(found)
+        return allocations
+
+    def _beside(self, view: SchedulingView, draft: Draft, job: int) -> Allocation | None:
+        """A background job on one GPU each of running foreground jobs, the idlest first."""
+        if view.cluster.jobs_per_gpu == 1:
+            return None
+        activity = self._activity(view)
+        holders = draft.jobs_of_gpu
+        single = (holders >= 0).sum(axis=1) == 1
+        host = holders.max(axis=1)
+        large = view.column("asked_gpus")[host] >= self._foreground_gpus
+        excess = view.state.excess[view.column("model")[host], view.column("model")[job]]
+        slowdown = 1.0 + excess * activity[host]
+        options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self._most_slowdown))
+        for gpu in options[np.lexsort((options, activity[host[options]]))].tolist():
+            found = Allocation(job, (gpu,))
+            if draft.take(found):
+                return found
+        return None
+
+    @staticmethod
+    def _activity(view: SchedulingView) -> NDArray[np.float64]:
+        """[jobs] share of an iteration in which a job computes; of one that does not run: were it alone."""
+        now = view.column("iteration_seconds") * view.column("progress_per_iteration")
+        alone = view.column("isolated_iteration_seconds")
+        seconds = np.where(view.column("status") == JobStatus.RUNNING, now, alone)
+        return np.minimum(view.column("compute_seconds") / np.maximum(seconds, 1e-300), 1.0)

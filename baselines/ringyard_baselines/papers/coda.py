@@ -1,0 +1,321 @@
+"""CODA (Zhao et al., ICDCS 2020): CPU cores by feedback, contention eliminated, CPU jobs in the gaps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.sim.view import SchedulingView
+from ringyard.state.records import JobKind
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.tools.predictions import gpu_jobs
+
+__all__ = ["Coda", "gpu_utilisation"]
+
+
+def gpu_utilisation(view: SchedulingView) -> NDArray[np.float64]:
+    """[jobs] share of each iteration in which a job's GPUs compute, as monitors show it; 0: not running."""
+    present = view.column("iteration_seconds") * view.column("progress_per_iteration")
+    computing = view.column("compute_seconds") / view.column("gpu_speed")
+    running = np.isin(np.arange(len(present)), view.running)
+    return np.where(running, np.minimum(computing / np.maximum(present, 1e-300), 1.0), 0.0)
+
+
+@dataclass
+class _Tuning:
+    """Where the search for a job's cores stands.
+
+    Attributes:
+        since: seconds at which the present step began.
+        before: GPU utilisation before it; NaN: no step made yet.
+        direction: 1 trying more cores, -1 trying fewer, 0 settled.
+    """
+
+    since: float
+    before: float = float("nan")
+    direction: int = 1
+
+
+class Coda:
+    """First come first served; three parts look after cores and memory bandwidth.
+
+    FOUND (abstracts): an adaptive allocator that sets a training job's cores by feedback on GPU utilisation,
+    a real-time eliminator of CPU-side contention, a multi-array scheduler in which CPU jobs do not wait
+    longer. All numbers and details are assumptions from memory of the paper (its text was not reached):
+
+    * allocator: a job begins with the cores its model ended with last time, else those it asks for; every
+      90 s one core per worker more while utilisation rises, else one step back and then fewer while it does
+      not fall;
+    * eliminator: where memory bandwidth asked exceeds 75 % of the peak and a training job's GPUs are used
+      less than before, the server's CPU jobs are capped to half their bandwidth (or halved in cores where
+      caps do not exist); caps are lifted when the demand without them fits;
+    * arrays: a share of each server's cores is the CPU array; CPU jobs may borrow what the GPU array leaves
+      idle and are evicted, last started first, when a training job needs it; steps of the allocator never
+      take the CPU array's cores or the fair share of free GPUs; a job rather begins with fewer cores than on
+      several servers; servers are divided between small and large training
+      jobs, each going elsewhere only if there is no room.
+
+    Args:
+        placement: where training jobs go.
+        window_seconds: between two steps of the allocator.
+        gain: least change in GPU utilisation that counts.
+        bandwidth_limit: share of peak memory bandwidth above which the eliminator looks.
+        throttle: "cap" memory bandwidth, or halve "cores".
+        cpu_array: share of each server's cores.
+        large_servers: share of servers kept for large jobs.
+        large_gpus: GPUs from which on a training job is large.
+        throttled: share of its bandwidth (or cores) that a throttled CPU job keeps.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+
+    name = "coda"
+    information = Information.SPEEDS
+
+    def __init__(
+        self,
+        placement: PlacementRule,
+        window_seconds: float = 90.0,
+        gain: float = 0.02,
+        bandwidth_limit: float = 0.75,
+        throttle: str = "cap",
+        cpu_array: float = 0.25,
+        large_servers: float = 0.5,
+        large_gpus: int = 4,
+        throttled: float = 0.5,
+    ) -> None:
+        if not window_seconds > 0 or not gain > 0 or not bandwidth_limit > 0:
+            raise ConfigurationError(
+                f"coda window_seconds is {window_seconds}, gain {gain}, bandwidth_limit {bandwidth_limit};"
+                " expected above 0"
+            )
+        if throttle not in ("cap", "cores"):
+            raise ConfigurationError(f"coda throttle is {throttle!r}; expected cap or cores")
+        if not 0 <= cpu_array <= 1 or not 0 <= large_servers <= 1:
+            raise ConfigurationError(
+                f"coda cpu_array is {cpu_array}, large_servers {large_servers}; expected in [0, 1]"
+            )
+        if large_gpus < 1 or not 0 < throttled < 1:
+            raise ConfigurationError(
+                f"coda large_gpus is {large_gpus}, throttled {throttled}; expected 1 or more and in (0, 1)"
+            )
+        self.placement = placement
+        self.round_seconds: float | None = window_seconds
+        self._window = window_seconds
+        self._gain = gain
+        self._limit = bandwidth_limit
+        self._throttle = throttle
+        self._cpu_array = cpu_array
+        self._large_servers = large_servers
+        self._large_gpus = large_gpus
+        self._throttled = throttled
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tuning: dict[int, _Tuning] = {}
+        self._history: dict[int, int] = {}
+        self._best_use: dict[int, float] = {}
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget what was learnt of the models."""
+        self._begin()
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Tune running jobs, throttle CPU jobs, start training jobs, then CPU jobs."""
+        if not view.cluster.cores_per_server:
+            return self._plain(view)
+        draft = Draft(view)
+        use = gpu_utilisation(view)
+        allocations = self._allocate(view, draft, use)
+        allocations += self._eliminate(view, draft, use)
+        changed = {allocation.job for allocation in allocations}
+        evictable = [job for job in self._borrowers(view) if job not in changed]
+        for job in np.intersect1d(gpu_jobs(view), view.waiting).tolist():
+            allocations += self._start(view, draft, job, evictable)
+        evicted = {allocation.job for allocation in allocations if allocation.stops}
+        waiting = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]
+        for job in sorted({*waiting.tolist(), *evicted}):
+            found = draft.place(self.placement, job)
+            if found is not None:
+                allocations.append(found)
+        return allocations
+
+    def _plain(self, view: SchedulingView) -> list[Allocation]:
+        """Where cores are not counted nothing is left but first come, first served."""
+        draft = Draft(view)
+        found = (draft.place(self.placement, job) for job in np.sort(view.waiting).tolist())
+        return [allocation for allocation in found if allocation is not None]
+
+    def _allocate(self, view: SchedulingView, draft: Draft, use: NDArray[np.float64]) -> list[Allocation]:
+        """One step for each running training job whose window has passed."""
+        allocations = []
+        held, model = view.column("cores_per_worker"), view.column("model")
+        training = [job for job in view.running.tolist() if view.column("kind")[job] != JobKind.CPU_ONLY]
+        self._tuning = {job: self._tuning.get(job, _Tuning(view.now)) for job in training}
+        for job in training:
+            tuning = self._tuning[job]
+            self._best_use[job] = max(self._best_use.get(job, 0.0), float(use[job]))
+            if held[job] == 0 or tuning.direction == 0 or view.now - tuning.since < self._window:
+                continue
+            step = self._step(tuning, float(use[job]), int(held[job]))
+            tuning.since = view.now
+            if step == 0:
+                self._history[int(model[job])] = int(held[job])
+                continue
+            changed = Allocation(job, view.gpus_of(job), int(held[job]) + step)
+            if step > 0 and not self._leaves_cpu_array(view, draft, job, step):
+                tuning.direction, tuning.before = -1, float("nan")
+                continue
+            draft.release(job)
+            if draft.take(changed):
+                allocations.append(changed)
+                self._history[int(model[job])] = int(held[job]) + step
+            else:
+                draft.take(view.allocation_of(job))
+                tuning.direction = 0
+        return allocations
+
+    def _step(self, tuning: _Tuning, use: float, held: int) -> int:
+        """Cores more or fewer for each worker; 0: settled."""
+        first = np.isnan(tuning.before)
+        rose, fell = use > tuning.before + self._gain, use < tuning.before - self._gain
+        tuning.before = use
+        if tuning.direction > 0 and (first or rose):
+            return 1
+        if tuning.direction > 0:  # the last core was for nothing: give it back, and try fewer
+            tuning.direction = -1
+            return -1 if held > 1 else 0
+        if fell:
+            tuning.direction = 0
+            return 1
+        return -1 if held > 1 else 0
+
+    def _leaves_cpu_array(self, view: SchedulingView, draft: Draft, job: int, step: int) -> bool:
+        """Whether the servers keep the CPU array's unused cores, and a fair share for each free GPU."""
+        servers = view.cluster.server_of_gpu[list(view.gpus_of(job))]
+        more = np.bincount(servers, minlength=view.cluster.num_servers) * step
+        kept = np.maximum(self._array_cores(view) - self._cpu_cores(view), 0)
+        fair = np.array(view.cluster.cores_per_server) // np.array(view.cluster.gpus_per_server)
+        kept = kept + fair * draft.free_gpus_per_server
+        return bool((draft.free_cores_per_server - more >= kept)[servers].all())
+
+    def _array_cores(self, view: SchedulingView) -> NDArray[np.int64]:
+        """[servers] cores of the CPU array."""
+        return np.floor(self._cpu_array * np.array(view.cluster.cores_per_server)).astype(np.int64)
+
+    def _cpu_running(self, view: SchedulingView) -> list[int]:
+        """Running CPU-only jobs, the last started first."""
+        jobs = [job for job in view.running.tolist() if view.column("kind")[job] == JobKind.CPU_ONLY]
+        started = view.column("last_start_seconds")
+        return sorted(jobs, key=lambda job: (-started[job], -job))
+
+    def _cpu_cores(self, view: SchedulingView) -> NDArray[np.int64]:
+        """[servers] cores that CPU-only jobs hold."""
+        jobs = self._cpu_running(view)
+        held = np.bincount(
+            view.column("server")[jobs],
+            view.column("cores_per_worker")[jobs].astype(np.float64),
+            view.cluster.num_servers,
+        )
+        return held.astype(np.int64)
+
+    def _borrowers(self, view: SchedulingView) -> list[int]:
+        """CPU-only jobs that hold cores of the GPU array, those to be evicted first in front."""
+        excess = self._cpu_cores(view) - self._array_cores(view)
+        borrowers = []
+        for job in self._cpu_running(view):
+            server = int(view.column("server")[job])
+            if excess[server] > 0:
+                borrowers.append(job)
+                excess[server] -= int(view.column("cores_per_worker")[job])
+        return borrowers
+
+    def _eliminate(self, view: SchedulingView, draft: Draft, use: NDArray[np.float64]) -> list[Allocation]:
+        """Throttle CPU jobs where they harm, and lift caps where there is room."""
+        demand = view.bandwidth_demand
+        suffering = np.zeros(view.cluster.num_servers, dtype=bool)
+        for job in self._tuning:
+            if use[job] < self._best_use[job] - self._gain:
+                suffering[view.cluster.server_of_gpu[list(view.gpus_of(job))]] = True
+        allocations = []
+        caps, cores = view.column("memory_bandwidth_cap"), view.column("cores_per_worker")
+        asked = view.column("asked_cores")
+        wanted = view.column("memory_bandwidth") * cores
+        for job in self._cpu_running(view):
+            server = int(view.column("server")[job])
+            if demand[server] > self._limit and suffering[server]:
+                fewer = max(1, int(cores[job] * self._throttled))
+                change = (self._throttled, cores[job]) if self._throttle == "cap" else (1.0, fewer)
+            else:
+                peak = float(view.state.servers["memory_bandwidth"][view.b, server])
+                uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / peak
+                change = (1.0, asked[job]) if uncapped <= self._limit else (caps[job], cores[job])
+            if change != (caps[job], cores[job]):
+                changed = Allocation(
+                    job, cores_per_worker=int(change[1]), server=server, memory_bandwidth_cap=float(change[0])
+                )
+                draft.release(job)
+                if draft.take(changed):
+                    allocations.append(changed)
+                else:
+                    draft.take(view.allocation_of(job))
+        return allocations
+
+    def _start(self, view: SchedulingView, draft: Draft, job: int, evictable: list[int]) -> list[Allocation]:
+        """A training job in its sub-array, elsewhere, or after evictions; [] if it must wait."""
+        asked = int(view.column("asked_cores")[job])
+        count = int(view.column("asked_gpus")[job])
+        for cores in self._first_cores(view, job, asked):
+            for own in (True, False):
+                found = self._on_one_server(view, draft, Allocation(job, cores_per_worker=cores), count, own)
+                if found is not None:
+                    return [found]
+        found = draft.place(self.placement, job)
+        if found is not None:
+            return [found]
+        if draft.num_free_gpus < count:
+            return []
+        evicted: list[int] = []
+        for other in evictable:
+            draft.release(other)
+            evicted.append(other)
+            found = draft.place(self.placement, job)
+            if found is not None:
+                for gone in evicted:
+                    evictable.remove(gone)
+                return [*(Allocation(gone) for gone in evicted), found]
+        for other in evicted:
+            draft.take(view.allocation_of(other))
+        return []
+
+    def _first_cores(self, view: SchedulingView, job: int, asked: int) -> list[int]:
+        """Cores per worker to begin with, the most wanted first: fewer rather than a ring over servers."""
+        if asked == 0:
+            return [0]
+        last = self._history.get(int(view.column("model")[job]), asked)
+        return sorted({last, min(last, asked), 1}, reverse=True)
+
+    def _on_one_server(
+        self, view: SchedulingView, draft: Draft, shape: Allocation, count: int, own_array: bool
+    ) -> Allocation | None:
+        """The tightest server of the job's own sub-array, or of the other; None if none holds it whole."""
+        first_large = round(view.cluster.num_servers * (1.0 - self._large_servers))
+        large = np.arange(view.cluster.num_servers) >= first_large
+        right = (large == (count >= self._large_gpus)) == own_array
+        free = draft.free_gpus_per_server
+        servers = np.flatnonzero(right & (free >= count))
+        for server in servers[np.argsort(free[servers], kind="stable")].tolist():
+            mine = view.cluster.server_of_gpu == server
+            gpus = np.flatnonzero(mine & draft.gpu_is_free)[:count]
+            found = replace(shape, gpu_ids=tuple(gpus.tolist()))
+            if draft.take(found):
+                return found
+        return None

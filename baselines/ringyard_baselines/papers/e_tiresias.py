@@ -1,0 +1,117 @@
+"""Elastic Tiresias (EDL, TPDS 2021): Tiresias' order, shrinking under load, growing when there is room."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ringyard.errors import ConfigurationError
+from ringyard.placement import PlacementRule
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.families.sizing import SizingScheduler
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.tools.predictions import gpu_jobs
+from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, fewest_gpus
+from ringyard_baselines.tools.targets import Target, gpus_up
+
+__all__ = ["ElasticTiresias"]
+
+
+class ElasticTiresias(SizingScheduler):
+    """Two queues by attained GPU time; sizes follow the load.
+
+    FOUND (a public port): Tiresias' order with requested sizes; while more than 10 jobs wait, jobs of lower
+    priority shrink to their fewest GPUs; GPUs left over go where the marginal speed-up is largest; queue
+    threshold 3600 GPU seconds. Assumed: jobs shrink from the lowest priority up, just enough to start the
+    next waiting job; the batch stays as asked.
+
+    Args:
+        placement: where jobs go.
+        threshold_gpu_seconds: attained service that moves a job to the second queue.
+        crowd: jobs waiting above which others shrink.
+        round_seconds: decide every this many seconds as well. Assumption.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+
+    def __init__(
+        self,
+        placement: PlacementRule,
+        threshold_gpu_seconds: float = 3600.0,
+        crowd: int = 10,
+        round_seconds: float = 300.0,
+    ) -> None:
+        if not threshold_gpu_seconds > 0 or crowd < 0 or not round_seconds > 0:
+            raise ConfigurationError(
+                f"e_tiresias threshold_gpu_seconds is {threshold_gpu_seconds}, crowd {crowd}, round_seconds"
+                f" {round_seconds}; expected above 0, 0 or more, above 0"
+            )
+        super().__init__(
+            "e_tiresias",
+            Information.ATTAINED_SERVICE_AND_SPEEDS,
+            placement,
+            BatchRule.ASKED,
+            round_seconds,
+        )
+        self._threshold = threshold_gpu_seconds
+        self._crowd = crowd
+
+    def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
+        """Requested sizes in order, then shrink if many wait, then grow into what is left."""
+        jobs = gpu_jobs(view)
+        queue = view.attained_service[jobs] >= self._threshold
+        jobs = jobs[np.lexsort((jobs, queue))]
+        sizes = self._shrunk(view, jobs.tolist())
+        self._grow(view, table, sizes)
+        return [Target(job, size) for job, size in sizes.items()]
+
+    def _shrunk(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, int]:
+        """{job: GPUs}, the most urgent first."""
+        asked = view.column("asked_gpus")
+        least = dict(zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True))
+        left = gpus_up(view)
+        sizes: dict[int, int] = {}
+        waiting = []
+        for job in jobs:
+            if asked[job] <= left:
+                sizes[job] = int(asked[job])
+                left -= sizes[job]
+            else:
+                waiting.append(job)
+        while len(waiting) > self._crowd:
+            job = waiting[0]
+            spare = {other: sizes[other] - least[other] for other in sizes}
+            need = least[job] - left
+            if sum(spare.values()) < need:
+                break
+            for other in reversed(list(sizes)):
+                if need <= 0:
+                    break
+                given = min(spare[other], need)
+                sizes[other] -= given
+                need -= given
+                left += given
+            sizes[job] = least[job]
+            left -= sizes[job]
+            waiting.pop(0)
+        return sizes
+
+    @staticmethod
+    def _grow(view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
+        """GPUs left over, one step at a time, to the largest marginal speed-up per GPU."""
+        left = gpus_up(view) - sum(sizes.values())
+        speeds = {job: table.speed[table.place[job]] for job in sizes}
+        while left > 0:
+            best, gain, step = -1, 0.0, 0
+            for job, size in sizes.items():
+                more = np.flatnonzero(speeds[job][size + 1 : size + left + 1] > 0)
+                if len(more):
+                    larger = size + 1 + int(more[0])
+                    now = speeds[job][size]
+                    marginal = (speeds[job][larger] - now) / speeds[job][speeds[job] > 0][0] / (larger - size)
+                    if marginal > gain:
+                        best, gain, step = job, float(marginal), larger - size
+            if best < 0:
+                return
+            sizes[best] += step
+            left -= step

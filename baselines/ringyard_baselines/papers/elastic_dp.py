@@ -1,0 +1,128 @@
+"""Elastic scaling by dynamic programming (Saxena et al., MASCOTS 2020)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.compiled.functions import kernel
+from ringyard.errors import ConfigurationError
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.families.sizing import SizingScheduler
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.tools.predictions import gpu_jobs
+from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
+from ringyard_baselines.tools.targets import Target, gpus_up
+
+__all__ = ["ElasticDP", "best_sizes"]
+
+_UNREACHABLE = -1e4  # of the public implementation
+
+
+@kernel
+def _solve(gain: Any, value: Any, chosen: Any) -> None:
+    """P[j][k] = max over g of S_j(g) + P[j-1][k-g], and the g that attains it."""
+    num_jobs = gain.shape[0]
+    most = gain.shape[1] - 1
+    value[0, :] = 0.0
+    for j in range(1, num_jobs + 1):
+        for k in range(value.shape[1]):
+            value[j, k] = _UNREACHABLE
+            for g in range(1, min(most, k) + 1):
+                speedup = gain[j - 1, g]
+                if speedup > 0.0 and value[j - 1, k - g] > _UNREACHABLE:
+                    total = speedup + value[j - 1, k - g]
+                    if total > value[j, k]:
+                        value[j, k] = total
+                        chosen[j, k] = g
+
+
+def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | None:
+    """[jobs] GPUs that make the sum of speed-ups largest, nobody going without; None: impossible.
+
+    Args:
+        speedup: [jobs, sizes + 1] S_j(g), 0 where g GPUs are not allowed; column 0 is not read.
+        gpus: K.
+    """
+    count = len(speedup)
+    value = np.zeros((count + 1, gpus + 1))
+    chosen = np.zeros((count + 1, gpus + 1), dtype=np.int64)
+    _solve(speedup, value, chosen)
+    k = int(np.argmax(value[count]))
+    if count and value[count, k] <= 0:
+        return None
+    sizes = np.zeros(count, dtype=np.int64)
+    for j in range(count, 0, -1):
+        sizes[j - 1] = chosen[j, k]
+        k -= int(chosen[j, k])
+    return sizes
+
+
+class ElasticDP(SizingScheduler):
+    """GPUs and batch of every job by a dynamic program over the sum of speed-ups, every ten minutes.
+
+    FOUND (a public implementation that names the paper): the recurrence, at least one GPU for each
+    admitted job, first-come-first-served admission while the program stays feasible. Assumed (the paper's
+    text was not reached): S_j(g) is the throughput on g GPUs over that on the fewest, both with the best
+    batch; 600 s; 10 GPUs at most.
+
+    Args:
+        placement: where jobs go.
+        round_seconds: delta, between two optimisations. Assumption.
+        max_gpus: most GPUs of a job, unless it asks for more. Assumption.
+        batch: "throughput": the batch with most samples per second, as the paper has it; "goodput": with
+            most progress; "asked": the paper's comparator, whose batch is the user's.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+
+    def __init__(
+        self,
+        placement: PlacementRule,
+        round_seconds: float = 600.0,
+        max_gpus: int = 10,
+        batch: str = "throughput",
+    ) -> None:
+        if not round_seconds > 0 or max_gpus < 1:
+            raise ConfigurationError(
+                f"elastic_dp round_seconds is {round_seconds}, max_gpus {max_gpus}; expected above 0"
+            )
+        if batch not in list(BatchRule):
+            raise ConfigurationError(f"elastic_dp batch is {batch!r}; expected one of {', '.join(BatchRule)}")
+        super().__init__(
+            "elastic_dp" if batch != BatchRule.ASKED else "elastic_dp_fixed_batch",
+            Information.SPEEDS,
+            placement,
+            BatchRule(batch),
+            round_seconds,
+            slotted=True,
+            max_gpus=max_gpus,
+        )
+        self._most = max_gpus
+
+    def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
+        """The sizes of the optimum."""
+        gpus = gpus_up(view)
+        rate = table.speed if self._batch is BatchRule.GOODPUT else table.samples
+        allowed = np.arange(table.sizes + 1) <= self._most
+        jobs, speedup, least = [], [], 0
+        for job in gpu_jobs(view).tolist():
+            speeds = rate[table.place[job]]
+            fewest = int(np.argmax(speeds > 0))
+            if least + fewest > gpus:
+                break
+            least += fewest
+            jobs.append(job)
+            some = np.where(allowed | (np.arange(len(speeds)) == fewest), speeds, 0.0)
+            speedup.append(some / speeds[fewest])
+        if not jobs:
+            return []
+        sizes = best_sizes(np.array(speedup), gpus)
+        assert sizes is not None, "each job's fewest GPUs fit together"
+        return [
+            Target(job, size, Allocation(job, batch_size=table.batch_of(job, size)))
+            for job, size in zip(jobs, sizes.tolist(), strict=True)
+        ]

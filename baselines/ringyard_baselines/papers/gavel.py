@@ -1,0 +1,203 @@
+"""Gavel's max-min fairness over GPU types (Narayanan et al., OSDI 2020)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.sim.solo import solo_seconds
+from ringyard.sim.view import SchedulingView
+from ringyard.state.records import DOWN
+from ringyard_baselines.scheduler import Information, Slots
+from ringyard_baselines.tools.predictions import gpu_jobs
+from ringyard_baselines.tools.targets import start_cpu_jobs
+
+__all__ = ["Gavel", "max_min_shares"]
+
+
+def max_min_shares(
+    throughput: NDArray[np.float64], scale: NDArray[np.float64], gpus: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """[jobs, types] fraction of time X of each job on each GPU type, by the max-min linear program.
+
+    Maximise min over jobs of scale_j x sum_t T_jt X_jt / (T_j under an equal split), with sum_t X_jt <= 1 and
+    sum_j scale_j X_jt <= gpus_t. The equal split gives every job each type's share of the cluster.
+
+    Args:
+        throughput: [jobs, types] iterations per second, 0 where a job cannot run.
+        scale: [jobs] GPUs of each job.
+        gpus: [types] GPUs of each type.
+    """
+    jobs, types = throughput.shape
+    equal = throughput @ (gpus / gpus.sum())
+    value = scale[:, None] * throughput / np.maximum(equal, 1e-300)[:, None]
+    variable = np.arange(jobs * types).reshape(jobs, types)
+    job = np.repeat(np.arange(jobs), types)
+    flat = variable.reshape(-1)
+    kind = np.tile(np.arange(types), jobs)
+    rows = np.concatenate([job, np.arange(jobs), jobs + job, 2 * jobs + kind])
+    columns = np.concatenate([flat, np.full(jobs, jobs * types), flat, flat])
+    entries = np.concatenate(
+        [-value.reshape(-1), np.ones(jobs), np.ones(jobs * types), np.repeat(scale, types)]
+    )
+    matrix = coo_array((entries, (rows, columns)), shape=(2 * jobs + types, jobs * types + 1)).tocsr()
+    limits = np.concatenate([np.zeros(jobs), np.ones(jobs), gpus])
+    cost = np.zeros(jobs * types + 1)
+    cost[-1] = -1.0
+    upper: list[tuple[float, float | None]] = [
+        (0.0, 1.0 if able else 0.0) for able in (throughput > 0).reshape(-1)
+    ]
+    solved = linprog(cost, A_ub=matrix, b_ub=limits, bounds=[*upper, (0.0, None)], method="highs")
+    shares: NDArray[np.float64] = np.clip(solved.x[:-1].reshape(jobs, types), 0.0, 1.0)
+    return shares
+
+
+class Gavel:
+    """Time fractions by linear program, realised in rounds by priority X / time received.
+
+    FOUND (public code): the program above, with weights 1; rounds pick (job, type) pairs by X over the
+    rounds received so far. From memory: rounds of 6 minutes. The program is solved anew when the set of jobs
+    has changed. Assumed: a job that keeps its type from round to round keeps its GPUs; the GPUs a round
+    leaves free go to waiting jobs in order of priority whatever X says of their type; on a cluster without
+    GPU types there is one type; a gang larger than any type runs on mixed GPUs for its equal share of time.
+
+    Args:
+        placement: where jobs without a type go (CPU-only ones).
+        round_seconds: length of a round. Assumption.
+
+    Raises:
+        ConfigurationError: round_seconds not above 0.
+    """
+
+    name = "gavel"
+    information = Information.SPEEDS
+
+    def __init__(self, placement: PlacementRule, round_seconds: float = 360.0) -> None:
+        if not round_seconds > 0:
+            raise ConfigurationError(f"gavel round_seconds is {round_seconds}; expected above 0")
+        self.placement = placement
+        self.round_seconds: float | None = round_seconds
+        self._slots = Slots(round_seconds)
+        self._type_of_gpu = np.zeros(0, dtype=np.int64)
+        self._server_of_gpu = np.zeros(0, dtype=np.int32)
+        self._received = np.zeros((0, 2))
+        self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (
+            np.zeros(0, dtype=np.int64),
+            np.zeros((0, 1)),
+        )
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget what everyone has received."""
+        kinds = cluster.distinct_gpu_types
+        by_server = [kinds.index(kind) for kind in cluster.gpu_types] if kinds else [0] * cluster.num_servers
+        self._type_of_gpu = np.repeat(by_server, cluster.gpus_per_server)
+        self._server_of_gpu = cluster.server_of_gpu
+        self._received = np.zeros((len(jobs), max(len(kinds), 1) + 1))  # the last column: mixed GPUs
+        self._slots = Slots(self.round_seconds or np.inf)
+        self._solved = (np.zeros(0, dtype=np.int64), np.zeros((0, 1)))
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """A new round, or, in between, free GPUs to whoever is next."""
+        jobs = gpu_jobs(view)
+        if not np.array_equal(jobs, self._solved[0]):
+            self._solved = (jobs, self._shares(view, jobs))
+        draft = Draft(view)
+        allocations: list[Allocation] = []
+        chosen: dict[int, int] = {}
+        if self._slots.begins(view):
+            chosen = self._round(view)
+            for job in view.running.tolist():
+                gpus = view.gpus_of(job)
+                if gpus and chosen.get(job) not in (self._type_of_gpu[gpus[0]], self._mixed):
+                    draft.release(job)
+                    allocations.append(Allocation(job))
+        held = {job for job in view.running.tolist()} - {allocation.job for allocation in allocations}
+        allocations += start_cpu_jobs(view, draft, self.placement)
+        wanted = [(job, kind) for job, kind in chosen.items() if job not in held]
+        for job, kind in wanted + self._by_priority(view):
+            if job in held:
+                continue
+            found = self._place(view, draft, job, kind)
+            if found is not None:
+                allocations.append(found)
+                held.add(job)
+        return allocations
+
+    def _shares(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+        kinds = range(self._mixed)
+        types = [None] if len(kinds) == 1 else list(kinds)
+        throughput = np.stack([1.0 / solo_seconds(view, jobs, gpu_type=kind) for kind in types], axis=1)
+        throughput *= self._memory_fits(view, jobs)
+        gpus = np.bincount(self._type_of_gpu, minlength=len(kinds)).astype(np.float64)
+        scale = view.column("asked_gpus")[jobs].astype(np.float64)
+        throughput *= scale[:, None] <= gpus[None, :]  # a gang runs on one type
+        alone = (throughput > 0).any(axis=1)
+        shares = np.zeros((len(jobs), self._received.shape[1]))
+        if alone.any():
+            shares[alone, : self._mixed] = max_min_shares(throughput[alone], scale[alone], gpus)
+        shares[~alone, self._mixed] = min(1.0, gpus.sum() / max(scale.sum(), 1.0))
+        return shares
+
+    @property
+    def _mixed(self) -> int:
+        """The column of jobs that need GPUs of several types."""
+        return self._received.shape[1] - 1
+
+    def _memory_fits(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        memory = np.full(self._mixed, np.inf)
+        memory[self._type_of_gpu] = view.cluster.gpu_memory_bytes[self._server_of_gpu]
+        return view.column("gpu_memory_bytes")[jobs][:, None] <= memory[None, :]
+
+    def _by_priority(self, view: SchedulingView) -> list[tuple[int, int]]:
+        """(job, type) pairs, the most urgent first."""
+        jobs, shares = self._solved
+        urgency = np.where(shares > 0, shares / np.maximum(self._received[jobs], 1e-9), 0.0)
+        order = np.argsort(-urgency, axis=None, kind="stable")
+        types = shares.shape[1]
+        return [(int(jobs[i // types]), int(i % types)) for i in order.tolist()]
+
+    def _round(self, view: SchedulingView) -> dict[int, int]:
+        """{job: type} of this round, counted as received."""
+        up = view.state.gpus["num_jobs"][view.b] < DOWN
+        left = np.bincount(self._type_of_gpu[up], minlength=self._mixed)
+        asked = view.column("asked_gpus")
+        shares = dict(zip(self._solved[0].tolist(), self._solved[1], strict=True))
+        chosen: dict[int, int] = {}
+        for job, kind in self._by_priority(view):
+            room = left.sum() if kind == self._mixed else left[kind]
+            if job in chosen or asked[job] > room or shares[job][kind] <= 0:
+                continue
+            chosen[job] = kind
+            self._received[job, kind] += 1
+            wanted = int(asked[job])
+            for one in range(self._mixed) if kind == self._mixed else [kind]:
+                taken = min(wanted, int(left[one]))
+                left[one] -= taken
+                wanted -= taken
+        return chosen
+
+    def _place(self, view: SchedulingView, draft: Draft, job: int, kind: int) -> Allocation | None:
+        """The job on free GPUs of one type: one server if it fits (the tightest), else the fullest first."""
+        if kind == self._mixed:
+            return draft.place(self.placement, job)
+        size = int(view.column("asked_gpus")[job])
+        free = np.flatnonzero(draft.gpu_is_free & (self._type_of_gpu == kind))
+        if len(free) < size:
+            return None
+        room = np.bincount(self._server_of_gpu[free], minlength=view.cluster.num_servers)
+        servers = np.flatnonzero(room >= size)
+        if len(servers):
+            server = servers[np.argmin(room[servers])]
+            gpus = free[self._server_of_gpu[free] == server][:size]
+        else:
+            gpus = free[np.lexsort((free, -room[self._server_of_gpu[free]]))][:size]
+        found = Allocation(job, tuple(np.sort(gpus).tolist()))
+        return found if draft.take(found) else None

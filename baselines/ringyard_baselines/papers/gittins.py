@@ -1,0 +1,94 @@
+"""Tiresias with the Gittins index (Gu et al., NSDI 2019): for when the distribution of durations is known."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.compiled.functions import function_value
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.state.progress import attained_service
+from ringyard.state.records import JobStatus
+from ringyard_baselines.families.preemptive import KEY, PreemptiveScheduler
+from ringyard_baselines.scheduler import Information
+
+__all__ = ["GittinsTiresias", "gittins_index"]
+
+_RUNNING = int(JobStatus.RUNNING)
+_QUEUE_SPAN = 2.0**40  # seconds; smaller indices sort behind any submit time
+_STEPS = 256
+
+
+def gittins_index(attained: float, services: NDArray[np.float64], delta: float) -> float:
+    """Pr(S - a <= delta | S > a) / E[min(S - a, delta) | S > a]; 0 if no service is longer than a.
+
+    Args:
+        attained: a, GPU seconds.
+        services: [samples] S, GPU seconds of whole jobs.
+        delta: service quantum, GPU seconds.
+    """
+    left = services[services > attained] - attained
+    if not len(left):
+        return 0.0
+    return float((left <= delta).mean() / np.minimum(left, delta).mean())
+
+
+@function_value(KEY)
+def _rank_and_submit_time(job: Any, now: float, parameters: Any) -> float:
+    """Rank of the index (0: the highest) at the job's step of attained service, then submit time."""
+    step = min(int(attained_service(job, now) / parameters[0]), len(parameters) - 2)
+    return parameters[1 + step] * _QUEUE_SPAN + job.submit_seconds
+
+
+@function_value(KEY)
+def _next_step(job: Any, now: float, parameters: Any) -> float:
+    """When a running job reaches its next step of attained service."""
+    if job.status != _RUNNING:
+        return np.inf
+    service = attained_service(job, now)
+    step = int(service / parameters[0]) + 1
+    if step > len(parameters) - 2:
+        return np.inf
+    return max(now + (step * parameters[0] - service) / job.num_gpus, now + 1e-6)
+
+
+class GittinsTiresias(PreemptiveScheduler):
+    """Highest Gittins index of attained GPU time first, preemptive.
+
+    FOUND (public code): the index, from the distribution of the jobs' GPU time, with delta = 3250 GPU
+    seconds. The distribution is that of the very workload (as in the public simulator, which reads it from
+    the trace). Assumed: the index is looked up at multiples of delta, so that jobs between two of them
+    keep their rank and go by submission.
+
+    Args:
+        placement: where a job goes.
+        delta_gpu_seconds: service quantum.
+
+    Raises:
+        ConfigurationError: delta not above 0.
+    """
+
+    def __init__(self, placement: PlacementRule, delta_gpu_seconds: float = 3250.0) -> None:
+        if not delta_gpu_seconds > 0:
+            raise ConfigurationError(f"gittins delta_gpu_seconds is {delta_gpu_seconds}; expected above 0")
+        super().__init__(
+            "gittins",
+            _rank_and_submit_time,
+            np.array([delta_gpu_seconds, 0.0]),
+            placement,
+            Information.DISTRIBUTION,
+            wake=_next_step,
+        )
+        self._delta = delta_gpu_seconds
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Learn the distribution of GPU time; forget the order."""
+        super().reset(cluster, jobs, rng)
+        services = jobs.duration_seconds * jobs.num_gpus
+        steps = int(min(np.ceil(services.max() / self._delta), _STEPS))
+        index = np.array([gittins_index(i * self._delta, services, self._delta) for i in range(steps + 1)])
+        ranks = np.unique(-index, return_inverse=True)[1].astype(np.float64)
+        self.use_parameters(np.concatenate([[self._delta], ranks]))

@@ -1,0 +1,1 @@
+"""Interference-aware parallelization (Cluster Computing 2020): CLWP and NLWP."""

@@ -1,0 +1,159 @@
+"""Interference-aware parallelization (Geng et al., Cluster Computing 2020): CLWP and NLWP."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.papers.interference_aware.networks import InterferenceNetworks, profiles_of
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.tools.predictions import gpu_jobs
+from ringyard_baselines.tools.targets import start_cpu_jobs
+
+__all__ = ["InterferenceAware"]
+
+
+class InterferenceAware:
+    """First come first served; servers by predicted similarity, GPUs by predicted performance.
+
+    FOUND (abstract): a cluster-level stage (CLWP) assigns jobs to servers with IASP, a similarity predictor
+    by deep collaborative filtering; a node-level stage (NLWP) places tasks on GPUs with IAPP, a network that
+    predicts performance under co-location, plus the communication cost between tasks. Assumed, for want of
+    any text: the networks' shapes and inputs (`interference_networks`); the score of a server is the mean
+    loss of speed that the job and those it would meet there are predicted to suffer, plus `communication`
+    for each further server a job needs; a job waits rather than be slowed, or slow another, below
+    `least_speed` (at 0.5 two jobs are as well off in turn).
+
+    Args:
+        placement: of CPU-only jobs.
+        weights: file of trained weights; None: the shipped ones.
+        communication: what a further server costs, as a loss of speed. Assumption.
+        least_speed: see above. Assumption.
+
+    Raises:
+        ConfigurationError: weights that cannot be read, or an argument out of its range.
+    """
+
+    name = "interference_aware"
+    information = Information.SPEEDS
+    round_seconds: float | None = None
+
+    def __init__(
+        self,
+        placement: PlacementRule,
+        weights: str | None = None,
+        communication: float = 0.5,
+        least_speed: float = 0.5,
+    ) -> None:
+        if not communication >= 0 or not 0 <= least_speed <= 1:
+            raise ConfigurationError(
+                f"interference_aware communication is {communication}, least_speed {least_speed}; expected 0"
+                " or more, in [0, 1]"
+            )
+        self.placement = placement
+        self._networks = InterferenceNetworks.load(weights)
+        self._communication = communication
+        self._least_speed = least_speed
+        self._tables: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget the predictions."""
+        self._tables = None
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Start what finds a place that is predicted to be good enough."""
+        if self._tables is None:
+            self._tables = self._predict(view)
+        draft = Draft(view)
+        allocations = start_cpu_jobs(view, draft, self.placement)
+        closed: set[int] = set()
+        classes = view.column("demand_class")
+        for job in np.intersect1d(gpu_jobs(view), view.waiting).tolist():
+            if int(classes[job]) in closed:
+                continue
+            found = self._place(view, draft, job)
+            if found is not None:
+                allocations.append(found)
+            else:
+                closed.add(int(classes[job]))
+        return allocations
+
+    def _predict(self, view: SchedulingView) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """[models + 1, models + 1] predicted loss of the first beside the second: by IASP, and by IAPP."""
+        profiles = profiles_of(view.state.excess)
+        count = len(profiles)
+        own = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
+        other = np.broadcast_to(profiles[None], own.shape)
+        share = np.full(count, 1.0)
+        models = view.column("model")
+        ratio = view.column("base_compute_seconds") / view.column("isolated_iteration_seconds")
+        share[models] = np.minimum(ratio, 1.0)  # of a model's last job; one profile per model
+        similarity = self._networks.similarity(own, other)
+        performance = self._networks.performance(own, other, np.broadcast_to(share[:, None], (count, count)))
+        return 1.0 - similarity, 1.0 - performance
+
+    def _place(self, view: SchedulingView, draft: Draft, job: int) -> Allocation | None:
+        """CLWP, then NLWP on the servers it names."""
+        size = int(view.column("asked_gpus")[job])
+        losses = self._gpu_losses(view, draft, job)
+        server = view.cluster.server_of_gpu
+        open_gpus = np.isfinite(losses)
+        if int(open_gpus.sum()) < size:
+            return None
+        servers = self._servers(view, draft, job, open_gpus, size)
+        gpus: list[int] = []
+        for name in servers:
+            here = np.flatnonzero(open_gpus & (server == name))
+            gpus += here[np.lexsort((here, losses[here]))][: size - len(gpus)].tolist()
+            if len(gpus) == size:
+                found = Allocation(job, tuple(sorted(gpus)))
+                return found if draft.take(found) else draft.place(self.placement, job)
+        return None
+
+    def _gpu_losses(self, view: SchedulingView, draft: Draft, job: int) -> NDArray[np.float64]:
+        """[gpus] NLWP: losses of all on a GPU if the job joined, by IAPP; inf: no place, or too slow."""
+        assert self._tables is not None
+        loss = self._tables[1]
+        holders = draft.jobs_of_gpu
+        models = view.column("model")
+        own = int(models[job])
+        present = holders >= 0
+        others = models[np.maximum(holders, 0)]
+        mine = np.where(present, loss[own, others], 0.0).sum(axis=1)
+        theirs = np.where(present, loss[others, own], 0.0)
+        up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
+        bad = present.all(axis=1) | ~up
+        bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self._least_speed
+        return np.where(bad, np.inf, mine + theirs.sum(axis=1))
+
+    def _servers(
+        self,
+        view: SchedulingView,
+        draft: Draft,
+        job: int,
+        open_gpus: NDArray[np.bool_],
+        size: int,
+    ) -> list[int]:
+        """CLWP: servers in the order in which the job takes them."""
+        assert self._tables is not None
+        loss = self._tables[0]
+        models = view.column("model")
+        own = int(models[job])
+        holders = draft.jobs_of_gpu
+        server = view.cluster.server_of_gpu
+        room = np.bincount(server[open_gpus], minlength=view.cluster.num_servers)
+        scores = []
+        for name in np.flatnonzero(room > 0).tolist():
+            met = np.unique(holders[(server == name) & open_gpus])
+            there = models[met[met >= 0]]
+            similar = float((loss[own, there] + loss[there, own]).mean()) if len(there) else 0.0
+            needed = -(-size // int(room[name])) - 1
+            scores.append((similar + self._communication * needed, int(room[name]), name))
+        return [name for _, _, name in sorted(scores)]

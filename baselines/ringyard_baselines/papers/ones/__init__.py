@@ -1,0 +1,1 @@
+"""ONES (SC 2021): evolution of schedules."""

@@ -1,0 +1,141 @@
+"""Optimus (Peng et al., EuroSys 2018): fitted speeds, fitted convergence, greedy marginal gains."""
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.view import SchedulingView
+from ringyard.state.records import JobKind
+from ringyard_baselines.scheduler import Information, Slots
+from ringyard_baselines.tools.predictions import gpu_jobs, iterations_from_loss
+from ringyard_baselines.tools.speeds import fewest_gpus
+from ringyard_baselines.tools.step_model import StepModels, spread_sizes
+from ringyard_baselines.tools.targets import Target, gpus_up, reach
+
+__all__ = ["Optimus"]
+
+
+class Optimus:
+    """Every ten minutes one worker (and server) each, then one more for whoever gains most by it.
+
+    FOUND (public code): the speed form and its non-negative fit from sampled allocations, the loss form and
+    its weights, slots of 600 s, the greedy rule: largest drop in remaining time per unit of the dominant
+    resource, stopping at the first gain that is not positive or grant that does not fit. Here a job's
+    batch stays as asked (fixed global batch), rigid jobs are given what they ask for, and profiling costs
+    no time (the paper spends a few minutes a sample).
+
+    Args:
+        placement: where jobs go.
+        round_seconds: length of a slot.
+        samples: allocations profiled for each job, at least 4 for rings and 6 with parameter servers.
+        max_servers: most parameter servers of a job. Assumption.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+
+    name = "optimus"
+    information = Information.CURVES_AND_SPEEDS
+
+    def __init__(
+        self, placement: PlacementRule, round_seconds: float = 600.0, samples: int = 8, max_servers: int = 10
+    ) -> None:
+        if not round_seconds > 0 or samples < 6 or max_servers < 1:
+            raise ConfigurationError(
+                f"optimus round_seconds is {round_seconds}, samples {samples}, max_servers {max_servers};"
+                " expected above 0, 6 or more, 1 or more"
+            )
+        self.placement = placement
+        self.round_seconds: float | None = round_seconds
+        self._samples = samples
+        self._max_servers = max_servers
+        self._slots = Slots(round_seconds)
+        self._models = StepModels(self._points)
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget what was profiled."""
+        self._slots = Slots(self.round_seconds or np.inf)
+        self._models = StepModels(self._points)
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Sizes by marginal gains at the beginning of a slot; nothing in between but on an idle cluster."""
+        if not self._slots.begins(view) and len(view.running):
+            return []
+        jobs = gpu_jobs(view)
+        left = dict(zip(jobs.tolist(), iterations_from_loss(view, jobs.tolist()).tolist(), strict=True))
+        sizes = self._fewest(view, jobs.tolist())
+        self._grow(view, sizes, left)
+        targets = [
+            Target(job, workers, Allocation(job, parameter_servers=servers or None))
+            for job, (workers, servers) in sizes.items()
+        ]
+        return reach(view, targets, self.placement)
+
+    def _fewest(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """{job: (workers, servers)} to begin with, in order of submission while GPUs last."""
+        left = gpus_up(view)
+        sizes = {}
+        kind = view.column("kind")
+        for job, least in zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True):
+            if least <= left:
+                left -= least
+                sizes[job] = (least, int(kind[job] == JobKind.PARAMETER_SERVER))
+        return sizes
+
+    def _grow(self, view: SchedulingView, sizes: dict[int, tuple[int, int]], left: dict[int, float]) -> None:
+        """Grant one worker or one server at a time, in place."""
+        most = view.column("max_gpus")
+        free = gpus_up(view) - sum(workers for workers, _ in sizes.values())
+        cores = float(sum(view.cluster.cores_per_server)) or np.inf
+        server_cores = view.column("asked_cores_per_server_task")
+        worker_cores = view.column("asked_cores")
+        spare = cores - sum(
+            workers * worker_cores[job] + servers * server_cores[job]
+            for job, (workers, servers) in sizes.items()
+        )
+
+        def best(job: int) -> tuple[float, int, int, int]:
+            workers, servers = sizes[job]
+            options = [(-np.inf, job, 0, 0)]
+            if workers < most[job]:
+                share = max(1.0 / view.cluster.num_gpus, worker_cores[job] / cores)
+                options.append((self._gain(view, job, sizes[job], (1, 0), left[job]) / share, job, 1, 0))
+            if 0 < servers < self._max_servers:
+                share = max(server_cores[job] / cores, 1.0 / view.cluster.num_gpus / 10)
+                options.append((self._gain(view, job, sizes[job], (0, 1), left[job]) / share, job, 0, 1))
+            gain, _, more_workers, more_servers = max(options)
+            return -gain, job, more_workers, more_servers
+
+        heap = [best(job) for job in sizes]
+        heapify(heap)
+        while heap:
+            loss, job, workers, servers = heappop(heap)
+            need = workers * worker_cores[job] + servers * server_cores[job]
+            if loss >= 0 or workers > free or need > spare:
+                return
+            free -= workers
+            spare -= need
+            sizes[job] = (sizes[job][0] + workers, sizes[job][1] + servers)
+            heappush(heap, best(job))
+
+    def _gain(
+        self, view: SchedulingView, job: int, size: tuple[int, int], more: tuple[int, int], left: float
+    ) -> float:
+        """Seconds of remaining time saved."""
+        now = self._models.seconds(view, job, *size)
+        return left * (now - self._models.seconds(view, job, size[0] + more[0], size[1] + more[1]))
+
+    def _points(self, view: SchedulingView, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`samples` allocations, evenly spread over the job's range."""
+        if view.column("kind")[job] != JobKind.PARAMETER_SERVER:
+            workers = spread_sizes(view, job, self._samples)
+            return workers, np.zeros(len(workers))
+        few = spread_sizes(view, job, self._samples // 2)
+        return np.concatenate([few, few]), np.repeat([1.0, 2.0], len(few))

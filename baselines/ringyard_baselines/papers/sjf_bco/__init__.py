@@ -1,0 +1,1 @@
+"""SJF-BCO (MobiHoc 2022) and the planners of its experiment."""

@@ -1,0 +1,230 @@
+"""SJF-BCO (Yu, Ji, Rajan, Liu; MobiHoc 2022) and the comparators of its experiment: FF, LS, RAND."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.jobs import JobTable
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.view import SchedulingView
+from ringyard.state.records import JobKind, JobStatus
+from ringyard_baselines.papers.sjf_bco.planning import (
+    FIRST_FIT,
+    LEAST_LOADED,
+    RANDOM,
+    SJF_BCO,
+    empty_plan,
+    job_records,
+    search,
+)
+from ringyard_baselines.scheduler import Information
+
+__all__ = ["PlannedScheduler", "first_fit_planned", "list_scheduling", "random_planned", "sjf_bco"]
+
+
+class PlannedScheduler:
+    """Plans all known jobs on GPU queues, then starts each job when its GPUs have come to it.
+
+    Whenever jobs have arrived since the last plan, the waiting ones are planned anew around those that
+    run. With every job submitted at time 0 this is the offline algorithm as published; with arrivals it
+    is its online form. Plans use estimated run times; a job starts when it is first in the queue of each
+    of its GPUs and they are free, whatever the plan's clock says.
+
+    Args:
+        name: shown in tables.
+        rule: how GPUs are chosen (`ringyard_baselines.papers.sjf_bco.planning`).
+        over_provision: lambda of LBSGF, at least 1 (the paper's setting is 1).
+        kappa: small/large threshold in GPUs; None tries every job size, as Algorithm 1 does.
+        estimate_factor: u in rhohat / u, at least 1; 1 trusts the estimates (an assumption: the paper
+            does not print u).
+        horizon_seconds: T, the largest theta_u; None: twice (total work / GPUs + longest job) over the
+            plan's jobs. Doubled until a plan exists.
+        resolution: stop bisecting when theta is known to this share of the horizon.
+        max_planned: plan only the first this many waiting jobs in planning order; the rest follow
+            when they have started (an assumption of the online form, bounds decision time).
+    """
+
+    information = Information.DURATIONS
+    round_seconds: float | None = None
+
+    def __init__(
+        self,
+        name: str,
+        rule: int,
+        over_provision: float = 1.0,
+        kappa: int | None = None,
+        estimate_factor: float = 1.0,
+        horizon_seconds: float | None = None,
+        resolution: float = 1e-3,
+        max_planned: int = 256,
+    ) -> None:
+        if not over_provision >= 1:
+            raise ConfigurationError(f"sjf_bco over_provision is {over_provision}; expected 1 or more")
+        if kappa is not None and kappa < 1:
+            raise ConfigurationError(f"sjf_bco kappa is {kappa}; expected 1 or more, or null to try all")
+        if not estimate_factor >= 1:
+            raise ConfigurationError(f"sjf_bco estimate_factor is {estimate_factor}; expected 1 or more")
+        if horizon_seconds is not None and not horizon_seconds > 0:
+            raise ConfigurationError(f"sjf_bco horizon_seconds is {horizon_seconds}; expected above 0")
+        if not resolution > 0 or max_planned < 1:
+            raise ConfigurationError(
+                f"sjf_bco resolution is {resolution}, max_planned {max_planned}; expected above 0"
+            )
+        self.name = name
+        self._rule = rule
+        self._over_provision = over_provision
+        self._kappa = kappa
+        self._estimate_factor = estimate_factor
+        self._horizon_seconds = horizon_seconds
+        self._resolution = resolution
+        self._max_planned = max_planned
+        self._rng = np.random.default_rng(0)
+        self._cluster = Cluster((1,))
+        self._queues: list[deque[int]] = []
+        self._gpus: dict[int, tuple[int, ...]] = {}
+        self._seen = 0
+        #: (theta in seconds, kappa in GPUs, planned makespan in seconds) of the last plan
+        self.last_choice: tuple[float, int, float] = (0.0, 0, 0.0)
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget the plan.
+
+        Raises:
+            SchedulerError: CPU-only jobs, which the algorithm knows nothing of.
+        """
+        if (jobs.kind == JobKind.CPU_ONLY).any():
+            raise SchedulerError(f"{self.name} plans GPUs only; leave CPU-only jobs out of the workload")
+        self._rng = rng
+        self._cluster = cluster
+        self._queues = [deque() for _ in range(cluster.num_gpus)]
+        self._gpus = {}
+        self._seen = 0
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Plan if there is something new, then start the jobs whose turn has come."""
+        arrived = int((view.column("status") != JobStatus.FUTURE).sum() + view.column("num_failures").sum())
+        if arrived > self._seen or (len(view.waiting) and not self._gpus):
+            self._seen = arrived
+            self._plan(view)
+        free = view.gpu_is_free
+        allocations = []
+        heads = {queue[0] for queue in self._queues if queue}
+        for job in sorted(heads):
+            gpus = self._gpus[job]
+            if all(self._queues[gpu][0] == job and free[gpu] for gpu in gpus):
+                allocations.append(Allocation(job, gpus))
+        for allocation in allocations:
+            del self._gpus[allocation.job]
+            for gpu in allocation.gpu_ids:
+                self._queues[gpu].popleft()
+        return allocations
+
+    def _plan(self, view: SchedulingView) -> None:
+        """Queue the waiting jobs on GPUs, around the running ones."""
+        waiting = view.waiting.astype(np.int64)
+        if self._rule == SJF_BCO:
+            order = waiting[np.lexsort((waiting, view.num_gpus[waiting]))]
+        else:
+            order = np.sort(waiting)
+        order = order[: self._max_planned]
+        load, free_at = self._occupied(view)
+        records = job_records(view.state.jobs[view.b], order)
+        estimates = records["remaining_iterations"] * records["isolated_iteration_seconds"]
+        estimates = estimates / self._estimate_factor
+        demands = view.num_gpus[order].astype(np.int64)
+        plan = empty_plan(self._cluster, demands)
+        draws = self._rng.random((len(order), self._cluster.num_gpus)) if self._rule == RANDOM else None
+        horizon = self._horizon(load, estimates, demands)
+        makespan = np.inf
+        while makespan == np.inf:
+            makespan, theta, kappa = search(
+                plan,
+                self._rule,
+                self._cluster.server_of_gpu.astype(np.int64),
+                records,
+                estimates,
+                np.zeros((len(order), 1)) if draws is None else draws,
+                self._kappas(demands),
+                float(self._over_provision),
+                load,
+                free_at,
+                horizon,
+                self._resolution * horizon,
+                view.rate,
+            )
+            horizon *= 2.0
+        self.last_choice = (theta, int(kappa), makespan)
+        self._queues = [deque() for _ in range(self._cluster.num_gpus)]
+        self._gpus = {}
+        for i, job in enumerate(order.tolist()):
+            gpus = tuple(sorted(plan.gpus[plan.begin[i] : plan.begin[i + 1]].tolist()))
+            self._gpus[job] = gpus
+        for i in np.argsort(plan.start, kind="stable").tolist():
+            job = int(order[i])
+            for gpu in self._gpus[job]:
+                self._queues[gpu].append(job)
+
+    def _horizon(
+        self, load: NDArray[np.float64], estimates: NDArray[np.float64], demands: NDArray[np.int64]
+    ) -> float:
+        """T, the largest theta to try."""
+        if self._horizon_seconds is not None:
+            return self._horizon_seconds
+        work = float(load.sum() + (estimates * demands).sum()) / self._cluster.num_gpus
+        return 2.0 * (work + float(load.max()) + float(estimates.max()))
+
+    def _kappas(self, demands: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Thresholds to try: only job sizes matter, those between two sizes split the jobs alike."""
+        if self._kappa is not None or self._rule != SJF_BCO:
+            return np.array([self._kappa or 1], dtype=np.int64)
+        return np.unique(np.concatenate([[1], demands])).astype(np.int64)
+
+    def _occupied(self, view: SchedulingView) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """[gpus] time already assigned and time until free, by the running jobs' expected ends."""
+        left = np.zeros(self._cluster.num_gpus)
+        ends = view.column("end_seconds")
+        holder = view.job_of_gpu
+        busy = holder >= 0
+        left[busy] = np.maximum(ends[holder[busy]] - view.now, 0.0)
+        return left, left.copy()
+
+
+def sjf_bco(
+    over_provision: float = 1.0,
+    kappa: int | None = None,
+    estimate_factor: float = 1.0,
+    horizon_seconds: float | None = None,
+    resolution: float = 1e-3,
+    max_planned: int = 256,
+) -> PlannedScheduler:
+    """SJF-BCO: smallest jobs first, bisection on theta_u, FA-FFP for small jobs and LBSGF for large ones.
+
+    Args: as in `PlannedScheduler`. Sources: technical report section 6, Algorithms 1-3. A trial in
+    which a job finds no place is infeasible as a whole (the listing compares its partial makespan). Among
+    GPUs of equal load FA-FFP prefers servers in use, as the prose says. A job's planned exit follows from
+    eq. 8 with the links as planned at its start.
+    """
+    return PlannedScheduler(
+        "sjf_bco", SJF_BCO, over_provision, kappa, estimate_factor, horizon_seconds, resolution, max_planned
+    )
+
+
+def first_fit_planned(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+    """FF of SJF-BCO section 7: first GPUs, server by server, whose accumulated time stays within theta."""
+    return PlannedScheduler("first_fit", FIRST_FIT, horizon_seconds=horizon_seconds, max_planned=max_planned)
+
+
+def list_scheduling(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+    """LS of SJF-BCO section 7: GPUs with the least accumulated time, within theta."""
+    return PlannedScheduler(
+        "list_scheduling", LEAST_LOADED, horizon_seconds=horizon_seconds, max_planned=max_planned
+    )
+
+
+def random_planned(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+    """RAND of SJF-BCO section 7: random GPUs within theta = T, the whole horizon."""
+    return PlannedScheduler("random_gpus", RANDOM, horizon_seconds=horizon_seconds, max_planned=max_planned)

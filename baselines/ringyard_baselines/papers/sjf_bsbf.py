@@ -1,0 +1,106 @@
+"""SJF-BSBF (Luo et al., IWQoS 2024): shortest first, sharing a GPU only where the pair gains."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.tools.predictions import gpu_jobs, predicted_seconds
+from ringyard_baselines.tools.targets import start_cpu_jobs
+
+__all__ = ["SjfBsbf", "mean_jct_in_turn", "mean_jct_shared"]
+
+
+def mean_jct_shared(length_a: float, length_b: float, xi_a: float, xi_b: float) -> float:
+    """Mean completion time of two jobs that start on the same GPUs now.
+
+    Args:
+        length_a: L_a, seconds left of the new job, alone.
+        length_b: L_b, of the running one.
+        xi_a: slowdown of the new one beside the other, at least 1.
+        xi_b: of the running one.
+    """
+    together_a, together_b = xi_a * length_a, xi_b * length_b
+    if together_a >= together_b:
+        return 0.5 * length_a + (1.0 - 1.0 / (2.0 * xi_a)) * together_b
+    return 0.5 * length_b + (1.0 - 1.0 / (2.0 * xi_b)) * together_a
+
+
+def mean_jct_in_turn(length_a: float, length_b: float) -> float:
+    """Mean completion time if the new job waits for the running one's end."""
+    return length_b + 0.5 * length_a
+
+
+class SjfBsbf:
+    """Non-preemptive; at most two jobs to a GPU, admitted by a pair test.
+
+    FOUND (public code): queue by remaining time; free GPUs first; else the GPUs of resident jobs that pass
+    the pair test, best shared mean JCT first, until there are enough; else wait. The formulas are the exact
+    mean completion times of the two orders. From memory, and not done: sub-batches with gradient
+    accumulation where memory is short; here such pairs do not share. The slowdown xi of a pair comes from
+    the simulator's interference table (the public code's table is not published).
+
+    Args:
+        placement: where a job goes that finds enough free GPUs.
+        pair_test: False shares whenever a GPU is free to be shared: the comparator SJF-FFS.
+    """
+
+    information = Information.PREDICTIONS_AND_SPEEDS
+    round_seconds: float | None = None
+
+    def __init__(self, placement: PlacementRule, pair_test: bool = True) -> None:
+        self.name = "sjf_bsbf" if pair_test else "sjf_ffs"
+        self.placement = placement
+        self._pair_test = pair_test
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Nothing to forget."""
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Start what finds GPUs, shortest first."""
+        draft = Draft(view)
+        allocations = start_cpu_jobs(view, draft, self.placement)
+        left = predicted_seconds(view)
+        waiting = np.intersect1d(gpu_jobs(view), view.waiting)
+        for job in waiting[np.lexsort((waiting, left[waiting]))].tolist():
+            found = draft.place(self.placement, job)
+            if found is None and view.cluster.jobs_per_gpu > 1:
+                found = self._share(view, draft, job, left)
+            if found is not None:
+                allocations.append(found)
+        return allocations
+
+    def _share(
+        self, view: SchedulingView, draft: Draft, job: int, left: NDArray[np.float64]
+    ) -> Allocation | None:
+        """Free GPUs and those of the best partners."""
+        size = int(view.column("asked_gpus")[job])
+        holders = draft.jobs_of_gpu
+        single = (holders >= 0).sum(axis=1) == 1
+        resident = holders.max(axis=1)
+        scores = []
+        for other in np.unique(resident[single]).tolist():
+            xi_a, xi_b = self._slowdown(view, job, other), self._slowdown(view, other, job)
+            shared = mean_jct_shared(float(left[job]), float(left[other]), xi_a, xi_b)
+            if not self._pair_test or shared < mean_jct_in_turn(float(left[job]), float(left[other])):
+                scores.append((shared, other))
+        gpus = np.flatnonzero(draft.gpu_is_free).tolist()
+        for _, other in sorted(scores):
+            gpus += np.flatnonzero(single & (resident == other)).tolist()
+        found = Allocation(job, tuple(sorted(gpus[:size])))
+        return found if len(gpus) >= size and draft.take(found) else None
+
+    @staticmethod
+    def _slowdown(view: SchedulingView, job: int, other: int) -> float:
+        """Times longer an iteration takes beside the other: only computing suffers, not transfers."""
+        records = view.state.jobs[view.b]
+        excess = float(view.state.excess[records["model"][job], records["model"][other]])
+        share = records["base_compute_seconds"][job] / records["isolated_iteration_seconds"][job]
+        return 1.0 + excess * min(float(share), 1.0)

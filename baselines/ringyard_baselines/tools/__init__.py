@@ -1,0 +1,1 @@
+"""What several schedulers need: targets, speeds, predictions, fitted step times."""

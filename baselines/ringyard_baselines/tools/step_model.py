@@ -1,0 +1,76 @@
+"""Seconds per step as a non-negative combination of terms, fitted to profiling runs (Optimus, AITurbo)."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from ringyard.sim.solo import solo_seconds
+from ringyard.sim.view import SchedulingView
+from ringyard_baselines.tools.speeds import fewest_gpus
+
+__all__ = ["StepModels", "fit_seconds", "speed_features", "spread_sizes"]
+
+#: (view, job) -> ([points] workers, [points] parameter servers) to profile
+Points = Callable[[SchedulingView, int], tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+def speed_features(
+    batch: float, workers: NDArray[np.float64], servers: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """[points, 5] terms M/w, 1, w/p, w, p of a synchronous step (Optimus; AITurbo with one GPU a worker).
+
+    A ring has no parameter servers: its third and fifth terms are 0 (an assumption, both papers know
+    parameter servers only).
+
+    Args:
+        batch: M, global.
+        workers: [points] w.
+        servers: [points] p, 0 for rings.
+    """
+    per_server = np.where(servers > 0, workers / np.maximum(servers, 1), 0.0)
+    return np.stack([batch / workers, np.ones(len(workers)), per_server, workers, servers], axis=1)
+
+
+def fit_seconds(design: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[terms] non-negative coefficients of seconds = design x coefficients, by least relative squares.
+
+    Args:
+        design: [points, terms].
+        seconds: [points] measured, above 0.
+    """
+    coefficients: NDArray[np.float64] = nnls(design / seconds[:, None], np.ones(len(seconds)))[0]
+    return coefficients
+
+
+class StepModels:
+    """A fitted model for each job, profiled when it is first asked about.
+
+    Args:
+        points: which allocations are profiled.
+    """
+
+    def __init__(self, points: Points) -> None:
+        self._points = points
+        self._fits: dict[int, tuple[float, ...]] = {}
+
+    def seconds(self, view: SchedulingView, job: int, workers: int, servers: int) -> float:
+        """Predicted seconds per step with the batch the job asks for."""
+        if job not in self._fits:
+            self._fits[job] = self._fit(view, job)
+        a, b, c, d, e = self._fits[job]
+        batch = float(view.column("base_batch")[job])
+        return a * batch / workers + b + c * workers / max(servers, 1) + d * workers + e * servers
+
+    def _fit(self, view: SchedulingView, job: int) -> tuple[float, ...]:
+        workers, servers = self._points(view, job)
+        seconds = solo_seconds(view, np.full(len(workers), job), workers, parameter_servers=servers)
+        design = speed_features(float(view.column("base_batch")[job]), workers, servers)
+        return tuple(fit_seconds(design, seconds).tolist())
+
+
+def spread_sizes(view: SchedulingView, job: int, count: int) -> NDArray[np.float64]:
+    """[<= count] numbers of workers, evenly spread over those the job may have on this cluster."""
+    low, high = int(fewest_gpus(view, np.array([job]))[0]), int(view.column("max_gpus")[job])
+    return np.unique(np.linspace(low, min(high, view.cluster.num_gpus), count).round())

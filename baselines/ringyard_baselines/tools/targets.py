@@ -1,0 +1,170 @@
+"""From sizes to places: who shall hold how many GPUs becomes allocations that can be carried out in order."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.sim.view import SchedulingView
+from ringyard.state.records import JobKind, JobStatus
+from ringyard_baselines.tools.predictions import gpu_jobs
+
+__all__ = ["Target", "fitting", "gpus_up", "never_idle", "reach", "start_cpu_jobs"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one job shall have; where is left to a placement rule.
+
+    Attributes:
+        job: row.
+        num_gpus: how many GPUs.
+        shape: batch, cores, parameter servers, as in `Allocation`; None: as asked.
+    """
+
+    job: int
+    num_gpus: int
+    shape: Allocation | None = None
+
+
+def gpus_up(view: SchedulingView) -> int:
+    """GPUs of the servers that are there."""
+    return view.cluster.num_gpus - int(view.state.clusters["down_gpus"][view.b])
+
+
+def fitting(view: SchedulingView, order: Iterable[int]) -> list[Target]:
+    """The jobs that get the GPUs they ask for when `order` is walked; who does not fit is skipped.
+
+    Args:
+        view: the present moment.
+        order: rows of GPU jobs, the most urgent first.
+    """
+    left = gpus_up(view)
+    asked = view.column("asked_gpus")
+    targets = []
+    for job in order:
+        size = int(asked[job])
+        if size <= left:
+            left -= size
+            targets.append(Target(int(job), size))
+    return targets
+
+
+def start_cpu_jobs(view: SchedulingView, draft: Draft, rule: PlacementRule) -> list[Allocation]:
+    """Start waiting CPU-only jobs, first come first served, where there are cores."""
+    rows = view.waiting
+    rows = np.sort(rows[view.column("kind")[rows] == JobKind.CPU_ONLY])
+    placed = (draft.place(rule, job) for job in rows.tolist())
+    return [allocation for allocation in placed if allocation is not None]
+
+
+def never_idle(
+    view: SchedulingView,
+    draft: Draft,
+    rule: PlacementRule,
+    order: Iterable[int],
+    allocations: Sequence[Allocation],
+) -> list[Allocation]:
+    """The allocations, and if nothing ran after them the first job of `order` that finds room as it asks.
+
+    Args:
+        view: the present moment.
+        draft: after the allocations.
+        rule: where the job goes.
+        order: rows of jobs that hold nothing then.
+        allocations: changes and stops of running jobs, and starts.
+    """
+    stops = sum(allocation.stops for allocation in allocations)
+    idle = len(view.running) == stops == len(allocations)
+    for job in order if idle else ():
+        found = draft.place(rule, job)
+        if found is not None:
+            return [*allocations, found]
+    return list(allocations)
+
+
+def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
+    return replace(target.shape or Allocation(target.job), gpu_ids=gpus)
+
+
+def _differs(present: Allocation, wanted: Allocation) -> bool:
+    """Whether any shape that `wanted` names is not there yet."""
+    names = ("cores_per_worker", "batch_size", "parameter_servers", "cores_per_server_task")
+    return any(getattr(wanted, name) not in (None, getattr(present, name)) for name in names)
+
+
+class _Plan:
+    """Allocations found so far, on a draft."""
+
+    def __init__(self, view: SchedulingView, rule: PlacementRule) -> None:
+        self.view = view
+        self.draft = Draft(view)
+        self.rule = rule
+        self.allocations: list[Allocation] = []
+
+    def stop(self, job: int) -> None:
+        self.draft.release(job)
+        self.allocations.append(Allocation(job))
+
+    def start(self, target: Target) -> bool:
+        gpus = tuple(range(target.num_gpus))  # how many; the rule says which
+        wanted = _with_gpus(target, gpus)
+        for shape in (wanted, Allocation(target.job, gpus, batch_size=wanted.batch_size)):
+            found = self.draft.place(self.rule, target.job, shape)
+            if found is not None:
+                self.allocations.append(found)
+                return True
+        return False
+
+    def reshape(self, target: Target) -> None:
+        """Change a running job: in place if it keeps its size, else wherever the rule says."""
+        present = self.view.allocation_of(target.job)
+        self.draft.release(target.job)
+        if len(present.gpu_ids) == target.num_gpus:
+            wanted = _with_gpus(target, present.gpu_ids)
+            if _differs(present, wanted) and self.draft.take(wanted):
+                self.allocations.append(wanted)
+                return
+        elif self.start(target):
+            return
+        self.draft.take(present)
+
+
+def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) -> list[Allocation]:
+    """Allocations after which the targets hold what they shall, and no other GPU job holds anything.
+
+    Jobs that keep their size keep their place. Who is stopped or shrinks comes first, then waiting CPU-only
+    jobs, first come first served, then who starts or grows, in the order of the targets, with the cores and
+    parameter servers it asks for where there is no room for more; one that finds no room at all keeps what
+    it has. Should nothing run then, the first waiting job that finds room as it asked starts, so that
+    nobody waits on an idle cluster.
+
+    Args:
+        view: the present moment.
+        targets: GPU jobs and their sizes, the most urgent first.
+        rule: where a job goes that starts or changes its size.
+    """
+    plan = _Plan(view, rule)
+    wanted = {target.job for target in targets if target.num_gpus > 0}
+    kind = view.column("kind")
+    for job in view.running.tolist():
+        if job not in wanted and kind[job] != JobKind.CPU_ONLY:
+            plan.stop(job)
+    held = view.column("num_gpus")
+    running = view.column("status") == JobStatus.RUNNING
+    changing = [target for target in targets if running[target.job]]
+    for target in changing:
+        if 0 < target.num_gpus <= held[target.job]:
+            plan.reshape(target)
+    plan.allocations += start_cpu_jobs(view, plan.draft, rule)
+    for target in targets:
+        if target.num_gpus == 0:
+            continue
+        if not running[target.job]:
+            plan.start(target)
+        elif target.num_gpus > held[target.job]:
+            plan.reshape(target)
+    return never_idle(view, plan.draft, rule, gpu_jobs(view).tolist(), plan.allocations)

@@ -1,0 +1,1 @@
+"""Everything that touches numba: kernels, functions as values, bundles passed by pointer."""

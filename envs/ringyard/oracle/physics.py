@@ -1,0 +1,199 @@
+"""How fast jobs run in the slow twin (`ringyard.oracle.reference`): every crowd counted from scratch."""
+
+import math
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+
+from ringyard.cluster import Cluster
+from ringyard.performance import PerformanceModel
+from ringyard.profiles import catalogue
+from ringyard.state.records import JOB, JobKind, Network
+
+__all__ = ["ReferenceJob", "ReferencePhysics"]
+
+
+class ReferenceJob(SimpleNamespace):
+    """One job: the table's columns under their names, and what has happened to it."""
+
+
+class ReferencePhysics:
+    """Speeds of running jobs.
+
+    Args:
+        cluster: where they run.
+        performance: how fast.
+    """
+
+    def __init__(self, cluster: Cluster, performance: PerformanceModel) -> None:
+        self.cluster = cluster
+        self.jobs: list[ReferenceJob] = []
+        self._performance = performance
+
+    @staticmethod
+    def _holds(job: ReferenceJob) -> bool:
+        return bool(job.gpus) or job.server is not None
+
+    @property
+    def running(self) -> list[int]:
+        """Rows of the running jobs."""
+        return [j.row for j in self.jobs if self._holds(j)]
+
+    def servers(self, job: ReferenceJob) -> list[int]:
+        """Servers a job is on, ascending."""
+        if job.server is not None:
+            return [job.server]
+        return sorted({int(self.cluster.server_of_gpu[gpu]) for gpu in job.gpus})
+
+    def _compute_seconds(self, job: ReferenceJob) -> float:
+        if job.kind == JobKind.CPU_ONLY:
+            return float(job.base_compute)
+        ratio = (job.batch / job.num_gpus) / (job.base_batch / job.asked_gpus)
+        return float(job.base_compute * (job.fixed_fraction + (1 - job.fixed_fraction) * ratio))
+
+    def _worth(self, job: ReferenceJob) -> float:
+        """Base iterations that one iteration is worth."""
+        if math.isinf(job.noise_scale):
+            return float(job.batch / job.base_batch)
+        efficiency = (job.noise_scale + job.base_batch) / (job.noise_scale + job.batch)
+        return float(job.batch / job.base_batch * efficiency)
+
+    def _rate(self, job: ReferenceJob, servers: int, contenders: float, speed: float) -> float:
+        record = np.zeros(1, JOB)
+        columns: dict[str, float] = {
+            "kind": job.kind,
+            "model": job.model if job.model >= 0 else len(catalogue()),
+            "num_gpus": job.num_gpus,
+            "batch_size": job.batch,
+            "compute_seconds": self._compute_seconds(job),
+            "gradient_bytes": job.gradient_bytes,
+            "num_servers": servers,
+            "contenders": contenders,
+            "gpu_speed": speed,
+            "sharing_slowdown": self.sharing_slowdown(job),
+            "bandwidth_slowdown": self.bandwidth_slowdown(job),
+            "straggler": job.straggler,
+            "samples_per_core_second": job.samples_per_core_second,
+            "asked_cores": job.asked[0],
+            "cores_per_worker": job.cores[0],
+            "parameter_servers": job.cores[1],
+            "cores_per_server_task": job.cores[2],
+            "memory_bandwidth_cap": job.cores[3],
+        }
+        for name, value in columns.items():
+            record[name] = value
+        seconds = self._performance.iteration_seconds(record[0], self._performance.parameters)
+        return float(seconds) / self._worth(job)
+
+    def _speed_on(self, job: ReferenceJob, server: int) -> float:
+        if not self.cluster.gpu_types or job.model < 0:
+            return 1.0
+        return float(catalogue()[job.model].speed(self.cluster.gpu_types[server]))
+
+    def _alone(self, job: ReferenceJob, servers: int) -> float:
+        fastest = max(self._speed_on(job, s) for s in range(self.cluster.num_servers))
+        return self._rate(job, servers, 1.0 if servers > 1 else 0.0, fastest)
+
+    def sharing_slowdown(self, job: ReferenceJob) -> float:
+        """1 + the neighbours' excess on the worst of the job's GPUs."""
+        excess = self._performance.interference.excess
+        if self.cluster.jobs_per_gpu == 1 or excess is None:
+            return 1.0
+        crowds = [
+            sum(
+                excess[job.model, other.model]
+                for other in self.jobs
+                if other is not job and gpu in other.gpus
+            )
+            for gpu in job.gpus
+        ]
+        return 1.0 + max(crowds, default=0.0)
+
+    def _cores_on(self, job: ReferenceJob, server: int) -> int:
+        """Cores the job holds on a server; its parameter servers are dealt out server by server."""
+        mine = self.servers(job)
+        if server not in mine:
+            return 0
+        if job.server is not None:
+            return int(job.cores[0])
+        workers = sum(int(self.cluster.server_of_gpu[gpu]) == server for gpu in job.gpus)
+        tasks = [i for i in range(job.cores[1]) if mine[i % len(mine)] == server]
+        return int(workers * job.cores[0] + len(tasks) * job.cores[2])
+
+    def bandwidth_slowdown(self, job: ReferenceJob) -> float:
+        """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
+        capacity = self.cluster.memory_bandwidth_bytes_per_second
+        if not capacity:
+            return 1.0
+        worst = 1.0
+        for server in self.servers(job):
+            demand = sum(
+                math.ceil(other.memory_bandwidth * other.cores[3]) * self._cores_on(other, server)
+                for other in self.jobs
+            )
+            worst = max(worst, demand / int(capacity[server]))
+        return worst
+
+    def _links(self, job: ReferenceJob) -> list[tuple[str, int]]:
+        """Links a job's ring uses."""
+        servers = self.servers(job)
+        if len(servers) <= 1 or job.server is not None:
+            return []
+        racks = {self.cluster.rack_of_server[s] for s in servers} if self.cluster.rack_of_server else set()
+        uplinks = [("uplink", rack) for rack in sorted(racks)] if len(racks) > 1 else []
+        return [("server", s) for s in servers] + uplinks
+
+    def _capacity(self, link: tuple[str, int]) -> float:
+        if link[0] == "server":
+            return 1.0
+        return self.cluster.rack_of_server.count(link[1]) / self.cluster.uplink_oversubscription
+
+    def contenders(self) -> dict[int, float]:
+        """{running job: rings on its worst link}, by the performance model's way of counting."""
+        network = self._performance.network
+        rings = {j: self._links(self.jobs[j]) for j in self.running if self._links(self.jobs[j])}
+        if network is Network.NONE:
+            return {}
+        if network is Network.MAX_MIN:
+            return {j: 1.0 / share for j, share in self._max_min(rings).items()}
+        weights = {j: 1.0 if network is Network.WORST_LINK else self._duty(self.jobs[j]) for j in rings}
+        return {
+            j: max(
+                (1.0 + sum(weights[k] for k, theirs in rings.items() if k != j and link in theirs))
+                / self._capacity(link)
+                for link in links
+            )
+            for j, links in rings.items()
+        }
+
+    def _duty(self, job: ReferenceJob) -> float:
+        """Share of its time a ring would transmit, alone."""
+        share = job.gradient_bytes * (job.num_gpus - 1) / job.num_gpus
+        transfer = 2 * share / self._performance.transfer_bytes_per_second
+        speed = min(self._speed_on(job, s) for s in self.servers(job))
+        return float(transfer / (self._compute_seconds(job) / speed + transfer))
+
+    def _max_min(self, rings: dict[int, list[tuple[str, int]]]) -> dict[int, float]:
+        left = {link: self._capacity(link) for links in rings.values() for link in links}
+        shares: dict[int, float] = {}
+        while len(shares) < len(rings):
+            flows = Counter(link for j, links in rings.items() if j not in shares for link in links)
+            share, tightest = min((left[link] / count, link) for link, count in flows.items())
+            frozen = [j for j, links in rings.items() if j not in shares and tightest in links]
+            for j in frozen:
+                shares[j] = share
+                for link in rings[j]:
+                    left[link] = max(left[link] - share, 0.0)
+        return shares
+
+    def _rate_all(self) -> None:
+        contenders = self.contenders()
+        for j in self.running:
+            job = self.jobs[j]
+            servers = self.servers(job)
+            speed = 1.0 if job.server is not None else min(self._speed_on(job, s) for s in servers)
+            crowd = contenders.get(j, 0.0)
+            if crowd and self._performance.network is not Network.MAX_MIN:
+                crowd = max(crowd, 1.0)
+            job.seconds = self._rate(job, len(servers), crowd, speed)

@@ -1,0 +1,295 @@
+"""The simulator again, slow and plain: the oracle of the compiled engine's tests.
+
+Everything is recomputed from scratch at every event: who holds what, every link, every GPU's and server's
+crowd, every job's speed. No heap, no incremental counts, no arrays.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ringyard.cluster import Cluster
+from ringyard.errors import PlacementError, SchedulerError
+from ringyard.failures import Failures, no_failures
+from ringyard.jobs import JobTable
+from ringyard.oracle.physics import ReferenceJob, ReferencePhysics
+from ringyard.performance import PerformanceModel
+from ringyard.restart import RestartCost, constant
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine.events import SERVER_STREAM
+from ringyard.state.random_numbers import exponential_at, normal_at
+from ringyard.state.records import JobKind, JobOutcome
+
+__all__ = ["ReferenceSimulator"]
+
+_INF = float("inf")
+
+
+class ReferenceSimulator(ReferencePhysics):
+    """Same jobs, allocations and decision points as `ringyard.sim.simulator.Simulator`.
+
+    Args: as there; random placement, timelines and forks are left out.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        jobs: JobTable,
+        performance: PerformanceModel,
+        restart: RestartCost | None = None,
+        round_seconds: float | None = None,
+        seed: int = 0,
+        failures: Failures | None = None,
+    ) -> None:
+        jobs.check(cluster)
+        super().__init__(cluster, performance)
+        self.now = 0.0
+        self.jobs_in_system_integral = 0.0
+        self.busy_gpu_integral = 0.0
+        self._round_seconds = round_seconds
+        self._next_round = round_seconds or _INF
+        self._seed = np.uint64(seed)
+        self._failures = failures or no_failures()
+        costs = restart or constant(0.0)
+        pauses = zip(costs.restart_seconds(jobs).tolist(), costs.resize_seconds(jobs).tolist(), strict=True)
+        self.jobs = [self._read(jobs, j, *pause) for j, pause in enumerate(pauses)]
+        fewest = cluster.fewest_servers(jobs.num_gpus)
+        for j, job in enumerate(self.jobs):
+            alone = self._alone(job, int(fewest[j]))
+            given = float(jobs.iterations[j])
+            job.total = float(jobs.duration_seconds[j]) / alone if math.isnan(given) else given
+            job.remaining = job.saved = job.total
+            job.alone = alone
+        self._up = [True] * cluster.num_servers
+        self._draws = [0] * cluster.num_servers
+        self._change = [
+            self._exponential(s, self._failures.mean_up_seconds) for s in range(cluster.num_servers)
+        ]
+
+    def _read(self, jobs: JobTable, j: int, restart: float, resize: float) -> ReferenceJob:
+        job = ReferenceJob(
+            row=j,
+            submit=float(jobs.submit_seconds[j]),
+            kind=int(jobs.kind[j]),
+            model=int(jobs.model_ids[j]),
+            asked_gpus=int(jobs.num_gpus[j]),
+            base_batch=float(jobs.batch_size[j]),
+            base_compute=float(jobs.compute_seconds[j]),
+            fixed_fraction=float(jobs.fixed_fraction[j]),
+            noise_scale=float(jobs.noise_scale[j]),
+            gradient_bytes=float(jobs.gradient_bytes[j]),
+            samples_per_core_second=float(jobs.samples_per_core_second[j]),
+            memory_bandwidth=math.ceil(jobs.memory_bandwidth[j]),
+            predictable_from=float(jobs.predictable_from[j]),
+            cancel=float(min(jobs.cancel_seconds[j], jobs.submit_seconds[j] + jobs.acceptable_jct[j])),
+            deadline=float(jobs.submit_seconds[j] + jobs.acceptable_jct[j]),
+            outcome=int(jobs.outcome[j]),
+            asked=(
+                int(jobs.cores_per_worker[j]) if self.cluster.cores_per_server else 0,
+                int(jobs.parameter_servers[j]),
+                int(jobs.cores_per_server_task[j]) if self.cluster.cores_per_server else 0,
+                1.0,
+            ),
+            restart=restart,
+            resize=resize,
+            gpus=(),
+            server=None,
+            ready=0.0,
+            start=None,
+            end=None,
+            arrived=False,
+            predictable=bool(jobs.predictable_from[j] <= 0),
+            service=0.0,
+            ran=0.0,
+            preemptions=0,
+            resizes=0,
+            failures=0,
+            straggler=1.0,
+            seconds=float("nan"),
+        )
+        self._ask(job)
+        return job
+
+    @staticmethod
+    def _ask(job: ReferenceJob) -> None:
+        job.num_gpus, job.batch, job.cores = job.asked_gpus, job.base_batch, job.asked
+
+    @property
+    def done(self) -> bool:
+        """Whether every job has left."""
+        return all(job.end is not None for job in self.jobs)
+
+    @property
+    def waiting(self) -> list[int]:
+        """Rows of the waiting jobs."""
+        return [j.row for j in self.jobs if j.arrived and j.end is None and not self._holds(j)]
+
+    # decisions
+
+    def apply(self, allocations: Sequence[Allocation]) -> None:
+        """Carry out allocations in the given order."""
+        for allocation in allocations:
+            self._carry_out(self.jobs[allocation.job], allocation)
+        self._rate_all()
+
+    def _carry_out(self, job: ReferenceJob, allocation: Allocation) -> None:
+        if allocation.reject:
+            self._leave(job, JobOutcome.BLOCKED)
+            return
+        if allocation.stops:
+            self._stop(job)
+            return
+        given = (
+            allocation.cores_per_worker,
+            allocation.parameter_servers,
+            allocation.cores_per_server_task,
+            allocation.memory_bandwidth_cap,
+        )
+        now = zip(given, job.cores, strict=True)
+        cores: Any = tuple(old if new is None else new for new, old in now)
+        batch = job.batch if allocation.batch_size is None else allocation.batch_size
+        server = allocation.server if job.kind == JobKind.CPU_ONLY else None
+        gpus = tuple(sorted(allocation.gpu_ids))
+        if not self._holds(job):
+            pause = 0.0 if job.start is None else job.restart
+            self._run(job, gpus, server, batch, cores, pause)
+            job.start = self.now if job.start is None else job.start
+            return
+        moved = gpus != job.gpus or server != job.server
+        resized = batch != job.batch or len(gpus) != len(job.gpus)
+        if not moved and not resized and cores == job.cores:
+            return
+        if moved and not resized:
+            self._stop(job)
+            self._run(job, gpus, server, batch, cores, job.restart)
+            return
+        pending = max(job.ready - self.now, 0.0)
+        job.gpus, job.server = (), None
+        job.resizes += 1
+        self._run(job, gpus, server, batch, cores, max(job.resize if resized else 0.0, pending))
+
+    def _stop(self, job: ReferenceJob) -> None:
+        job.gpus, job.server = (), None
+        job.preemptions += 1
+        job.saved = job.remaining
+        self._ask(job)
+
+    def _run(
+        self,
+        job: ReferenceJob,
+        gpus: tuple[int, ...],
+        server: int | None,
+        batch: float,
+        cores: tuple[int, int, int, float],
+        pause: float,
+    ) -> None:
+        full = Counter(gpu for other in self.jobs for gpu in other.gpus)
+        if any(full[gpu] >= self.cluster.jobs_per_gpu for gpu in gpus):
+            raise PlacementError(f"job {job.row} asks for GPUs that are held by others")
+        job.gpus, job.server, job.batch, job.cores = gpus, server, batch, cores
+        job.num_gpus = len(gpus)
+        job.ready = self.now + pause
+        cv = self._performance.straggler_cv
+        job.straggler = 1.0
+        if cv > 0 and len(gpus) > 1:
+            variance = math.log(1 + cv**2)
+            restarts = job.preemptions + job.failures + job.resizes
+            draws = [normal_at(self._seed, job.row, restarts * 65536 + worker) for worker in range(len(gpus))]
+            job.straggler = max(math.exp(math.sqrt(variance) * max(draws) - variance / 2), 1.0)
+
+    # time
+
+    def _exponential(self, server: int, mean: float) -> float:
+        if math.isinf(mean):
+            return _INF
+        draw = exponential_at(self._seed, SERVER_STREAM + server, self._draws[server], mean)
+        self._draws[server] += 1
+        return self.now + float(draw)
+
+    def _end(self, job: ReferenceJob) -> float:
+        return float(max(self.now, job.ready) + job.remaining * job.seconds)
+
+    def _milestone(self, job: ReferenceJob) -> float:
+        """When the job becomes predictable; inf if it is already, or never will be."""
+        if job.predictable or job.predictable_from >= 1:
+            return _INF
+        ahead = max(job.remaining - job.total * (1 - job.predictable_from), 0.0)
+        return float(max(self.now, job.ready) + ahead * job.seconds)
+
+    def advance(self) -> None:
+        """Move to the next decision point."""
+        late = [j for j in self.running if self._end(self.jobs[j]) > self.jobs[j].deadline]
+        times = [self.now for _ in late]
+        times += [min(self._end(self.jobs[j]), self._milestone(self.jobs[j])) for j in self.running]
+        times += [job.submit for job in self.jobs if not job.arrived]
+        times += [job.cancel for job in self.jobs if job.arrived and job.end is None]
+        if self.waiting or self.running:
+            times.append(self._next_round)
+        if not self.done and (min(times, default=_INF) < _INF or not all(self._up)):
+            times += self._change
+        time = min(times, default=_INF)
+        if time == _INF:
+            raise SchedulerError("nothing can happen any more")
+        finished = [j for j in self.running if self._end(self.jobs[j]) <= time]
+        clear = [j for j in self.running if self._milestone(self.jobs[j]) <= time]
+        self._pass(time)
+        for j in finished:
+            self._leave(self.jobs[j], JobOutcome.COMPLETED)
+        for j in late:
+            self._leave(self.jobs[j], JobOutcome.BLOCKED)
+        for j in clear:
+            self.jobs[j].predictable = True
+        for job in self.jobs:
+            if job.arrived and job.end is None and job.cancel <= time:
+                blocked = job.cancel == job.deadline
+                self._leave(job, JobOutcome.BLOCKED if blocked else JobOutcome.CANCELLED)
+        for server in range(self.cluster.num_servers):
+            if self._change[server] <= time:
+                self._change_server(server)
+        for job in self.jobs:
+            if not job.arrived and job.submit <= time:
+                job.arrived = True
+        if self._round_seconds is not None and self._next_round <= time:
+            self._next_round = (time // self._round_seconds + 1) * self._round_seconds
+        self._rate_all()
+
+    def _pass(self, time: float) -> None:
+        elapsed = time - self.now
+        self.jobs_in_system_integral += (len(self.waiting) + len(self.running)) * elapsed
+        self.busy_gpu_integral += len({gpu for job in self.jobs for gpu in job.gpus}) * elapsed
+        for j in self.running:
+            job = self.jobs[j]
+            job.remaining -= max(0.0, time - max(self.now, job.ready)) / job.seconds
+            job.service += len(job.gpus) * elapsed
+            job.ran += elapsed
+        self.now = time
+
+    def _leave(self, job: ReferenceJob, early: JobOutcome) -> None:
+        job.gpus, job.server = (), None
+        job.end = self.now
+        if early is JobOutcome.COMPLETED:
+            job.remaining = 0.0
+        else:
+            job.outcome = int(early)
+
+    def _change_server(self, server: int) -> None:
+        if self._up[server]:
+            for j in self.running:
+                if server in self.servers(self.jobs[j]):
+                    self._lose(self.jobs[j])
+        self._up[server] = not self._up[server]
+        up = self._up[server]
+        mean = self._failures.mean_up_seconds if up else self._failures.mean_repair_seconds
+        self._change[server] = self._exponential(server, mean)
+
+    def _lose(self, job: ReferenceJob) -> None:
+        between = self._failures.checkpoint_seconds / job.alone
+        done = job.total - job.remaining
+        kept = 0.0 if math.isinf(between) else min(math.floor(done / between) * between, done)
+        job.remaining = job.saved = min(job.total - kept, job.saved)
+        job.gpus, job.server = (), None
+        job.failures += 1
+        self._ask(job)

@@ -1,0 +1,232 @@
+"""What neighbours do to a job: rings on its links, jobs on its GPUs, memory bandwidth of its servers."""
+
+from typing import Any
+
+import numpy as np
+
+from ringyard.compiled.functions import kernel
+from ringyard.performance.allreduce import ring_seconds
+from ringyard.performance.cpu import bandwidth_stretch
+from ringyard.state.records import JobKind, Network
+
+__all__ = ["count_links", "surround", "worst_link"]
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+_WORST_LINK = int(Network.WORST_LINK)
+_LIVE = int(Network.LIVE_TRANSFERS)
+_MAX_MIN = int(Network.MAX_MIN)
+
+
+@kernel
+def worst_link(state: Any, b: int, j: int) -> float:
+    """SJF-BCO eq. 6's p: most jobs that span servers on any one server of job j; 0 if j does not span."""
+    job = state.jobs[b, j]
+    if job.num_servers <= 1:
+        return 0.0
+    worst = 0
+    i = job.first_slot
+    while i >= 0:
+        worst = max(worst, state.servers[b, state.slots[b, i].server].spanning_jobs)
+        i = state.slots[b, i].next_server_slot
+    return float(worst)
+
+
+@kernel
+def _sharing_slowdown(state: Any, b: int, j: int) -> float:
+    """1 + the neighbours' summed excess on the worst of the job's GPUs."""
+    worst = 0.0
+    per_gpu = state.clusters[b].jobs_per_gpu
+    model = state.jobs[b, j].model
+    i = state.jobs[b, j].first_slot
+    while i >= 0:
+        gpu = state.slots[b, i].gpu
+        if state.gpus[b, gpu].num_jobs > 1:
+            excess = 0.0
+            for k in range(gpu * per_gpu, (gpu + 1) * per_gpu):
+                other = state.slots[b, k].job
+                if other >= 0 and other != j:
+                    excess += state.excess[model, state.jobs[b, other].model]
+            worst = max(worst, excess)
+        i = state.slots[b, i].next_slot
+    return 1.0 + worst
+
+
+@kernel
+def _bandwidth_slowdown(state: Any, b: int, j: int) -> float:
+    """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        server = state.servers[b, job.server]
+        return bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
+    worst = 1.0
+    i = job.first_slot
+    while i >= 0:
+        server = state.servers[b, state.slots[b, i].server]
+        stretch = bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
+        worst = max(worst, stretch)
+        i = state.slots[b, i].next_server_slot
+    return worst
+
+
+@kernel
+def surround(state: Any, b: int, j: int) -> bool:
+    """Bring up to date what the record of job j says of its neighbours; whether anything changed.
+
+    Links that are counted all together are left to `count_links`.
+    """
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    changed = False
+    if cluster.network == _WORST_LINK and cluster.global_links == 0:
+        worst = worst_link(state, b, j)
+        if worst != job.contenders:
+            job.contenders = worst
+            changed = True
+    if cluster.sharing:
+        slowdown = _sharing_slowdown(state, b, j)
+        if slowdown != job.sharing_slowdown:
+            job.sharing_slowdown = slowdown
+            changed = True
+    if cluster.bandwidth_limited:
+        slowdown = _bandwidth_slowdown(state, b, j)
+        if slowdown != job.bandwidth_slowdown:
+            job.bandwidth_slowdown = slowdown
+            changed = True
+    return changed
+
+
+@kernel
+def _weight(cluster: Any, job: Any) -> float:
+    """What a job adds to the load of each of its links."""
+    if cluster.network != _LIVE:
+        return 1.0
+    ring = ring_seconds(job.num_gpus, job.gradient_bytes, cluster.transfer_bytes_per_second, np.inf)
+    return ring / (job.compute_seconds / job.gpu_speed + ring)
+
+
+@kernel
+def _links_of(state: Any, b: int, j: int) -> int:
+    """Rows of `State.links` that job j's ring uses into `link_scratch`; how many."""
+    out = state.link_scratch[b]
+    num_servers = state.servers.shape[1]
+    job = state.jobs[b, j]
+    count = 0
+    rack = -1
+    i = job.first_slot
+    while i >= 0:
+        s = state.slots[b, i].server
+        out[count] = s
+        count += 1
+        if job.num_racks > 1 and state.servers[b, s].rack != rack:
+            rack = state.servers[b, s].rack
+            out[count] = num_servers + rack
+            count += 1
+        i = state.slots[b, i].next_server_slot
+    return count
+
+
+@kernel
+def _ring(state: Any, b: int, i: int, extra: int) -> int:
+    """The i-th running job, or `extra` after the last; -1 if it does not span servers."""
+    j = extra
+    if i < state.clusters[b].num_running:
+        j = state.running[b, i]
+    if j < 0 or state.jobs[b, j].num_servers <= 1:
+        return -1
+    return j
+
+
+@kernel
+def _load_links(state: Any, b: int, extra: int) -> None:
+    """Rings on every link, from scratch."""
+    cluster = state.clusters[b]
+    for row in range(state.links.shape[1]):
+        state.links[b, row].load = 0.0
+    for i in range(cluster.num_running + 1):
+        j = _ring(state, b, i, extra)
+        if j >= 0:
+            weight = _weight(cluster, state.jobs[b, j])
+            for k in range(_links_of(state, b, j)):
+                state.links[b, state.link_scratch[b, k]].load += weight
+
+
+@kernel
+def _crowd(state: Any, b: int, j: int) -> float:
+    """Rings on the worst link of job j, itself counted as one, relative to what the link carries."""
+    weight = _weight(state.clusters[b], state.jobs[b, j])
+    worst = 1.0
+    for k in range(_links_of(state, b, j)):
+        link = state.links[b, state.link_scratch[b, k]]
+        worst = max(worst, (link.load - weight + 1.0) / link.capacity)
+    return worst
+
+
+@kernel
+def _tightest_link(state: Any, b: int) -> int:
+    """The link with the least left for each ring that is not frozen yet; -1 if there is none."""
+    tightest = -1
+    least = np.inf
+    for row in range(state.links.shape[1]):
+        link = state.links[b, row]
+        if link.flows > 0.5 and link.left / link.flows < least:
+            least = link.left / link.flows
+            tightest = row
+    return tightest
+
+
+@kernel
+def _fill(state: Any, b: int, extra: int) -> None:
+    """Max-min fair shares by progressive filling, as 1 / share into every ring's `new_contenders`.
+
+    The fullest link freezes its rings at its fair share, again and again (Bertsekas & Gallager, 6.5.2).
+    """
+    for row in range(state.links.shape[1]):
+        link = state.links[b, row]
+        link.left = link.capacity
+        link.flows = link.load
+    num_rings = state.clusters[b].num_running + 1
+    for i in range(num_rings):
+        j = _ring(state, b, i, extra)
+        if j >= 0:
+            state.jobs[b, j].new_contenders = 0.0
+    tightest = _tightest_link(state, b)
+    while tightest >= 0:
+        share = state.links[b, tightest].left / state.links[b, tightest].flows
+        for i in range(num_rings):
+            j = _ring(state, b, i, extra)
+            if j < 0 or state.jobs[b, j].new_contenders > 0.0:
+                continue
+            count = _links_of(state, b, j)
+            uses = False
+            for k in range(count):
+                uses = uses or state.link_scratch[b, k] == tightest
+            if uses:
+                state.jobs[b, j].new_contenders = 1.0 / share
+                for k in range(count):
+                    link = state.links[b, state.link_scratch[b, k]]
+                    link.left = max(link.left - share, 0.0)
+                    link.flows -= 1.0
+        tightest = _tightest_link(state, b)
+
+
+@kernel
+def count_links(state: Any, b: int, extra: int) -> bool:
+    """Every ring's `new_contenders`, links counted all together; whether any differs from its `contenders`.
+
+    Args:
+        extra: a job that holds its GPUs but is not among the running ones yet; -1: none.
+        (others): as above.
+    """
+    _load_links(state, b, extra)
+    fill = state.clusters[b].network == _MAX_MIN
+    if fill:
+        _fill(state, b, extra)
+    changed = False
+    for i in range(state.clusters[b].num_running + 1):
+        j = _ring(state, b, i, extra)
+        if j >= 0:
+            job = state.jobs[b, j]
+            if not fill:
+                job.new_contenders = _crowd(state, b, j)
+            changed = changed or job.new_contenders != job.contenders
+    return changed

@@ -1,0 +1,163 @@
+"""Let time pass to the next decision point.
+
+Events at one instant are handled in this order: jobs that end or become predictable (by row), cancellations
+(by row), servers that fail or return (by number), arrivals (by row); a decision point follows once nothing
+more happens at that instant.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ringyard.compiled.bundles import address_of
+from ringyard.compiled.functions import function_value, kernel
+from ringyard.performance import PerformanceModel
+from ringyard.sim.engine.clock import integrate
+from ringyard.sim.engine.holding import repair, take_down
+from ringyard.sim.engine.life import arrive, become_predictable, end, lose, release, run
+from ringyard.sim.engine.physics import ADVANCE, Rate, rate_at
+from ringyard.state.random_numbers import exponential_at
+from ringyard.state.records import JobOutcome, JobStatus
+
+__all__ = ["SERVER_STREAM", "advance", "first_failures", "next_decision", "rate_of"]
+
+_DONE = int(JobStatus.DONE)
+_COMPLETED = int(JobOutcome.COMPLETED)
+_CANCELLED = int(JobOutcome.CANCELLED)
+_BLOCKED = int(JobOutcome.BLOCKED)
+
+#: random streams of servers stand apart from those of jobs, which are their rows
+SERVER_STREAM = 1 << 40
+
+
+@kernel
+def first_failures(state: Any, b: int) -> None:
+    """Draw when each server first fails."""
+    cluster = state.clusters[b]
+    cluster.next_change_seconds = np.inf
+    for s in range(state.servers.shape[1]):
+        server = state.servers[b, s]
+        server.next_change_seconds = np.inf
+        if cluster.mean_up_seconds < np.inf:
+            server.next_change_seconds = exponential_at(
+                cluster.seed, SERVER_STREAM + s, 0, cluster.mean_up_seconds
+            )
+        cluster.next_change_seconds = min(cluster.next_change_seconds, server.next_change_seconds)
+
+
+@kernel
+def _fail(state: Any, b: int, s: int, rate: Any) -> None:
+    """Server s goes down; its jobs, by row, lose what they did since their last checkpoint."""
+    per_gpu = state.clusters[b].jobs_per_gpu
+    server = state.servers[b, s]
+    while True:
+        hit = state.jobs.shape[1]
+        for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
+            if state.slots[b, i].job >= 0:
+                hit = min(hit, state.slots[b, i].job)
+        j = server.first_cpu_job
+        while j >= 0:
+            hit = min(hit, j)
+            j = state.jobs[b, j].next_cpu_job
+        if hit == state.jobs.shape[1]:
+            break
+        lose(state, b, hit, rate)
+    take_down(state, b, s)
+
+
+@kernel
+def _change_servers(state: Any, b: int, rate: Any) -> None:
+    """Fail or repair every server whose time has come, and draw when it changes next."""
+    cluster = state.clusters[b]
+    earliest = np.inf
+    for s in range(state.servers.shape[1]):
+        server = state.servers[b, s]
+        if server.next_change_seconds <= cluster.now:
+            if server.up:
+                _fail(state, b, s, rate)
+                mean = cluster.mean_repair_seconds
+            else:
+                repair(state, b, s)
+                mean = cluster.mean_up_seconds
+            position = 2 * server.num_failures + server.up - 1
+            server.next_change_seconds = cluster.now + exponential_at(
+                cluster.seed, SERVER_STREAM + s, position, mean
+            )
+        earliest = min(earliest, server.next_change_seconds)
+    cluster.next_change_seconds = earliest
+
+
+@kernel
+def _cancel_due(state: Any, b: int, rate: Any) -> None:
+    """Withdraw every job whose user gives up now, or whose acceptable completion time has passed."""
+    cluster = state.clusters[b]
+    for j in range(cluster.next_arrival):
+        job = state.jobs[b, j]
+        if job.status != _DONE and job.cancel_seconds <= cluster.now:
+            blocked = job.cancel_seconds == job.deadline_seconds
+            end(state, b, j, _BLOCKED if blocked else _CANCELLED, rate)
+
+
+@kernel
+def _next_event(state: Any, b: int) -> float:
+    """Time of the next event, round, wake-up or end of the window; inf if none."""
+    cluster = state.clusters[b]
+    time = cluster.limit_seconds
+    if cluster.num_running > 0:
+        time = min(time, state.jobs[b, state.running[b, 0]].due_seconds)
+    if cluster.next_arrival < cluster.num_jobs:
+        time = min(time, state.jobs[b, cluster.next_arrival].submit_seconds)
+    if cluster.num_running + cluster.num_waiting > 0:
+        time = min(time, cluster.next_round_seconds)
+        time = min(time, cluster.wake_seconds)
+        time = min(time, cluster.next_cancel_seconds)
+    helpless = time == np.inf and cluster.down_gpus == 0  # that a server fails will not start a job
+    if cluster.num_done < cluster.num_jobs and not helpless:
+        time = min(time, cluster.next_change_seconds)
+    return time
+
+
+@function_value(ADVANCE)
+def next_decision(state: Any, b: int, address: int) -> bool:
+    """`advance`, as it is reached through its address."""
+    rate = rate_at(address)
+    cluster = state.clusters[b]
+    time = _next_event(state, b)
+    if not np.isfinite(time):
+        return False
+    time = max(time, cluster.now)
+    integrate(state, b, time)
+    cluster.now = time
+    while cluster.num_running > 0 and state.jobs[b, state.running[b, 0]].due_seconds <= time:
+        j = state.running[b, 0]
+        if state.jobs[b, j].end_seconds <= time:
+            end(state, b, j, _COMPLETED, rate)
+        elif state.jobs[b, j].end_seconds > state.jobs[b, j].deadline_seconds:
+            end(state, b, j, _BLOCKED, rate)
+        else:
+            become_predictable(state, b, j)
+    if cluster.next_cancel_seconds <= time:
+        _cancel_due(state, b, rate)
+    if cluster.next_change_seconds <= time:
+        _change_servers(state, b, rate)
+    while (
+        cluster.next_arrival < cluster.num_jobs and state.jobs[b, cluster.next_arrival].submit_seconds <= time
+    ):
+        arrive(state, b)
+    if cluster.next_round_seconds <= time:
+        cluster.next_round_seconds = (np.floor(time / cluster.round_seconds) + 1.0) * cluster.round_seconds
+    if cluster.wake_seconds <= time:
+        cluster.wake_seconds = np.inf
+    cluster.num_decisions += 1
+    return True
+
+
+@kernel
+def advance(state: Any, b: int, rate: Any) -> bool:
+    """Move to the next decision point; False if nothing can happen any more (no event left)."""
+    return rate.advance(state, b, address_of(rate))
+
+
+def rate_of(performance: PerformanceModel) -> Rate:
+    """A performance model as kernels receive it."""
+    return Rate(performance.iteration_seconds, performance.parameters, run, release, next_decision)

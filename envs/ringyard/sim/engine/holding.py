@@ -1,0 +1,219 @@
+"""Who holds what: jobs take and give back GPU slots, memory, cores and bandwidth."""
+
+from typing import Any
+
+import numpy as np
+
+from ringyard.compiled.functions import kernel
+from ringyard.sim.engine.queues import sort_ascending
+from ringyard.state.records import DOWN, JobKind
+
+__all__ = ["collect", "hold", "let_go", "repair", "take_down"]
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+
+
+@kernel
+def _count_gpus(state: Any, b: int, s: int, change: int) -> None:
+    """Add `change` to the free GPUs of server s, and keep the counts that follow from it."""
+    cluster = state.clusters[b]
+    server = state.servers[b, s]
+    if server.free_gpus < server.num_gpus:
+        cluster.fragmented_gpus -= server.free_gpus
+    server.free_gpus += change
+    cluster.free_gpus += change
+    if server.free_gpus < server.num_gpus:
+        cluster.fragmented_gpus += server.free_gpus
+
+
+@kernel
+def _count_open(state: Any, b: int, s: int, change: int) -> None:
+    """Add `change` to the GPUs of server s that have a free slot."""
+    state.servers[b, s].open_gpus += change
+    state.clusters[b].open_gpus += change
+
+
+@kernel
+def _use_cores(server: Any, job: Any, cores: int, sign: int) -> None:
+    """Give `cores` of a server to a job, or take them back with sign -1."""
+    server.free_cores -= sign * cores
+    wanted = np.int64(np.ceil(job.memory_bandwidth * job.memory_bandwidth_cap)) * cores
+    server.bandwidth_demand += sign * wanted
+
+
+@kernel
+def _hold_server(state: Any, b: int, j: int, s: int) -> None:
+    """CPU-only job j joins server s."""
+    job = state.jobs[b, j]
+    server = state.servers[b, s]
+    job.server = s
+    job.num_servers = 1
+    job.next_cpu_job = server.first_cpu_job
+    server.first_cpu_job = j
+    _use_cores(server, job, job.cores_per_worker, 1)
+
+
+@kernel
+def _leave_server(state: Any, b: int, j: int) -> None:
+    job = state.jobs[b, j]
+    server = state.servers[b, job.server]
+    if server.first_cpu_job == j:
+        server.first_cpu_job = job.next_cpu_job
+    else:
+        other = server.first_cpu_job
+        while state.jobs[b, other].next_cpu_job != j:
+            other = state.jobs[b, other].next_cpu_job
+        state.jobs[b, other].next_cpu_job = job.next_cpu_job
+    _use_cores(server, job, job.cores_per_worker, -1)
+
+
+@kernel
+def _take_slot(state: Any, b: int, j: int, g: int) -> int:
+    """The first free slot of GPU g, now job j's."""
+    gpu = state.gpus[b, g]
+    i = g * state.clusters[b].jobs_per_gpu
+    while state.slots[b, i].job >= 0:
+        i += 1
+    slot = state.slots[b, i]
+    slot.job = j
+    slot.next_slot = -1
+    slot.next_server_slot = -1
+    gpu.num_jobs += 1
+    if gpu.num_jobs == 1:
+        _count_gpus(state, b, gpu.server, -1)
+    if gpu.num_jobs == state.clusters[b].jobs_per_gpu:
+        _count_open(state, b, gpu.server, -1)
+    gpu.free_memory_bytes -= state.jobs[b, j].gpu_memory_bytes
+    return i
+
+
+@kernel
+def _span(state: Any, b: int, j: int, sign: int) -> None:
+    """Count a job on its links, and the cores of its parameter servers, dealt out server by server."""
+    job = state.jobs[b, j]
+    spans = job.num_servers > 1
+    tasks, rest = 0, 0
+    if job.cores_per_server_task > 0:
+        tasks = job.parameter_servers // job.num_servers
+        rest = job.parameter_servers % job.num_servers
+    if not spans and tasks + rest == 0:
+        return
+    i = job.first_slot
+    while i >= 0:
+        server = state.servers[b, state.slots[b, i].server]
+        if spans:
+            server.spanning_jobs += sign
+        here = tasks
+        if rest > 0:
+            here += 1
+            rest -= 1
+        if here > 0:
+            _use_cores(server, job, here * job.cores_per_server_task, sign)
+        i = state.slots[b, i].next_server_slot
+
+
+@kernel
+def hold(state: Any, b: int, j: int, gpus: Any, count: int) -> None:
+    """Chain the GPUs (sorted in place) to job j in ascending order; of a CPU-only job, the server gpus[0]."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        _hold_server(state, b, j, gpus[0])
+        return
+    sort_ascending(gpus, count)
+    num_servers = 0
+    head = -1
+    last = -1
+    num_racks = 0
+    rack = -1
+    speed = np.inf
+    for k in range(count):
+        i = _take_slot(state, b, j, gpus[k])
+        s = state.slots[b, i].server
+        server = state.servers[b, s]
+        if last >= 0:
+            state.slots[b, last].next_slot = i
+        else:
+            job.first_slot = i
+        last = i
+        if head < 0 or state.slots[b, head].server != s:
+            if head >= 0:
+                state.slots[b, head].next_server_slot = i
+            head = i
+            num_servers += 1
+            if server.rack != rack:
+                rack = server.rack
+                num_racks += 1
+            speed = min(speed, state.speeds[job.model, server.gpu_type])
+        if job.cores_per_worker > 0:
+            _use_cores(server, job, job.cores_per_worker, 1)
+    job.num_servers = num_servers
+    job.num_racks = num_racks
+    job.gpu_speed = speed
+    _span(state, b, j, 1)
+
+
+@kernel
+def let_go(state: Any, b: int, j: int) -> None:
+    """Take everything from job j; its chain (and server) can still be walked until somebody takes them."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        _leave_server(state, b, j)
+        return
+    _span(state, b, j, -1)
+    i = job.first_slot
+    while i >= 0:
+        slot = state.slots[b, i]
+        slot.job = -1
+        gpu = state.gpus[b, slot.gpu]
+        if gpu.num_jobs == state.clusters[b].jobs_per_gpu:
+            _count_open(state, b, slot.server, 1)
+        gpu.num_jobs -= 1
+        gpu.free_memory_bytes += job.gpu_memory_bytes
+        if gpu.num_jobs == 0:
+            _count_gpus(state, b, slot.server, 1)
+        if job.cores_per_worker > 0:
+            _use_cores(state.servers[b, slot.server], job, job.cores_per_worker, -1)
+        i = slot.next_slot
+
+
+@kernel
+def collect(state: Any, b: int, j: int, out: Any) -> int:
+    """GPUs that job j holds (a CPU-only job's server) into `out`, ascending; how many."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        out[0] = job.server
+        return 1
+    count = 0
+    i = job.first_slot
+    while i >= 0:
+        out[count] = state.slots[b, i].gpu
+        count += 1
+        i = state.slots[b, i].next_slot
+    return count
+
+
+@kernel
+def take_down(state: Any, b: int, s: int) -> None:
+    """Server s, on which nothing runs, fails."""
+    server = state.servers[b, s]
+    server.up = 0
+    server.num_failures += 1
+    for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
+        state.gpus[b, g].num_jobs = DOWN
+    _count_gpus(state, b, s, -server.num_gpus)
+    _count_open(state, b, s, -server.num_gpus)
+    state.clusters[b].down_gpus += server.num_gpus
+    server.free_cores -= server.num_cores
+
+
+@kernel
+def repair(state: Any, b: int, s: int) -> None:
+    """Server s returns, empty."""
+    server = state.servers[b, s]
+    server.up = 1
+    for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
+        state.gpus[b, g].num_jobs = 0
+    _count_gpus(state, b, s, server.num_gpus)
+    _count_open(state, b, s, server.num_gpus)
+    state.clusters[b].down_gpus -= server.num_gpus
+    server.free_cores += server.num_cores

@@ -1,0 +1,141 @@
+"""Compiled containers inside the state: the heap of running jobs and the sorted waiting list."""
+
+from typing import Any
+
+from ringyard.compiled.functions import kernel
+
+__all__ = [
+    "heap_push",
+    "heap_remove",
+    "heap_update",
+    "sort_ascending",
+    "waiting_add",
+    "waiting_remove",
+]
+
+
+@kernel
+def _due_before(state: Any, b: int, x: int, y: int) -> bool:
+    due_x = state.jobs[b, x].due_seconds
+    due_y = state.jobs[b, y].due_seconds
+    return due_x < due_y or (due_x == due_y and x < y)
+
+
+@kernel
+def _sift_up(state: Any, b: int, position: int) -> int:
+    job = state.running[b, position]
+    while position > 0:
+        parent = (position - 1) >> 1
+        above = state.running[b, parent]
+        if not _due_before(state, b, job, above):
+            break
+        state.running[b, position] = above
+        state.jobs[b, above].heap_position = position
+        position = parent
+    state.running[b, position] = job
+    state.jobs[b, job].heap_position = position
+    return position
+
+
+@kernel
+def _sift_down(state: Any, b: int, position: int, size: int) -> None:
+    job = state.running[b, position]
+    while True:
+        child = 2 * position + 1
+        if child >= size:
+            break
+        below = state.running[b, child]
+        if child + 1 < size and _due_before(state, b, state.running[b, child + 1], below):
+            child += 1
+            below = state.running[b, child]
+        if not _due_before(state, b, below, job):
+            break
+        state.running[b, position] = below
+        state.jobs[b, below].heap_position = position
+        position = child
+    state.running[b, position] = job
+    state.jobs[b, job].heap_position = position
+
+
+@kernel
+def heap_update(state: Any, b: int, j: int) -> None:
+    """Restore the heap after the due time of running job j changed."""
+    position = _sift_up(state, b, state.jobs[b, j].heap_position)
+    _sift_down(state, b, position, state.clusters[b].num_running)
+
+
+@kernel
+def heap_push(state: Any, b: int, j: int) -> None:
+    """Add job j, whose due time is set, to the running jobs."""
+    cluster = state.clusters[b]
+    position = cluster.num_running
+    state.running[b, position] = j
+    cluster.num_running = position + 1
+    _sift_up(state, b, position)
+
+
+@kernel
+def heap_remove(state: Any, b: int, j: int) -> None:
+    """Take job j out of the running jobs."""
+    cluster = state.clusters[b]
+    size = cluster.num_running - 1
+    cluster.num_running = size
+    position = state.jobs[b, j].heap_position
+    if position < size:
+        moved = state.running[b, size]
+        state.running[b, position] = moved
+        state.jobs[b, moved].heap_position = position
+        position = _sift_up(state, b, position)
+        _sift_down(state, b, position, size)
+
+
+@kernel
+def _waiting_position(state: Any, b: int, j: int) -> int:
+    """First position whose (priority, row) is not before job j's."""
+    priority = state.jobs[b, j].priority
+    low = 0
+    high = int(state.clusters[b].num_waiting)
+    while low < high:
+        middle = (low + high) >> 1
+        other = state.waiting[b, middle]
+        key = state.jobs[b, other].priority
+        if key < priority or (key == priority and other < j):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def waiting_add(state: Any, b: int, j: int) -> None:
+    """Insert job j by (priority, row)."""
+    cluster = state.clusters[b]
+    position = _waiting_position(state, b, j)
+    for i in range(cluster.num_waiting, position, -1):
+        state.waiting[b, i] = state.waiting[b, i - 1]
+    state.waiting[b, position] = j
+    cluster.num_waiting += 1
+    state.class_waiting[b, state.jobs[b, j].demand_class] += 1
+
+
+@kernel
+def waiting_remove(state: Any, b: int, j: int) -> None:
+    """Take job j out of the waiting list."""
+    cluster = state.clusters[b]
+    position = _waiting_position(state, b, j)
+    cluster.num_waiting -= 1
+    for i in range(position, cluster.num_waiting):
+        state.waiting[b, i] = state.waiting[b, i + 1]
+    state.class_waiting[b, state.jobs[b, j].demand_class] -= 1
+
+
+@kernel
+def sort_ascending(values: Any, count: int) -> None:
+    """Sort `values[:count]` in place; quick for what placement rules write, which is nearly sorted."""
+    for i in range(1, count):
+        value = values[i]
+        k = i - 1
+        while k >= 0 and values[k] > value:
+            values[k + 1] = values[k]
+            k -= 1
+        values[k + 1] = value

@@ -1,0 +1,298 @@
+"""Fill the state arrays: jobs made ready for the engine, and clusters at time zero."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.compiled.functions import announce_compilation, kernel
+from ringyard.errors import ConfigurationError
+from ringyard.failures import Failures
+from ringyard.gpu_types import REFERENCE_GPU
+from ringyard.jobs import JobTable
+from ringyard.performance import PerformanceModel
+from ringyard.profiles import catalogue
+from ringyard.restart import RestartCost
+from ringyard.sim.engine.events import first_failures, rate_of
+from ringyard.sim.engine.shape import ask
+from ringyard.state.arrays import Sizes, State, empty_state
+from ringyard.state.records import JOB, UNLIMITED, UNLIMITED_CORES, JobKind, Network
+
+__all__ = ["load", "new_state", "prepare_jobs"]
+
+
+@kernel
+def _isolate(jobs: Any, fewest_servers: Any, fastest: Any, rate: Any) -> None:
+    """Shape jobs as they ask; seconds per iteration of each alone, on its fastest GPUs and fewest servers."""
+    for j in range(len(jobs)):
+        job = jobs[j]
+        ask(job)
+        job.num_servers = fewest_servers[j]
+        job.contenders = 1.0 if fewest_servers[j] > 1 else 0.0
+        job.gpu_speed = fastest[j]
+        job.isolated_iteration_seconds = rate.seconds(job, rate.parameters)
+        job.num_servers = 0
+        job.contenders = 0.0
+        job.gpu_speed = 1.0
+
+
+def _speeds(cluster: Cluster) -> NDArray[np.float64]:
+    """[models + 1, GPU types] of the cluster's types, NaN where a profile has no figure."""
+    types = cluster.distinct_gpu_types
+    rows = [
+        [1.0 if kind == REFERENCE_GPU else model.speeds.get(kind, np.nan) for kind in types]
+        for model in catalogue()
+    ]
+    return np.array([*rows, [1.0] * len(types)]) if types else np.ones((len(catalogue()) + 1, 1))
+
+
+def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceModel) -> None:
+    """Raise ConfigurationError if a model of the table lacks a figure that this simulation needs."""
+    models = catalogue()
+    for position in np.unique(table.model_ids[table.model_ids >= 0]):
+        model = models[position]
+        for kind in cluster.distinct_gpu_types:
+            model.speed(kind)
+        if cluster.gpu_types:
+            model.need("fixed_memory_bytes")
+            model.need("sample_memory_bytes")
+    for position in np.unique(table.model_ids[table.kind == JobKind.PARAMETER_SERVER]):
+        if position < 0:
+            raise ConfigurationError(
+                "a parameter-server job has no model; draw one that has step_coefficients"
+            )
+        models[position].need("step_coefficients")
+    if cluster.jobs_per_gpu > 1:
+        performance.interference.between(table.model_ids)
+
+
+def _demand_class(table: JobTable, cluster: Cluster) -> NDArray[np.int64]:
+    """[jobs] equal for jobs that any placement rule treats alike: only columns that matter are compared."""
+    elastic = (table.min_gpus < table.max_gpus).any() or (table.min_batch < table.max_batch).any()
+    columns: list[NDArray[Any]] = [table.num_gpus, table.kind]
+    if cluster.cores_per_server:
+        columns += [table.cores_per_worker, table.parameter_servers, table.cores_per_server_task]
+    if cluster.gpu_types or cluster.jobs_per_gpu > 1 or elastic:
+        columns += [table.model_ids, table.batch_size, table.fixed_memory_bytes, table.sample_memory_bytes]
+    if elastic:
+        columns += [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]
+    classes = np.zeros(len(table), dtype=np.int64)
+    for column in columns:
+        values, codes = np.unique(column, return_inverse=True)
+        if len(values) > 1:
+            classes = np.unique(classes * len(values) + codes, return_inverse=True)[1]
+    return classes
+
+
+def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> NDArray[np.void]:
+    """[jobs] records with the columns of the table."""
+    jobs = np.zeros(len(table), JOB)
+    same: tuple[str, ...] = (
+        "submit_seconds",
+        "gradient_bytes",
+        "min_gpus",
+        "max_gpus",
+        "min_batch",
+        "max_batch",
+        "kind",
+    )
+    same += ("noise_scale", "samples_per_core_second", "fixed_fraction", "predictable_from", "outcome")
+    same += ("prediction_factor", "fixed_memory_bytes", "sample_memory_bytes")
+    for name in same:
+        jobs[name] = getattr(table, name)
+    jobs["deadline_seconds"] = table.submit_seconds + table.acceptable_jct
+    jobs["cancel_seconds"] = np.minimum(table.cancel_seconds, jobs["deadline_seconds"])
+    jobs["asked_gpus"] = table.num_gpus
+    jobs["base_compute_seconds"] = table.compute_seconds
+    jobs["compute_seconds"] = table.compute_seconds
+    jobs["base_batch"] = table.batch_size
+    jobs["model"] = np.where(table.model_ids < 0, len(catalogue()), table.model_ids)
+    jobs["memory_bandwidth"] = np.ceil(table.memory_bandwidth)
+    jobs["asked_parameter_servers"] = table.parameter_servers
+    if cluster.cores_per_server:
+        jobs["asked_cores"] = table.cores_per_worker
+        jobs["asked_cores_per_server_task"] = table.cores_per_server_task
+    jobs["predictable"] = table.predictable_from <= 0
+    jobs["restart_seconds"] = restart.restart_seconds(table)
+    jobs["resize_seconds"] = restart.resize_seconds(table)
+    jobs["demand_class"] = _demand_class(table, cluster)
+    for name in ("progress_per_iteration", "sharing_slowdown", "bandwidth_slowdown", "straggler"):
+        jobs[name] = 1.0
+    for name in ("first_slot", "server", "next_cpu_job"):
+        jobs[name] = -1
+    for name in ("end_seconds", "first_start_seconds", "last_start_seconds", "last_stop_seconds"):
+        jobs[name] = np.nan
+    return jobs
+
+
+def prepare_jobs(
+    table: JobTable, cluster: Cluster, performance: PerformanceModel, restart: RestartCost
+) -> NDArray[np.void]:
+    """[jobs] `JOB` records at time zero, checked against the cluster.
+
+    Raises:
+        WorkloadError: a row that makes no sense or does not fit the cluster.
+        ConfigurationError: a model without a figure that this simulation needs.
+    """
+    table.check(cluster)
+    _check_models(table, cluster, performance)
+    announce_compilation(load)
+    jobs = _given(table, cluster, restart)
+    fastest = _speeds(cluster)[jobs["model"]].max(axis=1)
+    _isolate(jobs, cluster.fewest_servers(table.num_gpus), fastest, rate_of(performance))
+    iteration = jobs["isolated_iteration_seconds"]
+    iterations = np.where(np.isnan(table.iterations), table.duration_seconds / iteration, table.iterations)
+    jobs["total_iterations"] = iterations
+    jobs["remaining_iterations"] = iterations
+    jobs["saved_iterations"] = iterations
+    derived = np.isnan(table.duration_seconds) | ~np.isnan(table.iterations)
+    jobs["isolated_seconds"] = np.where(derived, iterations * iteration, table.duration_seconds)
+    return jobs
+
+
+def new_state(
+    cluster: Cluster,
+    performance: PerformanceModel,
+    failures: Failures,
+    num_clusters: int,
+    num_jobs: int,
+    num_classes: int,
+    round_seconds: float | None = None,
+    timeline_bins: int = 0,
+    segment_rows: int = 0,
+) -> State:
+    """Arrays for a batch of simulations, with all that does not change between episodes written.
+
+    Args:
+        cluster: the same in every simulation.
+        performance: as well.
+        failures: as well.
+        num_clusters: simulations.
+        num_jobs: most jobs of any of them.
+        num_classes: most demand classes.
+        round_seconds: None: no rounds.
+        timeline_bins: see `State`.
+        segment_rows: see `State`.
+    """
+    sizes = Sizes(
+        jobs=num_jobs,
+        gpus=cluster.num_gpus,
+        servers=cluster.num_servers,
+        racks=cluster.num_racks,
+        jobs_per_gpu=cluster.jobs_per_gpu,
+        classes=num_classes,
+        models=len(catalogue()),
+        gpu_types=max(len(cluster.distinct_gpu_types), 1),
+    )
+    state = empty_state(num_clusters, sizes, timeline_bins, segment_rows)
+    state.speeds[:] = _speeds(cluster)
+    if cluster.jobs_per_gpu > 1 and performance.interference.excess is not None:
+        state.excess[:] = np.nan_to_num(performance.interference.excess)
+    _describe_servers(state, cluster)
+    clusters = state.clusters
+    clusters["num_gpus"] = cluster.num_gpus
+    clusters["num_servers"] = cluster.num_servers
+    clusters["jobs_per_gpu"] = cluster.jobs_per_gpu
+    clusters["round_seconds"] = np.inf if round_seconds is None else round_seconds
+    clusters["network"] = performance.network
+    beyond_servers = performance.network in (Network.LIVE_TRANSFERS, Network.MAX_MIN)
+    racks = cluster.num_racks > 0 and performance.network is not Network.NONE
+    clusters["global_links"] = beyond_servers or racks
+    clusters["transfer_bytes_per_second"] = performance.transfer_bytes_per_second
+    clusters["sharing"] = cluster.jobs_per_gpu > 1
+    clusters["bandwidth_limited"] = bool(cluster.memory_bandwidth_bytes_per_second)
+    clusters["crowded"] = clusters["sharing"] | clusters["bandwidth_limited"] | bool(cluster.gpu_types)
+    clusters["straggler_cv"] = performance.straggler_cv
+    clusters["mean_up_seconds"] = failures.mean_up_seconds
+    clusters["mean_repair_seconds"] = failures.mean_repair_seconds
+    clusters["checkpoint_seconds"] = failures.checkpoint_seconds
+    return state
+
+
+def _describe_servers(state: State, cluster: Cluster) -> None:
+    """Write what the cluster says of its GPUs, servers and links."""
+    state.gpus["server"] = cluster.server_of_gpu
+    state.slots["gpu"] = np.repeat(np.arange(cluster.num_gpus), cluster.jobs_per_gpu)
+    state.slots["server"] = np.repeat(cluster.server_of_gpu, cluster.jobs_per_gpu)
+    servers = state.servers
+    servers["num_gpus"] = cluster.gpus_per_server
+    servers["first_gpu"] = cluster.first_gpu_of_server
+    servers["num_cores"] = cluster.cores_per_server or UNLIMITED_CORES
+    servers["memory_bandwidth"] = cluster.memory_bandwidth_bytes_per_second or UNLIMITED
+    memory = cluster.gpu_memory_bytes
+    servers["gpu_memory_bytes"] = np.where(np.isfinite(memory), np.minimum(memory, UNLIMITED), UNLIMITED)
+    kinds = cluster.distinct_gpu_types
+    servers["gpu_type"] = [kinds.index(kind) for kind in cluster.gpu_types] or 0
+    servers["rack"] = cluster.rack_of_server or 0
+    state.links["capacity"] = 1.0
+    if cluster.num_racks:
+        per_rack = np.bincount(cluster.rack_of_server)
+        state.links["capacity"][:, cluster.num_servers :] = per_rack / cluster.uplink_oversubscription
+
+
+@kernel
+def _empty_servers(state: Any, b: int) -> None:
+    """Nothing runs anywhere and every server is up."""
+    for i in range(state.slots.shape[1]):
+        state.slots[b, i].job = -1
+    for s in range(state.servers.shape[1]):
+        server = state.servers[b, s]
+        server.free_gpus = server.num_gpus
+        server.open_gpus = server.num_gpus
+        server.spanning_jobs = 0
+        server.free_cores = server.num_cores
+        server.bandwidth_demand = 0
+        server.first_cpu_job = -1
+        server.up = 1
+        server.num_failures = 0
+        for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
+            state.gpus[b, g].num_jobs = 0
+            state.gpus[b, g].free_memory_bytes = server.gpu_memory_bytes
+
+
+@kernel
+def load(state: Any, b: int, jobs: Any, limit_seconds: float, seed: int) -> None:
+    """Put cluster b at time zero with the given job records; nothing has arrived yet."""
+    num_jobs = len(jobs)
+    smallest = jobs[0].min_gpus
+    num_classes = 0
+    for j in range(num_jobs):
+        state.jobs[b, j] = jobs[j]
+        smallest = min(smallest, jobs[j].min_gpus)
+        num_classes = max(num_classes, jobs[j].demand_class + 1)
+    _empty_servers(state, b)
+    state.class_waiting[b] = 0
+    state.class_stamp[b] = 0
+    state.integrals[b] = 0.0
+    state.timeline[b] = 0.0
+    cluster = state.clusters[b]
+    cluster.now = 0.0
+    cluster.next_round_seconds = cluster.round_seconds
+    cluster.wake_seconds = np.inf
+    cluster.limit_seconds = limit_seconds
+    cluster.next_cancel_seconds = np.inf
+    cluster.inverse_durations = 0.0
+    cluster.served_jct = 0.0
+    cluster.rng = seed
+    cluster.seed = seed
+    cluster.num_jobs = num_jobs
+    cluster.num_classes = num_classes
+    cluster.smallest_demand = smallest if cluster.jobs_per_gpu == 1 else 0
+    cluster.free_gpus = cluster.num_gpus
+    cluster.open_gpus = cluster.num_gpus
+    cluster.down_gpus = 0
+    cluster.next_arrival = 0
+    cluster.num_waiting = 0
+    cluster.num_running = 0
+    cluster.num_done = 0
+    cluster.demanded_gpus = 0
+    cluster.fragmented_gpus = 0
+    cluster.num_preemptions = 0
+    cluster.num_starts = 0
+    cluster.num_resizes = 0
+    cluster.num_decisions = 0
+    cluster.stamp = 0
+    cluster.num_segments = 0
+    cluster.timeline_bin_log2 = 0
+    first_failures(state, b)

@@ -1,0 +1,45 @@
+"""Work left and service held of one job record, at any time."""
+
+from typing import Any
+
+from ringyard.compiled.functions import kernel
+from ringyard.state.records import JobStatus
+
+__all__ = ["attained_service", "remaining_iterations", "run_seconds", "slowdown"]
+
+_RUNNING = int(JobStatus.RUNNING)
+
+
+@kernel
+def remaining_iterations(job: Any, now: float) -> float:
+    """Iterations left at time `now`, for a job in any state."""
+    if job.status != _RUNNING:
+        return job.remaining_iterations
+    begin = max(job.synced_seconds, job.progress_from_seconds)
+    if now <= begin:
+        return job.remaining_iterations
+    return max(0.0, job.remaining_iterations - (now - begin) / job.iteration_seconds)
+
+
+@kernel
+def attained_service(job: Any, now: float) -> float:
+    """GPU seconds held until time `now`, for a job in any state."""
+    if job.status != _RUNNING:
+        return job.attained_service
+    return job.attained_service + job.num_gpus * (now - job.synced_seconds)
+
+
+@kernel
+def slowdown(isolated_seconds: float, seconds: float) -> float:
+    """1 - isolated / seconds in [0, 1), and seconds / isolated - 1 in (-1, 0) where it is faster."""
+    if seconds >= isolated_seconds:
+        return 1.0 - isolated_seconds / seconds
+    return seconds / isolated_seconds - 1.0
+
+
+@kernel
+def run_seconds(job: Any, now: float) -> float:
+    """Seconds with resources held until time `now`, for a job in any state."""
+    if job.status != _RUNNING:
+        return job.run_seconds
+    return job.run_seconds + (now - job.synced_seconds)

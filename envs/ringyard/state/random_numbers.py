@@ -1,0 +1,54 @@
+"""Random numbers in compiled code: a stream per cluster, and draws that depend on their place alone."""
+
+from typing import Any
+
+import numpy as np
+
+from ringyard.compiled.functions import kernel
+
+__all__ = ["exponential_at", "next_random", "next_uniform", "normal_at", "uniform_at"]
+
+
+@kernel
+def _mix(x: Any) -> Any:
+    """The output function of SplitMix64."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@kernel
+def next_random(cluster: Any) -> Any:
+    """SplitMix64: advance the cluster's generator, 63 random bits."""
+    cluster.rng += np.uint64(0x9E3779B97F4A7C15)
+    return np.int64(_mix(cluster.rng) >> np.uint64(1))
+
+
+@kernel
+def next_uniform(generator: Any) -> float:
+    """SplitMix64: advance `generator` ([1] uint64), uniform in [0, 1)."""
+    generator[0] += np.uint64(0x9E3779B97F4A7C15)
+    return float(_mix(generator[0]) >> np.uint64(11)) / 9007199254740992.0
+
+
+@kernel
+def uniform_at(seed: Any, stream: int, position: int) -> float:
+    """Uniform in (0, 1), the same whoever asks and whenever: draw `position` of stream `stream`."""
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    x = _mix(np.uint64(seed) + golden)
+    x = _mix(x ^ (np.uint64(stream) * golden + np.uint64(1)))
+    x = _mix(x ^ (np.uint64(position) * golden + np.uint64(2)))
+    return (float(x >> np.uint64(11)) + 0.5) / 9007199254740992.0
+
+
+@kernel
+def exponential_at(seed: Any, stream: int, position: int, mean: float) -> float:
+    """Exponential draw."""
+    return -mean * np.log(uniform_at(seed, stream, position))
+
+
+@kernel
+def normal_at(seed: Any, stream: int, position: int) -> float:
+    """Standard normal draw (Box-Muller)."""
+    radius = np.sqrt(-2.0 * np.log(uniform_at(seed, stream, 2 * position)))
+    return radius * np.cos(2.0 * np.pi * uniform_at(seed, stream, 2 * position + 1))
