@@ -1,11 +1,9 @@
 """Elastic scaling by dynamic programming (Saxena et al., MASCOTS 2020)."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import FloatMatrix, IntMatrix, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -22,7 +20,7 @@ _UNREACHABLE = -1e4  # of the public implementation
 
 
 @kernel
-def _solve(gain: Any, value: Any, chosen: Any) -> None:
+def _solve(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
     """P[j][k] = max over g of S_j(g) + P[j-1][k-g], and the g that attains it."""
     num_jobs = gain.shape[0]
     most = gain.shape[1] - 1

@@ -6,22 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.functions import kernel
 from ringyard.learning_curves import EPOCHS, loss_history, training_loss, validation_metric
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.events import rate_of
+from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.what_if import what_if
-from ringyard.sim.fits import check_allocation, gpus_of, shape_of
+from ringyard.sim.fits import check_allocation, gpus_of, wanted
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 
 __all__ = ["SchedulingView"]
-
-
-@kernel
-def _ask(state: Any, b: int, j: int, gpus: Any, batch_size: float, cores: Any, rate: Any) -> float:
-    return what_if(state, b, j, gpus, len(gpus), batch_size, cores, rate)
 
 
 class SchedulingView:
@@ -37,11 +31,11 @@ class SchedulingView:
         self.cluster = cluster
         self.performance = performance
         #: the performance model, for schedulers that plan in compiled code
-        self.rate = rate_of(performance)
+        self.physics = physics_of(performance)
         self._num_jobs = int(state.clusters["num_jobs"][b])
 
     def column(self, name: str) -> NDArray[Any]:
-        """[jobs] a column of `ringyard.state.records.JOB`, read-only."""
+        """[jobs] a column of `ringyard.state.records.Job`, read-only."""
         column: NDArray[Any] = self.state.jobs[name][self.b, : self._num_jobs]
         column.flags.writeable = False
         return column
@@ -201,10 +195,8 @@ class SchedulingView:
             PlacementError: the cluster could not hold it.
         """
         check_allocation(self.state, self.b, self.cluster, allocation)
-        shape = shape_of(self.state, self.b, allocation)
-        places = np.array(shape.places, dtype=np.int32)
-        job = allocation.job
-        return float(_ask(self.state, self.b, job, places, shape.batch_size, shape.cores, self.rate))
+        shape, places = wanted(self.state, self.b, allocation)
+        return float(what_if(self.state, self.b, allocation.job, shape, places, self.physics))
 
     def wake_at(self, seconds: float) -> None:
         """Ask for a decision point at `seconds`, if nothing else happens before."""

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import kernel
+from ringyard.state.records import ClusterRecord
 
 __all__ = ["exponential_at", "next_random", "next_uniform", "normal_at", "uniform_at"]
 
@@ -18,7 +19,7 @@ def _mix(x: Any) -> Any:
 
 
 @kernel
-def next_random(cluster: Any) -> Any:
+def next_random(cluster: ClusterRecord) -> Any:
     """SplitMix64: advance the cluster's generator, 63 random bits."""
     cluster.rng += np.uint64(0x9E3779B97F4A7C15)
     return np.int64(_mix(cluster.rng) >> np.uint64(1))

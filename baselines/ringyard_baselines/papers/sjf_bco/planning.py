@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.functions import kernel
-from ringyard.state.records import JOB
+from ringyard.compiled import Records1, kernel
+from ringyard.state.records import Job
 
 __all__ = ["FIRST_FIT", "LEAST_LOADED", "RANDOM", "SJF_BCO", "Plan", "empty_plan", "search"]
 
@@ -269,7 +269,7 @@ def search(
         plan: work space, holds the best plan afterwards.
         rule: SJF_BCO, FIRST_FIT, LEAST_LOADED or RANDOM.
         servers: [G] server of each GPU.
-        jobs: [n] `JOB` records in planning order.
+        jobs: [n] `Job` records in planning order.
         estimates: [n] rhohat / u.
         priorities: [n, G] random numbers, read by RANDOM only.
         kappas: thresholds to try; one dummy for rules without.
@@ -311,8 +311,6 @@ def search(
     return best, best_theta, best_kappa
 
 
-def job_records(jobs: NDArray[np.void], rows: NDArray[np.int64]) -> NDArray[np.void]:
+def job_records(jobs: Records1[Job], rows: NDArray[np.int64]) -> Records1[Job]:
     """[rows] copies of the given job records for planning."""
-    records = np.zeros(len(rows), JOB)
-    records[:] = jobs[rows]
-    return records
+    return jobs[rows].copy()

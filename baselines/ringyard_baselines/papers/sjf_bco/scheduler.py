@@ -154,7 +154,7 @@ class PlannedScheduler:
                 free_at,
                 horizon,
                 self._resolution * horizon,
-                view.rate,
+                view.physics,
             )
             horizon *= 2.0
         self.last_choice = (theta, int(kappa), makespan)

@@ -1,36 +1,21 @@
-"""Observations: compiled functions that write one float32 row per cluster, split into named blocks."""
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-import numba
-import numpy as np
-from gymnasium import spaces
-from numpy.typing import NDArray
+"""The observation of queue and cluster: waiting jobs, placements, running jobs, servers, totals."""
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.functions import CompiledFunction, function_value, kernel
-from ringyard.mdp.actions.space import Actions
-from ringyard.mdp.episode import EPISODE_TYPE
-from ringyard.state.arrays import STATE_TYPE
+from ringyard.compiled import Float32Vector, FloatVector, fills, kernel
+from ringyard.mdp.actions import Actions
+from ringyard.mdp.episode import Episode
+from ringyard.mdp.observations.observation import Observation, Observe
+from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations, slowdown
 
 __all__ = [
-    "OBSERVE",
     "PLACEMENT_FEATURES",
     "SERVER_FEATURES",
-    "Observation",
     "queue_and_cluster",
     "queue_and_cluster_blocks",
     "squash",
     "write_queue_and_cluster",
 ]
-
-#: (state, episode, cluster, num_running slots, out row) -> None
-OBSERVE = numba.types.void(
-    STATE_TYPE, EPISODE_TYPE, numba.types.int64, numba.types.int64, numba.types.float32[::1]
-)
 
 WAITING_FEATURES = 12
 PLACEMENT_FEATURES = 3
@@ -38,52 +23,6 @@ RUNNING_FEATURES = 7
 SERVER_FEATURES = 3
 CLUSTER_FEATURES = 8
 _HOUR = 3600.0
-
-
-#: (cluster, actions) -> {block name: length}, in the order written
-Blocks = Callable[[Cluster, Actions], dict[str, int]]
-
-
-@dataclass(frozen=True)
-class Observation:
-    """A compiled writer and the names of the blocks it writes.
-
-    Attributes:
-        write: compiled function of signature `OBSERVE`.
-        blocks: names and lengths of what it writes; a name ending in `_mask` is 0 or 1. Blocks are
-            one-dimensional, as Stable-Baselines3 wants them.
-        flat: give the row as one Box instead of a Dict of its blocks.
-    """
-
-    write: CompiledFunction
-    blocks: Blocks
-    flat: bool
-
-    def size(self, cluster: Cluster, actions: Actions) -> int:
-        """Length of the row."""
-        return sum(self.blocks(cluster, actions).values())
-
-    def space(self, cluster: Cluster, actions: Actions) -> spaces.Space[Any]:
-        """The observation space of one cluster."""
-        if self.flat:
-            return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
-        return spaces.Dict(
-            {
-                name: spaces.Box(0.0 if name.endswith("_mask") else -10.0, 10.0, (length,), np.float32)
-                for name, length in self.blocks(cluster, actions).items()
-            }
-        )
-
-    def split(self, rows: NDArray[np.float32], cluster: Cluster, actions: Actions) -> Any:
-        """Rows [..., size] as the space has them: unchanged if flat, else a dict of windows on them."""
-        if self.flat:
-            return rows
-        blocks = {}
-        begin = 0
-        for name, length in self.blocks(cluster, actions).items():
-            blocks[name] = rows[..., begin : begin + length]
-            begin += length
-        return blocks
 
 
 def queue_and_cluster_blocks(cluster: Cluster, actions: Actions) -> dict[str, int]:
@@ -107,7 +46,7 @@ def squash(value: float, scale: float) -> float:
 
 
 @kernel
-def _ranks(out: Any, rows: int, source: int, target: int) -> None:
+def _ranks(out: Float32Vector, rows: int, source: int, target: int) -> None:
     """Rank of each row's feature `source` among the rows, in [0, 1), into feature `target`."""
     for i in range(rows):
         value = out[i * WAITING_FEATURES + source]
@@ -120,7 +59,7 @@ def _ranks(out: Any, rows: int, source: int, target: int) -> None:
 
 
 @kernel
-def _write_waiting(state: Any, episode: Any, b: int, visible: int, out: Any) -> None:
+def _write_waiting(state: State, episode: Episode, b: int, visible: int, out: Float32Vector) -> None:
     cluster = state.clusters[b]
     now = cluster.now
     for i in range(visible):
@@ -142,19 +81,19 @@ def _write_waiting(state: Any, episode: Any, b: int, visible: int, out: Any) -> 
 
 
 @kernel
-def _write_placements(episode: Any, b: int, visible: int, out: Any) -> None:
+def _write_placements(episode: Episode, b: int, visible: int, out: Float32Vector) -> None:
     num_templates = episode.looks.shape[2]
     for i in range(visible):
         for t in range(num_templates):
             row = (i * num_templates + t) * PLACEMENT_FEATURES
-            if episode.looks[b, i, t].num_gpus > 0:
+            if episode.looks[b, i, t].num_places > 0:
                 out[row] = 1.0
                 out[row + 1] = squash(episode.looks[b, i, t].num_servers - 1.0, 2.0)
                 out[row + 2] = episode.template_slowdown[b, i, t]
 
 
 @kernel
-def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
+def _write_running(state: State, b: int, shown: int, out: Float32Vector) -> None:
     now = state.clusters[b].now
     for i in range(shown):
         job = state.jobs[b, state.running[b, i]]
@@ -171,7 +110,7 @@ def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
 
 
 @kernel
-def _write_cluster(state: Any, b: int, visible: int, out: Any) -> None:
+def _write_cluster(state: State, b: int, visible: int, out: Float32Vector) -> None:
     cluster = state.clusters[b]
     num_gpus = float(cluster.num_gpus)
     running_gpus = num_gpus - cluster.free_gpus - cluster.down_gpus
@@ -186,7 +125,9 @@ def _write_cluster(state: Any, b: int, visible: int, out: Any) -> None:
 
 
 @kernel
-def write_queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, out: Any) -> int:
+def write_queue_and_cluster(
+    state: State, episode: Episode, b: int, num_running: int, out: Float32Vector
+) -> int:
     """Clear the row and write the blocks of `queue_and_cluster`; where the next block begins."""
     out[:] = 0.0
     cluster = state.clusters[b]
@@ -215,8 +156,10 @@ def write_queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, 
     return begin + CLUSTER_FEATURES
 
 
-@function_value(OBSERVE)
-def _queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, out: Any) -> None:
+@fills(Observe)
+def _queue_and_cluster(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
     write_queue_and_cluster(state, episode, b, num_running, out)
 
 

@@ -1,20 +1,15 @@
 """The observation for clusters with shared GPUs, cores, memory bandwidth, GPU types or elastic jobs."""
 
-from typing import Any
-
 import numpy as np
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.functions import function_value, kernel
+from ringyard.compiled import Float32Vector, FloatVector, fills, kernel
 from ringyard.mdp.actions.space import Actions
-from ringyard.mdp.observations.queue import (
-    OBSERVE,
-    Observation,
-    queue_and_cluster_blocks,
-    squash,
-    write_queue_and_cluster,
-)
+from ringyard.mdp.episode import Episode
+from ringyard.mdp.observations.observation import Observation, Observe
+from ringyard.mdp.observations.queue import queue_and_cluster_blocks, squash, write_queue_and_cluster
 from ringyard.performance.elastic import statistical_efficiency
+from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 
 __all__ = ["queue_cluster_and_resources"]
@@ -47,7 +42,7 @@ def _log2_ratio(value: float, base: float) -> float:
 
 
 @kernel
-def _write_waiting(state: Any, b: int, visible: int, out: Any) -> None:
+def _write_waiting(state: State, b: int, visible: int, out: Float32Vector) -> None:
     for i in range(visible):
         job = state.jobs[b, state.waiting[b, i]]
         row = i * WAITING_RESOURCES
@@ -67,19 +62,19 @@ def _write_waiting(state: Any, b: int, visible: int, out: Any) -> None:
 
 
 @kernel
-def _write_placements(state: Any, episode: Any, b: int, visible: int, out: Any) -> None:
+def _write_placements(state: State, episode: Episode, b: int, visible: int, out: Float32Vector) -> None:
     num_templates = episode.looks.shape[2]
     for i in range(visible):
         for t in range(num_templates):
             found = episode.looks[b, i, t]
-            if found.num_gpus > 0:
+            if found.num_places > 0:
                 row = (i * num_templates + t) * PLACEMENT_RESOURCES
                 out[row] = squash(found.sharing_slowdown - 1.0, 1.0)
                 out[row + 1] = squash(found.gpu_speed, 1.0)
 
 
 @kernel
-def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
+def _write_running(state: State, b: int, shown: int, out: Float32Vector) -> None:
     for i in range(shown):
         job = state.jobs[b, state.running[b, i]]
         row = i * RUNNING_RESOURCES
@@ -95,7 +90,7 @@ def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
 
 
 @kernel
-def _write_servers(state: Any, b: int, out: Any) -> int:
+def _write_servers(state: State, b: int, out: Float32Vector) -> int:
     """Features of every server; how many GPUs of the cluster hold two jobs or more."""
     per_gpu = state.clusters[b].jobs_per_gpu
     shared = 0
@@ -117,8 +112,10 @@ def _write_servers(state: Any, b: int, out: Any) -> int:
     return shared
 
 
-@function_value(OBSERVE)
-def _queue_cluster_and_resources(state: Any, episode: Any, b: int, num_running: int, out: Any) -> None:
+@fills(Observe)
+def _queue_cluster_and_resources(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
     begin = write_queue_and_cluster(state, episode, b, num_running, out)
     cluster = state.clusters[b]
     num_waiting = episode.looks.shape[1]
