@@ -115,9 +115,12 @@ def _get_item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
 @unbox(BundleType)  # type: ignore[untyped-decorator]
 def _unbox(bundle: BundleType, value: Any, c: Any) -> Any:
     address = c.pyapi.object_getattr_string(value, "_address")
-    pointer = c.pyapi.long_as_voidptr(address)
-    c.pyapi.decref(address)
-    return NativeValue(pointer, is_error=c.pyapi.c_api_error())
+    failed = cgutils.is_null(c.builder, address)  # a field that cannot be packed says why in Python
+    pointer = cgutils.alloca_once_value(c.builder, cgutils.get_null_value(cgutils.voidptr_t))
+    with c.builder.if_then(c.builder.not_(failed)):
+        c.builder.store(c.pyapi.long_as_voidptr(address), pointer)
+        c.pyapi.decref(address)
+    return NativeValue(c.builder.load(pointer), is_error=failed)
 
 
 def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
@@ -133,8 +136,7 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
     if isinstance(kind, types.FunctionType):
         if not isinstance(value, CompiledFunction):
             raise TypeError(f"expected a function that fills a slot (`@fills`), got {value!r}")
-        c_address, own = value.addresses
-        return [c_address, 0, own]
+        return [0, 0, value.address]  # kernels call numba's own entry, not those for C and Python
     if isinstance(kind, BundleType):
         return [value._address]
     if isinstance(kind, ManyType):

@@ -13,22 +13,13 @@ import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
 import numpy as np
 from numba.core import cgutils, types
-from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaExperimentalFeatureWarning
 from numba.core.typing.templates import AbstractTemplate
 from numba.extending import lower_builtin, typeof_impl
 
 from ringyard.compiled.types import signature_of
 
-__all__ = [
-    "LinkedKernel",
-    "announce_compilation",
-    "compiled",
-    "entry_point",
-    "kernel",
-    "linked_kernel",
-    "whole",
-]
+__all__ = ["Kernel", "announce_compilation", "entry_point", "kernel", "linked_kernel", "whole"]
 
 warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
 
@@ -43,41 +34,40 @@ _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 @functools.cache
-def _kernel_sources() -> int:
-    """Checksum of the files of this package, of which any may take part in a kernel."""
+def _checksum(package: Path) -> int:
+    """Of the files of a package that may take part in a kernel."""
     checksum = 0
-    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+    for file in sorted(package.rglob("*.py")):
         text = file.read_bytes()
         if b"ringyard.compiled" in text:
             checksum = zlib.crc32(text, checksum)
     return checksum
 
 
-def _linked_by(function: Any, seen: set[int]) -> Iterator["LinkedKernel"]:
-    """The linked kernels that a Python function calls, straight or through plain kernels."""
-    for name in function.__code__.co_names:
-        value = function.__globals__.get(name)
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, LinkedKernel):
-            yield value
-        elif isinstance(value, Dispatcher):
-            yield from _linked_by(value.py_func, seen)
+def _sources(function: Callable[..., Any]) -> tuple[int, int]:
+    """Checksums of the files that a kernel may be made of: of this package and of its own."""
+    own = sys.modules.get(function.__module__.partition(".")[0])
+    folder = Path(getattr(own, "__file__", None) or __file__).parent
+    return _checksum(Path(__file__).parents[1]), _checksum(folder)
 
 
-def compiled(function: Callable[..., Any]) -> Any:
-    """A numba dispatcher with this project's options and two cares that numba does not take.
+def _declares(function: Callable[..., Any]) -> bool:
+    """Whether annotations say what all arguments are."""
+    return Any not in function.__annotations__.values()
 
-    Numba watches only the file of the function itself, but kernels are compiled into one another: a change
-    of any file makes cached machine code stale. And machine code from the cache needs the linked kernels
-    that it calls to be there first.
+
+def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """A numba dispatcher that cares for its cache as numba does not.
+
+    Numba watches only the file of the function itself, but kernels are compiled into one another: a change of
+    any file makes cached machine code stale. And machine code from the cache needs the linked kernels that it
+    calls to be there first.
     """
-    dispatcher: Any = numba.njit(**_OPTIONS)(function)
+    dispatcher: Any = numba.njit(**_OPTIONS, **options)(function)
     cache = dispatcher._cache
     file = getattr(cache, "_cache_file", None)
     if file is not None and hasattr(file, "_source_stamp"):
-        file._source_stamp = (file._source_stamp, _kernel_sources())
+        file._source_stamp = (file._source_stamp, _sources(function))
     load = cache.load_overload
 
     def load_after_linking(signature: Any, context: Any) -> Any:
@@ -93,62 +83,121 @@ def compiled(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
-def kernel(function: F) -> F:
-    """Compile lazily to machine code, without the GIL, cached on disk; it may not allocate arrays.
+def _linked_by(function: Any, seen: set[int]) -> Iterator["Kernel"]:
+    """The linked kernels that a Python function calls, straight or through plain kernels."""
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, Kernel) and id(value) not in seen:
+            seen.add(id(value))
+            if value.linked:
+                yield value
+            else:
+                yield from _linked_by(value.python, seen)
 
-    A kernel is compiled anew into each kernel that calls it: right for small ones.
+
+class Kernel:
+    """A function compiled to machine code on first use, without the GIL, and kept on disk.
+
+    Args:
+        function: plain Python function; it may not allocate arrays.
+        linked: see `linked_kernel`.
+
+    Attributes:
+        python: the plain function.
+        linked: as given.
     """
-    kept: F = compiled(function)
-    return kept
 
-
-class LinkedKernel:
-    """A kernel compiled once, for the types of its annotations; see `linked_kernel`."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], linked: bool) -> None:
         functools.update_wrapper(self, function)
-        self.symbol = f"{function.__module__}.{function.__qualname__}"
-        self._function = function
-        self._dispatcher: Any = None
+        self.python: Any = function
+        self.linked = linked
+        self._symbol = f"{function.__module__}.{function.__qualname__}"
 
     @functools.cached_property
     def signature(self) -> Any:
         """What the annotations declare, as numba knows it."""
-        return signature_of(self._function)
+        return signature_of(self.python)
 
-    def link(self) -> Any:
-        """The dispatcher, compiled (or read from the cache) and known to the linker by its symbol."""
-        if self._dispatcher is None:
-            dispatcher = compiled(self._function)
-            dispatcher.compile(self.signature)
-            dispatcher.disable_compile()
-            library = dispatcher.overloads[self.signature.args]
-            address = library.library.get_pointer_to_function(library.fndesc.llvm_func_name)
-            llvm.add_symbol(self.symbol, address)
-            self._dispatcher = dispatcher
-        return self._dispatcher
+    @functools.cached_property
+    def inside(self) -> Any:
+        """The dispatcher that other kernels call, without what Python needs to call it.
+
+        Numba compiles a function anew for each combination of argument types (`int32` here, `int64` there);
+        here annotations that declare them all count, and arguments are converted.
+        """
+        dispatcher = _dispatcher(self.python, {"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+        find_template = dispatcher.get_call_template
+
+        def template_as_declared(arguments: Any, keywords: Any) -> Any:
+            if dispatcher._can_compile and _declares(self.python):
+                dispatcher.compile(self.signature)
+                dispatcher.disable_compile()
+            return find_template(arguments, keywords)
+
+        dispatcher.get_call_template = template_as_declared
+        return dispatcher
+
+    @functools.cached_property
+    def outside(self) -> Any:
+        """The dispatcher that Python calls; numba looks at the types of what it is given."""
+        python = self.python
+        copy = FunctionType(python.__code__, python.__globals__, python.__name__, python.__defaults__)
+        functools.update_wrapper(copy, python)
+        copy.__qualname__ = f"{python.__qualname__}.from_python"  # a cache file of its own
+        return _dispatcher(copy, {})
+
+    @functools.cached_property
+    def address(self) -> int:
+        """Where the machine code for the declared types begins, in numba's calling convention."""
+        self.inside.compile(self.signature)
+        self.inside.disable_compile()
+        overload = self.inside.overloads[self.signature.args]
+        return int(overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
+
+    def link(self) -> None:
+        """Let the linker know the kernel by its name."""
+        llvm.add_symbol(self._symbol, self.address)
+
+    def call(self, context: Any, builder: Any, arguments: Any) -> Any:
+        """Emit a call of the kernel by its name."""
+        self.link()
+        convention, signature = context.call_conv, self.signature
+        declared = convention.get_function_type(signature.return_type, signature.args)
+        function = cgutils.get_or_insert_function(builder.module, declared, self._symbol)
+        status, result = convention.call_function(
+            builder, function, signature.return_type, signature.args, arguments
+        )
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return result
 
     def __call__(self, *arguments: Any) -> Any:
         """Call from Python."""
-        return self.link()(*arguments)
+        return self.outside(*arguments)
+
+
+def kernel(function: F) -> F:
+    """Decorate a function that is compiled into each kernel that calls it: right for small ones.
+
+    A fully annotated one is compiled once, for the types it declares.
+    """
+    made: Any = Kernel(function, linked=False)
+    return made
 
 
 def linked_kernel(function: F) -> F:
-    """As `kernel`, but compiled by itself, once, and called by name: right for large ones.
-
-    Its arguments are converted to what its annotations declare.
-    """
-    linked: Any = LinkedKernel(function)
-    return linked
+    """Decorate a function that is compiled by itself and called by its name: right for large ones."""
+    made: Any = Kernel(function, linked=True)
+    return made
 
 
-@typeof_impl.register(LinkedKernel)  # type: ignore[untyped-decorator]
-def _type_of_linked(value: LinkedKernel, context: Any) -> Any:
-    return _linked_type(value)
+@typeof_impl.register(Kernel)  # type: ignore[untyped-decorator]
+def _type_of_kernel(value: Kernel, context: Any) -> Any:
+    return _linked_type(value) if value.linked else types.Dispatcher(value.inside)
 
 
 @functools.cache
-def _linked_type(linked: LinkedKernel) -> Any:
+def _linked_type(linked: Kernel) -> Any:
     """The numba type of a linked kernel: one that accepts what converts to its signature."""
 
     class Template(AbstractTemplate):  # type: ignore[misc]
@@ -159,38 +208,26 @@ def _linked_type(linked: LinkedKernel) -> Any:
                 return None
             return linked.signature
 
-    Template.__name__ = linked.symbol
-
     @lower_builtin(linked, *linked.signature.args)  # type: ignore[untyped-decorator]
     def call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        linked.link()
-        convention = context.call_conv
-        declared = convention.get_function_type(signature.return_type, signature.args)
-        function = cgutils.get_or_insert_function(builder.module, declared, linked.symbol)
-        status, result = convention.call_function(
-            builder, function, signature.return_type, signature.args, arguments
-        )
-        with cgutils.if_unlikely(builder, status.is_error):
-            convention.return_status_propagate(builder, status)
-        return result
+        return linked.call(context, builder, arguments)
 
     return types.Function(Template)
 
 
-def entry_point(function: Any, *examples: Any) -> Callable[..., Any]:
-    """A kernel compiled for the types of `examples`, to be called without looking at types again.
+def entry_point(function: Any) -> Callable[..., Any]:
+    """A kernel compiled for the types it declares, to be called from Python without looking at types again.
 
     Numba looks at the types of all arguments at every call, some 20 us for what a step needs. The caller
     vouches for them instead: other types crash.
     """
-    argument_types = tuple(numba.typeof(example) for example in examples)
-    function.compile(argument_types)
-    point: Callable[..., Any] = function.overloads[argument_types].entry_point
+    function.outside.compile(function.signature)
+    point: Callable[..., Any] = function.outside.overloads[function.signature.args].entry_point
     return point
 
 
 @kernel
-def whole(value: float) -> int:
+def whole(value: Any) -> int:
     """A number as a 64-bit integer, its fraction cut off: what NamedTuples of kernels are made of."""
     return np.int64(value)  # type: ignore[return-value]
 
@@ -199,11 +236,10 @@ def announce_compilation(function: Any) -> None:
     """Say so on standard error, once, if a kernel's machine code is not in numba's cache yet.
 
     Args:
-        function: a linked kernel that every simulation needs.
+        function: a kernel that every simulation needs.
     """
     global _announced
-    python: FunctionType = function.__wrapped__
-    cache = numba.njit(**_OPTIONS)(python).stats.cache_path
-    if not _announced and not any(Path(cache).glob(f"*.{python.__qualname__}-*.nbi")):
+    folder, name = Path(function.inside.stats.cache_path), function.python.__qualname__
+    if not _announced and not any(folder.glob(f"*.{name}[-.]*.nbi")):
         print("ringyard: compiling the simulator, once (some 30 s)", file=sys.stderr, flush=True)
     _announced = True

@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 
 from numba.core import types
 from numba.experimental import function_type  # noqa: F401  (registers functions as values)
-from numba.extending import typeof_impl
 
-from ringyard.compiled.functions import compiled
+from ringyard.compiled.functions import Kernel
 from ringyard.compiled.types import signature_of
 
 __all__ = ["CompiledFunction", "fills", "slot"]
@@ -29,8 +28,8 @@ def slot(protocol: C) -> C:
     return protocol
 
 
-class CompiledFunction(types.WrapperAddressProtocol):
-    """A function compiled to a slot's signature, on first use.
+class CompiledFunction:
+    """A function that fills a slot, compiled on first use.
 
     Args:
         function: plain Python function.
@@ -38,56 +37,27 @@ class CompiledFunction(types.WrapperAddressProtocol):
 
     Attributes:
         python: the plain function.
-        numba_type: of the slot.
+        protocol: as given.
     """
 
     def __init__(self, function: Callable[..., Any], protocol: Any) -> None:
         self.python = function
-        self.numba_type = protocol.numba_type
-        self._signature = protocol.signature
-        self._dispatcher: Any = None
-        self._addresses: tuple[int, int] | None = None
+        self.protocol = protocol
+        self._kernel = Kernel(function, linked=False)
+        self._kernel.signature = protocol.signature
 
     @property
-    def dispatcher(self) -> Any:
-        """The numba dispatcher, compiled (or read from the cache) on first use."""
-        if self._dispatcher is None:
-            dispatcher = compiled(self.python)
-            dispatcher.compile(self._signature)
-            dispatcher.disable_compile()
-            self._dispatcher = dispatcher
-        return self._dispatcher
+    def address(self) -> int:
+        """Where its machine code begins."""
+        return self._kernel.address
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the compiled function from Python."""
-        return self.dispatcher(*arguments)
+        return self._kernel(*arguments)
 
     def __reduce__(self) -> tuple[Any, tuple[str, str]]:
         """Pickle as the module-level name it was given."""
         return _named, (self.python.__module__, self.python.__qualname__)
-
-    @property
-    def addresses(self) -> tuple[int, int]:
-        """Entry points: C calling convention, numba's own."""
-        if self._addresses is None:
-            overload = self.dispatcher.overloads[self._signature.args]
-            names = (overload.fndesc.llvm_cfunc_wrapper_name, overload.fndesc.llvm_func_name)
-            c_address, own = (overload.library.get_pointer_to_function(name) for name in names)
-            self._addresses = (int(c_address), int(own))
-        return self._addresses
-
-    def __wrapper_address__(self) -> int:
-        """Address of the C entry point (numba's protocol)."""
-        return self.addresses[0]
-
-    def signature(self) -> Any:
-        """The declared signature (numba's protocol)."""
-        return self._signature
-
-
-@typeof_impl.register(CompiledFunction)  # type: ignore[untyped-decorator]
-def _type_of_function(value: CompiledFunction, context: Any) -> Any:
-    return value.numba_type
 
 
 def _named(module: str, name: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
+from numba import from_dtype
 from numba.core import types
 from numpy.typing import NDArray
 
@@ -56,12 +57,14 @@ def numba_type_of(annotation: Any) -> Any:
         return _SCALARS[annotation]
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return inner[1]
+        return inner[1] if isinstance(inner[1], types.Type) else from_dtype(np.dtype(inner[1]))
     if origin in _RECORD_ARRAYS:
         dimensions = _RECORD_ARRAYS[origin]
         return types.Array(inner[0].numba_type, dimensions, "C")
     if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
         return inner[0].many
+    if origin is tuple:
+        return types.containers.BaseTuple.from_types([numba_type_of(one) for one in inner])
     if inspect.isclass(annotation) and issubclass(annotation, Record):
         return annotation.numba_type
     if inspect.isclass(annotation) and issubclass(annotation, tuple):

@@ -98,7 +98,7 @@ class ClusterBatch:
         self._everyone = np.arange(num_clusters)
         self._none_masked = np.zeros(num_clusters, np.bool_)
         # types are looked at here, once: `_play` vouches for those of its arguments
-        self._kernel = entry_point(play_batch, *self._arguments(self._everyone, STEP, self._everyone))
+        self._kernel = entry_point(play_batch)
 
     def _arguments(
         self, clusters: NDArray[np.int64], what: int, numbers: NDArray[np.int64]

@@ -9,9 +9,9 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import PlacementError
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.holding import lift, put_back
+from ringyard.sim.engine.holding import dealt
 from ringyard.sim.engine.queues import sort_ascending
-from ringyard.sim.engine.shape import Shape, num_places, set_shape
+from ringyard.sim.engine.shape import Shape, memory_of
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, Job, JobKind, JobStatus
 
@@ -40,35 +40,41 @@ class Shortfall(NamedTuple):
 
 
 @kernel
-def _short_of_cores(state: State, b: int, s: int, needed: int) -> bool:
-    return needed > 0 and needed > state.servers[b, s].free_cores
+def _held_cores(state: State, b: int, j: int, s: int) -> int:
+    """Cores of server s that job j holds now, with its share of the job's parameter servers."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        return whole(job.cores_per_worker if job.server == s else 0)
+    rank = 0
+    head = job.first_slot
+    while head >= 0 and state.slots[b, head].server != s:
+        head = state.slots[b, head].next_server_slot
+        rank += 1
+    if head < 0:
+        return 0
+    workers = 0
+    while head >= 0 and state.slots[b, head].server == s:
+        head = state.slots[b, head].next_slot
+        workers += 1
+    tasks = dealt(job.parameter_servers, job.num_servers, rank)
+    return workers * job.cores_per_worker + tasks * job.cores_per_server_task
 
 
 @kernel
-def _first_shortfall(state: State, b: int, j: int, places: Int32Vector, count: int) -> Shortfall:
-    """Of job j, that holds nothing, on ascending GPUs; parameter servers are dealt out server by server."""
-    job = state.jobs[b, j]
-    servers = 0
-    for i in range(count):
-        gpu = state.gpus[b, places[i]]
-        if gpu.free_memory_bytes < job.gpu_memory_bytes:
-            return Shortfall(MEMORY, whole(places[i]), job.gpu_memory_bytes, gpu.free_memory_bytes)
-        if i == 0 or gpu.server != state.gpus[b, places[i - 1]].server:
-            servers += 1
-    tasks = job.parameter_servers // servers
-    rest = job.parameter_servers % servers
-    workers = 0
-    for i in range(count):
-        s = state.gpus[b, places[i]].server
-        workers += 1
-        if i + 1 == count or state.gpus[b, places[i + 1]].server != s:
-            here = tasks + (1 if rest > 0 else 0)
-            rest -= 1
-            needed = workers * job.cores_per_worker + here * job.cores_per_server_task
-            if _short_of_cores(state, b, s, needed):
-                return Shortfall(CORES, whole(s), whole(needed), whole(state.servers[b, s].free_cores))
-            workers = 0
-    return Shortfall(FITS, 0, 0, 0)
+def _short_of_cores(state: State, b: int, j: int, s: int, needed: int) -> Shortfall:
+    free = state.servers[b, s].free_cores + _held_cores(state, b, j, s)
+    short = needed > 0 and needed > free
+    return Shortfall(CORES if short else FITS, whole(s), whole(needed), whole(free))
+
+
+@kernel
+def _short_of_memory(state: State, b: int, j: int, g: int, needed: int) -> Shortfall:
+    free = state.gpus[b, g].free_memory_bytes
+    per_gpu = state.clusters[b].jobs_per_gpu
+    for i in range(g * per_gpu, (g + 1) * per_gpu):
+        if state.slots[b, i].job == j:
+            free += state.jobs[b, j].gpu_memory_bytes
+    return Shortfall(MEMORY if needed > free else FITS, whole(g), whole(needed), whole(free))
 
 
 @linked_kernel
@@ -80,17 +86,31 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
         (others): as in `life.carry_out`.
     """
     job = state.jobs[b, j]
-    num_held = lift(state, b, j)
-    set_shape(job, shape)
-    found = Shortfall(FITS, 0, 0, 0)
-    if job.kind != _CPU_ONLY:
-        sort_ascending(places, num_places(shape))
-        found = _first_shortfall(state, b, j, places, num_places(shape))
-    elif _short_of_cores(state, b, places[0], job.cores_per_worker):
-        free = state.servers[b, places[0]].free_cores
-        found = Shortfall(CORES, whole(places[0]), whole(job.cores_per_worker), whole(free))
-    put_back(state, b, j, num_held)
-    return found
+    if job.kind == _CPU_ONLY:
+        return _short_of_cores(state, b, j, places[0], shape.cores_per_worker)
+    sort_ascending(places, shape.num_gpus)
+    memory = memory_of(job, shape)
+    servers = 0
+    for i in range(shape.num_gpus):
+        short = _short_of_memory(state, b, j, places[i], memory)
+        if short.what != FITS:
+            return short
+        if i == 0 or state.gpus[b, places[i]].server != state.gpus[b, places[i - 1]].server:
+            servers += 1
+    rank = 0
+    workers = 0
+    for i in range(shape.num_gpus):
+        s = state.gpus[b, places[i]].server
+        workers += 1
+        if i + 1 == shape.num_gpus or state.gpus[b, places[i + 1]].server != s:
+            tasks = dealt(shape.parameter_servers, servers, rank)
+            needed = workers * shape.cores_per_worker + tasks * shape.cores_per_server_task
+            short = _short_of_cores(state, b, j, s, needed)
+            if short.what != FITS:
+                return short
+            rank += 1
+            workers = 0
+    return Shortfall(FITS, 0, 0, 0)
 
 
 def wanted(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:

@@ -8,7 +8,7 @@ from ringyard.sim.engine.queues import sort_ascending
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, Job, JobKind, Server
 
-__all__ = ["collect", "hold", "let_go", "lift", "put_back", "repair", "take_down"]
+__all__ = ["collect", "dealt", "hold", "let_go", "lift", "put_back", "repair", "take_down"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
@@ -87,27 +87,29 @@ def _take_slot(state: State, b: int, j: int, g: int) -> int:
 
 
 @kernel
+def dealt(tasks: int, num_servers: int, rank: int) -> int:
+    """Parameter servers on the rank-th of the job's servers: dealt out one by one, the first get the rest."""
+    return tasks // num_servers + (1 if rank < tasks % num_servers else 0)
+
+
+@kernel
 def _span(state: State, b: int, j: int, sign: int) -> None:
     """Count a job on its links, and the cores of its parameter servers, dealt out server by server."""
     job = state.jobs[b, j]
     spans = job.num_servers > 1
-    tasks, rest = 0, 0
-    if job.cores_per_server_task > 0:
-        tasks = job.parameter_servers // job.num_servers
-        rest = job.parameter_servers % job.num_servers
-    if not spans and tasks + rest == 0:
+    tasks = job.parameter_servers if job.cores_per_server_task > 0 else 0
+    if not spans and tasks == 0:
         return
+    rank = 0
     i = job.first_slot
     while i >= 0:
         server = state.servers[b, state.slots[b, i].server]
         if spans:
             server.spanning_jobs += sign
-        here = tasks
-        if rest > 0:
-            here += 1
-            rest -= 1
+        here = dealt(tasks, job.num_servers, rank)
         if here > 0:
             _use_cores(server, job, here * job.cores_per_server_task, sign)
+        rank += 1
         i = state.slots[b, i].next_server_slot
 
 

@@ -97,7 +97,7 @@ def _rerate_server(state: State, b: int, s: int, stamp: int, physics: Physics) -
         j = state.jobs[b, j].next_cpu_job
 
 
-@kernel
+@linked_kernel
 def _rerate_rings(state: State, b: int, newcomer: int, physics: Physics) -> None:
     """Count all links anew and re-rate every ring whose share changed.
 
@@ -120,7 +120,7 @@ def _rerate_rings(state: State, b: int, newcomer: int, physics: Physics) -> None
             _rerate(state, b, j, physics)
 
 
-@kernel
+@linked_kernel
 def _rerate_neighbours(state: State, b: int, j: int, physics: Physics) -> None:
     """Re-rate the other jobs that feel job j on their links, GPUs or servers."""
     cluster = state.clusters[b]

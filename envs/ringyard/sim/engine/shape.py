@@ -8,7 +8,7 @@ from ringyard.compiled import kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.state.records import Job, JobKind
 
-__all__ = ["Shape", "ask", "asked_shape", "num_places", "set_shape", "shape_of"]
+__all__ = ["Shape", "ask", "asked_shape", "memory_of", "num_places", "set_shape", "shape_of"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
@@ -66,6 +66,13 @@ def num_places(shape: Shape) -> int:
 
 
 @kernel
+def memory_of(job: Job, shape: Shape) -> int:
+    """Bytes that the job needs on each of its GPUs in this shape."""
+    samples = shape.batch_size / shape.num_gpus
+    return whole(np.ceil(job.fixed_memory_bytes + job.sample_memory_bytes * samples))
+
+
+@kernel
 def set_shape(job: Job, shape: Shape) -> None:
     """Give a job that holds nothing now a shape, and what follows from it."""
     job.num_gpus = shape.num_gpus
@@ -81,7 +88,7 @@ def set_shape(job: Job, shape: Shape) -> None:
     share = job.fixed_fraction
     job.compute_seconds = job.base_compute_seconds * (share + (1.0 - share) * ratio)
     job.progress_per_iteration = progress_per_iteration(job.noise_scale, job.base_batch, shape.batch_size)
-    job.gpu_memory_bytes = whole(np.ceil(job.fixed_memory_bytes + job.sample_memory_bytes * samples))
+    job.gpu_memory_bytes = memory_of(job, shape)
 
 
 @kernel
