@@ -9,7 +9,7 @@ from conftest import CONF, composed
 from ringyard.errors import ConfigurationError
 from ringyard_agents.configuration import scheduler_config
 from ringyard_agents.measuring.evaluate import simulator
-from ringyard_agents.measuring.selection import PRESET_EXPERIMENTS, able, labels_of, worlds_of
+from ringyard_agents.measuring.selection import able, benchmarks, labels_of, worlds_of
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims
 from ringyard_agents.reproduction.command import main
@@ -111,12 +111,12 @@ def selected(*overrides):
         return labels_of(config), worlds_of(config)
 
 
-def test_all_schedulers_on_five_presets():
+def test_all_schedulers_on_every_benchmark():
     GlobalHydra.instance().clear()
     labels, worlds = selected("schedulers=all", "workload=helios_like")
     assert {"aiturbo", "ones", "coda", "pollux", "para_max"} <= set(labels)
     assert "ppo" not in labels
-    assert tuple(worlds) == PRESET_EXPERIMENTS
+    assert list(worlds) == benchmarks() == ["contention", "cpu_gpu", "elastic", "full", "sharing"]
     helios = composed("compare").workload
     assert worlds["sharing"]["workload"]["base"]["durations"] == helios.durations
     assert worlds["sharing"]["workload"]["base"]["load"] == 3.0
