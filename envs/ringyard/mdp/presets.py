@@ -30,13 +30,14 @@ def _own_hydra() -> Iterator[None]:
     from hydra.version import VersionBase
 
     around, version = GlobalHydra.instance(), VersionBase.instance().version_base
-    GlobalHydra.set_instance(GlobalHydra.__new__(GlobalHydra))
-    GlobalHydra.instance().clear()
+    outer = around.hydra
+    around.clear()
     try:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             yield
     finally:
         GlobalHydra.set_instance(around)
+        around.hydra = outer
         VersionBase.instance().version_base = version
 
 
