@@ -10,13 +10,13 @@ from conftest import CONF, composed, leaf, names
 from ringyard import Cluster, ClusterEnv, Simulator, ideal
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures, no_failures
-from ringyard.mdp.presets import full
+from ringyard.mdp.presets import preset, setting_of
 from ringyard.placement import PlacementRule, pack
 from ringyard.restart import constant
 from ringyard.sim.bounds import bounds_of
 from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import job_times
-from ringyard_agents.configuration import WORLD, instantiate_setting, plain
+from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.measuring.evaluate import simulator
 from ringyard_baselines.papers.pac_ml import Partitioning
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
@@ -138,7 +138,7 @@ def test_driving_equals_deciding(name):
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedulers_survive_everything_at_once(name):
-    setting = full()
+    setting = preset("full")
     jobs = setting.workload.sample(setting.cluster, np.random.default_rng(3))
     ends = []
     scheduler = leaf("scheduler", name)
@@ -256,7 +256,7 @@ def test_every_world_runs(group):
 def test_every_decision_process_runs(group):
     for name in names(group):
         config = composed("train", f"{group}={name}", "workload=poisson", "workload.num_jobs=12")
-        env = ClusterEnv(instantiate_setting(config, 4, 0))
+        env = ClusterEnv(setting_of(config, 4, 0))
         observation, info = env.reset(seed=0)
         done = False
         while not done:

@@ -12,6 +12,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from ringyard.errors import CheckpointError
+from ringyard_agents.configuration import plain
 
 __all__ = ["AGENT", "LAST", "agent_spec", "find_checkpoint", "load_model", "save_model", "write_spec"]
 
@@ -25,8 +26,8 @@ def agent_spec(config: DictConfig) -> DictConfig:
     return OmegaConf.create(
         {
             "model_class": str(config.agent.model._target_),
-            "observation": OmegaConf.to_container(config.observation, resolve=True),
-            "action": OmegaConf.to_container(config.action, resolve=True),
+            "observation": {**plain(config.observation), "flat": config.agent.flat_observation},
+            "action": plain(config.action),
         }
     )
 

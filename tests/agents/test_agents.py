@@ -13,7 +13,7 @@ from ringyard import Cluster, Simulator
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations.queue import queue_and_cluster
-from ringyard.mdp.presets import elastic, full, sharing
+from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting
 from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
@@ -85,7 +85,7 @@ def test_pointer_weights_fit_any_cluster_and_queue():
 
 def test_pointer_needs_blocks():
     env = RingyardVecEnv(setting(flat=True), 2)
-    with pytest.raises(ConfigurationError, match="observation=dict"):
+    with pytest.raises(ConfigurationError, match="flat_observation=false"):
         MaskablePPO(PointerPolicy, env, device="cpu")
 
 
@@ -145,7 +145,7 @@ def test_groups_share_workloads_and_rounds_idle():
 def test_teacher_is_the_heuristic():
     env = RingyardVecEnv(setting(), 6, one_episode_per_round=True)
     env.reset()
-    teacher = QueueTeacher("consolidate")
+    teacher = QueueTeacher(["consolidate"])
     while not env.idle.all():
         env.step(teacher.actions(env, env.action_masks()))
     for b in range(6):
@@ -160,13 +160,13 @@ def test_teacher_must_be_among_the_templates():
     env = RingyardVecEnv(setting(), 2)
     env.reset()
     with pytest.raises(ConfigurationError, match="spread"):
-        QueueTeacher("spread").actions(env, env.action_masks())
+        QueueTeacher(["spread"]).actions(env, env.action_masks())
 
 
 def clone(steps=300, batches=500):
     env = RingyardVecEnv(setting(), 16, group_size=4, one_episode_per_round=True)
     model = GroupRelativePPO(PointerPolicy, env, policy_kwargs={"width": 64}, seed=0, batch_size=512)
-    teacher = CloneTeacher(QueueTeacher("consolidate"), steps=steps, batches=batches)
+    teacher = CloneTeacher(QueueTeacher(["consolidate"]), steps=steps, batches=batches)
     model.learn(1, callback=teacher)
     return model, teacher
 
@@ -220,9 +220,9 @@ def test_a_preemptive_agent_drives_as_it_decides():
     assert stops[0] == stops[1]
 
 
-@pytest.mark.parametrize("preset", [sharing, elastic, full])
-def test_an_agent_with_every_move_drives_as_it_decides(preset):
-    whole = preset()
+@pytest.mark.parametrize("name", ["sharing", "elastic", "full"])
+def test_an_agent_with_every_move_drives_as_it_decides(name):
+    whole = preset(name)
     actions = replace(whole.actions, on_invalid="raise")
     rich = replace(whole, actions=actions, limit_seconds=None, num_workloads=4)
     env = RingyardVecEnv(rich, 4, group_size=2, one_episode_per_round=True)

@@ -1,5 +1,6 @@
 """Behaviour cloning: start PPO from the best heuristic the agent can imitate with its own moves."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,26 +19,27 @@ __all__ = ["CloneTeacher", "QueueTeacher"]
 
 @dataclass(frozen=True)
 class QueueTeacher:
-    """Starts the first visible job that one template can place; waits if there is none.
+    """Starts the first visible job that its template can place; waits if there is none.
 
     With `Actions.queue_order` "duration" this is shortest job first, with "work" smallest work first.
 
     Attributes:
-        template: name of a placement rule among the environment's templates.
+        templates: names of placement rules; the first that is among the environment's templates is its.
     """
 
-    template: str
+    templates: Sequence[str]
 
     def actions(self, env: RingyardVecEnv, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
         """[num_envs] what the teacher does; masks are [num_envs, actions]."""
         actions = env.setting.actions
         names = [template.name for template in actions.starts]
-        if self.template not in names:
+        known = [name for name in self.templates if name in names]
+        if not known:
             raise ConfigurationError(
-                f"the teacher's template is {self.template!r}; the environment has {', '.join(names)}"
-                " (agent.teacher.teacher.template=...)"
+                f"the teacher's templates are {', '.join(self.templates)}; the environment has"
+                f" {', '.join(names)} (agent.teacher.teacher.templates=[...])"
             )
-        template = names.index(self.template)
+        template = names.index(known[0])
         starts = masks[:, template : actions.num_starts : len(names)]
         chosen = starts.argmax(axis=1) * len(names) + template
         waits = np.where(masks[:, actions.wait], actions.wait, masks.argmax(axis=1))

@@ -32,7 +32,7 @@ class _Blocks(BaseFeaturesExtractor):
         if not isinstance(observation_space, spaces.Dict) or set(_BLOCKS) - set(observation_space.spaces):
             raise ConfigurationError(
                 f"the pointer policy needs a Dict observation with {', '.join(_BLOCKS)}; got"
-                f" {observation_space} (use observation=dict)"
+                f" {observation_space} (agent.flat_observation=false)"
             )
         super().__init__(observation_space, features_dim=1)
 

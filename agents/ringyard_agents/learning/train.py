@@ -3,6 +3,7 @@
 import json
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.mdp.presets import setting_of
 from ringyard.mdp.setting import Setting
 from ringyard_agents.checkpoint import AGENT, LAST, agent_spec, save_model, write_spec
-from ringyard_agents.configuration import WORLD, instantiate_setting, plain, scheduler_config
+from ringyard_agents.configuration import WORLD, plain, scheduler_config
 from ringyard_agents.learning.callbacks import EvaluateAgent, ShowProgress, ratio
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_agents.measuring.evaluate import Task, run_all
@@ -40,6 +42,15 @@ def _baselines(config: DictConfig, metric: str) -> dict[str, float]:
         entry: float(np.mean([getattr(one.metrics, metric) for one in results if one.label == entry]))
         for entry in config.evaluate.schedulers
     }
+
+
+def _for_agent(config: DictConfig, setting: Setting) -> Setting:
+    """The setting with what the agent needs of it: blocks or one row, and what a masked action does."""
+    return replace(
+        setting,
+        observation=replace(setting.observation, flat=config.agent.flat_observation),
+        actions=replace(setting.actions, on_invalid=config.agent.on_invalid),
+    )
 
 
 def _model(config: DictConfig, setting: Setting) -> tuple[OnPolicyAlgorithm, list[BaseCallback]]:
@@ -95,8 +106,10 @@ def train(config: DictConfig) -> None:
     _check(config)
     torch.set_num_threads(1)
     console = Console()
-    setting = instantiate_setting(config, config.num_workloads, config.seed)
-    unseen = instantiate_setting(config, config.evaluate.workloads, config.evaluate.workload_seed)
+    setting = _for_agent(config, setting_of(config, config.num_workloads, config.seed))
+    unseen = replace(
+        setting, num_workloads=config.evaluate.workloads, workload_seed=config.evaluate.workload_seed
+    )
     model, callbacks = _model(config, setting)
     baselines = _baselines(config, setting.reward.metric)
     folder = _prepare_folder(config)  # everything is sound: an earlier run of this name may be replaced

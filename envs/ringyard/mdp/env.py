@@ -83,8 +83,8 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     `episode_jct` (mean JCT in seconds of the finished jobs), `workload` and `num_finished`.
 
     ## Presets
-    `ringyard/Contention-v0`, `ringyard/Sharing-v0`, `ringyard/CpuGpu-v0`, `ringyard/Elastic-v0` and
-    `ringyard/Full-v0` are settings of this environment (`ringyard.mdp.presets`).
+    Other ids, such as `ringyard/Sharing-v0`, are settings of this environment: one `conf/experiment/*.yaml`
+    each. `ringyard.mdp.presets.preset("sharing")` is the setting alone, to be changed.
 
     ## Arguments
     Args:
