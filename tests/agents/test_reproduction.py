@@ -136,7 +136,10 @@ def test_who_cannot_serve_the_jobs_is_left_out():
             "_target_": f"ringyard_baselines.{target}",
             "placement": {"_target_": "ringyard.placement.pack"},
         }
-        for name, target in (("fifo", "fifo.fifo"), ("para_max", "partitioning.Partitioning"))
+        for name, target in (
+            ("fifo", "orders.fifo.fifo"),
+            ("para_max", "papers.pac_ml.PartitioningHeuristic"),
+        )
     }
     fit, refused = able(configs, worlds["full"], 0)
     assert fit == ["fifo"]

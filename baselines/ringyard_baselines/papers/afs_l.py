@@ -10,7 +10,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs, predicted_iterations
+from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
 from ringyard_baselines.tools.targets import Target, gpus_up
 
@@ -89,7 +89,7 @@ class AFSL(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Shares of all, the shortest jobs placed first."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         left = predicted_iterations(view)[jobs]
         speed = table.of(jobs)
         first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]  # on the fewest GPUs

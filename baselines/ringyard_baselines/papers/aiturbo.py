@@ -16,7 +16,6 @@ from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Information, Slots
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, gpus_up, reach
@@ -150,7 +149,7 @@ class AITurbo:
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Change sizes when a slot begins or a job turned predictable; rank and admit always."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         self._account(view)
         left = view.remaining_iterations
         known = ~np.isnan(left[jobs])

@@ -9,7 +9,6 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, fewest_gpus
 from ringyard_baselines.tools.targets import Target, gpus_up
 
@@ -58,7 +57,7 @@ class ElasticTiresias(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Requested sizes in order, then shrink if many wait, then grow into what is left."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         queue = view.attained_service[jobs] >= self._threshold
         jobs = jobs[np.lexsort((jobs, queue))]
         sizes = self._shrunk(view, jobs.tolist())

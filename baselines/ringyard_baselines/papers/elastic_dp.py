@@ -12,7 +12,6 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
 from ringyard_baselines.tools.targets import Target, gpus_up
 
@@ -109,7 +108,7 @@ class ElasticDP(SizingScheduler):
         rate = table.speed if self._batch is BatchRule.GOODPUT else table.samples
         allowed = np.arange(table.sizes + 1) <= self._most
         jobs, speedup, least = [], [], 0
-        for job in gpu_jobs(view).tolist():
+        for job in view.gpu_jobs.tolist():
             speeds = rate[table.place[job]]
             fewest = int(np.argmax(speeds > 0))
             if least + fewest > gpus:

@@ -17,7 +17,6 @@ from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import DOWN
 from ringyard_baselines.scheduler import Information, Slots
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["Gavel", "max_min_shares"]
@@ -106,7 +105,7 @@ class Gavel:
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """A new round, or, in between, free GPUs to whoever is next."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         if not np.array_equal(jobs, self._solved[0]):
             self._solved = (jobs, self._shares(view, jobs))
         draft = Draft(view)

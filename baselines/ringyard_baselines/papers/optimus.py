@@ -14,7 +14,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Information, Slots
-from ringyard_baselines.tools.predictions import gpu_jobs, iterations_from_loss
+from ringyard_baselines.tools.predictions import iterations_from_loss
 from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, gpus_up, reach
@@ -68,7 +68,7 @@ class Optimus:
         """Sizes by marginal gains at the beginning of a slot; nothing in between but on an idle cluster."""
         if not self._slots.begins(view) and len(view.running):
             return []
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         left = dict(zip(jobs.tolist(), iterations_from_loss(view, jobs.tolist()).tolist(), strict=True))
         sizes = self._fewest(view, jobs.tolist())
         self._grow(view, sizes, left)

@@ -15,7 +15,6 @@ from ringyard.sim.view import SchedulingView
 from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
 from ringyard_baselines.tools.targets import Target, gpus_up
 
@@ -171,7 +170,7 @@ class Pollux(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """The best individual, the largest jobs placed first."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         if not len(jobs):
             return []
         held = np.where(np.isin(jobs, view.running), view.num_gpus[jobs], 0).astype(np.int64)

@@ -12,7 +12,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Slots
-from ringyard_baselines.tools.predictions import gpu_jobs, predicted_seconds
+from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import fitting, gpus_up, reach
 
 __all__ = ["Themis", "finish_time_fairness"]
@@ -77,7 +77,7 @@ class Themis:
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Offer all GPUs when leases end, free ones whenever something happens."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         rho = self._rho(view, jobs)
         worst_first = jobs[np.lexsort((jobs, -rho))]
         running = np.isin(worst_first, view.running)

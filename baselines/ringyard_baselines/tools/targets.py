@@ -10,7 +10,6 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.tools.predictions import gpu_jobs
 
 __all__ = ["Target", "fitting", "gpus_up", "never_idle", "reach", "start_cpu_jobs"]
 
@@ -167,4 +166,4 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
             plan.start(target)
         elif target.num_gpus > held[target.job]:
             plan.reshape(target)
-    return never_idle(view, plan.draft, rule, gpu_jobs(view).tolist(), plan.allocations)
+    return never_idle(view, plan.draft, rule, view.gpu_jobs.tolist(), plan.allocations)

@@ -16,7 +16,6 @@ from ringyard.state.records import JobKind
 from ringyard_baselines.papers.ones.evolution import FREE, evolve
 from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
 
@@ -119,7 +118,7 @@ class Ones:
         if self._table is None:
             self._table = speed_table(view, BatchRule.PER_GPU)
         draft = Draft(view)
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         epochs = self._epochs(view)
         self._learn(view, jobs, epochs)
         if not len(jobs):

@@ -23,7 +23,7 @@ from ringyard_baselines.papers.sjf_bco.planning import (
 )
 from ringyard_baselines.scheduler import Information
 
-__all__ = ["PlannedScheduler", "first_fit_planned", "list_scheduling", "random_planned", "sjf_bco"]
+__all__ = ["PlannedScheduler", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"]
 
 
 class PlannedScheduler:
@@ -213,18 +213,18 @@ def sjf_bco(
     )
 
 
-def first_fit_planned(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+def sjf_bco_ff(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
     """FF of SJF-BCO section 7: first GPUs, server by server, whose accumulated time stays within theta."""
-    return PlannedScheduler("first_fit", FIRST_FIT, horizon_seconds=horizon_seconds, max_planned=max_planned)
+    return PlannedScheduler("sjf_bco_ff", FIRST_FIT, horizon_seconds=horizon_seconds, max_planned=max_planned)
 
 
-def list_scheduling(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+def sjf_bco_ls(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
     """LS of SJF-BCO section 7: GPUs with the least accumulated time, within theta."""
     return PlannedScheduler(
-        "list_scheduling", LEAST_LOADED, horizon_seconds=horizon_seconds, max_planned=max_planned
+        "sjf_bco_ls", LEAST_LOADED, horizon_seconds=horizon_seconds, max_planned=max_planned
     )
 
 
-def random_planned(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+def sjf_bco_rand(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
     """RAND of SJF-BCO section 7: random GPUs within theta = T, the whole horizon."""
-    return PlannedScheduler("random_gpus", RANDOM, horizon_seconds=horizon_seconds, max_planned=max_planned)
+    return PlannedScheduler("sjf_bco_rand", RANDOM, horizon_seconds=horizon_seconds, max_planned=max_planned)
