@@ -92,7 +92,7 @@ class Ones:
         self.round_seconds: float | None = round_seconds
         self._predictor = predictor or SameAgain()
         self._size = population
-        self._rates = Rates(crossover, mutation)
+        self._rates = Rates(float(crossover), float(mutation))
         self._delta = redeploy_epochs
         self._sigma = scale_down
         self._epoch_seconds = epoch_seconds
