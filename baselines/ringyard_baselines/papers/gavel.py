@@ -121,7 +121,7 @@ class Gavel:
         held = {job for job in view.running.tolist()} - {allocation.job for allocation in allocations}
         allocations += start_cpu_jobs(view, draft, self.placement)
         wanted = [(job, kind) for job, kind in chosen.items() if job not in held]
-        for job, kind in wanted + self._by_priority(view):
+        for job, kind in wanted + self._by_priority():
             if job in held:
                 continue
             found = self._place(view, draft, job, kind)
@@ -155,7 +155,7 @@ class Gavel:
         memory[self._type_of_gpu] = view.cluster.gpu_memory_bytes[self._server_of_gpu]
         return view.column("gpu_memory_bytes")[jobs][:, None] <= memory[None, :]
 
-    def _by_priority(self, view: SchedulingView) -> list[tuple[int, int]]:
+    def _by_priority(self) -> list[tuple[int, int]]:
         """(job, type) pairs, the most urgent first."""
         jobs, shares = self._solved
         urgency = np.where(shares > 0, shares / np.maximum(self._received[jobs], 1e-9), 0.0)
@@ -170,7 +170,7 @@ class Gavel:
         asked = view.column("asked_gpus")
         shares = dict(zip(self._solved[0].tolist(), self._solved[1], strict=True))
         chosen: dict[int, int] = {}
-        for job, kind in self._by_priority(view):
+        for job, kind in self._by_priority():
             room = left.sum() if kind == self._mixed else left[kind]
             if job in chosen or asked[job] > room or shares[job][kind] <= 0:
                 continue
