@@ -10,7 +10,7 @@ from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, fewest_gpus
-from ringyard_baselines.tools.targets import Target, gpus_up
+from ringyard_baselines.tools.targets import Target
 
 __all__ = ["ElasticTiresias"]
 
@@ -68,7 +68,7 @@ class ElasticTiresias(SizingScheduler):
         """{job: GPUs}, the most urgent first."""
         asked = view.column("asked_gpus")
         least = dict(zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True))
-        left = gpus_up(view)
+        left = view.num_gpus_up
         sizes: dict[int, int] = {}
         waiting = []
         for job in jobs:
@@ -98,7 +98,7 @@ class ElasticTiresias(SizingScheduler):
     @staticmethod
     def _grow(view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
         """GPUs left over, one step at a time, to the largest marginal speed-up per GPU."""
-        left = gpus_up(view) - sum(sizes.values())
+        left = view.num_gpus_up - sum(sizes.values())
         speeds = {job: table.speed[table.place[job]] for job in sizes}
         while left > 0:
             best, gain, step = -1, 0.0, 0

@@ -12,7 +12,7 @@ from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target, gpus_up
+from ringyard_baselines.tools.targets import Target
 
 __all__ = ["Gadget", "sigmoid_utility"]
 
@@ -92,7 +92,7 @@ class Gadget(SizingScheduler):
             curves.append((allowed, utility[allowed]))
             heap.append(self._step(curves[i], i, 0))
         heapify(heap)
-        free = gpus_up(view)
+        free = view.num_gpus_up
         held = np.zeros(len(jobs), dtype=np.int64)
         order: list[int] = []
         while heap and free > 0:

@@ -16,7 +16,8 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import DOWN
-from ringyard_baselines.scheduler import Information, Slots
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["Gavel", "max_min_shares"]

@@ -16,7 +16,7 @@ from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target, gpus_up
+from ringyard_baselines.tools.targets import Target
 
 __all__ = ["Pollux"]
 
@@ -198,7 +198,7 @@ class Pollux(SizingScheduler):
         if not len(jobs):
             return []
         held = np.where(np.isin(jobs, view.running), view.num_gpus[jobs], 0).astype(np.int64)
-        situation = (gpus_up(view), jobs.tobytes(), held.tobytes())
+        situation = (view.num_gpus_up, jobs.tobytes(), held.tobytes())
         sizes = held
         if situation != self._settled:
             sizes = self._optimum(view, table, jobs, held)
@@ -215,14 +215,11 @@ class Pollux(SizingScheduler):
     def _optimum(
         self, view: SchedulingView, table: SpeedTable, jobs: NDArray[np.int64], held: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        speed = table.of(jobs)
-        first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]
-        sizes = np.arange(speed.shape[1])
         choices = Choices(
-            speedup=np.ascontiguousarray(speed / first[:, None]),
-            allowed=np.ascontiguousarray(np.maximum.accumulate(np.where(speed > 0, sizes, 0), axis=1)),
+            speedup=np.ascontiguousarray(table.of(jobs) / table.least_of(jobs)[:, None]),
+            allowed=table.allowed_of(jobs),
             held=held,
-            num_gpus=gpus_up(view),
+            num_gpus=view.num_gpus_up,
         )
         population = np.zeros((2 * self._population, len(jobs)), dtype=np.int64)
         population[: self._population] = self._seeds(jobs, held, table.sizes)

@@ -143,6 +143,11 @@ class SchedulingView:
         return int(self.state.clusters["free_gpus"][self.b])
 
     @property
+    def num_gpus_up(self) -> int:
+        """GPUs of the servers that are there."""
+        return self.cluster.num_gpus - int(self.state.clusters["down_gpus"][self.b])
+
+    @property
     def free_gpus_per_server(self) -> NDArray[np.int32]:
         """[servers] free GPUs."""
         return self.state.servers["free_gpus"][self.b].copy()

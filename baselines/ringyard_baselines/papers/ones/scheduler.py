@@ -224,22 +224,19 @@ class Ones:
     ) -> Jobs:
         """What evolution knows of the jobs; `present` [GPUs] is the position of each GPU's job, -1 free."""
         assert self._table is not None
-        speed = np.ascontiguousarray(self._table.of(jobs))
-        sizes = np.arange(speed.shape[1])
         limit = self._limit[jobs]
         left = self._left(jobs, epochs, view)
-        first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]
-        order = np.lexsort((jobs, np.where(np.isnan(left), 0.0, left / first)))
+        order = np.lexsort((jobs, np.where(np.isnan(left), 0.0, left / self._table.least_of(jobs))))
         where = np.full(len(jobs), float(view.cluster.num_gpus))
         np.minimum.at(where, present[present >= 0], np.flatnonzero(present >= 0))
         return Jobs(
             fewest=view.column("min_gpus")[jobs].astype(np.int64),
             present_limit=np.minimum(limit, 4 * view.column("asked_gpus")[jobs].astype(np.int64)),
             limit=limit,
-            allowed=np.ascontiguousarray(np.maximum.accumulate(np.where(speed > 0, sizes, 0), axis=1)),
+            allowed=self._table.allowed_of(jobs),
             mutable=(~np.isnan(left)).astype(np.int64),
             left=left,
-            speed=speed,
+            speed=np.ascontiguousarray(self._table.of(jobs)),
             padding=np.concatenate([order[np.isnan(left[order])], order[~np.isnan(left[order])]]),
             sequence=np.lexsort((jobs, where)),
         )
