@@ -18,7 +18,7 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import job_times
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.measuring.evaluate import simulator
-from ringyard_baselines.papers.pac_ml import Partitioning
+from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
 from ringyard_baselines.scheduler import DrivingScheduler, Information, run
 from worlds import everything, random_jobs, rings
@@ -95,7 +95,7 @@ def test_debug_configs_compose(name):
 def small_run(scheduler, seed, drive=True, placement_cluster=None):
     rng = np.random.default_rng(seed)
     jobs = random_jobs(rng, 60, 8, spread=300.0)
-    if isinstance(scheduler, Partitioning):
+    if isinstance(scheduler, PartitioningHeuristic):
         jobs = replace(jobs, acceptable_jct=rng.uniform(1.0, 6.0, 60) * jobs.duration_seconds)
     cluster = placement_cluster or Cluster.homogeneous(4, 4)
     sim = Simulator(cluster, jobs, rings(), constant(3.0), scheduler.round_seconds, seed=seed)
@@ -110,7 +110,7 @@ def test_scheduler_finishes_every_job_and_respects_bounds(name):
     sim = small_run(scheduler, 1)
     assert sim.done
     metrics = sim.metrics()
-    assert (0 < metrics.blocking_rate < 1) == isinstance(scheduler, Partitioning)
+    assert (0 < metrics.blocking_rate < 1) == isinstance(scheduler, PartitioningHeuristic)
     bounds = bounds_of(sim)
     assert metrics.mean_jct >= bounds.mean_jct * (1 - 1e-12)
     assert metrics.makespan >= bounds.makespan * (1 - 1e-12)
@@ -154,7 +154,7 @@ def test_schedulers_survive_everything_at_once(name):
             failures=setting.failures,
         )
         if isinstance(
-            scheduler, PlannedScheduler | Partitioning
+            scheduler, PlannedScheduler | PartitioningHeuristic
         ):  # not for such workloads, and says so at once
             with pytest.raises(SchedulerError, match=r"CPU-only|acceptable"):
                 run(sim, scheduler, np.random.default_rng(0), drive)
@@ -189,13 +189,13 @@ def test_schedulers_serve_random_worlds(name):
 
 
 #: who waits although there is room, as published: strictly in order, or by a plan made in advance
-HOLDS_BACK = {"fifo_strict", "elastic_dp", "sjf_bco", "list_scheduling", "first_fit", "random_gpus"}
+HOLDS_BACK = {"fifo_strict", "elastic_dp", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - HOLDS_BACK))
 def test_jobs_do_not_wait_beside_room_for_long(name):
     scheduler = leaf("scheduler", name)
-    if isinstance(scheduler, Partitioning):
+    if isinstance(scheduler, PartitioningHeuristic):
         pytest.skip("refuses jobs without an acceptable completion time, see above")
     config = composed("compare", "experiment=elastic", "workload.base.num_jobs=60")
     sim = simulator({part: plain(config[part]) for part in WORLD}, 0, 0, scheduler.round_seconds)

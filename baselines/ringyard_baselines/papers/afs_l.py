@@ -8,9 +8,9 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs, predicted_iterations
+from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target, gpus_up
+from ringyard_baselines.tools.targets import Target
 
 __all__ = ["AFSL", "elastic_shares"]
 
@@ -87,12 +87,11 @@ class AFSL(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Shares of all, the shortest jobs placed first."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         left = predicted_iterations(view)[jobs]
-        speed = table.of(jobs)
-        first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]  # on the fewest GPUs
-        work = left / first
+        speed, least = table.of(jobs), table.least_of(jobs)
+        work = left / least
         order = np.lexsort((jobs, work))
-        sizes = elastic_shares((speed / first[:, None])[order], work[order], gpus_up(view))
+        sizes = elastic_shares((speed / least[:, None])[order], work[order], view.num_gpus_up)
         jobs = jobs[order]
         return [Target(job, size) for job, size in zip(jobs.tolist(), sizes.tolist(), strict=True)]

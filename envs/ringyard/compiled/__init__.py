@@ -17,6 +17,7 @@ from ringyard.compiled.types import (
     Int32Vector,
     IntMatrix,
     IntVector,
+    UIntVector,
 )
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Records1",
     "Records2",
     "Records3",
+    "UIntVector",
     "announce_compilation",
     "bundle",
     "entry_point",

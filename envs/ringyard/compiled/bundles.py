@@ -90,10 +90,15 @@ def _load(builder: Any, pointer: Any) -> Any:
 
 @lower_getattr_generic(BundleType)  # type: ignore[untyped-decorator]
 def _get_field(context: Any, builder: Any, bundle: BundleType, value: Any, name: str) -> Any:
-    layout = ir.LiteralStructType([context.get_value_type(kind) for kind in bundle.fields.values()])
-    pointer = builder.bitcast(value, layout.as_pointer())
+    word = ir.IntType(64)
+    kinds = bundle.fields.values()
+    parts = [word if kind == types.boolean else context.get_value_type(kind) for kind in kinds]
+    pointer = builder.bitcast(value, ir.LiteralStructType(parts).as_pointer())
     index = list(bundle.fields).index(name)
-    return _load(builder, cgutils.gep_inbounds(builder, pointer, 0, index))
+    field = _load(builder, cgutils.gep_inbounds(builder, pointer, 0, index))
+    if bundle.fields[name] == types.boolean:
+        return builder.icmp_unsigned("!=", field, word(0))
+    return field
 
 
 @infer_global(operator.getitem)

@@ -25,6 +25,7 @@ __all__ = [
     "Int32Vector",
     "IntMatrix",
     "IntVector",
+    "UIntVector",
     "numba_type_of",
     "signature_of",
 ]
@@ -34,6 +35,7 @@ IntVector = Annotated[NDArray[np.int64], types.int64[::1]]
 IntMatrix = Annotated[NDArray[np.int64], types.int64[:, ::1]]
 Int32Vector = Annotated[NDArray[np.int32], types.int32[::1]]
 Int32Matrix = Annotated[NDArray[np.int32], types.int32[:, ::1]]
+UIntVector = Annotated[NDArray[np.uint64], types.uint64[::1]]
 FloatVector = Annotated[NDArray[np.float64], types.float64[::1]]
 FloatMatrix = Annotated[NDArray[np.float64], types.float64[:, ::1]]
 FloatCube = Annotated[NDArray[np.float64], types.float64[:, :, ::1]]

@@ -83,6 +83,7 @@ class ClusterBatch:
         self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights)
         self._physics = physics_of(setting.performance)
         size = observation.size(cluster, actions)
+        self._windows = observation.windows(cluster, actions)
         self._out = Outputs(
             observations=np.zeros((num_clusters, size), np.float32),
             masks=np.zeros((num_clusters, actions.num_actions), np.bool_),
@@ -226,4 +227,6 @@ class ClusterBatch:
 
     def split(self, rows: NDArray[np.float32]) -> Any:
         """Observation rows as the space has them."""
-        return self.setting.observation.split(rows, self.setting.cluster, self.setting.actions)
+        if self.setting.observation.flat:
+            return rows
+        return {name: rows[..., window] for name, window in self._windows.items()}

@@ -13,7 +13,7 @@ from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.what_if import what_if
 from ringyard.sim.fits import check_allocation, gpus_of, wanted
 from ringyard.state.arrays import State
-from ringyard.state.records import JobStatus
+from ringyard.state.records import JobKind, JobStatus
 
 __all__ = ["SchedulingView"]
 
@@ -54,6 +54,13 @@ class SchedulingView:
     def running(self) -> NDArray[np.int32]:
         """[running] rows of the running jobs, ascending."""
         return np.sort(self.state.running[self.b, : self.state.clusters["num_running"][self.b]])
+
+    @property
+    def gpu_jobs(self) -> NDArray[np.int64]:
+        """[n] rows of the waiting and running jobs that use GPUs, by submission (rows are in that order)."""
+        status = self.column("status")
+        live = (status == JobStatus.WAITING) | (status == JobStatus.RUNNING)
+        return np.flatnonzero(live & (self.column("kind") != JobKind.CPU_ONLY))
 
     @property
     def num_gpus(self) -> NDArray[np.int32]:
@@ -128,6 +135,11 @@ class SchedulingView:
     def num_free_gpus(self) -> int:
         """Free GPUs of the whole cluster."""
         return int(self.state.clusters["free_gpus"][self.b])
+
+    @property
+    def num_gpus_up(self) -> int:
+        """GPUs of the servers that are there."""
+        return self.cluster.num_gpus - int(self.state.clusters["down_gpus"][self.b])
 
     @property
     def free_gpus_per_server(self) -> NDArray[np.int32]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ringyard.compiled import kernel, u8
+from ringyard.compiled import UIntVector, kernel, u8
 from ringyard.state.records import ClusterRecord
 
 __all__ = ["exponential_at", "next_random", "next_uniform", "normal_at", "uniform_at"]
@@ -26,7 +26,7 @@ def next_random(cluster: ClusterRecord) -> Any:
 
 
 @kernel
-def next_uniform(generator: Any) -> float:
+def next_uniform(generator: UIntVector) -> float:
     """SplitMix64: advance `generator` ([1] uint64), uniform in [0, 1)."""
     generator[0] += np.uint64(0x9E3779B97F4A7C15)
     return float(_mix(generator[0]) >> np.uint64(11)) / 9007199254740992.0

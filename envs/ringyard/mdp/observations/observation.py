@@ -1,6 +1,5 @@
-"""Observations: compiled functions that write one float32 row per cluster, split into named blocks."""
+"""Observations: a compiled function that writes one float32 row per cluster, and the blocks of the row."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,12 +11,10 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import Float32Vector, FloatVector, slot
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.episode import Episode
+from ringyard.mdp.observations.blocks import Block
 from ringyard.state.arrays import State
 
-__all__ = ["Blocks", "Observation", "Observe"]
-
-#: (cluster, actions) -> {block name: length}, in the order written
-Blocks = Callable[[Cluster, Actions], dict[str, int]]
+__all__ = ["Observation", "Observe"]
 
 
 @slot
@@ -38,24 +35,23 @@ class Observe(Protocol):
 
 @dataclass(frozen=True)
 class Observation:
-    """A compiled writer and the names of the blocks it writes.
+    """A compiled writer and the blocks it writes.
 
     Attributes:
         write: fills `Observe`.
-        blocks: names and lengths of what it writes; a name ending in `_mask` is 0 or 1. Blocks are
-            one-dimensional, as Stable-Baselines3 wants them.
+        blocks: what it writes, in order. Each is one-dimensional in the space, as Stable-Baselines3 wants.
         flat: give the row as one Box instead of a Dict of its blocks.
         parameters: [parameters] what `write` reads.
     """
 
     write: Observe
-    blocks: Blocks
+    blocks: tuple[Block, ...]
     flat: bool
     parameters: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     def size(self, cluster: Cluster, actions: Actions) -> int:
         """Length of the row."""
-        return sum(self.blocks(cluster, actions).values())
+        return sum(block.length(cluster, actions) for block in self.blocks)
 
     def space(self, cluster: Cluster, actions: Actions) -> spaces.Space[Any]:
         """The observation space of one cluster."""
@@ -63,18 +59,17 @@ class Observation:
             return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
         return spaces.Dict(
             {
-                name: spaces.Box(0.0 if name.endswith("_mask") else -10.0, 10.0, (length,), np.float32)
-                for name, length in self.blocks(cluster, actions).items()
+                block.name: spaces.Box(block.low, 10.0, (block.length(cluster, actions),), np.float32)
+                for block in self.blocks
             }
         )
 
-    def split(self, rows: NDArray[np.float32], cluster: Cluster, actions: Actions) -> Any:
-        """Rows [..., size] as the space has them: unchanged if flat, else a dict of windows on them."""
-        if self.flat:
-            return rows
-        blocks = {}
+    def windows(self, cluster: Cluster, actions: Actions) -> dict[str, slice]:
+        """{block: where it stands in the row}."""
+        windows: dict[str, slice] = {}
         begin = 0
-        for name, length in self.blocks(cluster, actions).items():
-            blocks[name] = rows[..., begin : begin + length]
-            begin += length
-        return blocks
+        for block in self.blocks:
+            end = begin + block.length(cluster, actions)
+            windows[block.name] = slice(begin, end)
+            begin = end
+        return windows

@@ -1,42 +1,104 @@
-"""The observation of queue and cluster: waiting jobs, placements, running jobs, servers, totals."""
+"""The default observation: waiting jobs, what each placement would do to them, running jobs, servers."""
 
-from ringyard.cluster import Cluster
 from ringyard.compiled import Float32Vector, FloatVector, fills, kernel
-from ringyard.mdp.actions import Actions
 from ringyard.mdp.episode import Episode
+from ringyard.mdp.observations.blocks import Block, Each, Feature
 from ringyard.mdp.observations.observation import Observation, Observe
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations, slowdown
 
 __all__ = [
+    "BLOCKS",
     "PLACEMENT_FEATURES",
     "SERVER_FEATURES",
     "queue_and_cluster",
-    "queue_and_cluster_blocks",
     "squash",
     "write_queue_and_cluster",
 ]
 
-WAITING_FEATURES = 12
-PLACEMENT_FEATURES = 3
-RUNNING_FEATURES = 7
-SERVER_FEATURES = 3
-CLUSTER_FEATURES = 8
+_WAITING = Block(
+    "waiting",
+    Each.WAITING,
+    (
+        Feature("run_time", "(ln predicted isolated run time - 6) / 2.5; 0 if not predictable", "s"),
+        Feature("gpus", "log2(GPUs) / 3 - 0.5; a CPU-only job counts as an eighth of a GPU", "GPUs"),
+        Feature("work", "(ln (run time x GPUs) - 7) / 3; 0 if not predictable", "GPU s"),
+        Feature("waited", "s(time since submission, 1 h)", "s"),
+        Feature("run_time_rank", "rank of run_time among the visible, in [0, 1)"),
+        Feature("gpus_rank", "rank of gpus, likewise"),
+        Feature("work_rank", "rank of work, likewise"),
+        Feature("waited_rank", "rank of waited, likewise"),
+        Feature("communication", "ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1"),
+        Feature("predictable", "1 if predictable"),
+        Feature("left", "share of iterations left"),
+        Feature("attained_service", "s(GPU time held, 10 h)", "GPU s"),
+    ),
+)
+_WAITING_MASK = Block("waiting_mask", Each.WAITING, (Feature("present", "1 if the slot holds a job"),))
+_PLACEMENTS = Block(
+    "placements",
+    Each.PLACEMENT,
+    (
+        Feature("fits", "1 if the template finds GPUs for the job now"),
+        Feature("servers", "s(servers spanned - 1, 2)", "servers"),
+        Feature(
+            "slowdown",
+            "1 - isolated / predicted seconds per iteration there; if faster, predicted / isolated - 1",
+        ),
+    ),
+)
+_RUNNING = Block(
+    "running",
+    Each.RUNNING,
+    (
+        Feature("time_left", "s(predicted time left at the present speed, 1 h); 0 if not predictable", "s"),
+        Feature("predictable", "1 if predictable"),
+        Feature("gpus", "s(GPUs, 4)", "GPUs"),
+        Feature("ran", "s(time since its last start, 1 h)", "s"),
+        Feature("attained_service", "s(GPU time held, 10 h)", "GPU s"),
+        Feature("servers", "s(servers spanned - 1, 2)", "servers"),
+        Feature(
+            "slowdown", "1 - isolated / present seconds per iteration; if faster, present / isolated - 1"
+        ),
+    ),
+)
+_RUNNING_MASK = Block(
+    "running_mask",
+    Each.RUNNING,
+    (Feature("present", "1 if the slot holds a job; slot 0 ends first, the others in heap order"),),
+)
+_SERVERS = Block(
+    "servers",
+    Each.SERVER,
+    (
+        Feature("free", "free GPUs / GPUs"),
+        Feature("spanning", "s(jobs here that span servers, 2)", "jobs"),
+        Feature("gpus", "s(GPUs, 8)", "GPUs"),
+    ),
+)
+_CLUSTER = Block(
+    "cluster",
+    Each.CLUSTER,
+    (
+        Feature("free", "free GPUs / GPUs"),
+        Feature("fragmented", "free GPUs on partly used servers / GPUs"),
+        Feature("waiting", "s(waiting jobs, 16)", "jobs"),
+        Feature("hidden", "s(waiting jobs beyond the visible, 16)", "jobs"),
+        Feature("running", "s(running jobs, 16)", "jobs"),
+        Feature("demand", "s(GPUs asked by waiting jobs / GPUs, 1)"),
+        Feature("preemptions", "share of stops among starts and stops"),
+        Feature("load", "s(sum over jobs in the system of 1 / run time, 0.01)", "1/s"),
+    ),
+)
+#: what `queue_and_cluster` writes
+BLOCKS = (_WAITING, _WAITING_MASK, _PLACEMENTS, _RUNNING, _RUNNING_MASK, _SERVERS, _CLUSTER)
+
+WAITING_FEATURES = len(_WAITING.features)
+PLACEMENT_FEATURES = len(_PLACEMENTS.features)
+RUNNING_FEATURES = len(_RUNNING.features)
+SERVER_FEATURES = len(_SERVERS.features)
+CLUSTER_FEATURES = len(_CLUSTER.features)
 _HOUR = 3600.0
-
-
-def queue_and_cluster_blocks(cluster: Cluster, actions: Actions) -> dict[str, int]:
-    """Names and lengths of what `queue_and_cluster` writes."""
-    num_waiting, num_running = actions.num_waiting, actions.num_running
-    return {
-        "waiting": num_waiting * WAITING_FEATURES,
-        "waiting_mask": num_waiting,
-        "placements": num_waiting * len(actions.templates) * PLACEMENT_FEATURES,
-        "running": num_running * RUNNING_FEATURES,
-        "running_mask": num_running,
-        "servers": cluster.num_servers * SERVER_FEATURES,
-        "cluster": CLUSTER_FEATURES,
-    }
 
 
 @kernel
@@ -166,9 +228,9 @@ def _queue_and_cluster(
 def queue_and_cluster(flat: bool = False) -> Observation:
     """Waiting jobs, what each placement would do to them, running jobs, servers, cluster totals.
 
-    The table of features stands in the docstring of `ringyard.mdp.env.ClusterEnv`.
+    The table of features is part of `help(ringyard.mdp.env.ClusterEnv)` and of docs/observations.md.
 
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a set or pointer policy).
     """
-    return Observation(_queue_and_cluster, queue_and_cluster_blocks, flat)
+    return Observation(_queue_and_cluster, BLOCKS, flat)
