@@ -6,7 +6,16 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = ("vector_env", "schedulers", "decisions", "features", "ppo", "startup", "sjf_bco_experiment")
+NAMES = (
+    "vector_env",
+    "schedulers",
+    "decisions",
+    "features",
+    "ppo",
+    "startup",
+    "mechanisms",
+    "sjf_bco_experiment",
+)
 
 
 def main():

@@ -5,7 +5,7 @@ import argparse
 import numpy as np
 from common import best_seconds, machine
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import kernel
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.setting import Setting

@@ -164,15 +164,14 @@ def bundle(cls: C) -> C:
     fields = {name: numba_type_of(hints[name]) for name in names if hints[name] is not str}
     numba_type = BundleType(f"{cls.__module__}.{cls.__qualname__}", fields)
 
-    def address(self: Any) -> int:
-        """Where the fields lie, packed on first use; the arrays live as long as this object."""
-        packed = self.__dict__.get("_packed")
-        if packed is None:
-            kept: list[Any] = []
-            words = [_words(getattr(self, name), kind, kept) for name, kind in fields.items()]
-            packed = np.array([word for part in words for word in part], dtype=np.int64)
-            self.__dict__["_packed"] = packed
-            self.__dict__["_kept"] = kept
+    def pack(self: Any, name: str) -> int:
+        """On the first use of `_address`: where the fields lie; arrays live as long as this object."""
+        if name != "_address":
+            raise AttributeError(f"{cls.__name__} has no field {name!r}; it has {', '.join(names)}")
+        kept: list[Any] = []
+        words = [_words(getattr(self, field), kind, kept) for field, kind in fields.items()]
+        packed = np.array([word for part in words for word in part], dtype=np.int64)
+        self.__dict__.update(_address=int(packed.ctypes.data), _kept=[packed, *kept])
         return int(packed.ctypes.data)
 
     def state(self: Any) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def bundle(cls: C) -> C:
     changed: Any = dataclass(frozen=True, eq=False)(cls)
     changed.numba_type = numba_type
     changed.many = ManyType(numba_type)
-    changed._address = property(address)
+    changed.__getattr__ = pack
     changed.__getstate__ = state
     typeof_impl.register(cls)(lambda value, context: numba_type)
     return changed

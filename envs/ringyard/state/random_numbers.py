@@ -1,17 +1,15 @@
 """Random numbers in compiled code: a stream per cluster, and draws that depend on their place alone."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled import UIntVector, kernel, u8
+from ringyard.compiled import UIntVector, kernel, u8, whole
 from ringyard.state.records import ClusterRecord
 
 __all__ = ["exponential_at", "next_random", "next_uniform", "normal_at", "uniform_at"]
 
 
 @kernel
-def _mix(x: Any) -> Any:
+def _mix(x: u8) -> u8:
     """The output function of SplitMix64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -19,10 +17,10 @@ def _mix(x: Any) -> Any:
 
 
 @kernel
-def next_random(cluster: ClusterRecord) -> Any:
+def next_random(cluster: ClusterRecord) -> int:
     """SplitMix64: advance the cluster's generator, 63 random bits."""
     cluster.rng += np.uint64(0x9E3779B97F4A7C15)
-    return np.int64(_mix(cluster.rng) >> np.uint64(1))
+    return whole(_mix(cluster.rng) >> np.uint64(1))
 
 
 @kernel
