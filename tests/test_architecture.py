@@ -1,5 +1,6 @@
 """The house: public names, conf as the registry, wheel contents."""
 
+import ast
 import importlib
 import zipfile
 
@@ -39,6 +40,40 @@ def test_the_wheel_holds_packages_and_configs(tmp_path):
     for package in ("ringyard", "ringyard_baselines", "ringyard_agents"):
         assert f"{package}/__init__.py" in held
     assert not any(name.startswith(("tests/", "runs/")) for name in held)
+
+
+def kernels():
+    """(file, definition) of every compiled function."""
+    for folder in ("envs", "baselines", "agents"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                marks = [ast.unparse(mark) for mark in getattr(node, "decorator_list", ())]
+                if any(mark in ("kernel", "linked_kernel") or mark.startswith("fills(") for mark in marks):
+                    yield file, node
+
+
+def test_every_kernel_is_typed():
+    found = list(kernels())
+    assert len(found) > 200
+    for file, node in found:
+        hints = [argument.annotation for argument in node.args.args] + [node.returns]
+        for hint in hints:
+            assert hint is not None, (file, node.name)
+            assert ast.unparse(hint) != "Any" or node.name == "whole", (file, node.name)
+
+
+def test_a_mistyped_field_in_a_kernel_is_an_error_of_mypy(tmp_path):
+    api = pytest.importorskip("mypy.api")
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from ringyard.compiled import kernel\n"
+        "from ringyard.state.arrays import State\n\n"
+        "@kernel\n"
+        "def mine(state: State, b: int, j: int) -> float:\n"
+        "    return state.jobs[b, j].end_second\n"
+    )
+    said, _, _ = api.run(["--config-file", str(ROOT / "pyproject.toml"), str(file)])
+    assert '"Job" has no attribute "end_second"' in said
 
 
 def test_an_edit_of_any_kernel_makes_cached_code_stale():

@@ -1,0 +1,193 @@
+"""The mechanisms between Python and machine code, each on a kernel of its own."""
+
+import copy
+import pickle
+import subprocess
+import sys
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from ringyard.compiled import (
+    FloatVector,
+    Record,
+    Records2,
+    bundle,
+    entry_point,
+    f8,
+    fills,
+    i4,
+    kernel,
+    linked_kernel,
+    slot,
+    whole,
+)
+
+
+class Cell(Record):
+    count: i4
+    value: f8
+
+
+class Pair(NamedTuple):
+    number: int
+    share: float
+
+
+@slot
+class Scale(Protocol):
+    def __call__(self, x: float, parameters: FloatVector) -> float: ...
+
+
+@fills(Scale)
+def times(x: float, parameters: FloatVector) -> float:
+    return x * parameters[0]
+
+
+@fills(Scale)
+def plus(x: float, parameters: FloatVector) -> float:
+    return x + parameters[0]
+
+
+@bundle
+class Rule:
+    scale: Scale
+    name: str
+    parameters: FloatVector
+
+
+@bundle
+class World:
+    cells: Records2[Cell]
+    first: bool
+    second: bool
+    third: bool
+    number: int
+    rules: tuple[Rule, ...]
+    share: float
+
+
+@linked_kernel
+def add(world: World, i: int, pair: Pair) -> float:
+    cell = world.cells[0, i]
+    cell.count += pair.number
+    cell.value += pair.share * pair.number
+    return cell.value
+
+
+@kernel
+def add_all(world: World) -> float:
+    total = 0.0
+    for i in range(world.cells.shape[1]):
+        total += add(world, i, Pair(whole(world.cells[0, i].count), world.share))
+    return total
+
+
+@kernel
+def flags(world: World) -> int:
+    return 100 * int(world.first) + 10 * int(world.second) + int(world.third)
+
+
+@kernel
+def apply_all(world: World, x: float) -> float:
+    for i in range(world.number):
+        x = world.rules[i].scale(x, world.rules[i].parameters)
+    return x
+
+
+@kernel
+def _half(x: int) -> float:
+    return x / 2
+
+
+@kernel
+def halves(world: World) -> float:
+    return _half(world.cells[0, 0].count) + _half(world.number)
+
+
+def world(first=True, second=False, third=True, scale=times):
+    cells = Cell.zeros(1, 3)
+    cells["count"] = [[1, 2, 3]]
+    rules = (Rule(scale, "a", np.array([3.0])), Rule(plus, "b", np.array([0.5])))
+    return World(cells, first, second, third, len(rules), rules, 0.25)
+
+
+def test_records_are_columns_and_rows():
+    assert Cell.dtype.names == ("count", "value")
+    assert Cell.dtype["value"] == np.float64
+    assert world().cells["count"].tolist() == [[1, 2, 3]]
+
+
+def test_kernels_write_through_bundles_and_link():
+    made = world()
+    assert add_all(made) == pytest.approx(0.25 * (1 + 2 + 3))
+    assert made.cells["count"].tolist() == [[2, 4, 6]]
+    assert add(made, 0, Pair(2, 1.0)) == pytest.approx(2.25)  # from Python as well
+
+
+@pytest.mark.parametrize("given", [(True, False, True), (False, True, False), (False, False, True)])
+def test_neighbouring_flags_are_told_apart(given):
+    assert flags(world(*given)) == sum(10**p for p, on in zip((2, 1, 0), given, strict=True) if on)
+
+
+def test_any_number_of_rules_in_order():
+    assert apply_all(world(), 2.0) == 6.5
+    assert entry_point(apply_all)(world(), 2.0) == 6.5
+
+
+def test_a_kernel_is_compiled_once_for_what_it_declares():
+    assert halves(world()) == 0.5 + 1.0  # an int32 field and an int64 one
+    assert len(_half.inside.overloads) == 1
+
+
+def test_bundles_survive_copies_and_pickles():
+    made = world()
+    apply_all(made, 1.0)
+    for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert other._address != made._address
+        other.cells["count"] = 0
+        assert made.cells["count"].tolist() == [[1, 2, 3]]
+        assert apply_all(other, 2.0) == 6.5
+
+
+def test_what_cannot_be_packed_is_an_error_in_python():
+    with pytest.raises(TypeError, match="fills a slot"):
+        apply_all(world(scale=lambda x, parameters: x), 1.0)
+    wrong = World(Cell.zeros(1, 6)[:, ::2], True, True, True, 0, (), 0.0)
+    with pytest.raises(TypeError, match="contiguous"):
+        flags(wrong)
+
+
+def test_an_annotation_that_kernels_do_not_know_is_named():
+    with pytest.raises(TypeError, match=r"kernels know no .*dict"):
+
+        @slot
+        class Odd(Protocol):
+            def __call__(self, x: dict[str, int]) -> float: ...
+
+
+def test_machine_code_of_another_version_is_compiled_anew(tmp_path):
+    """Types that are gone, and edits: a cache is never an error and never old."""
+    file = tmp_path / "mine.py"
+    text = (
+        "from ringyard.compiled import Record, Records2, f8, i4, kernel, linked_kernel\n"
+        "class NAME(Record):\n    value: f8\n"
+        "@linked_kernel\ndef inner(cells: Records2[NAME]) -> float:\n    return cells[0, 0].value + NUMBER\n"
+        "@kernel\ndef outer(cells: Records2[NAME]) -> float:\n    return inner(cells)\n"
+        "print(outer(NAME.zeros(1, 1)))\n"
+    )
+    found = []
+    for name, number in (("Old", "1.0"), ("Old", "1.0"), ("New", "2.0")):
+        file.write_text(text.replace("NAME", name).replace("NUMBER", number))
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", "import mine"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT / "envs"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(float(done.stdout))
+    assert found == [1.0, 1.0, 2.0]
