@@ -1,0 +1,39 @@
+"""A network's most likely actions: the policy that is evaluated and played."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.utils import obs_as_tensor
+
+__all__ = ["GreedyPolicy"]
+
+
+class GreedyPolicy:
+    """Plays a network's most likely actions.
+
+    Shapes are not compared with those of training: a pointer policy runs on any cluster.
+
+    Args:
+        network: of Stable-Baselines3, or a maskable one of sb3-contrib.
+        flat: it reads one row of numbers a cluster; False: blocks.
+        masked: it chooses among valid actions only; needs a maskable network.
+    """
+
+    def __init__(self, network: BasePolicy, flat: bool, masked: bool) -> None:
+        torch.set_num_threads(1)
+        network.set_training_mode(False)
+        self.network = network
+        self.flat = flat
+        self.masked = masked
+
+    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """[clusters] actions; masks are [clusters, actions]."""
+        seen = obs_as_tensor(observations, self.network.device)
+        network: Any = self.network
+        with torch.no_grad():
+            options = {"action_masks": masks} if self.masked else {}
+            chosen = network.get_distribution(seen, **options).mode()
+        return chosen.cpu().numpy().astype(np.int64)
