@@ -17,7 +17,7 @@ from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import start
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["OrderedScheduler", "raise_stalled"]
 
@@ -67,7 +67,7 @@ def raise_stalled(sim: Simulator) -> None:
     )
 
 
-class OrderedScheduler:
+class OrderedScheduler(Scheduler):
     """Starts waiting jobs by a priority fixed at submission; never stops one.
 
     Args:

@@ -21,7 +21,7 @@ from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JOB_TYPE, PARAMETERS_TYPE, JobStatus
 from ringyard_baselines.families.ordered import raise_stalled
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["KEY", "PreemptiveScheduler"]
 
@@ -168,7 +168,7 @@ def _run_preemptive(
     return True
 
 
-class PreemptiveScheduler:
+class PreemptiveScheduler(Scheduler):
     """Lowest keys first over running and waiting jobs; whoever drops out is stopped.
 
     A job that does not fit into the GPUs left is skipped (or, if `strict`, ends the walk). A chosen job

@@ -11,7 +11,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Slots
+from ringyard_baselines.scheduler import Information, Scheduler, Slots
 from ringyard_baselines.tools.predictions import gpu_jobs, predicted_seconds
 from ringyard_baselines.tools.targets import fitting, gpus_up, reach
 
@@ -35,7 +35,7 @@ def finish_time_fairness(
     return (elapsed + left) / ((left + done) * contention)
 
 
-class Themis:
+class Themis(Scheduler):
     """Leases of GPUs to the jobs that fare worst.
 
     FOUND: minimise the worst rho = T_shared / T_isolated; GPUs are leased, and offered to the fraction

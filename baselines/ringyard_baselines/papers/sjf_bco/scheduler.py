@@ -21,12 +21,12 @@ from ringyard_baselines.papers.sjf_bco.planning import (
     job_records,
     search,
 )
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["PlannedScheduler", "first_fit_planned", "list_scheduling", "random_planned", "sjf_bco"]
 
 
-class PlannedScheduler:
+class PlannedScheduler(Scheduler):
     """Plans all known jobs on GPU queues, then starts each job when its GPUs have come to it.
 
     Whenever jobs have arrived since the last plan, the waiting ones are planned anew around those that
