@@ -14,7 +14,7 @@ USAGE = """usage: ringyard COMMAND [OVERRIDE ...]
 commands:
   simulate   one scheduler on one workload: a table and per-job times
   compare    several schedulers on the same workloads: table, plots, CSV, TensorBoard
-  train      train a PPO agent; -m sweeps over seeds and anything else
+  train      train an agent; -m sweeps over seeds and anything else
   validate   the performance models against measured data: `ringyard validate FOLDER` writes a page with plots
   reproduce  a paper's setting, its claims beside what is measured: `ringyard reproduce PAPER`, or --all
   fit        train the interference predictors IASP and IAPP, and say how wrong they are on unseen jobs

@@ -162,7 +162,8 @@ def test_train_resume_compare(tmp_path):
         del row["wall_seconds"]
     assert first == second  # one process or many
     jct = {
-        label: [r["mean_jct"] for r in first if r["scheduler"] == label] for label in ("sjf", "toy", "mine")
+        label: [row["mean_jct"] for row in first if row["scheduler"] == label]
+        for label in ("fifo", "sjf", "mine", "toy")
     }
     assert jct["toy"] == jct["sjf"]
     assert jct["mine"] != jct["fifo"] != jct["sjf"]
