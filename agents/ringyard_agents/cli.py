@@ -78,6 +78,8 @@ def _message(error: BaseException) -> str | None:
         return f"{error.full_key} has no value; give {error.full_key}=..."
     if isinstance(error, HydraException | OmegaConfBaseException):
         said = str(error).partition("Config search path:")[0]
+        if "override 'checkpoint'" in said:  # once the way to name the one agent of a comparison
+            return "checkpoint has gone; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
         lines = [line.strip().rstrip(":") for line in said.splitlines() if line.strip()]
         return ", ".join(lines)
     return None

@@ -170,6 +170,8 @@ def test_train_resume_compare(tmp_path):
 
 
 def test_agents_are_named(tmp_path):
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,ppo]", "checkpoint=runs/mine", code=2)
+    assert "mine:runs/mine" in error
     _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,ppo]", code=2)
     assert "mine:runs/quickstart" in error
     _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,mine:nowhere]", code=2)
