@@ -15,11 +15,17 @@ SHARED = ROOT.parent / "shared"
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
+    parser.addoption("--update-docs", action="store_true", help="write the generated pages of docs anew")
 
 
 @pytest.fixture
 def update_golden(request):
     return request.config.getoption("--update-golden")
+
+
+@pytest.fixture
+def update_docs(request):
+    return request.config.getoption("--update-docs")
 
 
 @pytest.fixture

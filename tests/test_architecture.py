@@ -45,5 +45,5 @@ def test_an_edit_of_any_kernel_makes_cached_code_stale():
     from ringyard.compiled import functions
     from ringyard.sim.engine.setup import load
 
-    stamp = load._cache._cache_file._source_stamp
-    assert stamp[1] == functions._kernel_sources()
+    stamp = load.inside._cache._cache_file._source_stamp
+    assert stamp[1] == functions._sources(load.python)

@@ -10,15 +10,15 @@ from conftest import CONF, composed, leaf, names
 from ringyard import Cluster, ClusterEnv, Simulator, ideal
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures, no_failures
-from ringyard.mdp.presets import full
+from ringyard.mdp.presets import preset, setting_of
 from ringyard.placement import PlacementRule, pack
 from ringyard.restart import constant
 from ringyard.sim.bounds import bounds_of
 from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import job_times
-from ringyard_agents.configuration import WORLD, instantiate_setting, plain
+from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.measuring.evaluate import simulator
-from ringyard_baselines.papers.pac_ml import Partitioning
+from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
 from ringyard_baselines.scheduler import DrivingScheduler, Information, run
 from worlds import everything, random_jobs, rings
@@ -95,7 +95,7 @@ def test_debug_configs_compose(name):
 def small_run(scheduler, seed, drive=True, placement_cluster=None):
     rng = np.random.default_rng(seed)
     jobs = random_jobs(rng, 60, 8, spread=300.0)
-    if isinstance(scheduler, Partitioning):
+    if isinstance(scheduler, PartitioningHeuristic):
         jobs = replace(jobs, acceptable_jct=rng.uniform(1.0, 6.0, 60) * jobs.duration_seconds)
     cluster = placement_cluster or Cluster.homogeneous(4, 4)
     sim = Simulator(cluster, jobs, rings(), constant(3.0), scheduler.round_seconds, seed=seed)
@@ -110,7 +110,7 @@ def test_scheduler_finishes_every_job_and_respects_bounds(name):
     sim = small_run(scheduler, 1)
     assert sim.done
     metrics = sim.metrics()
-    assert (0 < metrics.blocking_rate < 1) == isinstance(scheduler, Partitioning)
+    assert (0 < metrics.blocking_rate < 1) == isinstance(scheduler, PartitioningHeuristic)
     bounds = bounds_of(sim)
     assert metrics.mean_jct >= bounds.mean_jct * (1 - 1e-12)
     assert metrics.makespan >= bounds.makespan * (1 - 1e-12)
@@ -138,7 +138,7 @@ def test_driving_equals_deciding(name):
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedulers_survive_everything_at_once(name):
-    setting = full()
+    setting = preset("full")
     jobs = setting.workload.sample(setting.cluster, np.random.default_rng(3))
     ends = []
     scheduler = leaf("scheduler", name)
@@ -154,7 +154,7 @@ def test_schedulers_survive_everything_at_once(name):
             failures=setting.failures,
         )
         if isinstance(
-            scheduler, PlannedScheduler | Partitioning
+            scheduler, PlannedScheduler | PartitioningHeuristic
         ):  # not for such workloads, and says so at once
             with pytest.raises(SchedulerError, match=r"CPU-only|acceptable"):
                 run(sim, scheduler, np.random.default_rng(0), drive)
@@ -189,13 +189,13 @@ def test_schedulers_serve_random_worlds(name):
 
 
 #: who waits although there is room, as published: strictly in order, or by a plan made in advance
-HOLDS_BACK = {"fifo_strict", "elastic_dp", "sjf_bco", "list_scheduling", "first_fit", "random_gpus"}
+HOLDS_BACK = {"fifo_strict", "elastic_dp", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - HOLDS_BACK))
 def test_jobs_do_not_wait_beside_room_for_long(name):
     scheduler = leaf("scheduler", name)
-    if isinstance(scheduler, Partitioning):
+    if isinstance(scheduler, PartitioningHeuristic):
         pytest.skip("refuses jobs without an acceptable completion time, see above")
     config = composed("compare", "experiment=elastic", "workload.base.num_jobs=60")
     sim = simulator({part: plain(config[part]) for part in WORLD}, 0, 0, scheduler.round_seconds)
@@ -256,7 +256,7 @@ def test_every_world_runs(group):
 def test_every_decision_process_runs(group):
     for name in names(group):
         config = composed("train", f"{group}={name}", "workload=poisson", "workload.num_jobs=12")
-        env = ClusterEnv(instantiate_setting(config, 4, 0))
+        env = ClusterEnv(setting_of(config, 4, 0))
         observation, info = env.reset(seed=0)
         done = False
         while not done:

@@ -6,25 +6,26 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ideal, ring_contention
-from ringyard.compiled.functions import function_value
+from ringyard.compiled import FloatVector, Int32Vector, fills
 from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.performance import composed, sensitivity_pressure
-from ringyard.placement import PLACE, PlacementRule
+from ringyard.placement import FindGpus, PlacementRule
 from ringyard.profiles import model_id
 from ringyard.sim.metrics import job_times
+from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import run
 
 
-@function_value(PLACE)
-def _nowhere(state, b, j, parameters, out):
+@fills(FindGpus)
+def _nowhere(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return 0
 
 
 def nowhere():
     """A placement rule that never finds a place."""
-    return PlacementRule(_nowhere, np.zeros(1), "nowhere")
+    return PlacementRule(_nowhere, "nowhere")
 
 
 def rings(alpha=0.2745, xi_1=1.0, xi_2=0.01, inter=1.0e9, intra=40.0e9, reduction=1.0e11):

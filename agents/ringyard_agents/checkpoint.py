@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ringyard.errors import CheckpointError
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations.queue import Observation
+from ringyard_agents.configuration import plain
 from ringyard_agents.learning.learner import Learner, Policy
 
 __all__ = ["AGENT", "LAST", "find_checkpoint", "load_policy", "readable", "save_learner", "write_spec"]
@@ -34,7 +35,7 @@ _UNREADABLE = (
 
 def write_spec(folder: Path, config: DictConfig) -> None:
     """Write what is needed to use an agent again, of a training config, into a run folder."""
-    parts = {part: OmegaConf.to_container(config[part], resolve=True) for part in _PARTS}
+    parts = {part: plain(config[part]) for part in _PARTS}
     OmegaConf.save(OmegaConf.create(parts), folder / _SPEC)
 
 
@@ -55,7 +56,7 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
         found = sorted(runs.glob(f"**/{AGENT}"), key=lambda file: file.stat().st_mtime)
         if not found:
             raise CheckpointError(
-                f"no trained agent under {runs}/; run `ringyard train` first, or give checkpoint=FILE"
+                f"no trained agent under {runs}/; run `ringyard train` first, or give scheduler.checkpoint=FILE"
             )
         return found[-1]
     file = Path(checkpoint).expanduser()

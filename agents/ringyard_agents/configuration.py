@@ -3,14 +3,12 @@
 from typing import Any
 
 import hydra
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.setting import Setting
 
-__all__ = ["WORLD", "instantiate_setting", "label_of", "plain", "scheduler_config", "scheduler_names"]
+__all__ = ["WORLD", "label_of", "plain", "scheduler_config", "scheduler_names"]
 
 
 #: config groups that make up a simulated world
@@ -58,20 +56,3 @@ def scheduler_names() -> list[str]:
 def plain(config: Any) -> Any:
     """Resolved containers, to be pickled or saved."""
     return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-
-
-def instantiate_setting(config: DictConfig, num_workloads: int, workload_seed: int) -> Setting:
-    """The decision process of a training config."""
-    return Setting(
-        cluster=instantiate(config.cluster, _convert_="all"),
-        workload=instantiate(config.workload, _convert_="all"),
-        performance=instantiate(config.performance),
-        restart=instantiate(config.restart),
-        failures=instantiate(config.failures),
-        observation=instantiate(config.observation),
-        actions=instantiate(config.action, _convert_="all"),
-        reward=instantiate(config.reward),
-        limit_seconds=config.limit_seconds,
-        num_workloads=num_workloads,
-        workload_seed=workload_seed,
-    )

@@ -12,7 +12,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["DrivingScheduler", "Information", "Scheduler", "Slots", "run"]
+__all__ = ["DrivingScheduler", "Information", "Scheduler", "run"]
 
 
 class Information(StrEnum):
@@ -65,26 +65,6 @@ class DrivingScheduler(Protocol):
     def drive(self, sim: Simulator) -> None:
         """Simulate until every job has finished; `reset` was called before."""
         ...
-
-
-class Slots:
-    """Tells the decisions at which a slot of fixed length begins from those that events cause in between.
-
-    Args:
-        seconds: length of a slot; slots begin at its multiples, the first with the first job.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._next = -np.inf
-
-    def begins(self, view: SchedulingView) -> bool:
-        """Whether a slot begins now, or should have since the last question."""
-        empty = not len(view.waiting) and not len(view.running)
-        if empty or view.now < self._next:
-            return False
-        self._next = (np.floor(view.now / self._seconds) + 1.0) * self._seconds
-        return True
 
 
 def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, drive: bool = True) -> None:

@@ -7,12 +7,12 @@ constants are fitted to Pollux' validation runs (profiles).
 """
 
 import functools
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import FloatVector, IntVector, kernel, u8
 from ringyard.profiles import catalogue
 from ringyard.state.random_numbers import normal_at
 
@@ -62,7 +62,7 @@ def _figures() -> dict[str, NDArray[np.float64]]:
 
 
 @kernel
-def _draw_noise(seed: Any, epochs: Any, halves: Any, noise: Any) -> None:
+def _draw_noise(seed: u8, epochs: FloatVector, halves: FloatVector, noise: FloatVector) -> None:
     """Per job: its own steepness into `halves`, the scatter of its present epoch into `noise`."""
     for j in range(len(epochs)):
         halves[j] *= np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + j, 0))
@@ -70,7 +70,7 @@ def _draw_noise(seed: Any, epochs: Any, halves: Any, noise: Any) -> None:
 
 
 @kernel
-def _draw_history(seed: Any, job: int, epochs: Any, halves: Any, noise: Any) -> None:
+def _draw_history(seed: u8, job: int, epochs: IntVector, halves: FloatVector, noise: FloatVector) -> None:
     """As `_draw_noise`, for many epochs of one job."""
     steepness = np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + job, 0))
     for i in range(len(epochs)):

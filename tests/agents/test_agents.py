@@ -14,7 +14,7 @@ from ringyard import Cluster, Simulator
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations.queue import queue_and_cluster
-from ringyard.mdp.presets import elastic, full, sharing
+from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting
 from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
@@ -163,7 +163,7 @@ def test_groups_share_workloads_and_rounds_idle():
 def test_teacher_is_the_heuristic():
     env = RingyardVecEnv(setting(), 6, one_episode_per_round=True)
     env.reset()
-    teacher = QueueTeacher(env.setting.actions, "consolidate")
+    teacher = QueueTeacher(env.setting.actions, ["consolidate"])
     while not env.idle.all():
         env.step(teacher.act(None, env.action_masks()))
     for b in range(6):
@@ -176,7 +176,7 @@ def test_teacher_is_the_heuristic():
 
 def test_teacher_must_be_among_the_templates():
     with pytest.raises(ConfigurationError, match="spread"):
-        QueueTeacher(setting().actions, "spread")
+        QueueTeacher(setting().actions, ["spread"])
 
 
 def group_relative(world, width=16, seed=3, **options):
@@ -188,7 +188,9 @@ def group_relative(world, width=16, seed=3, **options):
 
 
 def clone(steps=300, batches=500):
-    teacher = CloneTeacher(partial(QueueTeacher, template="consolidate"), steps=steps, batches=batches)
+    teacher = CloneTeacher(
+        partial(QueueTeacher, templates=["spread", "consolidate"]), steps=steps, batches=batches
+    )
     options = {"num_envs": 16, "group_size": 4, "batch_size": 512, "teacher": teacher}
     learner, measured = group_relative(setting(), 64, 0, **options), {}
     learner.learn(1, measured.update)
@@ -243,9 +245,9 @@ def test_a_preemptive_agent_drives_as_it_decides():
     assert stops[0] == stops[1]
 
 
-@pytest.mark.parametrize("preset", [sharing, elastic, full])
-def test_an_agent_with_every_move_drives_as_it_decides(preset):
-    whole = preset()
+@pytest.mark.parametrize("name", ["sharing", "elastic", "full"])
+def test_an_agent_with_every_move_drives_as_it_decides(name):
+    whole = preset(name)
     actions = replace(whole.actions, on_invalid="raise")
     rich = replace(whole, actions=actions, limit_seconds=None, num_workloads=4)
     learner = group_relative(rich)
@@ -366,7 +368,7 @@ def test_learners_refuse_what_they_cannot():
         StableBaselines(partial(DQN, "MlpPolicy"), True)
     with pytest.raises(ConfigurationError, match=r"agent\.teacher"):
         StableBaselines(
-            partial(PPO, "MlpPolicy"), True, 4, CloneTeacher(partial(QueueTeacher, template="pack"))
+            partial(PPO, "MlpPolicy"), True, 4, CloneTeacher(partial(QueueTeacher, templates=["pack"]))
         )
     with pytest.raises(ConfigurationError, match="time_aligned"):
         GroupRelative(PointerPolicy, credit="all")
@@ -375,7 +377,7 @@ def test_learners_refuse_what_they_cannot():
 
 
 def test_a_teacher_also_starts_maskable_ppo():
-    teacher = CloneTeacher(partial(QueueTeacher, template="consolidate"), steps=100, batches=200)
+    teacher = CloneTeacher(partial(QueueTeacher, templates=["spread", "consolidate"]), steps=100, batches=200)
     model = partial(MaskablePPO, PointerPolicy, n_steps=16, batch_size=32, n_epochs=1)
     learner, rounds = StableBaselines(model, False, 8, teacher), []
     learner.begin(setting(), 0)

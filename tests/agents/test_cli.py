@@ -201,6 +201,18 @@ def test_every_agent_trains(tmp_path, agent):
     assert scheduler.learned
 
 
+def test_an_experiment_is_the_whole_command(tmp_path):
+    ringyard(
+        tmp_path, "train", "experiment=sharing", "workload.base.num_jobs=12", "num_workloads=8", "name=run",
+        "agent.num_envs=8", "agent.group_size=4", "total_decisions=1000", "evaluate.every=1000",
+        "evaluate.workloads=2",
+    )  # fmt: skip
+    same = ["experiment=sharing", "workload.base.num_jobs=12"]
+    out, _ = ringyard(tmp_path, "compare", *same, "schedulers=[fifo@share,mine:runs/run]", "seeds=2")
+    assert re.search(r"mine +durations", out)
+    assert "mean jct" in ringyard(tmp_path, "simulate", *same)[0]
+
+
 def test_nothing_runs_before_every_scheduler_is_sound(tmp_path):
     _, error = ringyard(
         tmp_path, "compare", "schedulers=[fifo,lwf_nope]", "seeds=2", "name=bad", *TINY, code=2

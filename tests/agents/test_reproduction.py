@@ -7,9 +7,9 @@ from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, composed
 from ringyard.errors import ConfigurationError
-from ringyard_agents.configuration import scheduler_config
+from ringyard_agents.configuration import plain, scheduler_config
 from ringyard_agents.measuring.evaluate import simulator
-from ringyard_agents.measuring.selection import PRESET_EXPERIMENTS, able, labels_of, worlds_of
+from ringyard_agents.measuring.selection import able, benchmarks, labels_of, worlds_of
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims
 from ringyard_agents.reproduction.command import main
@@ -111,7 +111,7 @@ def selected(*overrides):
         return labels_of(config), worlds_of(config)
 
 
-def test_all_schedulers_on_five_presets():
+def test_all_schedulers_on_every_benchmark():
     GlobalHydra.instance().clear()
     labels, worlds = selected("schedulers=all", "workload=helios_like")
     assert {"aiturbo", "ones", "coda", "pollux", "para_max"} <= set(labels)
@@ -119,7 +119,9 @@ def test_all_schedulers_on_five_presets():
     with_agent, worlds_too = selected("schedulers=[all,mine:runs/a]", "workload=helios_like")
     assert with_agent == labels | {"mine": "mine:runs/a"}
     assert worlds_too == worlds
-    assert tuple(worlds) == PRESET_EXPERIMENTS
+    assert list(worlds) == benchmarks()
+    assert {"contention", "cpu_gpu", "elastic", "full", "sharing"} <= set(worlds)
+    assert "partitioning" not in worlds
     helios = composed("compare").workload
     assert worlds["sharing"]["workload"]["base"]["durations"] == helios.durations
     assert worlds["sharing"]["workload"]["base"]["load"] == 3.0
@@ -134,13 +136,8 @@ def test_all_schedulers_on_five_presets():
 def test_who_cannot_serve_the_jobs_is_left_out():
     GlobalHydra.instance().clear()
     _, worlds = selected("presets=[full]")
-    configs = {
-        name: {
-            "_target_": f"ringyard_baselines.{target}",
-            "placement": {"_target_": "ringyard.placement.pack"},
-        }
-        for name, target in (("fifo", "fifo.fifo"), ("para_max", "partitioning.Partitioning"))
-    }
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        configs = {name: plain(scheduler_config(name)) for name in ("fifo", "para_max")}
     fit, refused = able(configs, worlds["full"], 0)
     assert fit == ["fifo"]
     assert "acceptable" in refused["para_max"]

@@ -12,7 +12,7 @@ from ringyard.errors import PlacementError, SchedulerError
 from ringyard.placement import pack
 from ringyard.state.records import JobOutcome
 from ringyard_baselines.orders.fifo import fifo
-from ringyard_baselines.papers.pac_ml import Partitioning
+from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from worlds import arrived, elastic, perfect, simulated, times_of
 
 
@@ -23,7 +23,9 @@ def partitioned(beta):
 
 
 def outcomes(policy, beta, gpus=16):
-    sim = simulated(Partitioning(pack(), policy), Cluster.homogeneous(1, gpus), partitioned(beta), perfect())
+    sim = simulated(
+        PartitioningHeuristic(pack(), policy), Cluster.homogeneous(1, gpus), partitioned(beta), perfect()
+    )
     found = times_of(sim)
     blocked = (found.outcome == JobOutcome.BLOCKED).tolist()
     return blocked, found.jct.tolist(), sim.metrics().blocking_rate
@@ -66,12 +68,14 @@ def test_rejected_jobs_leave_at_once():
 def test_partitioning_needs_acceptable_times():
     jobs = JobTable.from_columns([0], [1], [10.0])
     with pytest.raises(SchedulerError, match="acceptable"):
-        simulated(Partitioning(pack()), Cluster.homogeneous(1, 1), jobs)
+        simulated(PartitioningHeuristic(pack()), Cluster.homogeneous(1, 1), jobs)
 
 
 def test_agents_are_judged_by_what_their_reward_stands_for():
     # of two jobs one is blocked, the other takes 100 s / 16 at once
-    sim = simulated(Partitioning(pack()), Cluster.homogeneous(1, 16), partitioned([0.5, 0.5]), perfect())
+    sim = simulated(
+        PartitioningHeuristic(pack()), Cluster.homogeneous(1, 16), partitioned([0.5, 0.5]), perfect()
+    )
     found = sim.metrics().as_dict()
     worth = {
         name: found[instantiate(composed("train", f"reward={name}").reward).metric]

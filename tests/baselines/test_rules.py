@@ -11,7 +11,8 @@ from ringyard_baselines.papers.elastic_dp import best_sizes
 from ringyard_baselines.papers.gadget import sigmoid_utility
 from ringyard_baselines.papers.gavel import max_min_shares
 from ringyard_baselines.papers.gittins import gittins_index
-from ringyard_baselines.papers.ones.evolution import FREE, fill, reorder
+from ringyard_baselines.papers.ones.evolution import fill, reorder
+from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Workspace
 from ringyard_baselines.papers.sjf_bsbf import mean_jct_in_turn, mean_jct_shared
 from ringyard_baselines.papers.synergy import best_demand
 from ringyard_baselines.papers.themis import finish_time_fairness
@@ -131,16 +132,18 @@ def pad(start, order, limits, allowed=None, low=None):
     sizes = np.arange(gpus + 1)
     table = np.array(allowed or [sizes] * jobs, dtype=np.int64)
     bounds = np.array(limits, dtype=np.int64)
-    fill(
-        genes,
-        np.array(order),
-        np.array(low or [1] * jobs),
-        bounds,
-        bounds,
-        table,
-        np.ones(gpus, dtype=np.int64),
-        np.zeros(jobs, dtype=np.int64),
+    known = Jobs(
+        fewest=np.array(low or [1] * jobs),
+        present_limit=bounds,
+        limit=bounds,
+        allowed=table,
+        mutable=np.zeros(jobs, dtype=np.int64),
+        left=np.zeros(jobs),
+        speed=np.zeros(table.shape),
+        padding=np.array(order),
+        sequence=np.array(order),
     )
+    fill(genes, known, np.ones(gpus, dtype=np.int64), np.zeros(jobs, dtype=np.int64))
     return "".join("." if gene < 0 else str(gene) for gene in genes)
 
 
@@ -159,18 +162,13 @@ def reordered(start, present, servers=1):
     for g in range(gpus - 1, -1, -1):
         if now[g] >= 0:
             where[now[g]] = g
-    server = np.repeat(np.arange(servers), gpus // servers)
-    done = reorder(
-        genes,
-        now,
-        np.argsort(where, kind="stable"),
-        server,
-        np.ones(gpus, dtype=np.int64),
-        gpus // servers,
-        np.zeros(jobs, dtype=np.int64),
-        np.zeros((gpus + 1, jobs + 1)),
-        np.zeros((gpus + 1, jobs + 1), dtype=np.int64),
+    machine = Machine(
+        present=now,
+        server=np.repeat(np.arange(servers), gpus // servers),
+        up=np.ones(gpus, dtype=np.int64),
+        widest=gpus // servers,
     )
+    done = reorder(genes, np.argsort(where, kind="stable"), machine, Workspace.empty(1, gpus, jobs))
     assert done
     return "".join("." if gene < 0 else str(gene) for gene in genes)
 

@@ -13,7 +13,7 @@ def test_published_order_of_makespans():
         sys.path.remove(str(ROOT / "benchmarks"))
     outcomes = experiment(20)
     means = [
-        outcomes[name].makespan.mean() for name in ("sjf_bco", "list_scheduling", "first_fit", "random_gpus")
+        outcomes[name].makespan.mean() for name in ("sjf_bco", "sjf_bco_ls", "sjf_bco_ff", "sjf_bco_rand")
     ]
     assert means == sorted(means)
     assert len(set(means)) == 4

@@ -8,12 +8,26 @@ from hypothesis import strategies as st
 from ringyard import Cluster, Simulator, ideal
 from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.restart import constant
-from ringyard.sim.fits import held_cores
 from ringyard.sim.metrics import job_times
 from ringyard.state.records import DOWN, Integral, JobKind, JobStatus
 from worlds import random_decision, random_jobs, rings, worlds
 
 RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def held_cores(sim, job):
+    """[servers] cores of a running job: its workers', and its parameter servers', dealt out."""
+    cores = np.zeros(sim.cluster.num_servers, dtype=np.int64)
+    record = sim.state.jobs[0, job]
+    if record["kind"] == JobKind.CPU_ONLY:
+        cores[record["server"]] = record["cores_per_worker"]
+        return cores
+    servers = sim.cluster.server_of_gpu[list(sim.view().gpus_of(job))]
+    cores += np.bincount(servers, minlength=len(cores)) * record["cores_per_worker"]
+    distinct = np.unique(servers)
+    for task in range(record["parameter_servers"]):
+        cores[distinct[task % len(distinct)]] += record["cores_per_server_task"]
+    return cores
 
 
 def check_invariants(sim):
@@ -49,7 +63,7 @@ def check_invariants(sim):
     assert cluster["open_gpus"] == with_room.sum() == state.servers["open_gpus"][0].sum()
     assert (state.gpus["free_memory_bytes"][0] >= 0).all()
     if sim.cluster.cores_per_server:
-        held_by_all = sum(held_cores(state, 0, j, sim.cluster) for j in range(len(jobs)))
+        held_by_all = sum(held_cores(sim, j) for j in sim.view().running)
         free = np.where(up, np.array(sim.cluster.cores_per_server), 0) - held_by_all
         assert (state.servers["free_cores"][0] == free).all()
         assert (free >= 0).all()

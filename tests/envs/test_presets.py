@@ -1,27 +1,39 @@
-"""The presets as environments: checkers, their yaml twins, actions as allocations."""
+"""The presets as environments: checkers, one world for all commands, actions as allocations."""
 
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import gymnasium
 import numpy as np
 import pytest
+import yaml
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.version import getbase
+from packaging.version import Version
 from stable_baselines3.common.env_checker import check_env
 
-from conftest import composed as config_of
+from conftest import CONF, ROOT, composed
 from ringyard import ClusterVectorEnv, Simulator
+from ringyard.errors import ConfigurationError
+from ringyard.mdp import presets, registration
 from ringyard.mdp.actions.space import Actions, Adjustment
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.presets import PRESETS
-from ringyard.mdp.registration import PRESET_NAMES
+from ringyard.mdp.presets import preset, setting_of
 from ringyard.placement import pack, spread
 from ringyard.state.records import JobOutcome
-from ringyard_agents.configuration import instantiate_setting
+from ringyard_agents.configuration import plain
+from ringyard_agents.measuring import selection
 from worlds import specs
 
+PRESETS = registration.preset_ids()
 
-@pytest.mark.parametrize("name", PRESET_NAMES)
+
+@pytest.mark.parametrize("name", PRESETS)
 def test_presets_pass_the_checkers_and_finish(name):
-    env = gymnasium.make(f"ringyard/{name}-v0")
+    env = gymnasium.make(name)
     check_env(env.unwrapped)
     rng = np.random.default_rng(0)
     _, info = env.reset(seed=1)
@@ -36,7 +48,7 @@ def test_presets_pass_the_checkers_and_finish(name):
     batch = env.unwrapped.batch
     table = batch.bank.table(int(info["workload"]))
     assert info["num_finished"] == len(table)
-    if name == "Partitioning":
+    if env.unwrapped.setting.reward.metric == "blocking_rate":
         blocked = (batch.state.jobs["outcome"][0, : len(table)] == JobOutcome.BLOCKED).sum()
         assert blocked > 0
         assert total == pytest.approx(-blocked / len(table))
@@ -45,31 +57,70 @@ def test_presets_pass_the_checkers_and_finish(name):
     assert total == pytest.approx(-info["episode_jct"] / mean_run_time, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", PRESET_NAMES)
-def test_preset_and_experiment_are_one(name):
-    experiment = {"CpuGpu": "cpu_gpu"}.get(name, name.lower())
-    action = {"Contention": "start", "Sharing": "sharing", "CpuGpu": "cores"}.get(name, experiment)
-    config = config_of(
-        "train",
-        f"experiment={experiment}",
-        f"action={action}",
-        "observation=resources",
-        f"reward={'blocking' if name == 'Partitioning' else 'jct'}",
-        "seed=0",
-    )
-    ours, theirs = PRESETS[name](), instantiate_setting(config, 1024, 0)
-    if name == "Contention":
-        theirs = replace(theirs, observation=ours.observation, actions=ours.actions)
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_command_and_gymnasium_have_one_world(name):
+    configs = [
+        composed(command, f"experiment={PRESETS[name]}") for command in ("train", "compare", "simulate")
+    ]
+    groups = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
+    worlds = [{group: plain(config[group]) for group in groups} for config in configs]
+    assert worlds[0] == worlds[1] == worlds[2]
     views = []
-    for setting in (ours, theirs):
-        env = ClusterVectorEnv(2, replace(setting, actions=replace(setting.actions, on_invalid="raise")))
+    for env in (gymnasium.make_vec(name, num_envs=2), ClusterVectorEnv(2, setting_of(configs[0], 1024, 0))):
         observation, info = env.reset(seed=3)
-        for _ in range(150):
+        for _ in range(100):
             actions = np.array([np.flatnonzero(mask)[-2:][0] for mask in info["action_mask"]])
             observation, reward, *_, info = env.step(actions)
         views.append((observation, reward))
     assert all(np.array_equal(views[0][0][block], views[1][0][block]) for block in views[0][0])
     assert np.array_equal(views[0][1], views[1][1])
+
+
+def test_ids_are_those_of_the_yamls():
+    experiments = {
+        file.stem: yaml.safe_load(file.read_text()) for file in (CONF / "experiment").glob("*.yaml")
+    }
+    named = {f"ringyard/{one['gym']}": file for file, one in experiments.items() if one.get("gym")}
+    assert named == PRESETS
+    assert set(named) <= set(gymnasium.registry)
+
+
+def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
+    conf = shutil.copytree(CONF, tmp_path / "conf")
+    text = (conf / "experiment" / "sharing.yaml").read_text()
+    text = text.replace("Sharing-v0", "Mine-v0").replace("/reward: jct", "/reward: makespan")
+    (conf / "experiment" / "mine.yaml").write_text(text)
+    for module in (presets, registration, selection):
+        monkeypatch.setattr(module, "config_folder", lambda: conf)
+    assert registration.preset_ids()["ringyard/Mine-v0"] == "mine"
+    assert "mine" in selection.benchmarks()
+    mine, sharing = preset("mine"), preset("sharing")
+    assert (mine.reward.metric, sharing.reward.metric) == ("makespan", "mean_jct")
+    assert mine.cluster == sharing.cluster
+
+
+def test_importing_ringyard_loads_no_hydra():
+    code = (
+        "import sys, ringyard; assert not {'hydra', 'omegaconf'} & set(sys.modules);"
+        " import gymnasium; gymnasium.make('ringyard/Sharing-v0'); assert 'hydra' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "envs")}, check=True)
+
+
+def test_a_preset_leaves_hydra_as_it_was():
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.2"):
+        around = GlobalHydra.instance().hydra
+        assert preset("elastic").cluster.gpu_types == ("t4",) * 16
+        assert GlobalHydra.instance().hydra is around
+        assert getbase() == Version("1.2")
+    preset("elastic")
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_unknown_presets_name_the_known():
+    with pytest.raises(ConfigurationError, match=r"'Sharing'; expected one of .*sharing.*new"):
+        preset("Sharing")
 
 
 @pytest.mark.parametrize("name", ["Sharing", "CpuGpu", "Elastic", "Full"])
@@ -104,7 +155,7 @@ def test_an_action_is_the_allocation_it_is_described_as(name):
 
 
 def test_one_and_many_clusters_agree_with_everything_on():
-    setting = PRESETS["Full"]()
+    setting = preset("full")
     many, one = ClusterVectorEnv(8, setting), ClusterVectorEnv(1, setting)
     rng = np.random.default_rng(0)
     _, info = many.reset(seed=10)
@@ -119,7 +170,7 @@ def test_one_and_many_clusters_agree_with_everything_on():
 
 
 def test_moving_costs_a_restart_whatever_else_changes():
-    base = PRESETS["CpuGpu"]()
+    base = preset("cpu_gpu")
     adjustments = (Adjustment(spread(), core_factor=2.0), Adjustment(core_factor=2.0))
     actions = Actions(num_waiting=1, num_running=2, templates=(pack(),), adjustments=adjustments)
     jobs = replace(

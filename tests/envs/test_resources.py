@@ -13,7 +13,7 @@ from ringyard.performance import composed, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, pack, share
 from ringyard.profiles import profile, read_profile
 from ringyard.sim.draft import Draft
-from ringyard.sim.engine.what_if import LOOK, look, seconds_there
+from ringyard.sim.engine.what_if import Look, look, seconds_there
 from ringyard.state.records import JobKind
 from ringyard.workloads import (
     Arrivals,
@@ -219,9 +219,9 @@ def test_rules_respect_cores_and_memory():
 
 
 @kernel
-def _look(state, j, gpus, found, rate):
+def _look(state, j, gpus, found, physics):
     look(state, 0, j, gpus, len(gpus), found[0])
-    return seconds_there(state, 0, j, found[0], rate)
+    return seconds_there(state, 0, j, found[0], physics)
 
 
 def test_a_look_finds_what_happens():
@@ -241,8 +241,8 @@ def looks_that_agree(seed):
             if allocation is None:
                 continue
             places = allocation.gpu_ids or (allocation.server,)
-            found = np.zeros(1, LOOK)
-            quick = _look(sim.state, j, np.array(places, np.int32), found, sim.rate)
+            found = Look.zeros(1)
+            quick = _look(sim.state, j, np.array(places, np.int32), found, sim.physics)
             if sim.state.clusters["global_links"][0] == 0 or found["num_servers"][0] == 1:
                 assert quick == pytest.approx(sim.view().iteration_seconds(allocation), rel=1e-12)
                 looked += 1

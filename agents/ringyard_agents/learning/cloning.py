@@ -1,6 +1,6 @@
 """Behaviour cloning: start from the best heuristic the agent can imitate with its own moves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,29 +20,30 @@ __all__ = ["CloneTeacher", "QueueTeacher"]
 
 
 class QueueTeacher:
-    """A policy that starts the first visible job that one template can place; waits if there is none.
+    """A policy that starts the first visible job that its template can place; waits if there is none.
 
     With `Actions.queue_order` "duration" this is shortest job first, with "work" smallest work first.
 
     Args:
         actions: the environment's.
-        template: name of a placement rule among its templates.
+        templates: names of placement rules; the first that is among the environment's templates is its.
 
     Raises:
-        ConfigurationError: there is no such template.
+        ConfigurationError: none of them is.
     """
 
     flat: bool = False
 
-    def __init__(self, actions: Actions, template: str) -> None:
-        names = [one.name for one in actions.starts]
-        if template not in names:
+    def __init__(self, actions: Actions, templates: Sequence[str]) -> None:
+        names = [template.name for template in actions.starts]
+        known = [name for name in templates if name in names]
+        if not known:
             raise ConfigurationError(
-                f"the teacher's template is {template!r}; the environment has {', '.join(names)}"
-                " (agent.teacher.teacher.template=...)"
+                f"the teacher's templates are {', '.join(templates)}; the environment has"
+                f" {', '.join(names)} (agent.teacher.teacher.templates=[...])"
             )
         self.actions = actions
-        self.template = names.index(template)
+        self.template = names.index(known[0])
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
         """[clusters] what the teacher does; it reads the masks [clusters, actions] only."""

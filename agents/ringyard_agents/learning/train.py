@@ -12,8 +12,9 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.mdp.presets import setting_of
 from ringyard_agents.checkpoint import AGENT, LAST, readable, save_learner, write_spec
-from ringyard_agents.configuration import WORLD, instantiate_setting, label_of, plain, scheduler_config
+from ringyard_agents.configuration import WORLD, label_of, plain, scheduler_config
 from ringyard_agents.learning.callbacks import Evaluation, ProgressBar, ratio
 from ringyard_agents.learning.learner import Learner, world_of
 from ringyard_agents.measuring.evaluate import Task, run_all
@@ -48,7 +49,7 @@ def _baselines(config: DictConfig, metric: str) -> dict[str, float]:
 def _learner(config: DictConfig) -> Learner:
     """The learner in its training world, new or as an earlier run left it."""
     learner: Learner = instantiate(config.agent, _convert_="all")
-    setting = world_of(learner, instantiate_setting(config, config.num_workloads, config.seed))
+    setting = world_of(learner, setting_of(config, config.num_workloads, config.seed))
     if config.resume is None:
         learner.begin(setting, config.seed)
         return learner
@@ -89,9 +90,7 @@ def train(config: DictConfig) -> None:
     _check(config)
     console = Console()
     learner = _learner(config)
-    unseen = world_of(
-        learner, instantiate_setting(config, config.evaluate.workloads, config.evaluate.workload_seed)
-    )
+    unseen = world_of(learner, setting_of(config, config.evaluate.workloads, config.evaluate.workload_seed))
     baselines = _baselines(config, unseen.reward.metric)
     folder = _prepare_folder(config)  # everything is sound: an earlier run of this name may be replaced
     best = _best_before(config, unseen.reward.metric)

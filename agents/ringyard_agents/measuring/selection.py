@@ -5,19 +5,24 @@ from typing import Any
 
 import hydra
 import numpy as np
+import yaml
 from omegaconf import DictConfig
 
+from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.configuration import WORLD, label_of, plain, scheduler_names
 from ringyard_agents.measuring.evaluate import build, simulator
 
-__all__ = ["PRESET_EXPERIMENTS", "able", "labels_of", "wants_all", "worlds_of"]
-
-#: experiments behind the presets whose jobs all end; Partitioning's are accepted or blocked
-PRESET_EXPERIMENTS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
+__all__ = ["able", "benchmarks", "labels_of", "wants_all", "worlds_of"]
 
 #: of the chosen workload, what a preset's own workload takes over
 _FROM_WORKLOAD = ("sizes", "durations", "arrivals")
+
+
+def benchmarks() -> list[str]:
+    """The experiments that say `benchmark: true`."""
+    files = sorted((config_folder() / "experiment").glob("*.yaml"))
+    return [file.stem for file in files if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
 
 def labels_of(config: DictConfig) -> dict[str, str]:
@@ -49,15 +54,14 @@ def worlds_of(config: DictConfig) -> dict[str, dict[str, Any]]:
         ConfigurationError: an unknown preset, or a workload that presets cannot take over.
     """
     names: Sequence[str] = config.presets if config.presets is not None else []
+    known = benchmarks()
     if config.presets is None and wants_all(config):
-        names = PRESET_EXPERIMENTS
+        names = known
     if not names:
         return {"": {name: plain(config[name]) for name in WORLD}}
     for name in names:
-        if name not in PRESET_EXPERIMENTS:
-            raise ConfigurationError(
-                f"presets has {name!r}; expected some of {', '.join(PRESET_EXPERIMENTS)}"
-            )
+        if name not in known:
+            raise ConfigurationError(f"presets has {name!r}; expected some of {', '.join(known)}")
     workload = plain(config.workload)
     missing = [part for part in _FROM_WORKLOAD if part not in workload]
     if missing:
@@ -72,11 +76,11 @@ def _preset(name: str, workload: dict[str, Any], load: float) -> dict[str, Any]:
     """The world of a preset with jobs like those of `workload`."""
     own = hydra.compose("compare", [f"experiment={name}"])
     world = {part: plain(own[part]) for part in WORLD}
-    given = world["workload"]
-    if "base" not in given:  # the published mix: nothing to keep but the number of jobs
-        world["workload"] = workload | {"num_jobs": 160, "load": load}
-        return world
-    given["base"] |= {part: workload[part] for part in _FROM_WORKLOAD}
+    given = world["workload"].get("base", world["workload"])
+    if all(part in given for part in _FROM_WORKLOAD):
+        given |= {part: workload[part] for part in _FROM_WORKLOAD}
+    else:  # jobs of another kind: nothing to keep but their number
+        world["workload"] = workload | {"num_jobs": build(given).num_jobs, "load": load}
     return world
 
 

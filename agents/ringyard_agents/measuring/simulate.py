@@ -16,28 +16,12 @@ from ringyard_agents.measuring.evaluate import simulator
 from ringyard_agents.record import run_folder, write_record
 from ringyard_baselines.scheduler import run
 
-__all__ = ["JOB_COLUMNS", "job_rows", "simulate", "write_jobs"]
-
-#: seconds; start_time is the first start
-JOB_COLUMNS = ("job_id", "submit_time", "gpus", "start_time", "end_time", "jct")
+__all__ = ["simulate", "write_jobs"]
 
 
 def _number(value: float) -> str:
     """Whole numbers without a fraction, others so that they read back equal."""
     return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def job_rows(times: JobTimes) -> list[list[str]]:
-    """The values of `JOB_COLUMNS`, one list per job."""
-    columns = (
-        times.job_id,
-        times.submit_seconds,
-        times.num_gpus,
-        times.start_seconds,
-        times.end_seconds,
-        times.jct,
-    )
-    return [[_number(value) for value in row] for row in zip(*(c.tolist() for c in columns), strict=True)]
 
 
 def write_jobs(file: Path, times: JobTimes) -> None:

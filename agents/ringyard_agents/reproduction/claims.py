@@ -12,9 +12,6 @@ from ringyard_agents.measuring.statistics import Interval, mean_interval, ratio_
 
 __all__ = ["Claim", "Measured", "measure_claim", "metric_values", "read_claims"]
 
-#: metrics beside those of `ringyard.sim.metrics.Metrics`
-EXTRA_METRICS = ("cpu_queueing", "finished_early")
-
 
 @dataclass(frozen=True)
 class Claim:

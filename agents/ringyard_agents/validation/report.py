@@ -48,7 +48,7 @@ def _verdict(comparison: Comparison) -> str:
     return f"{said}; the aim of {comparison.aim:.0%} is {met}"
 
 
-def _section(name: str, comparison: Comparison, plot: str) -> str:
+def _section(comparison: Comparison, plot: str) -> str:
     lines = [
         f"## {comparison.title}",
         "",
@@ -126,7 +126,7 @@ def validate(data: str, out: str) -> Sequence[Path]:
         figure.savefig(file, dpi=100)
         plt.close(figure)
         files.append(file)
-        page.append(_section(name, result, f"images/{file.name}"))
+        page.append(_section(result, f"images/{file.name}"))
     text = folder / "validation.md"
     text.write_text("\n".join(page))
     print("\n".join(summary), end="")

@@ -1,29 +1,30 @@
 """Start-only schedulers: walk the queue in a fixed order and start what fits."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import kernel
 from ringyard.errors import SchedulerError
 from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
+from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import start
+from ringyard.sim.engine.physics import Physics
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
+from ringyard.state.arrays import State
 from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["OrderedScheduler", "raise_stalled"]
 
 
 @kernel
-def start_in_order(state: Any, b: int, rule: Any, strict: bool, rate: Any) -> None:
+def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, physics: Physics) -> None:
     """Start waiting jobs in list order; a class of equal demands that finds no place is closed."""
     cluster = state.clusters[b]
     cluster.stamp += 1
@@ -37,9 +38,8 @@ def start_in_order(state: Any, b: int, rule: Any, strict: bool, rate: Any) -> No
         if state.class_stamp[b, demand] == stamp:
             i += 1
             continue
-        count = rule.place(state, b, j, rule.parameters, out)
-        if count > 0:
-            start(state, b, j, out, count, rate)
+        if place(state, b, j, rule, out) > 0:
+            start(state, b, j, out, physics)
         elif strict:
             break
         else:
@@ -48,12 +48,12 @@ def start_in_order(state: Any, b: int, rule: Any, strict: bool, rate: Any) -> No
 
 
 @kernel
-def _run_in_order(state: Any, b: int, rule: Any, strict: bool, rate: Any) -> bool:
+def _run_in_order(state: State, b: int, rule: PlacementRule, strict: bool, physics: Physics) -> bool:
     """Whole simulation; False if it stalls."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
-        start_in_order(state, b, rule, strict, rate)
-        if not advance(state, b, rate):
+        start_in_order(state, b, rule, strict, physics)
+        if not advance(state, b, physics):
             return False
     return True
 
@@ -123,5 +123,5 @@ class OrderedScheduler(Scheduler):
     def drive(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
         sim.prioritise(self._priority)
-        if not _run_in_order(sim.state, 0, self.placement, self.strict, sim.rate):
+        if not _run_in_order(sim.state, 0, self.placement, self.strict, sim.physics):
             raise_stalled(sim)

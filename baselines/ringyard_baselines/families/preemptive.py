@@ -1,52 +1,73 @@
 """Preemptive schedulers: at every decision point the jobs with the lowest keys hold the GPUs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Protocol
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.bundles import by_reference
-from ringyard.compiled.functions import CompiledFunction, kernel
+from ringyard.compiled import FloatVector, Int32Vector, IntVector, Records1, bundle, fills, kernel, slot
 from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
+from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import start, stop
+from ringyard.sim.engine.physics import Physics
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
-from ringyard.state.records import JOB_TYPE, PARAMETERS_TYPE, JobStatus
+from ringyard.state.arrays import State
+from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.families.ordered import raise_stalled
 from ringyard_baselines.scheduler import Information, Scheduler
 
-__all__ = ["KEY", "PreemptiveScheduler"]
-
-#: (job record, now, parameters) -> float64. As `key`: lower runs first (it may update the record's
-#: `forgiven_service`); as `wake`: the time at which the key will have to be looked at again.
-KEY = numba.types.float64(JOB_TYPE, numba.types.float64, PARAMETERS_TYPE)
+__all__ = ["JobKey", "PreemptiveScheduler", "never"]
 
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)
 _DONE = int(JobStatus.DONE)
 
 
-@by_reference(numba.types.FunctionType(KEY), PARAMETERS_TYPE)
-@dataclass(frozen=True, eq=False)
-class Key:
-    """A compiled function of signature `KEY` and its parameters."""
+@slot
+class JobKey(Protocol):
+    """A number that decides about a job, at a time.
 
-    value: CompiledFunction
-    parameters: NDArray[np.float64]
+    As `key`: lower runs first (it may update the record's `forgiven_service`); as `wake`: when the key will
+    have to be looked at again.
+    """
+
+    def __call__(self, job: Job, now: float, parameters: FloatVector) -> float:
+        """Of the job at `now`, seconds, by the scheduler's parameters [parameters]."""
 
 
-@by_reference(
-    numba.types.int32[::1], numba.types.float64[::1], numba.types.int64[::1], numba.types.int64[::1]
-)
-@dataclass(frozen=True, eq=False)
+@fills(JobKey)
+def never(job: Job, now: float, parameters: FloatVector) -> float:
+    """Only events change the order: no key needs another look."""
+    return np.inf
+
+
+@bundle
+class Ranking:
+    """What a preemptive scheduler goes by.
+
+    Attributes:
+        key: lower runs first.
+        wake: when a key needs another look.
+        parameters: [parameters] of both.
+        strict: do not look past the first job that does not fit.
+        wakes: whether `wake` is ever needed.
+    """
+
+    key: JobKey
+    wake: JobKey
+    parameters: FloatVector
+    strict: bool
+    wakes: bool
+
+
+@bundle
 class Memory:
     """Live jobs in the order of the last decision, which breaks ties.
 
@@ -57,10 +78,10 @@ class Memory:
         counts: (live jobs, rows seen, decisions).
     """
 
-    order: NDArray[np.int32]
-    keys: NDArray[np.float64]
-    chosen: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    order: Int32Vector
+    keys: FloatVector
+    chosen: IntVector
+    counts: IntVector
 
 
 def _empty_memory(num_jobs: int) -> Memory:
@@ -70,7 +91,7 @@ def _empty_memory(num_jobs: int) -> Memory:
 
 
 @kernel
-def _refresh(state: Any, b: int, memory: Any, key: Any) -> None:
+def _refresh(state: State, b: int, memory: Memory, ranking: Ranking) -> None:
     """Drop finished jobs, append arrivals, recompute keys, restore the order by a stable sort."""
     now = state.clusters[b].now
     live = 0
@@ -86,7 +107,7 @@ def _refresh(state: Any, b: int, memory: Any, key: Any) -> None:
     memory.counts[0] = live
     for i in range(live):
         j = memory.order[i]
-        value = key.value(state.jobs[b, j], now, key.parameters)
+        value = ranking.key(state.jobs[b, j], now, ranking.parameters)
         k = i
         while k > 0 and memory.keys[k - 1] > value:
             memory.keys[k] = memory.keys[k - 1]
@@ -97,9 +118,9 @@ def _refresh(state: Any, b: int, memory: Any, key: Any) -> None:
 
 
 @kernel
-def choose(state: Any, b: int, memory: Any, key: Any, strict: bool) -> int:
+def choose(state: State, b: int, memory: Memory, ranking: Ranking) -> int:
     """Mark the jobs that shall hold GPUs; how many positions of the order were looked at."""
-    _refresh(state, b, memory, key)
+    _refresh(state, b, memory, ranking)
     memory.counts[2] += 1
     decision = memory.counts[2]
     smallest = state.clusters[b].smallest_demand
@@ -111,35 +132,37 @@ def choose(state: Any, b: int, memory: Any, key: Any, strict: bool) -> int:
         if demand <= budget:
             memory.chosen[j] = decision
             budget -= demand
-        elif strict:
+        elif ranking.strict:
             break
         i += 1
     return i
 
 
 @kernel
-def next_wake(state: Any, b: int, memory: Any, wake: Any) -> float:
+def next_wake(state: State, b: int, memory: Memory, ranking: Ranking) -> float:
     """Earliest future time at which a live job's key wants to be looked at."""
     now = state.clusters[b].now
     earliest = np.inf
     for i in range(memory.counts[0]):
-        time = wake.value(state.jobs[b, memory.order[i]], now, wake.parameters)
+        time = ranking.wake(state.jobs[b, memory.order[i]], now, ranking.parameters)
         if now < time < earliest:
             earliest = time
     return earliest
 
 
 @kernel
-def _decide(state: Any, b: int, memory: Any, key: Any, strict: bool, rule: Any, rate: Any) -> None:
+def _decide(
+    state: State, b: int, memory: Memory, ranking: Ranking, rule: PlacementRule, physics: Physics
+) -> None:
     """Stop the running jobs that were not chosen, then start the chosen ones in order."""
-    looked_at = choose(state, b, memory, key, strict)
+    looked_at = choose(state, b, memory, ranking)
     decision = memory.counts[2]
     cluster = state.clusters[b]
     i = 0
     while i < cluster.num_running:
         j = state.running[b, i]
         if memory.chosen[j] != decision:
-            stop(state, b, j, rate)
+            stop(state, b, j, physics)
             i = 0
         else:
             i += 1
@@ -147,23 +170,21 @@ def _decide(state: Any, b: int, memory: Any, key: Any, strict: bool, rule: Any, 
     for i in range(looked_at):
         j = memory.order[i]
         if memory.chosen[j] == decision and state.jobs[b, j].status == _WAITING:
-            count = rule.place(state, b, j, rule.parameters, out)
-            if count > 0:
-                start(state, b, j, out, count, rate)
+            if place(state, b, j, rule, out) > 0:
+                start(state, b, j, out, physics)
 
 
 @kernel
 def _run_preemptive(
-    state: Any, b: int, memory: Any, keys: tuple[Any, Any, bool], strict: bool, rule: Any, rate: Any
+    state: State, b: int, memory: Memory, ranking: Ranking, rule: PlacementRule, physics: Physics
 ) -> bool:
-    """Whole simulation; False if it stalls. Keys are (key, wake, whether wake is used)."""
-    key, wake, wakes = keys
+    """Whole simulation; False if it stalls."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
-        _decide(state, b, memory, key, strict, rule, rate)
-        if wakes:
-            cluster.wake_seconds = next_wake(state, b, memory, wake)
-        if not advance(state, b, rate):
+        _decide(state, b, memory, ranking, rule, physics)
+        if ranking.wakes:
+            cluster.wake_seconds = next_wake(state, b, memory, ranking)
+        if not advance(state, b, physics):
             return False
     return True
 
@@ -176,12 +197,11 @@ class PreemptiveScheduler(Scheduler):
 
     Args:
         name: shown in tables.
-        key: compiled function of signature `KEY`.
+        key: fills `JobKey`.
         parameters: [parameters] read by `key` and `wake`.
         placement: where a job goes.
         information: what `key` uses.
-        wake: compiled function of signature `KEY`: when a key needs another look; None if only events
-            change the order.
+        wake: fills `JobKey`: when a key needs another look; `never` if only events change the order.
         round_seconds: decide every this many seconds as well.
         strict: do not look past the first job that does not fit.
     """
@@ -189,11 +209,11 @@ class PreemptiveScheduler(Scheduler):
     def __init__(
         self,
         name: str,
-        key: CompiledFunction,
+        key: JobKey,
         parameters: NDArray[np.float64],
         placement: PlacementRule,
         information: Information,
-        wake: CompiledFunction | None = None,
+        wake: JobKey = never,
         round_seconds: float | None = None,
         strict: bool = False,
     ) -> None:
@@ -201,18 +221,12 @@ class PreemptiveScheduler(Scheduler):
         self.placement = placement
         self.information = information
         self.round_seconds = round_seconds
-        self.strict = strict
-        self._key = Key(key, parameters)
-        self._wake = Key(wake or key, parameters)
-        self._wakes = wake is not None
-        self._memory = Memory(
-            np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64), np.zeros(3, np.int64)
-        )
+        self._ranking = Ranking(key, wake, parameters, strict, wake is not never)
+        self._memory = _empty_memory(0)
 
     def use_parameters(self, parameters: NDArray[np.float64]) -> None:
         """Give `key` and `wake` other parameters, before a simulation begins."""
-        self._key = Key(self._key.value, parameters)
-        self._wake = Key(self._wake.value, parameters)
+        self._ranking = replace(self._ranking, parameters=parameters)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the order."""
@@ -221,7 +235,7 @@ class PreemptiveScheduler(Scheduler):
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Stop and start so that the chosen jobs hold the GPUs."""
         memory = self._memory
-        choose(view.state, view.b, memory, self._key, self.strict)
+        choose(view.state, view.b, memory, self._ranking)
         chosen = memory.chosen == memory.counts[2]
         status = view.column("status")
         draft = Draft(view)
@@ -235,7 +249,7 @@ class PreemptiveScheduler(Scheduler):
                 allocation = draft.place(self.placement, job)
                 if allocation is not None:
                     allocations.append(allocation)
-        if self._wakes:
+        if self._ranking.wakes:
             self._ask_to_wake(view, allocations)
         return allocations
 
@@ -252,18 +266,17 @@ class PreemptiveScheduler(Scheduler):
                 record["attained_service"] = view.attained_service[job]
                 record["status"] = _WAITING
                 record["last_stop_seconds"] = view.now
-            times.append(_evaluate(self._wake, record, view.now))
+            times.append(_wake_of(self._ranking, record, view.now))
         future = [time for time in times if time > view.now and np.isfinite(time)]
         if future:
             view.wake_at(min(future))
 
     def drive(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
-        keys = (self._key, self._wake, self._wakes)
-        if not _run_preemptive(sim.state, 0, self._memory, keys, self.strict, self.placement, sim.rate):
+        if not _run_preemptive(sim.state, 0, self._memory, self._ranking, self.placement, sim.physics):
             raise_stalled(sim)
 
 
 @kernel
-def _evaluate(key: Any, records: Any, now: float) -> float:
-    return key.value(records[0], now, key.parameters)
+def _wake_of(ranking: Ranking, records: Records1[Job], now: float) -> float:
+    return ranking.wake(records[0], now, ranking.parameters)

@@ -10,7 +10,8 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler, Slots
+from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.tools.targets import Target, reach
 

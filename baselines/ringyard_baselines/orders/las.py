@@ -1,20 +1,19 @@
 """Least attained service: the jobs that held the fewest GPU seconds run first."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import function_value
+from ringyard.compiled import FloatVector, fills
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
-from ringyard_baselines.families.preemptive import KEY, PreemptiveScheduler
+from ringyard.state.records import Job
+from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["las"]
 
 
-@function_value(KEY)
-def service(job: Any, now: float, parameters: Any) -> float:
+@fills(JobKey)
+def service(job: Job, now: float, parameters: FloatVector) -> float:
     """GPU seconds held."""
     return attained_service(job, now)
 

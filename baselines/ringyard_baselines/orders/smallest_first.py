@@ -1,22 +1,21 @@
 """Smallest job first: fewest GPUs, preemptive as in Tiresias' public simulator, or start-only."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled.functions import function_value
+from ringyard.compiled import FloatVector, fills
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
+from ringyard.state.records import Job
 from ringyard_baselines.families.ordered import OrderedScheduler
-from ringyard_baselines.families.preemptive import KEY, PreemptiveScheduler
+from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["smallest_first"]
 
 
-@function_value(KEY)
-def gpus_asked(job: Any, now: float, parameters: Any) -> float:
+@fills(JobKey)
+def gpus_asked(job: Job, now: float, parameters: FloatVector) -> float:
     """GPUs the job asks for."""
     return float(job.num_gpus)
 

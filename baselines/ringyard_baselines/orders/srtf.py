@@ -1,20 +1,19 @@
 """Shortest remaining time first, preemptive."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import function_value
+from ringyard.compiled import FloatVector, fills
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import remaining_iterations
-from ringyard_baselines.families.preemptive import KEY, PreemptiveScheduler
+from ringyard.state.records import Job
+from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["srtf"]
 
 
-@function_value(KEY)
-def remaining_seconds(job: Any, now: float, parameters: Any) -> float:
+@fills(JobKey)
+def remaining_seconds(job: Job, now: float, parameters: FloatVector) -> float:
     """Seconds left if alone on consolidated GPUs."""
     return remaining_iterations(job, now) * job.isolated_iteration_seconds
 

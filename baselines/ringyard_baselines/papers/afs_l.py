@@ -1,24 +1,22 @@
 """AFS-L (Hwang et al., NSDI 2021): GPUs one by one to whoever shortens the average completion most."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
 from ringyard.placement import PlacementRule
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs, predicted_iterations
+from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target, gpus_up
+from ringyard_baselines.tools.targets import Target
 
 __all__ = ["AFSL", "elastic_shares"]
 
 
 @kernel
-def _next_size(speed: Any, j: int, size: int, free: int) -> int:
+def _next_size(speed: FloatMatrix, j: int, size: int, free: int) -> int:
     """The smallest larger number of GPUs that job j may have and that is free; 0 if none."""
     for g in range(size + 1, min(speed.shape[1] - 1, size + free) + 1):
         if speed[j, g] > 0.0:
@@ -27,7 +25,7 @@ def _next_size(speed: Any, j: int, size: int, free: int) -> int:
 
 
 @kernel
-def _prefers(speed: Any, left: Any, sizes: Any, a: int, b: int, free: int) -> bool:
+def _prefers(speed: FloatMatrix, left: FloatVector, sizes: IntVector, a: int, b: int, free: int) -> bool:
     """Whether b is to be preferred to a (the rule of the public implementation)."""
     if sizes[a] == 0 or sizes[b] == 0:
         if sizes[a] == 0 and sizes[b] == 0:
@@ -43,7 +41,7 @@ def _prefers(speed: Any, left: Any, sizes: Any, a: int, b: int, free: int) -> bo
 
 
 @kernel
-def _grant(speed: Any, left: Any, sizes: Any, gpus: int) -> None:
+def _grant(speed: FloatMatrix, left: FloatVector, sizes: IntVector, gpus: int) -> None:
     """Hand out GPUs until no job can take more, into `sizes`."""
     free = gpus
     while free > 0:
@@ -89,12 +87,11 @@ class AFSL(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Shares of all, the shortest jobs placed first."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         left = predicted_iterations(view)[jobs]
-        speed = table.of(jobs)
-        first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]  # on the fewest GPUs
-        work = left / first
+        speed, least = table.of(jobs), table.least_of(jobs)
+        work = left / least
         order = np.lexsort((jobs, work))
-        sizes = elastic_shares((speed / first[:, None])[order], work[order], gpus_up(view))
+        sizes = elastic_shares((speed / least[:, None])[order], work[order], view.num_gpus_up)
         jobs = jobs[order]
         return [Target(job, size) for job, size in zip(jobs.tolist(), sizes.tolist(), strict=True)]

@@ -15,11 +15,11 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information, Scheduler, Slots
-from ringyard_baselines.tools.predictions import gpu_jobs
+from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
-from ringyard_baselines.tools.targets import Target, gpus_up, reach
+from ringyard_baselines.tools.targets import Target, reach
 
 __all__ = ["AITurbo", "WithinLevel", "borda_scores"]
 
@@ -150,7 +150,7 @@ class AITurbo(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Change sizes when a slot begins or a job turned predictable; rank and admit always."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         self._account(view)
         left = view.remaining_iterations
         known = ~np.isnan(left[jobs])
@@ -159,7 +159,7 @@ class AITurbo(Scheduler):
         changing = self._slots.begins(view) or bool(turned)
         for job in jobs.tolist():
             self._sizes.setdefault(job, self._asked(view, job))
-        crowded = sum(self._sizes[job].workers for job in jobs.tolist()) > gpus_up(view)
+        crowded = sum(self._sizes[job].workers for job in jobs.tolist()) > view.num_gpus_up
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
         for i, job in enumerate(jobs.tolist()):
             if known[i]:
@@ -218,7 +218,7 @@ class AITurbo(Scheduler):
     def _changes(self, view: SchedulingView, job: int, size: Size, sign: int) -> list[Size]:
         low, high = fewest_gpus(view, np.array([job]))[0], view.column("max_gpus")[job]
         changes = []
-        if low <= size.workers + sign <= min(high, gpus_up(view)):
+        if low <= size.workers + sign <= min(high, view.num_gpus_up):
             changes.append(size._replace(workers=size.workers + sign))
         if size.servers and 1 <= size.servers + sign <= self._max_servers:
             changes.append(size._replace(servers=size.servers + sign))
@@ -265,7 +265,7 @@ class AITurbo(Scheduler):
 
     def _admit(self, view: SchedulingView, order: Sequence[int]) -> list[Target]:
         """Who fits what is left; others are skipped (backfill)."""
-        gpus = gpus_up(view)
+        gpus = view.num_gpus_up
         cores = sum(view.cluster.cores_per_server) or np.inf
         targets = []
         for job in order:

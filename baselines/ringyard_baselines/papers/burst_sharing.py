@@ -14,7 +14,6 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobStatus
 from ringyard_baselines.scheduler import Information, Scheduler
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["BurstSharing"]
@@ -63,7 +62,7 @@ class BurstSharing(Scheduler):
         """Foreground first, then the background on free GPUs or beside the foreground."""
         draft = Draft(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
-        waiting = np.intersect1d(gpu_jobs(view), view.waiting)
+        waiting = np.intersect1d(view.gpu_jobs, view.waiting)
         large = view.column("asked_gpus")[waiting] >= self._foreground_gpus
         for job in waiting[large].tolist() + waiting[~large].tolist():
             found = draft.place(self.placement, job)

@@ -15,7 +15,6 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Information, Scheduler
-from ringyard_baselines.tools.predictions import gpu_jobs
 
 __all__ = ["Coda", "gpu_utilisation"]
 
@@ -138,7 +137,7 @@ class Coda(Scheduler):
         allocations += self._eliminate(view, draft, use)
         changed = {allocation.job for allocation in allocations}
         evictable = [job for job in self._borrowers(view) if job not in changed]
-        for job in np.intersect1d(gpu_jobs(view), view.waiting).tolist():
+        for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
             allocations += self._start(view, draft, job, evictable)
         evicted = {allocation.job for allocation in allocations if allocation.stops}
         waiting = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]

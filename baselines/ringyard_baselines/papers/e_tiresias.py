@@ -9,9 +9,8 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, fewest_gpus
-from ringyard_baselines.tools.targets import Target, gpus_up
+from ringyard_baselines.tools.targets import Target
 
 __all__ = ["ElasticTiresias"]
 
@@ -58,7 +57,7 @@ class ElasticTiresias(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Requested sizes in order, then shrink if many wait, then grow into what is left."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         queue = view.attained_service[jobs] >= self._threshold
         jobs = jobs[np.lexsort((jobs, queue))]
         sizes = self._shrunk(view, jobs.tolist())
@@ -69,7 +68,7 @@ class ElasticTiresias(SizingScheduler):
         """{job: GPUs}, the most urgent first."""
         asked = view.column("asked_gpus")
         least = dict(zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True))
-        left = gpus_up(view)
+        left = view.num_gpus_up
         sizes: dict[int, int] = {}
         waiting = []
         for job in jobs:
@@ -99,7 +98,7 @@ class ElasticTiresias(SizingScheduler):
     @staticmethod
     def _grow(view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
         """GPUs left over, one step at a time, to the largest marginal speed-up per GPU."""
-        left = gpus_up(view) - sum(sizes.values())
+        left = view.num_gpus_up - sum(sizes.values())
         speeds = {job: table.speed[table.place[job]] for job in sizes}
         while left > 0:
             best, gain, step = -1, 0.0, 0

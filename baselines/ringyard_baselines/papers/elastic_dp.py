@@ -1,20 +1,17 @@
 """Elastic scaling by dynamic programming (Saxena et al., MASCOTS 2020)."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import FloatMatrix, IntMatrix, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target, gpus_up
+from ringyard_baselines.tools.targets import Target
 
 __all__ = ["ElasticDP", "best_sizes"]
 
@@ -22,7 +19,7 @@ _UNREACHABLE = -1e4  # of the public implementation
 
 
 @kernel
-def _solve(gain: Any, value: Any, chosen: Any) -> None:
+def _solve(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
     """P[j][k] = max over g of S_j(g) + P[j-1][k-g], and the g that attains it."""
     num_jobs = gain.shape[0]
     most = gain.shape[1] - 1
@@ -105,11 +102,11 @@ class ElasticDP(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """The sizes of the optimum."""
-        gpus = gpus_up(view)
+        gpus = view.num_gpus_up
         rate = table.speed if self._batch is BatchRule.GOODPUT else table.samples
         allowed = np.arange(table.sizes + 1) <= self._most
         jobs, speedup, least = [], [], 0
-        for job in gpu_jobs(view).tolist():
+        for job in view.gpu_jobs.tolist():
             speeds = rate[table.place[job]]
             fewest = int(np.argmax(speeds > 0))
             if least + fewest > gpus:

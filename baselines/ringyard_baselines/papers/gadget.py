@@ -10,9 +10,9 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs, predicted_iterations
+from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target, gpus_up
+from ringyard_baselines.tools.targets import Target
 
 __all__ = ["Gadget", "sigmoid_utility"]
 
@@ -77,7 +77,7 @@ class Gadget(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Greedy: the step with the largest gain in utility per GPU."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         left, done = predicted_iterations(view)[jobs], view.completed_iterations[jobs]
         total = np.maximum(left + done, 1e-300)
         slot = self.round_seconds or 0.0
@@ -92,7 +92,7 @@ class Gadget(SizingScheduler):
             curves.append((allowed, utility[allowed]))
             heap.append(self._step(curves[i], i, 0))
         heapify(heap)
-        free = gpus_up(view)
+        free = view.num_gpus_up
         held = np.zeros(len(jobs), dtype=np.int64)
         order: list[int] = []
         while heap and free > 0:

@@ -12,8 +12,8 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler, Slots
-from ringyard_baselines.tools.predictions import gpu_jobs
+from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
 
 __all__ = ["Gandiva"]
@@ -76,7 +76,7 @@ class Gandiva(Scheduler):
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Rotate at the end of a slice; in between only fill free GPUs."""
         rotate = self._slots.begins(view)
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         self._slices[jobs] += np.isin(jobs, view.running) * rotate
         draft = Draft(view)
         allocations: list[Allocation] = []

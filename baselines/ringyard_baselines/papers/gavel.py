@@ -16,8 +16,8 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import DOWN
-from ringyard_baselines.scheduler import Information, Scheduler, Slots
-from ringyard_baselines.tools.predictions import gpu_jobs
+from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["Gavel", "max_min_shares"]
@@ -106,7 +106,7 @@ class Gavel(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """A new round, or, in between, free GPUs to whoever is next."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         if not np.array_equal(jobs, self._solved[0]):
             self._solved = (jobs, self._shares(view, jobs))
         draft = Draft(view)
@@ -122,7 +122,7 @@ class Gavel(Scheduler):
         held = {job for job in view.running.tolist()} - {allocation.job for allocation in allocations}
         allocations += start_cpu_jobs(view, draft, self.placement)
         wanted = [(job, kind) for job, kind in chosen.items() if job not in held]
-        for job, kind in wanted + self._by_priority(view):
+        for job, kind in wanted + self._by_priority():
             if job in held:
                 continue
             found = self._place(view, draft, job, kind)
@@ -156,7 +156,7 @@ class Gavel(Scheduler):
         memory[self._type_of_gpu] = view.cluster.gpu_memory_bytes[self._server_of_gpu]
         return view.column("gpu_memory_bytes")[jobs][:, None] <= memory[None, :]
 
-    def _by_priority(self, view: SchedulingView) -> list[tuple[int, int]]:
+    def _by_priority(self) -> list[tuple[int, int]]:
         """(job, type) pairs, the most urgent first."""
         jobs, shares = self._solved
         urgency = np.where(shares > 0, shares / np.maximum(self._received[jobs], 1e-9), 0.0)
@@ -171,7 +171,7 @@ class Gavel(Scheduler):
         asked = view.column("asked_gpus")
         shares = dict(zip(self._solved[0].tolist(), self._solved[1], strict=True))
         chosen: dict[int, int] = {}
-        for job, kind in self._by_priority(view):
+        for job, kind in self._by_priority():
             room = left.sum() if kind == self._mixed else left[kind]
             if job in chosen or asked[job] > room or shares[job][kind] <= 0:
                 continue

@@ -1,18 +1,16 @@
 """Tiresias with the Gittins index (Gu et al., NSDI 2019): for when the distribution of durations is known."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.functions import function_value
+from ringyard.compiled import FloatVector, fills
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
-from ringyard.state.records import JobStatus
-from ringyard_baselines.families.preemptive import KEY, PreemptiveScheduler
+from ringyard.state.records import Job, JobStatus
+from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["GittinsTiresias", "gittins_index"]
@@ -36,15 +34,15 @@ def gittins_index(attained: float, services: NDArray[np.float64], delta: float) 
     return float((left <= delta).mean() / np.minimum(left, delta).mean())
 
 
-@function_value(KEY)
-def _rank_and_submit_time(job: Any, now: float, parameters: Any) -> float:
+@fills(JobKey)
+def _rank_and_submit_time(job: Job, now: float, parameters: FloatVector) -> float:
     """Rank of the index (0: the highest) at the job's step of attained service, then submit time."""
     step = min(int(attained_service(job, now) / parameters[0]), len(parameters) - 2)
     return parameters[1 + step] * _QUEUE_SPAN + job.submit_seconds
 
 
-@function_value(KEY)
-def _next_step(job: Any, now: float, parameters: Any) -> float:
+@fills(JobKey)
+def _next_step(job: Job, now: float, parameters: FloatVector) -> float:
     """When a running job reaches its next step of attained service."""
     if job.status != _RUNNING:
         return np.inf

@@ -13,11 +13,12 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information, Scheduler, Slots
-from ringyard_baselines.tools.predictions import gpu_jobs, iterations_from_loss
+from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.tools.predictions import iterations_from_loss
+from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
-from ringyard_baselines.tools.targets import Target, gpus_up, reach
+from ringyard_baselines.tools.targets import Target, reach
 
 __all__ = ["Optimus"]
 
@@ -68,7 +69,7 @@ class Optimus(Scheduler):
         """Sizes by marginal gains at the beginning of a slot; nothing in between but on an idle cluster."""
         if not self._slots.begins(view) and len(view.running):
             return []
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         left = dict(zip(jobs.tolist(), iterations_from_loss(view, jobs.tolist()).tolist(), strict=True))
         sizes = self._fewest(view, jobs.tolist())
         self._grow(view, sizes, left)
@@ -80,7 +81,7 @@ class Optimus(Scheduler):
 
     def _fewest(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, tuple[int, int]]:
         """{job: (workers, servers)} to begin with, in order of submission while GPUs last."""
-        left = gpus_up(view)
+        left = view.num_gpus_up
         sizes = {}
         kind = view.column("kind")
         for job, least in zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True):
@@ -92,7 +93,7 @@ class Optimus(Scheduler):
     def _grow(self, view: SchedulingView, sizes: dict[int, tuple[int, int]], left: dict[int, float]) -> None:
         """Grant one worker or one server at a time, in place."""
         most = view.column("max_gpus")
-        free = gpus_up(view) - sum(workers for workers, _ in sizes.values())
+        free = view.num_gpus_up - sum(workers for workers, _ in sizes.values())
         cores = float(sum(view.cluster.cores_per_server)) or np.inf
         server_cores = view.column("asked_cores_per_server_task")
         worker_cores = view.column("asked_cores")

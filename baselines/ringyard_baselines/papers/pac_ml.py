@@ -12,15 +12,14 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Scheduler
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
-__all__ = ["Partitioning"]
+__all__ = ["PartitioningHeuristic"]
 
 POLICIES = ("para_max", "para_min", "random", "sequential")
 
 
-class Partitioning(Scheduler):
+class PartitioningHeuristic(Scheduler):
     """Each job is accepted or rejected when it arrives, on a degree of partitioning that a simple rule names.
 
     FOUND (public code): degrees 1 and the even numbers up to 16 as far as GPUs are free; Para_max takes the
@@ -70,7 +69,7 @@ class Partitioning(Scheduler):
         draft = Draft(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
         deadline = view.column("deadline_seconds")
-        for job in np.intersect1d(gpu_jobs(view), view.waiting).tolist():
+        for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
             valid = self._valid(view, job, draft.num_free_gpus)
             degrees = [self._degree(view, job, valid)] if valid else []
             if np.isinf(deadline[job]):  # what fits, rather than nothing

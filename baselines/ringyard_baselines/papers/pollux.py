@@ -1,12 +1,12 @@
 """Pollux (Qiao et al., OSDI 2021): goodput-optimal GPUs and batches by a genetic algorithm."""
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector, UIntVector, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
@@ -15,15 +15,38 @@ from ringyard.sim.view import SchedulingView
 from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target, gpus_up
+from ringyard_baselines.tools.targets import Target
 
 __all__ = ["Pollux"]
 
 
+class Choices(NamedTuple):
+    """What there is to choose for n jobs.
+
+    Attributes:
+        speedup: [n, sizes + 1] goodput on so many GPUs over that of the smallest allocation.
+        allowed: [n, sizes + 1] largest number of GPUs not above the index that the job may have.
+        held: [n] GPUs now.
+        num_gpus: of the servers that are up.
+    """
+
+    speedup: FloatMatrix
+    allowed: IntMatrix
+    held: IntVector
+    num_gpus: int
+
+
+class Search(NamedTuple):
+    """How to search: generations, factor on the speed-up of jobs that change, power of the mean over jobs."""
+
+    generations: int
+    penalty: float
+    power: float
+
+
 @kernel
-def _repair(sizes: Any, allowed: Any, gpus: int, rng: Any) -> None:
+def _repair(sizes: IntVector, allowed: IntMatrix, gpus: int, rng: UIntVector) -> None:
     """Lower every size to one the job may have, then shrink random jobs until all fit."""
     count = len(sizes)
     total = 0
@@ -39,13 +62,13 @@ def _repair(sizes: Any, allowed: Any, gpus: int, rng: Any) -> None:
 
 
 @kernel
-def _fitness(sizes: Any, speedup: Any, held: Any, penalty: float, power: float) -> float:
+def _fitness(sizes: IntVector, choices: Choices, penalty: float, power: float) -> float:
     """Power mean of the jobs' speed-ups, those that change multiplied by the penalty."""
     total = 0.0
     count = len(sizes)
     for j in range(count):
-        value = speedup[j, sizes[j]]
-        if held[j] > 0 and sizes[j] != held[j]:
+        value = choices.speedup[j, sizes[j]]
+        if choices.held[j] > 0 and sizes[j] != choices.held[j]:
             value *= penalty
         total += value if power == 1.0 else max(value, 1e-2) ** power
     return total / count if power == 1.0 else (total / count) ** (1.0 / power)
@@ -53,25 +76,24 @@ def _fitness(sizes: Any, speedup: Any, held: Any, penalty: float, power: float) 
 
 @kernel
 def _evolve(
-    population: Any,
-    scores: Any,
-    speedup: Any,
-    allowed: Any,
-    held: Any,
-    gpus: int,
-    generations: int,
-    penalty: float,
-    power: float,
-    rng: Any,
+    population: IntMatrix, scores: FloatVector, choices: Choices, search: Search, rng: UIntVector
 ) -> int:
-    """Tournament selection, uniform crossover, mutation and repair; the best individual's position."""
-    size = population.shape[0] // 2  # the second half holds the children
+    """Tournament selection, uniform crossover, mutation and repair; the best individual's position.
+
+    Args:
+        population: [2 P, n] GPUs of each job; the second half holds the children.
+        scores: [2 P] work space.
+        choices: speed-ups and what is allowed.
+        search: how to search.
+        rng: [1] state of the random numbers.
+    """
+    size = population.shape[0] // 2
     count = population.shape[1]
-    most = speedup.shape[1] - 1
+    most = choices.speedup.shape[1] - 1
     for i in range(size):
-        _repair(population[i], allowed, gpus, rng)
-        scores[i] = _fitness(population[i], speedup, held, penalty, power)
-    for _ in range(generations):
+        _repair(population[i], choices.allowed, choices.num_gpus, rng)
+        scores[i] = _fitness(population[i], choices, search.penalty, search.power)
+    for _ in range(search.generations):
         for i in range(size, 2 * size):
             a, b = int(next_uniform(rng) * size), int(next_uniform(rng) * size)
             c, d = int(next_uniform(rng) * size), int(next_uniform(rng) * size)
@@ -81,8 +103,8 @@ def _evolve(
                 population[i, j] = population[mother if next_uniform(rng) < 0.5 else father, j]
                 if next_uniform(rng) * count < 1.0:
                     population[i, j] = int(next_uniform(rng) * (most + 1))
-            _repair(population[i], allowed, gpus, rng)
-            scores[i] = _fitness(population[i], speedup, held, penalty, power)
+            _repair(population[i], choices.allowed, choices.num_gpus, rng)
+            scores[i] = _fitness(population[i], choices, search.penalty, search.power)
         for i in range(size):  # every child fights a random parent; the best parent survives anyway
             best = 0
             for k in range(size):
@@ -155,9 +177,7 @@ class Pollux(SizingScheduler):
             max_gpus=max_gpus,
         )
         self._population = population
-        self._generations = generations
-        self._penalty = restart_penalty
-        self._power = power
+        self._search = Search(generations, float(restart_penalty), float(power))
         self._last: dict[int, NDArray[np.int64]] = {}
         self._settled: tuple[int, bytes, bytes] | None = None
         self._rng = np.random.default_rng(0)
@@ -171,11 +191,11 @@ class Pollux(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """The best individual, the largest jobs placed first."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         if not len(jobs):
             return []
         held = np.where(np.isin(jobs, view.running), view.num_gpus[jobs], 0).astype(np.int64)
-        situation = (gpus_up(view), jobs.tobytes(), held.tobytes())
+        situation = (view.num_gpus_up, jobs.tobytes(), held.tobytes())
         sizes = held
         if situation != self._settled:
             sizes = self._optimum(view, table, jobs, held)
@@ -192,27 +212,16 @@ class Pollux(SizingScheduler):
     def _optimum(
         self, view: SchedulingView, table: SpeedTable, jobs: NDArray[np.int64], held: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        speed = table.of(jobs)
-        first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]
-        speedup = np.ascontiguousarray(speed / first[:, None])
-        sizes = np.arange(speed.shape[1])
-        allowed = np.maximum.accumulate(np.where(speed > 0, sizes, 0), axis=1)
+        choices = Choices(
+            speedup=np.ascontiguousarray(table.of(jobs) / table.least_of(jobs)[:, None]),
+            allowed=table.allowed_of(jobs),
+            held=held,
+            num_gpus=view.num_gpus_up,
+        )
         population = np.zeros((2 * self._population, len(jobs)), dtype=np.int64)
         population[: self._population] = self._seeds(jobs, held, table.sizes)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
-        scores = np.zeros(len(population))
-        best = _evolve(
-            population,
-            scores,
-            speedup,
-            np.ascontiguousarray(allowed),
-            held,
-            gpus_up(view),
-            self._generations,
-            self._penalty,
-            self._power,
-            rng,
-        )
+        best = _evolve(population, np.zeros(len(population)), choices, self._search, rng)
         self._last = {job: population[: self._population, i].copy() for i, job in enumerate(jobs.tolist())}
         return population[best]
 

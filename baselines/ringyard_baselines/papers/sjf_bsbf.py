@@ -12,7 +12,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Scheduler
-from ringyard_baselines.tools.predictions import gpu_jobs, predicted_seconds
+from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["SjfBsbf", "mean_jct_in_turn", "mean_jct_shared"]
@@ -68,7 +68,7 @@ class SjfBsbf(Scheduler):
         draft = Draft(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
         left = predicted_seconds(view)
-        waiting = np.intersect1d(gpu_jobs(view), view.waiting)
+        waiting = np.intersect1d(view.gpu_jobs, view.waiting)
         for job in waiting[np.lexsort((waiting, left[waiting]))].tolist():
             found = draft.place(self.placement, job)
             if found is None and view.cluster.jobs_per_gpu > 1:

@@ -14,7 +14,7 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Scheduler
-from ringyard_baselines.tools.predictions import gpu_jobs, predicted_seconds
+from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
 
 __all__ = ["SynergyTune", "best_demand"]
@@ -83,7 +83,7 @@ class SynergyTune(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Stop who lost its turn, shrink where cores are short, start the others."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         rank = {
             "srtf": predicted_seconds(view),
             "fifo": view.submit_seconds,

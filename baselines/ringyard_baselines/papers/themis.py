@@ -11,9 +11,10 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler, Slots
-from ringyard_baselines.tools.predictions import gpu_jobs, predicted_seconds
-from ringyard_baselines.tools.targets import fitting, gpus_up, reach
+from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.tools.predictions import predicted_seconds
+from ringyard_baselines.tools.slots import Slots
+from ringyard_baselines.tools.targets import fitting, reach
 
 __all__ = ["Themis", "finish_time_fairness"]
 
@@ -77,7 +78,7 @@ class Themis(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Offer all GPUs when leases end, free ones whenever something happens."""
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         rho = self._rho(view, jobs)
         worst_first = jobs[np.lexsort((jobs, -rho))]
         running = np.isin(worst_first, view.running)
@@ -95,6 +96,6 @@ class Themis(Scheduler):
     def _rho(view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
         done = (view.completed_iterations * view.column("isolated_iteration_seconds"))[jobs]
         demanded = float(view.column("asked_gpus")[jobs].sum())
-        contention = max(1.0, demanded / max(gpus_up(view), 1))
+        contention = max(1.0, demanded / max(view.num_gpus_up, 1))
         elapsed = view.now - view.submit_seconds[jobs]
         return finish_time_fairness(elapsed, predicted_seconds(view)[jobs], done, contention)

@@ -1,16 +1,15 @@
 """Tiresias' discretised two-dimensional least attained service (Gu et al., NSDI 2019)."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from ringyard.compiled.functions import function_value
+from ringyard.compiled import FloatVector, fills
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
-from ringyard.state.records import JobStatus
-from ringyard_baselines.families.preemptive import KEY, PreemptiveScheduler
+from ringyard.state.records import Job, JobStatus
+from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["tiresias"]
@@ -20,8 +19,8 @@ _RUNNING = int(JobStatus.RUNNING)
 _QUEUE_SPAN = 2.0**40  # seconds; later queues sort behind any submit time
 
 
-@function_value(KEY)
-def queue_and_submit_time(job: Any, now: float, parameters: Any) -> float:
+@fills(JobKey)
+def queue_and_submit_time(job: Job, now: float, parameters: FloatVector) -> float:
     """Queue by GPU seconds since the last promotion, then submit time; promotes the starved."""
     knob = parameters[0]
     service = attained_service(job, now)
@@ -38,8 +37,8 @@ def queue_and_submit_time(job: Any, now: float, parameters: Any) -> float:
     return queue * _QUEUE_SPAN + job.submit_seconds
 
 
-@function_value(KEY)
-def next_change(job: Any, now: float, parameters: Any) -> float:
+@fills(JobKey)
+def next_change(job: Job, now: float, parameters: FloatVector) -> float:
     """When a running job reaches its next queue, or a waiting one counts as starved."""
     counted = attained_service(job, now) - job.forgiven_service
     if job.status == _RUNNING:

@@ -7,16 +7,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from ringyard.sim.view import SchedulingView
-from ringyard.state.records import JobKind, JobStatus
 
-__all__ = ["gpu_jobs", "iterations_from_loss", "predicted_iterations", "predicted_seconds"]
-
-
-def gpu_jobs(view: SchedulingView) -> NDArray[np.int64]:
-    """Rows of the waiting and running jobs that use GPUs, by submission (rows are in that order)."""
-    status = view.column("status")
-    live = (status == JobStatus.WAITING) | (status == JobStatus.RUNNING)
-    return np.flatnonzero(live & (view.column("kind") != JobKind.CPU_ONLY))
+__all__ = ["iterations_from_loss", "predicted_iterations", "predicted_seconds"]
 
 
 def _as_much_again(view: SchedulingView) -> NDArray[np.float64]:

@@ -10,9 +10,8 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.tools.predictions import gpu_jobs
 
-__all__ = ["Target", "fitting", "gpus_up", "never_idle", "reach", "start_cpu_jobs"]
+__all__ = ["Target", "fitting", "never_idle", "reach", "start_cpu_jobs"]
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,6 @@ class Target:
     shape: Allocation | None = None
 
 
-def gpus_up(view: SchedulingView) -> int:
-    """GPUs of the servers that are there."""
-    return view.cluster.num_gpus - int(view.state.clusters["down_gpus"][view.b])
-
-
 def fitting(view: SchedulingView, order: Iterable[int]) -> list[Target]:
     """The jobs that get the GPUs they ask for when `order` is walked; who does not fit is skipped.
 
@@ -42,7 +36,7 @@ def fitting(view: SchedulingView, order: Iterable[int]) -> list[Target]:
         view: the present moment.
         order: rows of GPU jobs, the most urgent first.
     """
-    left = gpus_up(view)
+    left = view.num_gpus_up
     asked = view.column("asked_gpus")
     targets = []
     for job in order:
@@ -167,4 +161,4 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
             plan.start(target)
         elif target.num_gpus > held[target.job]:
             plan.reshape(target)
-    return never_idle(view, plan.draft, rule, gpu_jobs(view).tolist(), plan.allocations)
+    return never_idle(view, plan.draft, rule, view.gpu_jobs.tolist(), plan.allocations)

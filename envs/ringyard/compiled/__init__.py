@@ -1,1 +1,54 @@
-"""Everything that touches numba: kernels, functions as values, bundles passed by pointer."""
+"""The only room that knows numba; its README explains every mechanism and what it buys."""
+
+from ringyard.compiled.bundles import bundle
+from ringyard.compiled.functions import announce_compilation, entry_point, kernel, linked_kernel, whole
+from ringyard.compiled.records import Record, Records1, Records2, Records3, f8, i4, i8, u8
+from ringyard.compiled.slots import CompiledFunction, fills, slot
+from ringyard.compiled.types import (
+    BoolMatrix,
+    BoolVector,
+    Float32Cube,
+    Float32Matrix,
+    Float32Vector,
+    FloatCube,
+    FloatMatrix,
+    FloatVector,
+    Int32Matrix,
+    Int32Vector,
+    IntMatrix,
+    IntVector,
+    UIntVector,
+)
+
+__all__ = [
+    "BoolMatrix",
+    "BoolVector",
+    "CompiledFunction",
+    "Float32Cube",
+    "Float32Matrix",
+    "Float32Vector",
+    "FloatCube",
+    "FloatMatrix",
+    "FloatVector",
+    "Int32Matrix",
+    "Int32Vector",
+    "IntMatrix",
+    "IntVector",
+    "Record",
+    "Records1",
+    "Records2",
+    "Records3",
+    "UIntVector",
+    "announce_compilation",
+    "bundle",
+    "entry_point",
+    "f8",
+    "fills",
+    "i4",
+    "i8",
+    "kernel",
+    "linked_kernel",
+    "slot",
+    "u8",
+    "whole",
+]

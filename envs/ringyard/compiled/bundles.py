@@ -1,23 +1,24 @@
-"""Bundles of arrays that kernels receive as one pointer.
+"""Bundles: frozen dataclasses that kernels receive as one pointer.
 
 Numba hands a NamedTuple over field by field, nine words for each two-dimensional array: a call that is not
-inlined then costs more than a short kernel does, and so does every call from Python. A class decorated with
-`by_reference` is packed once into memory laid out as numba lays out its fields; kernels get its address.
-Fields never change after that (what arrays hold may), so that loads through the pointer are invariant.
+inlined then costs more than a short kernel does, and so does every call from Python. A bundle is packed once
+into memory laid out as numba lays out its fields; kernels get its address. Fields never change after that
+(what arrays hold may), so that loads through the pointer are invariant.
 """
 
-import dataclasses
-from collections.abc import Callable
-from typing import Any, TypeVar
+import operator
+import typing
+from dataclasses import dataclass
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
-from numba.core.typing.templates import AttributeTemplate
+from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global
 from numba.extending import (
     NativeValue,
     infer_getattr,
-    intrinsic,
+    lower_builtin,
     lower_getattr_generic,
     models,
     register_model,
@@ -25,15 +26,16 @@ from numba.extending import (
     unbox,
 )
 
-from ringyard.compiled.functions import CompiledFunction
+from ringyard.compiled.slots import CompiledFunction
+from ringyard.compiled.types import numba_type_of
 
-__all__ = ["ReferenceType", "address_of", "by_reference", "reference_at"]
+__all__ = ["BundleType", "bundle"]
 
 C = TypeVar("C", bound=type)
 
 
-class ReferenceType(types.Opaque):
-    """Numba's view of a decorated class.
+class BundleType(types.Opaque):
+    """Numba's view of a bundle class.
 
     Args:
         name: of the class.
@@ -42,18 +44,31 @@ class ReferenceType(types.Opaque):
 
     def __init__(self, name: str, fields: dict[str, Any]) -> None:
         self.fields = fields
-        super().__init__(name=f"Reference({name}: {', '.join(map(str, fields.values()))})")
+        super().__init__(name=f"Bundle({name}: {', '.join(map(str, fields.values()))})")
 
 
-register_model(ReferenceType)(models.OpaqueModel)
+class ManyType(types.Opaque):
+    """Numba's view of a tuple of bundles of one class, however many: `many[i]` is the i-th.
+
+    Args:
+        one: their type.
+    """
+
+    def __init__(self, one: BundleType) -> None:
+        self.one = one
+        super().__init__(name=f"Many({one.name})")
+
+
+register_model(BundleType)(models.OpaqueModel)
+register_model(ManyType)(models.OpaqueModel)
 
 
 @infer_getattr
-class _ReferenceAttribute(AttributeTemplate):  # type: ignore[misc]
-    key = ReferenceType
+class _BundleAttribute(AttributeTemplate):  # type: ignore[misc]
+    key = BundleType
 
-    def generic_resolve(self, reference: ReferenceType, name: str) -> Any:
-        return reference.fields.get(name)
+    def generic_resolve(self, bundle: BundleType, name: str) -> Any:
+        return bundle.fields.get(name)
 
 
 def _load(builder: Any, pointer: Any) -> Any:
@@ -73,94 +88,101 @@ def _load(builder: Any, pointer: Any) -> Any:
     return whole
 
 
-@lower_getattr_generic(ReferenceType)  # type: ignore[untyped-decorator]
-def _get_field(context: Any, builder: Any, reference: ReferenceType, value: Any, name: str) -> Any:
-    layout = ir.LiteralStructType([context.get_value_type(kind) for kind in reference.fields.values()])
-    pointer = builder.bitcast(value, layout.as_pointer())
-    index = list(reference.fields).index(name)
-    return _load(builder, cgutils.gep_inbounds(builder, pointer, 0, index))
+@lower_getattr_generic(BundleType)  # type: ignore[untyped-decorator]
+def _get_field(context: Any, builder: Any, bundle: BundleType, value: Any, name: str) -> Any:
+    word = ir.IntType(64)
+    kinds = bundle.fields.values()
+    parts = [word if kind == types.boolean else context.get_value_type(kind) for kind in kinds]
+    pointer = builder.bitcast(value, ir.LiteralStructType(parts).as_pointer())
+    index = list(bundle.fields).index(name)
+    field = _load(builder, cgutils.gep_inbounds(builder, pointer, 0, index))
+    if bundle.fields[name] == types.boolean:
+        return builder.icmp_unsigned("!=", field, word(0))
+    return field
 
 
-@unbox(ReferenceType)  # type: ignore[untyped-decorator]
-def _unbox(reference: ReferenceType, value: Any, c: Any) -> Any:
+@infer_global(operator.getitem)
+class _ManyItem(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, arguments: Any, keywords: Any) -> Any:
+        many, index = arguments
+        if isinstance(many, ManyType) and isinstance(index, types.Integer):
+            return many.one(many, types.int64)
+        return None
+
+
+@lower_builtin(operator.getitem, ManyType, types.int64)  # type: ignore[untyped-decorator]
+def _get_item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    addresses = builder.bitcast(arguments[0], ir.IntType(64).as_pointer())
+    address = _load(builder, builder.gep(addresses, [arguments[1]]))
+    return builder.inttoptr(address, context.get_value_type(signature.return_type))
+
+
+@unbox(BundleType)  # type: ignore[untyped-decorator]
+def _unbox(bundle: BundleType, value: Any, c: Any) -> Any:
     address = c.pyapi.object_getattr_string(value, "_address")
-    pointer = c.pyapi.long_as_voidptr(address)
-    c.pyapi.decref(address)
-    return NativeValue(pointer, is_error=c.pyapi.c_api_error())
+    failed = cgutils.is_null(c.builder, address)  # a field that cannot be packed says why in Python
+    pointer = cgutils.alloca_once_value(c.builder, cgutils.get_null_value(cgutils.voidptr_t))
+    with c.builder.if_then(c.builder.not_(failed)):
+        c.builder.store(c.pyapi.long_as_voidptr(address), pointer)
+        c.pyapi.decref(address)
+    return NativeValue(c.builder.load(pointer), is_error=failed)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def address_of(context: Any, reference: Any) -> Any:
-    """The address behind a reference, as an int64: what functions take that cannot name its type."""
+def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
+    """A field as numba lays it out, in words of 8 bytes; what they point to beside the value goes to `kept`.
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ptrtoint(arguments[0], ir.IntType(64))
-
-    return types.int64(reference), generate
-
-
-def reference_at(cls: Any) -> Any:
-    """A compiled function `address -> reference` to an instance of a decorated class."""
-    reference = cls.numba_type
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def at(context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.inttoptr(arguments[0], context.get_value_type(reference))
-
-        return reference(types.int64), generate
-
-    return at
-
-
-def _words(value: Any, kind: Any) -> list[int]:
-    """A field as numba lays it out, in words of 8 bytes."""
+    Raises:
+        TypeError: another value than the field's annotation says.
+    """
     if isinstance(kind, types.Array):
         if not value.flags.c_contiguous or value.ndim != kind.ndim:
             raise TypeError(f"expected a contiguous array of {kind.ndim} dimensions, got {value.shape}")
         return [0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides]
     if isinstance(kind, types.FunctionType):
         if not isinstance(value, CompiledFunction):
-            raise TypeError(f"expected a CompiledFunction, got {value!r}")
-        c_address, own = value.addresses
-        return [c_address, 0, own]
-    if isinstance(kind, ReferenceType):
+            raise TypeError(f"expected a function that fills a slot (`@fills`), got {value!r}")
+        return [0, 0, value.address]  # kernels call numba's own entry, not those for C and Python
+    if isinstance(kind, BundleType):
         return [value._address]
+    if isinstance(kind, ManyType):
+        kept.append(np.array([one._address for one in value], dtype=np.int64))
+        return [int(kept[-1].ctypes.data)]
     if kind == types.float64:
         return [int(np.float64(value).view(np.int64))]
     return [int(value)]
 
 
-def by_reference(*kinds: Any) -> Callable[[C], C]:
-    """Decorate a frozen dataclass: kernels receive its instances as pointers, attributes read as usual.
+@dataclass_transform(frozen_default=True, eq_default=False)
+def bundle(cls: C) -> C:
+    """Make a class a frozen dataclass that kernels receive as a pointer; attributes read as usual.
 
-    Args:
-        kinds: a numba type for each of the first fields (the others stay in Python): contiguous arrays,
-            int64, float64, function types, or types of decorated classes (their `numba_type`).
+    Annotations say what kernels see (array types, slots, bundles, `tuple[Bundle, ...]`); a field annotated
+    `str` stays in Python.
     """
+    hints = typing.get_type_hints(cls, include_extras=True)
+    names = list(cls.__annotations__)
+    fields = {name: numba_type_of(hints[name]) for name in names if hints[name] is not str}
+    numba_type = BundleType(f"{cls.__module__}.{cls.__qualname__}", fields)
 
-    def decorate(cls: C) -> C:
-        names = [field.name for field in dataclasses.fields(cls)]
-        fields = dict(zip(names, kinds, strict=False))
-        numba_type = ReferenceType(f"{cls.__module__}.{cls.__qualname__}", fields)
+    def address(self: Any) -> int:
+        """Where the fields lie, packed on first use; the arrays live as long as this object."""
+        packed = self.__dict__.get("_packed")
+        if packed is None:
+            kept: list[Any] = []
+            words = [_words(getattr(self, name), kind, kept) for name, kind in fields.items()]
+            packed = np.array([word for part in words for word in part], dtype=np.int64)
+            self.__dict__["_packed"] = packed
+            self.__dict__["_kept"] = kept
+        return int(packed.ctypes.data)
 
-        def address(self: Any) -> int:
-            """Where the fields lie, packed on first use; the arrays live as long as this object."""
-            packed = self.__dict__.get("_packed")
-            if packed is None:
-                words = [word for name, kind in fields.items() for word in _words(getattr(self, name), kind)]
-                packed = np.array(words, dtype=np.int64)
-                self.__dict__["_packed"] = packed
-            return int(packed.ctypes.data)
+    def state(self: Any) -> dict[str, Any]:
+        """Pickles and copies are packed anew, where they are."""
+        return {name: getattr(self, name) for name in names}
 
-        def state(self: Any) -> dict[str, Any]:
-            """Pickles and copies are packed anew, where they are."""
-            return {name: getattr(self, name) for name in names}
-
-        cls.numba_type = numba_type  # type: ignore[attr-defined]
-        cls._address = property(address)  # type: ignore[attr-defined]
-        setattr(cls, "__getstate__", state)  # noqa: B010
-        typeof_impl.register(cls)(lambda value, context: numba_type)
-        return cls
-
-    return decorate
+    changed: Any = dataclass(frozen=True, eq=False)(cls)
+    changed.numba_type = numba_type
+    changed.many = ManyType(numba_type)
+    changed._address = property(address)
+    changed.__getstate__ = state
+    typeof_impl.register(cls)(lambda value, context: numba_type)
+    return changed

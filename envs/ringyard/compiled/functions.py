@@ -1,28 +1,25 @@
-"""Numba as this project uses it: one decorator, and compiled functions that are passed as values."""
+"""Kernels: functions compiled to machine code on first use, and kept on disk."""
 
 import functools
-import importlib
 import sys
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar
 
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
-import numba.experimental.function_type  # registers functions as values
-from numba.core import cgutils
+import numpy as np
+from numba.core import cgutils, types
 from numba.core.errors import NumbaExperimentalFeatureWarning
-from numba.extending import intrinsic, typeof_impl
+from numba.core.typing.templates import AbstractTemplate
+from numba.extending import lower_builtin, typeof_impl
 
-__all__ = [
-    "CompiledFunction",
-    "announce_compilation",
-    "entry_point",
-    "function_at",
-    "function_value",
-    "kernel",
-]
+from ringyard.compiled.types import signature_of
+
+__all__ = ["Kernel", "announce_compilation", "entry_point", "kernel", "linked_kernel", "whole"]
 
 warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
 
@@ -37,144 +34,202 @@ _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 @functools.cache
-def _kernel_sources() -> int:
-    """Checksum of this package's files that hold compiled functions."""
+def _checksum(package: Path) -> int:
+    """Of the files of a package that may take part in a kernel."""
     checksum = 0
-    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+    for file in sorted(package.rglob("*.py")):
         text = file.read_bytes()
-        if b"@kernel" in text or b"@function_value" in text:
+        if b"ringyard.compiled" in text:
             checksum = zlib.crc32(text, checksum)
     return checksum
 
 
-def _watch_sources(dispatcher: Any) -> None:
-    """Let a change of any kernel's file make cached machine code stale.
+def _sources(function: Callable[..., Any]) -> tuple[int, int]:
+    """Checksums of the files that a kernel may be made of: of this package and of its own."""
+    own = sys.modules.get(function.__module__.partition(".")[0])
+    folder = Path(getattr(own, "__file__", None) or __file__).parent
+    return _checksum(Path(__file__).parents[1]), _checksum(folder)
 
-    Numba watches only the file of the function itself, but kernels are compiled into one another: without
-    this, an edit would go on running old code.
+
+def _declares(function: Callable[..., Any]) -> bool:
+    """Whether annotations say what all arguments are."""
+    return Any not in function.__annotations__.values()
+
+
+def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """A numba dispatcher that cares for its cache as numba does not.
+
+    Numba watches only the file of the function itself, but kernels are compiled into one another: a change of
+    any file makes cached machine code stale. And machine code from the cache needs the linked kernels that it
+    calls to be there first.
     """
-    file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    dispatcher: Any = numba.njit(**_OPTIONS, **options)(function)
+    cache = dispatcher._cache
+    file = getattr(cache, "_cache_file", None)
     if file is not None and hasattr(file, "_source_stamp"):
-        file._source_stamp = (file._source_stamp, _kernel_sources())
+        file._source_stamp = (file._source_stamp, _sources(function))
+    load = cache.load_overload
+
+    def load_after_linking(signature: Any, context: Any) -> Any:
+        for linked in _linked_by(function, set()):
+            linked.link()
+        try:
+            return load(signature, context)
+        except (AttributeError, ImportError):  # machine code of another version, for types that are gone
+            cache.flush()
+            return None
+
+    cache.load_overload = load_after_linking
+    return dispatcher
+
+
+def _linked_by(function: Any, seen: set[int]) -> Iterator["Kernel"]:
+    """The linked kernels that a Python function calls, straight or through plain kernels."""
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, Kernel) and id(value) not in seen:
+            seen.add(id(value))
+            if value.linked:
+                yield value
+            else:
+                yield from _linked_by(value.python, seen)
+
+
+class Kernel:
+    """A function compiled to machine code on first use, without the GIL, and kept on disk.
+
+    Args:
+        function: plain Python function; it may not allocate arrays.
+        linked: see `linked_kernel`.
+
+    Attributes:
+        python: the plain function.
+        linked: as given.
+    """
+
+    def __init__(self, function: Callable[..., Any], linked: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.python: Any = function
+        self.linked = linked
+        self._symbol = f"{function.__module__}.{function.__qualname__}"
+
+    @functools.cached_property
+    def signature(self) -> Any:
+        """What the annotations declare, as numba knows it."""
+        return signature_of(self.python)
+
+    @functools.cached_property
+    def inside(self) -> Any:
+        """The dispatcher that other kernels call, without what Python needs to call it.
+
+        Numba compiles a function anew for each combination of argument types (`int32` here, `int64` there);
+        here annotations that declare them all count, and arguments are converted.
+        """
+        dispatcher = _dispatcher(self.python, {"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+        find_template = dispatcher.get_call_template
+
+        def template_as_declared(arguments: Any, keywords: Any) -> Any:
+            if dispatcher._can_compile and _declares(self.python):
+                dispatcher.compile(self.signature)
+                dispatcher.disable_compile()
+            return find_template(arguments, keywords)
+
+        dispatcher.get_call_template = template_as_declared
+        return dispatcher
+
+    @functools.cached_property
+    def outside(self) -> Any:
+        """The dispatcher that Python calls; numba looks at the types of what it is given."""
+        python = self.python
+        copy = FunctionType(python.__code__, python.__globals__, python.__name__, python.__defaults__)
+        functools.update_wrapper(copy, python)
+        copy.__qualname__ = f"{python.__qualname__}.from_python"  # a cache file of its own
+        return _dispatcher(copy, {})
+
+    @functools.cached_property
+    def address(self) -> int:
+        """Where the machine code for the declared types begins, in numba's calling convention."""
+        self.inside.compile(self.signature)
+        self.inside.disable_compile()
+        overload = self.inside.overloads[self.signature.args]
+        return int(overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
+
+    def link(self) -> None:
+        """Let the linker know the kernel by its name."""
+        llvm.add_symbol(self._symbol, self.address)
+
+    def call(self, context: Any, builder: Any, arguments: Any) -> Any:
+        """Emit a call of the kernel by its name."""
+        self.link()
+        convention, signature = context.call_conv, self.signature
+        declared = convention.get_function_type(signature.return_type, signature.args)
+        function = cgutils.get_or_insert_function(builder.module, declared, self._symbol)
+        status, result = convention.call_function(
+            builder, function, signature.return_type, signature.args, arguments
+        )
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return result
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call from Python."""
+        return self.outside(*arguments)
 
 
 def kernel(function: F) -> F:
-    """Compile lazily to machine code, without the GIL, cached on disk; it may not allocate arrays."""
-    compiled: F = numba.njit(**_OPTIONS)(function)
-    _watch_sources(compiled)
-    return compiled
+    """Decorate a function that is compiled into each kernel that calls it: right for small ones.
+
+    A fully annotated one is compiled once, for the types it declares.
+    """
+    made: Any = Kernel(function, linked=False)
+    return made
 
 
-def entry_point(function: Any, *examples: Any) -> Callable[..., Any]:
-    """A kernel compiled for the types of `examples`, to be called without looking at types again.
+def linked_kernel(function: F) -> F:
+    """Decorate a function that is compiled by itself and called by its name: right for large ones."""
+    made: Any = Kernel(function, linked=True)
+    return made
+
+
+@typeof_impl.register(Kernel)  # type: ignore[untyped-decorator]
+def _type_of_kernel(value: Kernel, context: Any) -> Any:
+    return _linked_type(value) if value.linked else types.Dispatcher(value.inside)
+
+
+@functools.cache
+def _linked_type(linked: Kernel) -> Any:
+    """The numba type of a linked kernel: one that accepts what converts to its signature."""
+
+    class Template(AbstractTemplate):  # type: ignore[misc]
+        key = linked
+
+        def generic(self, arguments: Any, keywords: Any) -> Any:
+            if keywords or len(arguments) != len(linked.signature.args):
+                return None
+            return linked.signature
+
+    @lower_builtin(linked, *linked.signature.args)  # type: ignore[untyped-decorator]
+    def call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return linked.call(context, builder, arguments)
+
+    return types.Function(Template)
+
+
+def entry_point(function: Any) -> Callable[..., Any]:
+    """A kernel compiled for the types it declares, to be called from Python without looking at types again.
 
     Numba looks at the types of all arguments at every call, some 20 us for what a step needs. The caller
     vouches for them instead: other types crash.
     """
-    argument_types = tuple(numba.typeof(example) for example in examples)
-    function.compile(argument_types)
-    point: Callable[..., Any] = function.overloads[argument_types].entry_point
+    function.outside.compile(function.signature)
+    point: Callable[..., Any] = function.outside.overloads[function.signature.args].entry_point
     return point
 
 
-class CompiledFunction(numba.types.WrapperAddressProtocol):  # type: ignore[misc]
-    """A compiled function with a declared signature, usable as an argument of kernels.
-
-    Numba types every such object by its signature alone, so that a kernel which receives one is
-    compiled once for all functions of that signature and its on-disk cache hits in the next process.
-
-    Args:
-        function: plain Python function.
-        signature: numba signature of the slot it fills.
-    """
-
-    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
-        self.python = function
-        self.numba_type = numba.types.FunctionType(signature)
-        self._signature = signature
-        self._dispatcher: Any = None
-        self._addresses: tuple[int, int] | None = None
-
-    @property
-    def dispatcher(self) -> Any:
-        """The numba dispatcher, compiled (or read from the cache) on first use."""
-        if self._dispatcher is None:
-            dispatcher = numba.njit(**_OPTIONS)(self.python)
-            _watch_sources(dispatcher)
-            dispatcher.compile(self._signature)
-            dispatcher.disable_compile()
-            self._dispatcher = dispatcher
-        return self._dispatcher
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Call the compiled function from Python."""
-        return self.dispatcher(*arguments)
-
-    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
-        """Pickle as the module-level name it was given."""
-        return _named, (self.python.__module__, self.python.__qualname__)
-
-    @property
-    def addresses(self) -> tuple[int, int]:
-        """Entry points: C calling convention, numba's own."""
-        if self._addresses is None:
-            compiled = self.dispatcher.overloads[self._signature.args]
-            names = (compiled.fndesc.llvm_cfunc_wrapper_name, compiled.fndesc.llvm_func_name)
-            c_address, own = (compiled.library.get_pointer_to_function(name) for name in names)
-            self._addresses = (int(c_address), int(own))
-        return self._addresses
-
-    def __wrapper_address__(self) -> int:
-        """Address of the C entry point (numba's protocol)."""
-        return self.addresses[0]
-
-    def signature(self) -> Any:
-        """The declared signature (numba's protocol)."""
-        return self._signature
-
-
-@typeof_impl.register(CompiledFunction)  # type: ignore[untyped-decorator]
-def _type_of_function(value: CompiledFunction, context: Any) -> Any:
-    return value.numba_type
-
-
-def _named(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(module), name)
-
-
-def function_value(signature: Any) -> Callable[[Callable[..., Any]], CompiledFunction]:
-    """Decorate a function to make it a `CompiledFunction` of `signature`."""
-
-    def decorate(function: Callable[..., Any]) -> CompiledFunction:
-        return CompiledFunction(function, signature)
-
-    return decorate
-
-
-def function_at(signature: Any) -> Any:
-    """A compiled function `(addresses [n, 2], i) -> function` of the given signature.
-
-    Kernels that receive functions as `CompiledFunction.addresses` in an array spare numba looking at
-    Python objects at every call, some 4 us for each function.
-    """
-    function_type = numba.types.FunctionType(signature)
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def to_function(context: Any, c_address: Any, own_address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            function = cgutils.create_struct_proxy(function_type)(context, builder)
-            function.c_addr = builder.inttoptr(arguments[0], cgutils.voidptr_t)
-            function.jit_addr = builder.inttoptr(arguments[1], cgutils.voidptr_t)
-            function.py_addr = cgutils.get_null_value(cgutils.voidptr_t)
-            return function._getvalue()
-
-        return function_type(numba.types.int64, numba.types.int64), generate
-
-    @kernel
-    def at(addresses: Any, i: int) -> Any:
-        return to_function(addresses[i, 0], addresses[i, 1])
-
-    return at
+@kernel
+def whole(value: Any) -> int:
+    """A number as a 64-bit integer, its fraction cut off: what NamedTuples of kernels are made of."""
+    return np.int64(value)  # type: ignore[return-value]
 
 
 def announce_compilation(function: Any) -> None:
@@ -184,7 +239,7 @@ def announce_compilation(function: Any) -> None:
         function: a kernel that every simulation needs.
     """
     global _announced
-    name = function.py_func.__qualname__
-    if not _announced and not any(Path(function.stats.cache_path).glob(f"*.{name}-*.nbi")):
+    folder, name = Path(function.inside.stats.cache_path), function.python.__qualname__
+    if not _announced and not any(folder.glob(f"*.{name}[-.]*.nbi")):
         print("ringyard: compiling the simulator, once (some 30 s)", file=sys.stderr, flush=True)
     _announced = True

@@ -3,16 +3,17 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.compiled import Records1
 from ringyard.jobs import JobTable
 from ringyard.mdp.episode import STATIC_FEATURES
 from ringyard.mdp.setting import Setting
 from ringyard.sim.engine.setup import prepare_jobs
-from ringyard.state.records import INTEGRALS, JOB
+from ringyard.state.records import INTEGRALS, Job
 
 __all__ = ["WorkloadBank", "queue_priority", "static_features"]
 
 
-def queue_priority(order: str, jobs: NDArray[np.void]) -> NDArray[np.float64]:
+def queue_priority(order: str, jobs: Records1[Job]) -> NDArray[np.float64]:
     """[jobs] key of the waiting list for `Actions.queue_order`."""
     if order == "duration":
         return jobs["isolated_seconds"] * jobs["prediction_factor"]
@@ -23,7 +24,7 @@ def queue_priority(order: str, jobs: NDArray[np.void]) -> NDArray[np.float64]:
     return jobs["submit_seconds"].copy()
 
 
-def static_features(jobs: NDArray[np.void]) -> NDArray[np.float32]:
+def static_features(jobs: Records1[Job]) -> NDArray[np.float32]:
     """[jobs, STATIC_FEATURES] log duration, log2 GPUs, log GPU seconds, log communication intensity.
 
     Centred and scaled by the public traces' log-normal fits (mean about 6, spread about 2.5).
@@ -45,14 +46,14 @@ class WorkloadBank:
     """Job tables of a setting, made on first use; entry k depends on (workload_seed, k) only.
 
     Attributes:
-        records: [entries, jobs] `JOB`, static: [entries, jobs, STATIC_FEATURES], num_jobs: [entries],
+        records: [entries, jobs] `Job`, static: [entries, jobs, STATIC_FEATURES], num_jobs: [entries],
         weights: [entries, Integral] of the reward.
     """
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         size, jobs = setting.num_workloads, setting.workload.num_jobs
-        self.records = np.zeros((size, jobs), JOB)
+        self.records = Job.zeros(size, jobs)
         self.static = np.zeros((size, jobs, STATIC_FEATURES), np.float32)
         self.num_jobs = np.zeros(size, np.int64)
         self.weights = np.zeros((size, INTEGRALS))

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled.functions import entry_point
+from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, SchedulerError
-from ringyard.mdp.actions.moves import Options, describe
+from ringyard.mdp.actions.moves import describe, options_of
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.episode import empty_episode
 from ringyard.mdp.kernel import (
@@ -25,7 +25,7 @@ from ringyard.mdp.kernel import (
 )
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.events import rate_of
+from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.setup import new_state
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
@@ -77,18 +77,13 @@ class ClusterBatch:
         jobs, classes = state.waiting.shape[1], state.class_waiting.shape[1]
         num_templates = len(actions.starts)
         self.episode = empty_episode(num_clusters, jobs, classes, actions.num_waiting, num_templates)
-        rules, parameters, factors, kinds = actions.encoded()
-        scaled = int((factors[:num_templates, :3] != 1.0).any())
-        options = Options(rules, parameters, factors, kinds, scaled, num_templates, actions.num_adjustments)
-        self._how = How(
-            options,
-            np.array([setting.observation.write.addresses], dtype=np.int64),
-            actions.num_running,
-        )
+        observation = setting.observation
+        self._how = How(options_of(actions), observation.write, observation.parameters, actions.num_running)
         bank = self.bank
         self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights)
-        self._rate = rate_of(setting.performance)
-        size = setting.observation.size(cluster, actions)
+        self._physics = physics_of(setting.performance)
+        size = observation.size(cluster, actions)
+        self._windows = observation.windows(cluster, actions)
         self._out = Outputs(
             observations=np.zeros((num_clusters, size), np.float32),
             masks=np.zeros((num_clusters, actions.num_actions), np.bool_),
@@ -104,7 +99,7 @@ class ClusterBatch:
         self._everyone = np.arange(num_clusters)
         self._none_masked = np.zeros(num_clusters, np.bool_)
         # types are looked at here, once: `_play` vouches for those of its arguments
-        self._kernel = entry_point(play_batch, *self._arguments(self._everyone, STEP, self._everyone))
+        self._kernel = entry_point(play_batch)
 
     def _arguments(
         self, clusters: NDArray[np.int64], what: int, numbers: NDArray[np.int64]
@@ -118,7 +113,7 @@ class ClusterBatch:
             self._bank,
             float(self.setting.horizon),
             self._how,
-            self._rate,
+            self._physics,
             self._out,
         )
 
@@ -200,17 +195,17 @@ class ClusterBatch:
 
     def allocation(self, b: int, action: int) -> Allocation:
         """What a valid action other than waiting gives to its job; nothing is carried out."""
-        shape = np.zeros(3)
-        j, count = describe(self.state, b, self._how.options, self.episode.looks.shape[1], action, shape)
+        visible = self.setting.actions.num_waiting
+        j, count, shape = describe(self.state, b, self._how.options, visible, action)
         if count == 0:
             waits = self.state.jobs["status"][b, j] == JobStatus.WAITING
             return Allocation(int(j), reject=bool(waits))
-        places = tuple(sorted(int(place) for place in self.state.gpu_scratch[b, :count]))
+        places = tuple(sorted(int(one) for one in self.state.gpu_scratch[b, :count]))
         record = self.state.jobs[b, j]
-        cap = float(shape[2])
         if record["kind"] == JobKind.CPU_ONLY:
-            return Allocation(int(j), (), int(shape[1]), server=places[0], memory_bandwidth_cap=cap)
-        return Allocation(int(j), places, int(shape[1]), float(shape[0]))
+            cap = shape.memory_bandwidth_cap
+            return Allocation(int(j), (), shape.cores_per_worker, server=places[0], memory_bandwidth_cap=cap)
+        return Allocation(int(j), places, shape.cores_per_worker, shape.batch_size)
 
     def _raise_stalled(self) -> None:
         if self._ends.max() == STALLED:
@@ -232,4 +227,6 @@ class ClusterBatch:
 
     def split(self, rows: NDArray[np.float32]) -> Any:
         """Observation rows as the space has them."""
-        return self.setting.observation.split(rows, self.setting.cluster, self.setting.actions)
+        if self.setting.observation.flat:
+            return rows
+        return {name: rows[..., window] for name, window in self._windows.items()}

@@ -1,5 +1,6 @@
 """`ClusterEnv`: one cluster behind Gymnasium's Env interface."""
 
+import inspect
 from typing import Any
 
 import gymnasium
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.observations.queue import BLOCKS
+from ringyard.mdp.observations.tables import feature_table
 from ringyard.mdp.render import draw_gantt
 from ringyard.mdp.setting import Setting
 
@@ -32,47 +35,14 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     A Dict of one-dimensional float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives
     the same numbers as one Box. A block holds the features of one item after the other. Unused slots
     are 0 and have a 0 in the block's mask. `s(x, c)` is x / (x + c). This is the default,
-    `queue_and_cluster`; `queue_cluster_and_resources` adds blocks for what else makes jobs fast or slow.
+    `queue_and_cluster`; docs/observations.md has the others.
 
-    | block | feature | meaning (unit before scaling) |
-    |---|---|---|
-    | waiting [V x 12] | 0 | (ln isolated run time (s) - 6) / 2.5; 0 if not predictable |
-    | | 1 | log2(GPUs) / 3 - 0.5 |
-    | | 2 | (ln GPU seconds - 7) / 3; 0 if not predictable |
-    | | 3 | s(time since submission, 1 h) |
-    | | 4-7 | rank among the visible by features 0-3, in [0, 1) |
-    | | 8 | ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1 |
-    | | 9 | 1 if predictable |
-    | | 10 | share of iterations left |
-    | | 11 | s(GPU seconds held, 10 h) |
-    | waiting_mask [V] | | 1 if the slot holds a job |
-    | placements [V x T x 3] | 0 | 1 if the template finds GPUs for the job now |
-    | | 1 | s(servers spanned - 1, 2) |
-    | | 2 | 1 - isolated / predicted seconds per iteration there; if faster, predicted / isolated - 1 |
-    | running [R x 7] | 0 | s(time left at the present speed, 1 h); 0 if not predictable |
-    | | 1 | 1 if predictable |
-    | | 2 | s(GPUs, 4) |
-    | | 3 | s(time since its last start, 1 h) |
-    | | 4 | s(GPU seconds held, 10 h) |
-    | | 5 | s(servers spanned - 1, 2) |
-    | | 6 | 1 - isolated / present seconds per iteration; if faster, present / isolated - 1 |
-    | running_mask [R] | | 1 if the slot holds a job; slot 0 ends first, the others in heap order |
-    | servers [S x 3] | 0 | free GPUs / GPUs |
-    | | 1 | s(jobs here that span servers, 2) |
-    | | 2 | s(GPUs, 8) |
-    | cluster [8] | 0 | free GPUs / GPUs |
-    | | 1 | free GPUs on partly used servers / GPUs |
-    | | 2 | s(waiting jobs, 16) |
-    | | 3 | s(waiting jobs beyond the visible, 16) |
-    | | 4 | s(running jobs, 16) |
-    | | 5 | s(GPUs asked by waiting jobs / GPUs, 1) |
-    | | 6 | share of stops among starts and stops |
-    | | 7 | s(sum over jobs in the system of 1 / run time (1/s), 0.01) |
+    FEATURE TABLE
 
     ## Rewards
     With `job_completion_time` (default): minus the integral of the number of jobs in the system since
     the last step, over the jobs' total isolated run time, so that the undiscounted return is minus
-    (mean JCT / mean run time). Others: `slowdown`, `makespan`, `utilisation`.
+    (mean JCT / mean run time). Others: `ringyard.mdp.rewards`.
 
     ## Starting state
     An empty cluster at the first arrival of a job table drawn from the setting's workloads
@@ -83,8 +53,8 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     `episode_jct` (mean JCT in seconds of the finished jobs), `workload` and `num_finished`.
 
     ## Presets
-    `ringyard/Contention-v0`, `ringyard/Sharing-v0`, `ringyard/CpuGpu-v0`, `ringyard/Elastic-v0` and
-    `ringyard/Full-v0` are settings of this environment (`ringyard.mdp.presets`).
+    Other ids, such as `ringyard/Sharing-v0`, are settings of this environment: one `conf/experiment/*.yaml`
+    each. `ringyard.mdp.presets.preset("sharing")` is the setting alone, to be changed.
 
     ## Arguments
     Args:
@@ -155,3 +125,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
 
     def _observation(self) -> Any:
         return self._batch.split(self._batch.observations[0].copy())
+
+
+_page = inspect.cleandoc(ClusterEnv.__doc__ or "")
+ClusterEnv.__doc__ = _page.replace("FEATURE TABLE\n", feature_table(BLOCKS))

@@ -1,17 +1,17 @@
-"""The compiled step: act, let time pass until there is something to decide, reward, observe.
+"""The compiled step: act, let time pass until there is something to decide, reward, observe."""
 
-`how` is a `How`, `rate` a `ringyard.sim.engine.physics.Rate`.
-"""
-
-from dataclasses import dataclass
-from typing import Any
-
-import numba
-import numpy as np
-from numpy.typing import NDArray
-
-from ringyard.compiled.bundles import by_reference
-from ringyard.compiled.functions import function_at, kernel
+from ringyard.compiled import (
+    BoolMatrix,
+    BoolVector,
+    Float32Cube,
+    Float32Matrix,
+    FloatMatrix,
+    FloatVector,
+    IntVector,
+    Records2,
+    bundle,
+    kernel,
+)
 from ringyard.mdp.actions.moves import (
     Options,
     adjust,
@@ -21,14 +21,17 @@ from ringyard.mdp.actions.moves import (
     start_by,
 )
 from ringyard.mdp.actions.space import REJECT, STOP
-from ringyard.mdp.observations.queue import OBSERVE
+from ringyard.mdp.episode import Episode
+from ringyard.mdp.observations.observation import Observe
 from ringyard.sim.engine.events import advance
+from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.queues import sort_ascending
 from ringyard.sim.engine.setup import load
 from ringyard.sim.engine.shape import ask
 from ringyard.sim.engine.what_if import look, seconds_there
+from ringyard.state.arrays import State
 from ringyard.state.progress import slowdown
-from ringyard.state.records import JOB
+from ringyard.state.records import Job
 
 __all__ = [
     "BEGIN",
@@ -50,38 +53,24 @@ GOES_ON, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
 STEP, BEGIN, SETTLE = 0, 1, 2
 
 
-observe_at = function_at(OBSERVE)
-
-
-@by_reference(
-    Options.numba_type,  # type: ignore[attr-defined]
-    numba.types.int64[:, ::1],
-    numba.types.int64,
-)
-@dataclass(frozen=True, eq=False)
+@bundle
 class How:
     """What every cluster of a batch shares.
 
     Attributes:
         options: what actions can do.
-        observe: [1, 2] addresses of the observation writer.
+        observe: writes observations.
+        observe_parameters: [parameters] what it reads.
         num_running: R, visible running jobs.
     """
 
     options: Options
-    observe: NDArray[np.int64]
+    observe: Observe
+    observe_parameters: FloatVector
     num_running: int
 
 
-@by_reference(
-    numba.types.float32[:, ::1],
-    numba.types.boolean[:, ::1],
-    numba.types.float64[::1],
-    numba.types.float64[::1],
-    numba.types.int64[::1],
-    numba.types.int64[::1],
-)
-@dataclass(frozen=True, eq=False)
+@bundle
 class Outputs:
     """What steps write, one row per cluster; each step overwrites it.
 
@@ -94,39 +83,33 @@ class Outputs:
         ends: [clusters] GOES_ON, DONE, TRUNCATED or STALLED.
     """
 
-    observations: NDArray[np.float32]
-    masks: NDArray[np.bool_]
-    rewards: NDArray[np.float64]
-    returns: NDArray[np.float64]
-    lengths: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    observations: Float32Matrix
+    masks: BoolMatrix
+    rewards: FloatVector
+    returns: FloatVector
+    lengths: IntVector
+    ends: IntVector
 
 
-@by_reference(
-    numba.from_dtype(JOB)[:, ::1],
-    numba.types.float32[:, :, ::1],
-    numba.types.int64[::1],
-    numba.types.float64[:, ::1],
-)
-@dataclass(frozen=True, eq=False)
+@bundle
 class Bank:
     """Workloads ready to be loaded.
 
     Attributes:
-        records: [entries, jobs] `ringyard.state.records.JOB` at time zero.
+        records: [entries, jobs] `ringyard.state.records.Job` at time zero.
         static: [entries, jobs, STATIC_FEATURES].
         num_jobs: [entries].
         weights: [entries, Integral] of the reward.
     """
 
-    records: NDArray[np.void]
-    static: NDArray[np.float32]
-    num_jobs: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    records: Records2[Job]
+    static: Float32Cube
+    num_jobs: IntVector
+    weights: FloatMatrix
 
 
 @kernel
-def _look_at_templates(state: Any, episode: Any, b: int, how: Any, rate: Any) -> bool:
+def _look_at_templates(state: State, episode: Episode, b: int, how: How, physics: Physics) -> bool:
     """Ask every template for every visible job; whether any start is possible.
 
     Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
@@ -154,19 +137,19 @@ def _look_at_templates(state: Any, episode: Any, b: int, how: Any, rate: Any) ->
                 found = episode.looks[b, slot, t]
                 episode.looks[b, i, t] = found
             elif whole_only and job.min_gpus > cluster.free_gpus and options.kinds[t] != REJECT:
-                found.num_gpus = 0
+                found.num_places = 0
             else:
-                found.num_gpus = propose_start(state, b, j, options, t, out)
-                if found.num_gpus > 0:
-                    sort_ascending(out, found.num_gpus)
-                    look(state, b, j, out, found.num_gpus, found)
+                found.num_places = propose_start(state, b, j, options, t, out)
+                if found.num_places > 0:
+                    sort_ascending(out, found.num_places)
+                    look(state, b, j, out, found.num_places, found)
                 if options.scaled:
                     ask(job)
-            if found.num_gpus > 0:
+            if found.num_places > 0:
                 possible = True
                 if options.scaled:
                     dress_for(job, options, t)
-                seconds = seconds_there(state, b, j, found, rate)
+                seconds = seconds_there(state, b, j, found, physics)
                 episode.template_slowdown[b, i, t] = slowdown(job.isolated_iteration_seconds, seconds)
                 if options.kinds[t] == REJECT:
                     episode.template_slowdown[b, i, t] = 1.0  # it will never end
@@ -176,7 +159,7 @@ def _look_at_templates(state: Any, episode: Any, b: int, how: Any, rate: Any) ->
 
 
 @kernel
-def _look_at_adjustments(state: Any, b: int, how: Any, mask: Any) -> bool:
+def _look_at_adjustments(state: State, b: int, how: How, mask: BoolVector) -> bool:
     """Mark the possible changes of visible running jobs in their part of the mask; whether there are any."""
     options = how.options
     cluster = state.clusters[b]
@@ -198,7 +181,7 @@ def _look_at_adjustments(state: Any, b: int, how: Any, mask: Any) -> bool:
 
 
 @kernel
-def _write_mask(state: Any, episode: Any, b: int, how: Any, mask: Any) -> bool:
+def _write_mask(state: State, episode: Episode, b: int, how: How, mask: BoolVector) -> bool:
     """Valid actions into `mask`; whether any start or change is among them.
 
     A job that changed hands at this very moment is left alone until time passes, unless only starting it
@@ -216,7 +199,7 @@ def _write_mask(state: Any, episode: Any, b: int, how: Any, mask: Any) -> bool:
         if options.num_adjustments > 0 and stopped_now and time_can_pass:
             continue
         for t in range(num_templates):
-            if episode.looks[b, i, t].num_gpus > 0:
+            if episode.looks[b, i, t].num_places > 0:
                 mask[i * num_templates + t] = True
                 any_valid = True
     if options.num_adjustments > 0:
@@ -227,7 +210,7 @@ def _write_mask(state: Any, episode: Any, b: int, how: Any, mask: Any) -> bool:
 
 
 @kernel
-def _settle(state: Any, episode: Any, b: int, how: Any, rate: Any, mask: Any) -> int:
+def _settle(state: State, episode: Episode, b: int, how: How, physics: Physics, mask: BoolVector) -> int:
     """Let time pass until there is a start or change to choose, or the episode ends."""
     cluster = state.clusters[b]
     changes = how.options.num_adjustments > 0
@@ -237,36 +220,36 @@ def _settle(state: Any, episode: Any, b: int, how: Any, rate: Any, mask: Any) ->
             mask[len(mask) - 1] = True
             return DONE
         if cluster.now >= cluster.limit_seconds:
-            _look_at_templates(state, episode, b, how, rate)
+            _look_at_templates(state, episode, b, how, physics)
             _write_mask(state, episode, b, how, mask)
             return TRUNCATED
         if changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.smallest_demand):
-            _look_at_templates(state, episode, b, how, rate)
+            _look_at_templates(state, episode, b, how, physics)
             if _write_mask(state, episode, b, how, mask):
                 return GOES_ON
-        if not advance(state, b, rate):
+        if not advance(state, b, physics):
             return STALLED
 
 
 @kernel
-def _act(state: Any, episode: Any, b: int, action: int, how: Any, rate: Any) -> int:
+def _act(state: State, episode: Episode, b: int, action: int, how: How, physics: Physics) -> int:
     """Carry out a valid action; STALLED if it waits and nothing can happen."""
     options = how.options
     num_starts = episode.looks.shape[1] * options.num_starts
     change = action - num_starts
     if change < 0:
         j = state.waiting[b, action // options.num_starts]
-        start_by(state, b, j, options, action % options.num_starts, rate)
+        start_by(state, b, j, options, action % options.num_starts, physics)
     elif change < how.num_running * options.num_adjustments:
         j = state.running[b, change // options.num_adjustments]
-        adjust(state, b, j, options, change % options.num_adjustments, rate)
-    elif not advance(state, b, rate):
+        adjust(state, b, j, options, change % options.num_adjustments, physics)
+    elif not advance(state, b, physics):
         return STALLED
     return GOES_ON
 
 
 @kernel
-def _reward(state: Any, episode: Any, b: int) -> float:
+def _reward(state: State, episode: Episode, b: int) -> float:
     reward = 0.0
     for k in range(state.integrals.shape[1]):
         grown = state.integrals[b, k] - episode.last_integrals[b, k]
@@ -276,7 +259,7 @@ def _reward(state: Any, episode: Any, b: int) -> float:
 
 
 @kernel
-def all_valid(masks: Any, actions: Any, clusters: Any) -> bool:
+def all_valid(masks: BoolMatrix, actions: IntVector, clusters: IntVector) -> bool:
     """Whether the actions of the given clusters are in the space and not masked."""
     for b in clusters:
         action = actions[b]
@@ -286,7 +269,9 @@ def all_valid(masks: Any, actions: Any, clusters: Any) -> bool:
 
 
 @kernel
-def _begin(state: Any, episode: Any, b: int, entry: int, bank: Any, limit_seconds: float, out: Any) -> None:
+def _begin(
+    state: State, episode: Episode, b: int, entry: int, bank: Bank, limit_seconds: float, out: Outputs
+) -> None:
     """Load workload `entry` of the bank into cluster b; nothing has arrived yet."""
     count = bank.num_jobs[entry]
     load(state, b, bank.records[entry, :count], limit_seconds, entry)
@@ -302,16 +287,16 @@ def _begin(state: Any, episode: Any, b: int, entry: int, bank: Any, limit_second
 
 @kernel
 def play_batch(
-    state: Any,
-    episode: Any,
-    clusters: Any,
+    state: State,
+    episode: Episode,
+    clusters: IntVector,
     what: int,
-    numbers: Any,
-    bank: Any,
+    numbers: IntVector,
+    bank: Bank,
     limit_seconds: float,
-    how: Any,
-    rate: Any,
-    out: Any,
+    how: How,
+    physics: Physics,
+    out: Outputs,
 ) -> None:
     """Bring each of the given clusters to its next decision. One kernel, so that it is compiled once.
 
@@ -325,22 +310,22 @@ def play_batch(
         bank: workloads.
         limit_seconds: the window's end of a new episode; inf: until all jobs are done.
         how: shared settings.
-        rate: performance model.
+        physics: performance model.
         out: `Outputs`, written at those indices.
     """
-    observe = observe_at(how.observe, 0)
     for b in clusters:
         end = GOES_ON
         if what == STEP:
-            end = _act(state, episode, b, numbers[b], how, rate)
+            end = _act(state, episode, b, numbers[b], how, physics)
         elif what == BEGIN:
             _begin(state, episode, b, numbers[b], bank, limit_seconds, out)
         if end == GOES_ON:
-            end = _settle(state, episode, b, how, rate, out.masks[b])
+            end = _settle(state, episode, b, how, physics, out.masks[b])
         out.ends[b] = end
         if what == STEP:
             reward = _reward(state, episode, b)
             out.rewards[b] = reward
             out.returns[b] += reward
             out.lengths[b] += 1
-        observe(state, episode, b, how.num_running, out.observations[b])
+        seen = out.observations[b]
+        how.observe(state, episode, b, how.num_running, how.observe_parameters, seen)

@@ -1,15 +1,30 @@
-"""The environments' ids."""
+"""The environments' ids: `ringyard/Cluster-v0` and those that `conf/experiment` names."""
 
 from gymnasium.envs.registration import register, registry
 
-__all__ = ["PRESET_NAMES", "register_environments"]
+from ringyard.config_folder import config_folder
 
-#: keys of `ringyard.mdp.presets.PRESETS`, which is imported when one is made
-PRESET_NAMES = ("Contention", "Sharing", "CpuGpu", "Elastic", "Full", "Partitioning")
+__all__ = ["preset_ids", "register_environments"]
+
+_KEY = "gym:"
+
+
+def preset_ids() -> dict[str, str]:
+    """{environment id: experiment} of the experiments with a line `gym: ID`, in order of their names.
+
+    Lines are looked at as text: at import, nothing is worth the time of parsing them.
+    """
+    found = {}
+    for file in sorted((config_folder() / "experiment").glob("*.yaml")):
+        for line in file.read_text().splitlines():
+            if line.startswith(_KEY):
+                name = line.removeprefix(_KEY).partition("#")[0].strip()
+                found[f"ringyard/{name}"] = file.stem
+    return found
 
 
 def register_environments() -> None:
-    """Register `ringyard/Cluster-v0` and the presets `ringyard/Contention-v0` ..., once."""
+    """Register every id, once."""
     if "ringyard/Cluster-v0" in registry:
         return
     register(
@@ -17,10 +32,10 @@ def register_environments() -> None:
         entry_point="ringyard.mdp.env:ClusterEnv",
         vector_entry_point="ringyard.mdp.vector:ClusterVectorEnv",
     )
-    for name in PRESET_NAMES:
+    for name, experiment in preset_ids().items():
         register(
-            id=f"ringyard/{name}-v0",
+            id=name,
             entry_point="ringyard.mdp.presets:make",
             vector_entry_point="ringyard.mdp.presets:make_vector",
-            kwargs={"preset": name},
+            kwargs={"experiment": experiment},
         )

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.state.arrays import State
-from ringyard.state.records import SEGMENT
+from ringyard.state.records import Segment
 
 __all__ = ["draw_gantt", "segments"]
 
@@ -30,7 +30,7 @@ def segments(state: State, b: int) -> NDArray[np.void]:
             started = state.jobs["last_start_seconds"][b, j]
             bits = sum(1 << int(gpu - state.servers["first_gpu"][b, s]) for gpu in here)
             live.append((j, s, bits, started, cluster["now"]))
-    return np.concatenate([kept, np.array(live, SEGMENT)])
+    return np.concatenate([kept, np.array(live, Segment.dtype)])
 
 
 def _colour(job: int) -> tuple[int, int, int]:

@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.state.records import INTEGRALS, Integral
+from ringyard.compiled import Records1
+from ringyard.state.records import INTEGRALS, Integral, Job
 
 __all__ = ["Reward", "blocking", "job_completion_time", "makespan", "slowdown", "utilisation"]
 
 #: (job records, cluster) -> reward per unit of the integral
-Normaliser = Callable[[NDArray[np.void], Cluster], float]
+Normaliser = Callable[[Records1[Job], Cluster], float]
 
 
 @dataclass(frozen=True)
@@ -29,28 +30,28 @@ class Reward:
     weight: Normaliser
     metric: str = "mean_jct"
 
-    def weights(self, jobs: NDArray[np.void], cluster: Cluster) -> NDArray[np.float64]:
+    def weights(self, jobs: Records1[Job], cluster: Cluster) -> NDArray[np.float64]:
         """[Integral] reward per unit of growth of each integral."""
         weights = np.zeros(INTEGRALS)
         weights[self.integral] = self.weight(jobs, cluster)
         return weights
 
 
-def _per_total_run_time(jobs: NDArray[np.void], cluster: Cluster) -> float:
+def _per_total_run_time(jobs: Records1[Job], cluster: Cluster) -> float:
     return -1.0 / float(jobs["isolated_seconds"].sum())
 
 
-def _per_job(jobs: NDArray[np.void], cluster: Cluster) -> float:
+def _per_job(jobs: Records1[Job], cluster: Cluster) -> float:
     return -1.0 / len(jobs)
 
 
-def _per_least_makespan(jobs: NDArray[np.void], cluster: Cluster) -> float:
+def _per_least_makespan(jobs: Records1[Job], cluster: Cluster) -> float:
     work = float((jobs["isolated_seconds"] * jobs["num_gpus"]).sum())
     latest = float((jobs["submit_seconds"] + jobs["isolated_seconds"]).max())
     return -1.0 / max(work / cluster.num_gpus, latest)
 
 
-def _per_mean_run_time_of_the_cluster(jobs: NDArray[np.void], cluster: Cluster) -> float:
+def _per_mean_run_time_of_the_cluster(jobs: Records1[Job], cluster: Cluster) -> float:
     return -1.0 / (cluster.num_gpus * float(jobs["isolated_seconds"].mean()))
 
 

@@ -8,7 +8,7 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.failures import Failures, no_failures
 from ringyard.mdp.actions.space import Actions
-from ringyard.mdp.observations.queue import Observation, queue_and_cluster
+from ringyard.mdp.observations import Observation, queue_and_cluster
 from ringyard.mdp.rewards import Reward, job_completion_time
 from ringyard.performance import PerformanceModel, ring_contention
 from ringyard.performance.contention import ADA_SRSF_ALPHA_10GBE

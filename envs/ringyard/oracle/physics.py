@@ -4,12 +4,10 @@ import math
 from collections import Counter
 from types import SimpleNamespace
 
-import numpy as np
-
 from ringyard.cluster import Cluster
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import catalogue
-from ringyard.state.records import JOB, JobKind, Network
+from ringyard.state.records import Job, JobKind, Network
 
 __all__ = ["ReferenceJob", "ReferencePhysics"]
 
@@ -60,7 +58,7 @@ class ReferencePhysics:
         return float(job.batch / job.base_batch * efficiency)
 
     def _rate(self, job: ReferenceJob, servers: int, contenders: float, speed: float) -> float:
-        record = np.zeros(1, JOB)
+        record = Job.zeros(1)
         columns: dict[str, float] = {
             "kind": job.kind,
             "model": job.model if job.model >= 0 else len(catalogue()),

@@ -7,12 +7,12 @@ from ringyard.performance.interference import (
     pair_table,
     sensitivity_pressure,
 )
-from ringyard.performance.model import ITERATION_SECONDS, PerformanceModel, ideal
+from ringyard.performance.model import IterationSeconds, PerformanceModel, ideal
 from ringyard.performance.ring import ring_contention
 
 __all__ = [
-    "ITERATION_SECONDS",
     "Interference",
+    "IterationSeconds",
     "PerformanceModel",
     "composed",
     "ideal",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import kernel
 
 __all__ = ["inside_bandwidth", "overlapped", "ring_seconds"]
 

@@ -1,16 +1,14 @@
 """All parts together: GPU, sharing, input pipeline, ring, parameter servers, CPU-only jobs."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import function_value, kernel
+from ringyard.compiled import FloatVector, fills, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.performance.allreduce import inside_bandwidth, overlapped, ring_seconds
 from ringyard.performance.contention import live_share
 from ringyard.performance.cpu import cpu_job_seconds, input_seconds
 from ringyard.performance.interference import Interference, no_interference
-from ringyard.performance.model import ITERATION_SECONDS, PerformanceModel
+from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.performance.parameter_server import (
     CALIBRATION_CORES,
     COEFFICIENTS,
@@ -20,7 +18,7 @@ from ringyard.performance.parameter_server import (
 )
 from ringyard.performance.ring import check_ring
 from ringyard.profiles import catalogue
-from ringyard.state.records import JobKind, Network
+from ringyard.state.records import Job, JobKind, Network
 
 __all__ = ["composed"]
 
@@ -31,7 +29,7 @@ _CPU_ONLY = int(JobKind.CPU_ONLY)
 
 
 @kernel
-def _compute_seconds(job: Any) -> float:
+def _compute_seconds(job: Job) -> float:
     """The longer of GPU and input pipeline, for the slowest worker."""
     gpu = job.compute_seconds * job.sharing_slowdown * job.straggler / job.gpu_speed
     samples = job.batch_size / job.num_gpus
@@ -40,7 +38,7 @@ def _compute_seconds(job: Any) -> float:
 
 
 @kernel
-def _ring_seconds(job: Any, parameters: Any) -> float:
+def _ring_seconds(job: Job, parameters: FloatVector) -> float:
     if job.num_servers > 1:
         bandwidth = live_share(parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.contenders)
     else:
@@ -49,7 +47,7 @@ def _ring_seconds(job: Any, parameters: Any) -> float:
 
 
 @kernel
-def _served_seconds(job: Any, parameters: Any) -> float:
+def _served_seconds(job: Job, parameters: FloatVector) -> float:
     """Step of a parameter-server job: one worker on each GPU."""
     row = _TABLE + job.model * COEFFICIENTS
     a, b, d = parameters[row + 6], parameters[row + 7], parameters[row + 8]
@@ -62,8 +60,8 @@ def _served_seconds(job: Any, parameters: Any) -> float:
     return step_seconds(_compute_seconds(job), workers, job.parameter_servers, workers, ratio, theta)
 
 
-@function_value(ITERATION_SECONDS)
-def composed_iteration_seconds(job: Any, parameters: Any) -> float:
+@fills(IterationSeconds)
+def composed_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     """Seconds of one iteration at the job's present batch."""
     if job.kind == _CPU_ONLY:
         return cpu_job_seconds(

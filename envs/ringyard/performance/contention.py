@@ -1,6 +1,6 @@
 """Bandwidth lost to jobs that share links (SJF-BCO eq. 6-7; Ada-SRSF by its constants)."""
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import kernel
 
 __all__ = ["ADA_SRSF_ALPHA_10GBE", "contention_factor", "effective_contenders", "live_share"]
 

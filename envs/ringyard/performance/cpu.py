@@ -1,8 +1,11 @@
 """CPU side of a job: the input pipeline of training workers, and jobs that use no GPU at all."""
 
-from ringyard.compiled.functions import kernel
+import numpy as np
 
-__all__ = ["bandwidth_stretch", "cpu_job_seconds", "input_seconds"]
+from ringyard.compiled import kernel, whole
+from ringyard.state.records import Job
+
+__all__ = ["bandwidth_asked", "bandwidth_stretch", "cpu_job_seconds", "input_seconds"]
 
 
 @kernel
@@ -44,3 +47,9 @@ def cpu_job_seconds(
 def bandwidth_stretch(demand: float, capacity: float) -> float:
     """Max(1, demand / capacity): all accesses of a server are stretched alike."""
     return max(1.0, demand / capacity)
+
+
+@kernel
+def bandwidth_asked(job: Job, cores: int) -> int:
+    """Bytes per second of memory bandwidth that `cores` cores of a job ask for, its cap applied."""
+    return whole(np.ceil(job.memory_bandwidth * job.memory_bandwidth_cap)) * cores

@@ -1,23 +1,29 @@
-"""The declared signature of performance models, and the model in which nothing ever slows a job."""
+"""What a performance model is, and the one in which nothing ever slows a job."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled.functions import CompiledFunction, function_value
+from ringyard.compiled import FloatVector, fills, slot
 from ringyard.performance.interference import Interference, no_interference
-from ringyard.state.records import JOB_TYPE, PARAMETERS_TYPE, Network
+from ringyard.state.records import Job, Network
 
-__all__ = ["ITERATION_SECONDS", "PerformanceModel", "ideal"]
+__all__ = ["IterationSeconds", "PerformanceModel", "ideal"]
 
-#: seconds per iteration of a job: (job record, parameters) -> float64. Before it asks, the engine brings
-#: up to date what the record says of the job's allocation (`num_gpus`, `num_servers`, `batch_size`,
-#: `compute_seconds`, `cores_per_worker`, ...) and of its neighbours (`contenders`, `sharing_slowdown`,
-#: `bandwidth_slowdown`).
-ITERATION_SECONDS = numba.types.float64(JOB_TYPE, PARAMETERS_TYPE)
+
+@slot
+class IterationSeconds(Protocol):
+    """Seconds of one iteration of a job.
+
+    Before it asks, the engine brings up to date what the record says of the job's allocation (`num_gpus`,
+    `num_servers`, `batch_size`, `compute_seconds`, `cores_per_worker`, ...) and of its neighbours
+    (`contenders`, `sharing_slowdown`, `bandwidth_slowdown`).
+    """
+
+    def __call__(self, job: Job, parameters: FloatVector) -> float:
+        """Of the job, by the model's parameters [parameters]."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class PerformanceModel:
     """A compiled function, its parameters, and what couples neighbours.
 
     Attributes:
-        iteration_seconds: compiled function of signature `ITERATION_SECONDS`.
+        iteration_seconds: a function that fills `IterationSeconds`.
         parameters: [parameters] float64, whatever the function reads.
         network: how `contenders` is counted; NONE lets the engine skip it.
         interference: of jobs that share a GPU.
@@ -34,7 +40,7 @@ class PerformanceModel:
             the slowest sets the pace. One worker alone has nobody to wait for.
     """
 
-    iteration_seconds: CompiledFunction
+    iteration_seconds: IterationSeconds
     parameters: NDArray[np.float64]
     network: Network = Network.NONE
     interference: Interference = field(default_factory=no_interference)
@@ -42,8 +48,8 @@ class PerformanceModel:
     straggler_cv: float = 0.0
 
 
-@function_value(ITERATION_SECONDS)
-def one_second(job: Any, parameters: Any) -> float:
+@fills(IterationSeconds)
+def one_second(job: Job, parameters: FloatVector) -> float:
     """Every iteration takes one second."""
     return 1.0
 

@@ -1,11 +1,9 @@
 """Step time of parameter-server jobs (AITurbo's public form)."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import ModelProfile
 
@@ -33,7 +31,12 @@ def server_efficiency(cores: float, a: float, b: float, d: float) -> float:
 
 @kernel
 def step_seconds(
-    compute_seconds: float, workers: int, servers: int, gpus: int, efficiency_ratio: float, theta: Any
+    compute_seconds: float,
+    workers: int,
+    servers: int,
+    gpus: int,
+    efficiency_ratio: float,
+    theta: tuple[float, float, float, float],
 ) -> float:
     """T = compute + theta2 r w/p + theta3 w + theta4 p + theta5 g, seconds per synchronous step.
 

@@ -1,23 +1,21 @@
 """Iteration time of ring all-reduce jobs under link contention (SJF-BCO eq. 6-8)."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import function_value
+from ringyard.compiled import FloatVector, fills
 from ringyard.errors import ConfigurationError
 from ringyard.performance.allreduce import ring_seconds
 from ringyard.performance.contention import live_share
-from ringyard.performance.model import ITERATION_SECONDS, PerformanceModel
-from ringyard.state.records import Network
+from ringyard.performance.model import IterationSeconds, PerformanceModel
+from ringyard.state.records import Job, Network
 
 __all__ = ["check_ring", "ring_contention"]
 
 _INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2 = range(6)
 
 
-@function_value(ITERATION_SECONDS)
-def ring_iteration_seconds(job: Any, parameters: Any) -> float:
+@fills(IterationSeconds)
+def ring_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     """Compute + ring + gamma, no overlap: SJF-BCO eq. 8 with compute = Df M + Db."""
     if job.num_servers > 1:
         bandwidth = live_share(parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.contenders)

@@ -1,6 +1,6 @@
 """Rules that turn "GPUs for job j" into GPU ids; heuristics and agents share them."""
 
-from ringyard.placement.rule import PLACE, PlacementRule
+from ringyard.placement.rule import FindGpus, PlacementRule, place
 from ringyard.placement.rules import (
     consolidate,
     fastest,
@@ -14,7 +14,7 @@ from ringyard.placement.rules import (
 from ringyard.placement.share import share, share_any
 
 __all__ = [
-    "PLACE",
+    "FindGpus",
     "PlacementRule",
     "consolidate",
     "fastest",
@@ -22,6 +22,7 @@ __all__ = [
     "least_contended",
     "lwf",
     "pack",
+    "place",
     "random_gpus",
     "share",
     "share_any",

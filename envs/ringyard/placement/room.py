@@ -1,14 +1,14 @@
 """What fits where: free GPUs of a server that also has the cores and memory a job needs."""
 
-from typing import Any
-
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import Int32Vector, kernel
+from ringyard.state.arrays import State
+from ringyard.state.records import Job, Server
 
 __all__ = ["cpu_server", "open_gpus", "room", "take_free"]
 
 
 @kernel
-def _workers_by_cores(server: Any, job: Any) -> int:
+def _workers_by_cores(server: Server, job: Job) -> int:
     """Workers of the job whose cores the server could still give, its parameter servers counted first."""
     free = server.free_cores - job.parameter_servers * job.cores_per_server_task
     if job.cores_per_worker <= 0:
@@ -17,7 +17,7 @@ def _workers_by_cores(server: Any, job: Any) -> int:
 
 
 @kernel
-def room(state: Any, b: int, j: int, s: int) -> int:
+def room(state: State, b: int, j: int, s: int) -> int:
     """GPUs of server s that job j could have for itself.
 
     A parameter-server job is given room only where all its parameter servers would fit: wherever they are
@@ -34,7 +34,7 @@ def room(state: Any, b: int, j: int, s: int) -> int:
 
 
 @kernel
-def take_free(state: Any, b: int, j: int, s: int, wanted: int, out: Any, count: int) -> int:
+def take_free(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vector, count: int) -> int:
     """Write up to `wanted` GPUs of server s that job j could have alone to `out`, from `count`; new count."""
     server = state.servers[b, s]
     wanted = min(wanted, room(state, b, j, s))
@@ -49,7 +49,7 @@ def take_free(state: Any, b: int, j: int, s: int, wanted: int, out: Any, count: 
 
 
 @kernel
-def open_gpus(state: Any, b: int, j: int, s: int) -> int:
+def open_gpus(state: State, b: int, j: int, s: int) -> int:
     """GPUs of server s that job j could join or have alone: a free slot, memory and cores."""
     server = state.servers[b, s]
     job = state.jobs[b, j]
@@ -65,7 +65,7 @@ def open_gpus(state: Any, b: int, j: int, s: int) -> int:
 
 
 @kernel
-def cpu_server(state: Any, b: int, j: int, out: Any) -> int:
+def cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
     """Place CPU-only job j: the server with enough cores whose memory bandwidth is asked for least.
 
     Ties go to fewer free cores, then to the lower number.

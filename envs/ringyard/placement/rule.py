@@ -1,39 +1,59 @@
-"""The declared signature of placement rules."""
+"""What a placement rule is, and asking one."""
 
-from dataclasses import dataclass
+from dataclasses import field
+from typing import Protocol
 
-import numba
 import numpy as np
-from numpy.typing import NDArray
 
-from ringyard.compiled.bundles import by_reference
-from ringyard.compiled.functions import CompiledFunction
-from ringyard.state.arrays import STATE_TYPE
-from ringyard.state.records import PARAMETERS_TYPE
+from ringyard.compiled import FloatVector, Int32Vector, bundle, linked_kernel, slot
+from ringyard.placement.room import cpu_server
+from ringyard.state.arrays import State
 
-__all__ = ["PLACE", "PlacementRule"]
-
-#: (state, cluster, job row, parameters, out [gpus]) -> number of GPU ids written to `out`, 0 if the rule
-#: finds no place. For a CPU-only job (`num_gpus` 0) it writes one server instead. A rule reads free GPUs,
-#: slots, memory and cores from the state and may write only `out` and `server_scratch` (and, if it is
-#: random, the cluster's `rng`). It gives only what the cluster can hold; less that is free never makes a job
-#: placeable.
-PLACE = numba.types.int64(
-    STATE_TYPE, numba.types.int64, numba.types.int64, PARAMETERS_TYPE, numba.types.int32[::1]
-)
+__all__ = ["FindGpus", "PlacementRule", "place"]
 
 
-@by_reference(numba.types.FunctionType(PLACE), PARAMETERS_TYPE)
-@dataclass(frozen=True, eq=False)
+@slot
+class FindGpus(Protocol):
+    """Turns "so many GPUs for job j" into GPU ids.
+
+    A rule reads free GPUs, slots, memory and cores from the state and may write only `out` and
+    `server_scratch` (and, if it is random, the cluster's `rng`). It gives only what the cluster can hold;
+    less that is free never makes a job placeable.
+    """
+
+    def __call__(
+        self, state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
+    ) -> int:
+        """How many GPU ids it wrote to `out` [gpus]: `wanted`, or 0 if it finds no place."""
+
+
+@bundle
 class PlacementRule:
     """A compiled rule and its parameters.
 
     Attributes:
-        place: compiled function of signature `PLACE`.
-        parameters: [parameters] float64, whatever the function reads.
+        find: fills `FindGpus`.
         name: shown in tables.
+        parameters: [parameters] float64, whatever the function reads.
+        shares: it may give GPUs that other jobs hold; others are asked only where enough GPUs are free.
     """
 
-    place: CompiledFunction
-    parameters: NDArray[np.float64]
+    find: FindGpus
     name: str
+    parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
+    shares: bool = False
+
+
+@linked_kernel
+def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -> int:
+    """Places for job j, which holds none, as a rule finds them; how many were written to `out`, 0: none.
+
+    A CPU-only job gets one server (`room.cpu_server`), whatever the rule.
+    """
+    wanted = state.jobs[b, j].num_gpus
+    if wanted == 0:
+        return cpu_server(state, b, j, out)
+    cluster = state.clusters[b]
+    if wanted > (cluster.open_gpus if rule.shares else cluster.free_gpus):
+        return 0
+    return rule.find(state, b, j, wanted, rule.parameters, out)

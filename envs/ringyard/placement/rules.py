@@ -1,13 +1,12 @@
 """Placement rules that give a job GPUs for itself; a CPU-only job gets the server of `room.cpu_server`."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import function_value, kernel
+from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.errors import ConfigurationError
-from ringyard.placement.room import cpu_server, room, take_free
-from ringyard.placement.rule import PLACE, PlacementRule
+from ringyard.placement.room import room, take_free
+from ringyard.placement.rule import FindGpus, PlacementRule
+from ringyard.state.arrays import State
 from ringyard.state.progress import remaining_iterations
 from ringyard.state.random_numbers import next_random
 
@@ -23,11 +22,9 @@ __all__ = [
     "spread",
 ]
 
-_NO_PARAMETERS = np.zeros(1)
-
 
 @kernel
-def _tightest_server(state: Any, b: int, j: int, wanted: int) -> int:
+def _tightest_server(state: State, b: int, j: int, wanted: int) -> int:
     """Server with the fewest free GPUs that still has room for `wanted` of job j; -1 if none."""
     best = -1
     best_free = 1 << 30
@@ -42,7 +39,7 @@ def _tightest_server(state: Any, b: int, j: int, wanted: int) -> int:
 
 
 @kernel
-def _most_free_first(state: Any, b: int, j: int, wanted: int, most_jobs: int, out: Any) -> int:
+def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, out: Int32Vector) -> int:
     """Take GPUs server by server, most room first, from servers with at most `most_jobs` spanning jobs."""
     used = state.server_scratch[b]
     used[:] = 0
@@ -64,7 +61,7 @@ def _most_free_first(state: Any, b: int, j: int, wanted: int, most_jobs: int, ou
 
 
 @kernel
-def _by_number(state: Any, b: int, j: int, wanted: int, out: Any) -> int:
+def _by_number(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
     """Take GPUs server by server, lowest numbers first."""
     count = 0
     for s in range(state.servers.shape[1]):
@@ -74,7 +71,7 @@ def _by_number(state: Any, b: int, j: int, wanted: int, out: Any) -> int:
 
 
 @kernel
-def pack_gpus(state: Any, b: int, j: int, wanted: int, out: Any) -> int:
+def pack_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
     """One server if it fits (the tightest), else the fewest servers, most room first; 0 if there is none."""
     if wanted > state.clusters[b].free_gpus:
         return 0
@@ -84,26 +81,20 @@ def pack_gpus(state: Any, b: int, j: int, wanted: int, out: Any) -> int:
     return _most_free_first(state, b, j, wanted, 1 << 30, out)
 
 
-@function_value(PLACE)
-def _pack(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
-    wanted = state.jobs[b, j].num_gpus
-    if wanted == 0:
-        return cpu_server(state, b, j, out)
+@fills(FindGpus)
+def _pack(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return pack_gpus(state, b, j, wanted, out)
 
 
 def pack() -> PlacementRule:
     """One server if it fits (the tightest), else the fewest servers, most free first."""
-    return PlacementRule(_pack, _NO_PARAMETERS, "pack")
+    return PlacementRule(_pack, "pack")
 
 
-@function_value(PLACE)
-def _least_contended(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
-    wanted = state.jobs[b, j].num_gpus
-    if wanted == 0:
-        return cpu_server(state, b, j, out)
-    if wanted > state.clusters[b].free_gpus:
-        return 0
+@fills(FindGpus)
+def _least_contended(
+    state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
+) -> int:
     s = _tightest_server(state, b, j, wanted)
     if s >= 0:
         return take_free(state, b, j, s, wanted, out, 0)
@@ -125,31 +116,21 @@ def _least_contended(state: Any, b: int, j: int, parameters: Any, out: Any) -> i
 
 def least_contended() -> PlacementRule:
     """One server if it fits (the tightest), else servers that keep the worst link's job count lowest."""
-    return PlacementRule(_least_contended, _NO_PARAMETERS, "least_contended")
+    return PlacementRule(_least_contended, "least_contended")
 
 
-@function_value(PLACE)
-def _first_fit(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
-    wanted = state.jobs[b, j].num_gpus
-    if wanted == 0:
-        return cpu_server(state, b, j, out)
-    if wanted > state.clusters[b].free_gpus:
-        return 0
+@fills(FindGpus)
+def _first_fit(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return _by_number(state, b, j, wanted, out)
 
 
 def first_fit() -> PlacementRule:
     """The free GPUs with the lowest ids."""
-    return PlacementRule(_first_fit, _NO_PARAMETERS, "first_fit")
+    return PlacementRule(_first_fit, "first_fit")
 
 
-@function_value(PLACE)
-def _spread(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
-    wanted = state.jobs[b, j].num_gpus
-    if wanted == 0:
-        return cpu_server(state, b, j, out)
-    if wanted > state.clusters[b].free_gpus:
-        return 0
+@fills(FindGpus)
+def _spread(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     taken = state.server_scratch[b]
     taken[:] = 0
     for _ in range(wanted):
@@ -172,11 +153,11 @@ def _spread(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
 
 def spread() -> PlacementRule:
     """One GPU at a time from the server with the most free GPUs left."""
-    return PlacementRule(_spread, _NO_PARAMETERS, "spread")
+    return PlacementRule(_spread, "spread")
 
 
 @kernel
-def _whole_servers(state: Any, b: int, j: int, wanted: int, largest: int, out: Any) -> int:
+def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
     """Wholly free servers, lowest first, and one more for a remainder smaller than a server."""
     used = state.server_scratch[b]
     used[:] = 0
@@ -201,13 +182,8 @@ def _whole_servers(state: Any, b: int, j: int, wanted: int, largest: int, out: A
     return take_free(state, b, j, best, wanted - count, out, count)
 
 
-@function_value(PLACE)
-def _consolidate(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
-    wanted = state.jobs[b, j].num_gpus
-    if wanted == 0:
-        return cpu_server(state, b, j, out)
-    if wanted > state.clusters[b].free_gpus:
-        return 0
+@fills(FindGpus)
+def _consolidate(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     s = _tightest_server(state, b, j, wanted)
     if s >= 0:
         return take_free(state, b, j, s, wanted, out, 0)
@@ -225,15 +201,12 @@ def consolidate() -> PlacementRule:
     The rule of Helios' public simulator: the tightest server that fits; a job larger than a server takes
     wholly free servers, lowest first, and its remainder must fit on the server with the most free GPUs.
     """
-    return PlacementRule(_consolidate, _NO_PARAMETERS, "consolidate")
+    return PlacementRule(_consolidate, "consolidate")
 
 
-@function_value(PLACE)
-def _fastest(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
+@fills(FindGpus)
+def _fastest(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     job = state.jobs[b, j]
-    wanted = job.num_gpus
-    if wanted == 0:
-        return cpu_server(state, b, j, out)
     best = -1
     best_speed = 0.0
     best_free = 0
@@ -253,11 +226,11 @@ def _fastest(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
 
 def fastest() -> PlacementRule:
     """The server with room whose GPU type runs the job's model fastest (ties: the tightest), else pack."""
-    return PlacementRule(_fastest, _NO_PARAMETERS, "fastest")
+    return PlacementRule(_fastest, "fastest")
 
 
 @kernel
-def _mean_work(state: Any, b: int, s: int) -> float:
+def _mean_work(state: State, b: int, s: int) -> float:
     """Isolated seconds left of the jobs on server s, per GPU."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -270,13 +243,8 @@ def _mean_work(state: Any, b: int, s: int) -> float:
     return load / server.num_gpus
 
 
-@function_value(PLACE)
-def _lwf(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
-    wanted = state.jobs[b, j].num_gpus
-    if wanted == 0:
-        return cpu_server(state, b, j, out)
-    if wanted > state.clusters[b].free_gpus:
-        return 0
+@fills(FindGpus)
+def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     if wanted <= parameters[0]:
         return _by_number(state, b, j, wanted, out)
     used = state.server_scratch[b]
@@ -309,17 +277,12 @@ def lwf(kappa: int) -> PlacementRule:
     """
     if kappa < 0:
         raise ConfigurationError(f"placement.kappa is {kappa}; expected 0 or more")
-    return PlacementRule(_lwf, np.array([float(kappa)]), f"lwf_{kappa}")
+    return PlacementRule(_lwf, f"lwf_{kappa}", np.array([float(kappa)]))
 
 
-@function_value(PLACE)
-def _random_gpus(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
+@fills(FindGpus)
+def _random_gpus(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     cluster = state.clusters[b]
-    wanted = state.jobs[b, j].num_gpus
-    if wanted == 0:
-        return cpu_server(state, b, j, out)
-    if wanted > cluster.free_gpus:
-        return 0
     free = 0
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].free_gpus > 0:
@@ -336,4 +299,4 @@ def _random_gpus(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
 
 def random_gpus() -> PlacementRule:
     """Free GPUs drawn uniformly (of those whose server has the cores), from the simulation's seed."""
-    return PlacementRule(_random_gpus, _NO_PARAMETERS, "random")
+    return PlacementRule(_random_gpus, "random")

@@ -1,20 +1,19 @@
 """Placement on GPUs that other jobs use already."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import function_value, kernel
+from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.errors import ConfigurationError
-from ringyard.placement.room import cpu_server, open_gpus
-from ringyard.placement.rule import PLACE, PlacementRule
+from ringyard.placement.room import open_gpus
+from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import pack_gpus
+from ringyard.state.arrays import State
 
 __all__ = ["share", "share_any"]
 
 
 @kernel
-def _harm(state: Any, b: int, j: int, g: int) -> float:
+def _harm(state: State, b: int, j: int, g: int) -> float:
     """Extra time, as shares, that job j and the jobs on GPU g would give one another; inf: no place."""
     gpu = state.gpus[b, g]
     job = state.jobs[b, j]
@@ -33,7 +32,7 @@ def _harm(state: Any, b: int, j: int, g: int) -> float:
 
 
 @kernel
-def _take_mildest(state: Any, b: int, j: int, s: int, wanted: int, out: Any, count: int) -> float:
+def _take_mildest(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vector, count: int) -> float:
     """Write the `wanted` least harmed GPUs of server s to `out` from `count` on; the harm on the worst."""
     server = state.servers[b, s]
     worst = 0.0
@@ -58,17 +57,12 @@ def _take_mildest(state: Any, b: int, j: int, s: int, wanted: int, out: Any, cou
     return worst
 
 
-@function_value(PLACE)
-def _share(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
-    wanted = state.jobs[b, j].num_gpus
-    if wanted == 0:
-        return cpu_server(state, b, j, out)
+@fills(FindGpus)
+def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     if parameters[1] == 0.0:
         count = pack_gpus(state, b, j, wanted, out)
         if count > 0:
             return count
-    if wanted > state.clusters[b].open_gpus:
-        return 0
     most_harm = parameters[0]
     best = -1
     least = np.inf
@@ -119,15 +113,12 @@ def share(most_harm: float = float("inf"), prefer_busy: bool = False) -> Placeme
     """
     if not most_harm >= 0:
         raise ConfigurationError(f"placement.most_harm is {most_harm}; expected 0 or more")
-    return PlacementRule(_share, np.array([most_harm, float(prefer_busy)]), "share")
+    return PlacementRule(_share, "share", np.array([most_harm, float(prefer_busy)]), shares=True)
 
 
-@function_value(PLACE)
-def _share_any(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
+@fills(FindGpus)
+def _share_any(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     job = state.jobs[b, j]
-    wanted = job.num_gpus
-    if wanted == 0:
-        return cpu_server(state, b, j, out)
     per_gpu = state.clusters[b].jobs_per_gpu
     count = 0
     for s in range(state.servers.shape[1]):
@@ -146,4 +137,4 @@ def _share_any(state: Any, b: int, j: int, parameters: Any, out: Any) -> int:
 
 def share_any() -> PlacementRule:
     """The lowest GPUs with a free place, whoever is there: sharing that does not look at interference."""
-    return PlacementRule(_share_any, np.zeros(1), "share_any")
+    return PlacementRule(_share_any, "share_any", shares=True)

@@ -2,16 +2,16 @@
 
 import heapq
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import FloatVector, IntVector, Records1, kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
-from ringyard.sim.engine.shape import ask, set_cores, set_size
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.shape import Shape, ask, set_shape
 from ringyard.sim.simulator import Simulator
-from ringyard.state.records import JobKind
+from ringyard.state.records import Job, JobKind
 
 __all__ = ["LowerBounds", "bounds_of", "fastest_alone", "lower_bounds"]
 
@@ -103,20 +103,20 @@ def _least_mean(mean: float, sure: NDArray[np.bool_], seconds: NDArray[np.float6
 
 
 @kernel
-def _best_seconds(job: Any, num_servers: int, rate: Any) -> float:
+def _best_seconds(job: Job, num_servers: int, physics: Physics) -> float:
     """Seconds per iteration alone with its GPUs and batch and the parameter servers it likes best."""
     job.num_servers = num_servers
     job.contenders = 1.0 if num_servers > 1 else 0.0
-    best = rate.seconds(job, rate.parameters)
+    best = physics.seconds(job, physics.parameters)
     if job.kind == _PARAMETER_SERVER:
         for servers in range(1, _MOST_PARAMETER_SERVERS + 1):
             job.parameter_servers = servers
-            best = min(best, rate.seconds(job, rate.parameters))
+            best = min(best, physics.seconds(job, physics.parameters))
     return best
 
 
 @kernel
-def _best_over_batches(job: Any, gpus: int, num_servers: int, cores: int, rate: Any) -> float:
+def _best_over_batches(job: Job, gpus: int, num_servers: int, cores: int, physics: Physics) -> float:
     """No more than the seconds per base iteration with any batch of the job's range.
 
     Batches are tried in steps of 1 %; one between two steps takes as long as the lower at least and is
@@ -125,9 +125,8 @@ def _best_over_batches(job: Any, gpus: int, num_servers: int, cores: int, rate: 
     best = np.inf
     batch = job.min_batch
     while True:
-        set_size(job, gpus, batch)
-        set_cores(job, cores, job.parameter_servers, 0, 1.0)
-        seconds = _best_seconds(job, num_servers, rate)
+        set_shape(job, Shape(gpus, batch, cores, whole(job.parameter_servers), 0, 1.0))
+        seconds = _best_seconds(job, num_servers, physics)
         last = batch >= job.max_batch
         batch = min(batch * 1.01, job.max_batch)
         best = min(best, seconds / progress_per_iteration(job.noise_scale, job.base_batch, batch))
@@ -136,7 +135,14 @@ def _best_over_batches(job: Any, gpus: int, num_servers: int, cores: int, rate: 
 
 
 @kernel
-def _fastest(jobs: Any, fewest_servers: Any, most_cores: int, rate: Any, seconds: Any, work: Any) -> None:
+def _fastest(
+    jobs: Records1[Job],
+    fewest_servers: IntVector,
+    most_cores: int,
+    physics: Physics,
+    seconds: FloatVector,
+    work: FloatVector,
+) -> None:
     """Over each job's range of GPUs: least seconds and least GPU seconds per base iteration."""
     for j in range(len(jobs)):
         job = jobs[j]
@@ -144,7 +150,7 @@ def _fastest(jobs: Any, fewest_servers: Any, most_cores: int, rate: Any, seconds
         seconds[j] = np.inf
         work[j] = np.inf
         for gpus in range(job.min_gpus, job.max_gpus + 1):
-            best = _best_over_batches(job, gpus, fewest_servers[gpus], cores, rate)
+            best = _best_over_batches(job, gpus, fewest_servers[gpus], cores, physics)
             seconds[j] = min(seconds[j], best)
             work[j] = min(work[j], best * gpus)
         ask(job)
@@ -161,7 +167,7 @@ def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float
     jobs["gpu_speed"] = sim.state.speeds[jobs["model"]].max(axis=1)
     most_cores = max(cluster.cores_per_server, default=1)
     seconds, work = np.zeros(len(jobs)), np.zeros(len(jobs))
-    _fastest(jobs, servers, most_cores, sim.rate, seconds, work)
+    _fastest(jobs, servers, most_cores, sim.physics, seconds, work)
     seconds = np.minimum(seconds * jobs["total_iterations"], jobs["isolated_seconds"])
     work = np.minimum(work * jobs["total_iterations"], jobs["isolated_seconds"] * jobs["asked_gpus"])
     patience = jobs["cancel_seconds"] - jobs["submit_seconds"]

@@ -1,27 +1,23 @@
 """A scratch copy of who holds what, on which a scheduler plans several placements before it decides."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import Int32Vector, kernel
 from ringyard.errors import PlacementError
-from ringyard.placement import PlacementRule
+from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import hold, let_go
-from ringyard.sim.engine.shape import ask, set_cores, set_size
-from ringyard.sim.fits import check_allocation, shape_of
+from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape
+from ringyard.sim.fits import check_allocation, wanted
 from ringyard.sim.view import SchedulingView
-from ringyard.state.arrays import copy_state
+from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobKind
 
 __all__ = ["Draft"]
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-
 
 @kernel
-def _let_go(state: Any, b: int, j: int) -> None:
+def _let_go(state: State, b: int, j: int) -> None:
     job = state.jobs[b, j]
     if job.first_slot >= 0 or job.server >= 0:  # else it holds nothing
         let_go(state, b, j)
@@ -31,14 +27,9 @@ def _let_go(state: Any, b: int, j: int) -> None:
 
 
 @kernel
-def _take_shape(job: Any, num_gpus: int, batch_size: float, cores: tuple[int, int, int, float]) -> None:
-    set_size(job, num_gpus if job.kind != _CPU_ONLY else 0, batch_size)
-    set_cores(job, cores[0], cores[1], cores[2], cores[3])
-
-
-@kernel
-def _hold(state: Any, b: int, j: int, places: Any) -> None:
-    hold(state, b, j, places, len(places))
+def _hold(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> None:
+    set_shape(state.jobs[b, j], shape)
+    hold(state, b, j, places, num_places(shape))
 
 
 class Draft:
@@ -91,14 +82,15 @@ class Draft:
         b = self._b
         record = self._state.jobs[b, job]
         if shape is not None:
-            self._shape(job, shape)
+            taken, _ = wanted(self._state, b, shape)
+            set_shape(record, taken._replace(num_gpus=taken.num_gpus or int(record["asked_gpus"])))
         out = self._state.gpu_scratch[b]
-        count = rule.place(self._state, b, job, rule.parameters, out)
+        count = place(self._state, b, job, rule, out)
         self._live.clusters["rng"][b] = self._state.clusters["rng"][b]
         if not count:
             ask(record)
             return None
-        places = tuple(sorted(int(place) for place in out[:count]))
+        places = tuple(sorted(int(one) for one in out[:count]))
         hold(self._state, b, job, out, count)
         cpu_only = record["kind"] == JobKind.CPU_ONLY
         if shape is None:
@@ -121,17 +113,10 @@ class Draft:
             check_allocation(self._state, self._b, self._cluster, allocation)
         except PlacementError:
             return False
-        places = self._shape(allocation.job, allocation)
-        _hold(self._state, self._b, allocation.job, np.array(places, dtype=np.int32))
+        shape, places = wanted(self._state, self._b, allocation)
+        _hold(self._state, self._b, allocation.job, shape, places)
         return True
 
     def release(self, job: int) -> None:
         """Give back all the job holds, if anything."""
         _let_go(self._state, self._b, job)
-
-    def _shape(self, job: int, allocation: Allocation) -> tuple[int, ...]:
-        """Set the job's shape in this draft; its places."""
-        shape = shape_of(self._state, self._b, allocation)
-        num_gpus = len(allocation.gpu_ids) or int(self._state.jobs["asked_gpus"][self._b, job])
-        _take_shape(self._state.jobs[self._b, job], num_gpus, shape.batch_size, shape.cores)
-        return shape.places

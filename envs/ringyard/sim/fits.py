@@ -3,50 +3,139 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
+from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import PlacementError
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine.holding import dealt
+from ringyard.sim.engine.queues import sort_ascending
+from ringyard.sim.engine.shape import Shape, memory_of
 from ringyard.state.arrays import State
-from ringyard.state.records import DOWN, JobKind, JobStatus
+from ringyard.state.records import DOWN, Job, JobKind, JobStatus
 
-__all__ = ["Shape", "check_allocation", "shape_of"]
+__all__ = ["FITS", "Shortfall", "check_allocation", "fits", "gpus_of", "wanted"]
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+
+# what places can be short of
+FITS, MEMORY, CORES = 0, 1, 2
 
 
-class Shape(NamedTuple):
-    """An allocation with nothing left open.
+class Shortfall(NamedTuple):
+    """Why places do not do.
 
     Attributes:
-        places: GPU ids, or the server of a CPU-only job.
-        batch_size: global, samples.
-        cores: cores per worker, parameter servers, cores of each, memory bandwidth cap.
+        what: FITS (nothing is short), MEMORY or CORES.
+        where: GPU short of memory, server short of cores.
+        needed: bytes, or cores.
+        there: the same, free for the job.
     """
 
-    places: tuple[int, ...]
-    batch_size: float
-    cores: tuple[int, int, int, float]
+    what: int
+    where: int
+    needed: int
+    there: int
 
 
-def shape_of(state: State, b: int, allocation: Allocation) -> Shape:
-    """What the job would hold: what the allocation leaves open stays as the job's record has it."""
+@kernel
+def _held_cores(state: State, b: int, j: int, s: int) -> int:
+    """Cores of server s that job j holds now, with its share of the job's parameter servers."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        return whole(job.cores_per_worker if job.server == s else 0)
+    rank = 0
+    head = job.first_slot
+    while head >= 0 and state.slots[b, head].server != s:
+        head = state.slots[b, head].next_server_slot
+        rank += 1
+    if head < 0:
+        return 0
+    workers = 0
+    while head >= 0 and state.slots[b, head].server == s:
+        head = state.slots[b, head].next_slot
+        workers += 1
+    tasks = dealt(job.parameter_servers, job.num_servers, rank)
+    return workers * job.cores_per_worker + tasks * job.cores_per_server_task
+
+
+@kernel
+def _short_of_cores(state: State, b: int, j: int, s: int, needed: int) -> Shortfall:
+    free = state.servers[b, s].free_cores + _held_cores(state, b, j, s)
+    short = needed > 0 and needed > free
+    return Shortfall(CORES if short else FITS, whole(s), whole(needed), whole(free))
+
+
+@kernel
+def _short_of_memory(state: State, b: int, j: int, g: int, needed: int) -> Shortfall:
+    free = state.gpus[b, g].free_memory_bytes
+    per_gpu = state.clusters[b].jobs_per_gpu
+    for i in range(g * per_gpu, (g + 1) * per_gpu):
+        if state.slots[b, i].job == j:
+            free += state.jobs[b, j].gpu_memory_bytes
+    return Shortfall(MEMORY if needed > free else FITS, whole(g), whole(needed), whole(free))
+
+
+@linked_kernel
+def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Shortfall:
+    """Whether job j could have this shape on these places: memory and cores, with what it holds given back.
+
+    Args:
+        places: GPUs up and with a free slot (sorted in place), or the server of a CPU-only job.
+        (others): as in `life.carry_out`.
+    """
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        return _short_of_cores(state, b, j, places[0], shape.cores_per_worker)
+    sort_ascending(places, shape.num_gpus)
+    memory = memory_of(job, shape)
+    servers = 0
+    for i in range(shape.num_gpus):
+        short = _short_of_memory(state, b, j, places[i], memory)
+        if short.what != FITS:
+            return short
+        if i == 0 or state.gpus[b, places[i]].server != state.gpus[b, places[i - 1]].server:
+            servers += 1
+    rank = 0
+    workers = 0
+    for i in range(shape.num_gpus):
+        s = state.gpus[b, places[i]].server
+        workers += 1
+        if i + 1 == shape.num_gpus or state.gpus[b, places[i + 1]].server != s:
+            tasks = dealt(shape.parameter_servers, servers, rank)
+            needed = workers * shape.cores_per_worker + tasks * shape.cores_per_server_task
+            short = _short_of_cores(state, b, j, s, needed)
+            if short.what != FITS:
+                return short
+            rank += 1
+            workers = 0
+    return Shortfall(FITS, 0, 0, 0)
+
+
+def wanted(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
+    """(shape, places) of an allocation that stops nobody; what it leaves open stays as the job has it.
+
+    Returns:
+        The shape, and [GPUs] ids or [1] the server of a CPU-only job.
+    """
     job = state.jobs[b, allocation.job]
+    places = allocation.gpu_ids
+    if job["kind"] == JobKind.CPU_ONLY and allocation.server is not None:
+        places = (allocation.server,)
 
     def given(value: float | None, name: str) -> float:
         return float(job[name]) if value is None else value
 
-    places = allocation.gpu_ids
-    if job["kind"] == JobKind.CPU_ONLY and allocation.server is not None:
-        places = (allocation.server,)
-    return Shape(
-        places,
-        given(allocation.batch_size, "batch_size"),
-        (
-            int(given(allocation.cores_per_worker, "cores_per_worker")),
-            int(given(allocation.parameter_servers, "parameter_servers")),
-            int(given(allocation.cores_per_server_task, "cores_per_server_task")),
-            float(given(allocation.memory_bandwidth_cap, "memory_bandwidth_cap")),
-        ),
+    shape = Shape(
+        len(allocation.gpu_ids),
+        float(given(allocation.batch_size, "batch_size")),
+        int(given(allocation.cores_per_worker, "cores_per_worker")),
+        int(given(allocation.parameter_servers, "parameter_servers")),
+        int(given(allocation.cores_per_server_task, "cores_per_server_task")),
+        float(given(allocation.memory_bandwidth_cap, "memory_bandwidth_cap")),
     )
+    return shape, np.array(places, dtype=np.int32)
 
 
 def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocation) -> None:
@@ -69,22 +158,27 @@ def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocat
         if status is not JobStatus.RUNNING:
             raise PlacementError(f"job {j} waits already; an empty allocation stops a running job")
         return
-    shape = shape_of(state, b, allocation)
+    shape, places = wanted(state, b, allocation)
     _check_shape(job, j, shape, cluster)
     if job["kind"] == JobKind.CPU_ONLY:
         _check_cpu_job(state, b, cluster, j, allocation)
     else:
         _check_gpus(state, b, cluster, j, allocation)
-    _check_room(state, b, cluster, j, shape)
+    _check_room(state, b, cluster, j, shape, places)
 
 
-def _check_shape(job: np.void, j: int, shape: Shape, cluster: Cluster) -> None:
+def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
     low, high = float(job["min_batch"]), float(job["max_batch"])
     if not low <= shape.batch_size <= high:
         raise PlacementError(
             f"job {j} is given a batch of {shape.batch_size:g} samples; expected {low:g} to {high:g}"
         )
-    cores, servers, server_cores, cap = shape.cores
+    cores, servers, server_cores = (
+        shape.cores_per_worker,
+        shape.parameter_servers,
+        shape.cores_per_server_task,
+    )
+    cap = shape.memory_bandwidth_cap
     if not 0 < cap <= 1:
         raise PlacementError(f"job {j} is given a memory bandwidth cap of {cap}; expected in (0, 1]")
     if cap < 1 and job["kind"] != JobKind.CPU_ONLY:
@@ -141,65 +235,22 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
             )
 
 
-def _check_room(state: State, b: int, cluster: Cluster, j: int, shape: Shape) -> None:
-    """Memory and cores, with what the job holds now given back."""
-    job = state.jobs[b, j]
-    places = np.array(shape.places)
-    cpu_only = job["kind"] == JobKind.CPU_ONLY
-    if not cpu_only:
-        memory = float(job["fixed_memory_bytes"])
-        memory += float(job["sample_memory_bytes"]) * shape.batch_size / len(places)
-        held = np.isin(places, gpus_of(state, b, j, cluster.jobs_per_gpu))
-        free = state.gpus["free_memory_bytes"][b, places] + held * int(job["gpu_memory_bytes"])
-        if (np.ceil(memory) > free).any():
-            worst = int(places[np.argmin(free)])
-            raise PlacementError(
-                f"job {j} needs {memory:.3g} bytes on each GPU, GPU {worst} has {int(free.min()):.3g} free;"
-                " use a smaller batch, more GPUs, other neighbours or another GPU type"
-            )
-    if not cluster.cores_per_server:
-        return
-    servers = places if cpu_only else cluster.server_of_gpu[np.sort(places)]
-    need = core_demand(servers, shape.cores, cluster.num_servers)
-    spare = state.servers["free_cores"][b] + held_cores(state, b, j, cluster)
-    if (need > spare).any():
-        s = int(np.flatnonzero(need > spare)[0])
+def _check_room(
+    state: State, b: int, cluster: Cluster, j: int, shape: Shape, places: NDArray[np.int32]
+) -> None:
+    what, where, needed, there = fits(state, b, j, shape, places)
+    if what == MEMORY:
         raise PlacementError(
-            f"job {j} needs {need[s]} cores on server {s}, which has {spare[s]} of"
-            f" {cluster.cores_per_server[s]} free; give fewer cores per worker or another server"
+            f"job {j} needs {needed:.3g} bytes on each GPU, GPU {where} has {there:.3g} free;"
+            " use a smaller batch, more GPUs, other neighbours or another GPU type"
+        )
+    if what == CORES:
+        raise PlacementError(
+            f"job {j} needs {needed} cores on server {where}, which has {there} of"
+            f" {cluster.cores_per_server[where]} free; give fewer cores per worker or another server"
         )
 
 
-def gpus_of(state: State, b: int, j: int, jobs_per_gpu: int) -> np.ndarray:
+def gpus_of(state: State, b: int, j: int, jobs_per_gpu: int) -> NDArray[np.int64]:
     """[workers] GPUs that job j holds, ascending."""
     return np.flatnonzero(state.slots["job"][b] == j) // jobs_per_gpu
-
-
-def core_demand(servers: np.ndarray, cores: tuple[int, int, int, float], num_servers: int) -> np.ndarray:
-    """[servers] cores taken on each by workers on `servers` [workers, ascending] and parameter servers."""
-    demand = np.bincount(servers, minlength=num_servers) * cores[0]
-    distinct = np.unique(servers)
-    if not len(distinct):
-        return demand
-    tasks = np.full(len(distinct), cores[1] // len(distinct))
-    tasks[: cores[1] % len(distinct)] += 1
-    demand[distinct] += tasks * cores[2]
-    return demand
-
-
-def held_cores(state: State, b: int, j: int, cluster: Cluster) -> np.ndarray:
-    """[servers] cores that job j holds now."""
-    job = state.jobs[b, j]
-    if job["status"] != JobStatus.RUNNING:
-        return np.zeros(cluster.num_servers, dtype=np.int64)
-    if job["kind"] == JobKind.CPU_ONLY:
-        servers = np.array([job["server"]] if job["server"] >= 0 else [], dtype=np.int64)
-    else:
-        servers = cluster.server_of_gpu[gpus_of(state, b, j, cluster.jobs_per_gpu)]
-    cores = (
-        int(job["cores_per_worker"]),
-        int(job["parameter_servers"]),
-        int(job["cores_per_server_task"]),
-        1.0,
-    )
-    return core_demand(servers, cores, cluster.num_servers)

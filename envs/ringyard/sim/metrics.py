@@ -6,9 +6,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.compiled import Records1
 from ringyard.jobs import JobTable
 from ringyard.state.arrays import State
-from ringyard.state.records import Integral, JobKind, JobOutcome, JobStatus
+from ringyard.state.records import Integral, Job, JobKind, JobOutcome, JobStatus
 
 __all__ = ["JobTimes", "Metrics", "job_times", "measure", "timeline"]
 
@@ -168,7 +169,7 @@ def _percentile(values: NDArray[np.float64], percent: float) -> float:
     return float(np.percentile(values, percent)) if len(values) else float("nan")
 
 
-def _gpu_activity(jobs: NDArray[np.void]) -> float:
+def _gpu_activity(jobs: Records1[Job]) -> float:
     """GPU seconds computed / held; NaN where no job held GPUs to its end."""
     whole = (jobs["kind"] != JobKind.CPU_ONLY) & (jobs["outcome"] <= JobOutcome.FAILED)
     held = float(jobs["attained_service"][whole].sum())

@@ -7,35 +7,25 @@ from typing import Any, Self
 import numpy as np
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.functions import kernel
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.events import advance, rate_of
-from ringyard.sim.engine.life import end, reshape, start, stop
+from ringyard.sim.engine.events import advance
+from ringyard.sim.engine.life import carry_out, end, stop
+from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.setup import load, new_state, prepare_jobs
-from ringyard.sim.engine.shape import set_cores, set_size
-from ringyard.sim.fits import check_allocation, shape_of
+from ringyard.sim.fits import check_allocation, wanted
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import copy_state
-from ringyard.state.records import JobKind, JobOutcome, JobStatus
+from ringyard.state.records import JobOutcome
 
 __all__ = ["Simulator"]
 
 TIMELINE_BINS = 512
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-
-
-@kernel
-def _start(state: Any, b: int, j: int, gpus: Any, batch_size: float, cores: Any, rate: Any) -> None:
-    job = state.jobs[b, j]
-    set_size(job, len(gpus) if job.kind != _CPU_ONLY else 0, batch_size)
-    set_cores(job, cores[0], cores[1], cores[2], cores[3])
-    start(state, b, j, gpus, len(gpus), rate)
 
 
 class Simulator:
@@ -81,7 +71,7 @@ class Simulator:
             raise ConfigurationError(f"round_seconds is {round_seconds}; expected above 0, or none")
         self.cluster = cluster
         self.performance = performance
-        self.rate = rate_of(performance)
+        self.physics = physics_of(performance)
         records = prepare_jobs(jobs, cluster, performance, restart or constant(0.0))
         #: the table with every `duration_seconds` filled in
         self.jobs = replace(jobs, duration_seconds=records["isolated_seconds"].copy())
@@ -137,30 +127,13 @@ class Simulator:
 
     def _carry_out(self, allocation: Allocation) -> None:
         job = allocation.job
-        record = self.state.jobs[0, job]
-        running = record["status"] == JobStatus.RUNNING
         if allocation.reject:
-            end(self.state, 0, job, int(JobOutcome.BLOCKED), self.rate)
-            return
-        if allocation.stops:
-            stop(self.state, 0, job, self.rate)
-            return
-        shape = shape_of(self.state, 0, allocation)
-        places = np.array(shape.places, dtype=np.int32)
-        if running:
-            now = shape_of(self.state, 0, self.view().allocation_of(job))
-            moved = set(shape.places) != set(now.places)
-            resized = shape.batch_size != now.batch_size or len(shape.places) != len(now.places)
-            if not moved and not resized and shape.cores == now.cores:
-                return
-            if not moved or resized:
-                pause = float(record["resize_seconds"]) if resized else 0.0
-                reshape(
-                    self.state, 0, job, places, len(places), shape.batch_size, shape.cores, pause, self.rate
-                )
-                return
-            stop(self.state, 0, job, self.rate)
-        _start(self.state, 0, job, places, shape.batch_size, shape.cores, self.rate)
+            end(self.state, 0, job, int(JobOutcome.BLOCKED), self.physics)
+        elif allocation.stops:
+            stop(self.state, 0, job, self.physics)
+        else:
+            shape, places = wanted(self.state, 0, allocation)
+            carry_out(self.state, 0, job, shape, places, self.physics)
 
     def advance(self) -> None:
         """Move to the next decision point.
@@ -168,7 +141,7 @@ class Simulator:
         Raises:
             SchedulerError: jobs wait, but nothing runs and nothing will arrive.
         """
-        if not advance(self.state, 0, self.rate):
+        if not advance(self.state, 0, self.physics):
             waiting = int(self.state.clusters["num_waiting"][0])
             raise SchedulerError(
                 f"{waiting} jobs wait at {self.now:.0f} s, nothing runs and nothing will arrive;"

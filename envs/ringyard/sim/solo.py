@@ -1,25 +1,35 @@
 """How fast jobs would be alone on consolidated GPUs, in any shape: what profiling them would measure."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringyard.compiled.functions import kernel
-from ringyard.sim.engine.shape import set_cores, set_size
+from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel, whole
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.shape import Shape, set_shape
 from ringyard.sim.view import SchedulingView
+from ringyard.state.arrays import State
 
 __all__ = ["solo_seconds"]
 
 
 @kernel
-def _solo(state: Any, b: int, rows: Any, shapes: Any, speeds: Any, spans: Any, rate: Any, out: Any) -> None:
+def _solo(
+    state: State,
+    b: int,
+    rows: IntVector,
+    shapes: FloatMatrix,
+    speeds: FloatVector,
+    spans: IntVector,
+    physics: Physics,
+    out: FloatVector,
+) -> None:
     """Seconds per base iteration of job rows[i] in shape shapes[i], into out[i]."""
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     for i in range(len(rows)):
         state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, rows[i]]
-        set_size(scratch, int(shapes[i, 0]), shapes[i, 1])
-        set_cores(scratch, int(shapes[i, 2]), int(shapes[i, 3]), int(shapes[i, 4]), 1.0)
+        num_gpus, cores = whole(shapes[i, 0]), whole(shapes[i, 2])
+        servers, server_cores = whole(shapes[i, 3]), whole(shapes[i, 4])
+        set_shape(scratch, Shape(num_gpus, shapes[i, 1], cores, servers, server_cores, 1.0))
         scratch.num_servers = spans[i]
         scratch.num_racks = 1
         scratch.contenders = 1.0 if spans[i] > 1 else 0.0
@@ -27,7 +37,7 @@ def _solo(state: Any, b: int, rows: Any, shapes: Any, speeds: Any, spans: Any, r
         scratch.sharing_slowdown = 1.0
         scratch.bandwidth_slowdown = 1.0
         scratch.straggler = 1.0
-        out[i] = rate.seconds(scratch, rate.parameters) / scratch.progress_per_iteration
+        out[i] = physics.seconds(scratch, physics.parameters) / scratch.progress_per_iteration
 
 
 def solo_seconds(
@@ -83,7 +93,7 @@ def solo_seconds(
         shapes,
         np.ascontiguousarray(speeds),
         spans.copy(),
-        view.rate,
+        view.physics,
         out,
     )
     return out

@@ -6,22 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.functions import kernel
 from ringyard.learning_curves import EPOCHS, loss_history, training_loss, validation_metric
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.events import rate_of
+from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.what_if import what_if
-from ringyard.sim.fits import check_allocation, gpus_of, shape_of
+from ringyard.sim.fits import check_allocation, gpus_of, wanted
 from ringyard.state.arrays import State
-from ringyard.state.records import JobStatus
+from ringyard.state.records import JobKind, JobStatus
 
 __all__ = ["SchedulingView"]
-
-
-@kernel
-def _ask(state: Any, b: int, j: int, gpus: Any, batch_size: float, cores: Any, rate: Any) -> float:
-    return what_if(state, b, j, gpus, len(gpus), batch_size, cores, rate)
 
 
 class SchedulingView:
@@ -37,11 +31,11 @@ class SchedulingView:
         self.cluster = cluster
         self.performance = performance
         #: the performance model, for schedulers that plan in compiled code
-        self.rate = rate_of(performance)
+        self.physics = physics_of(performance)
         self._num_jobs = int(state.clusters["num_jobs"][b])
 
     def column(self, name: str) -> NDArray[Any]:
-        """[jobs] a column of `ringyard.state.records.JOB`, read-only."""
+        """[jobs] a column of `ringyard.state.records.Job`, read-only."""
         column: NDArray[Any] = self.state.jobs[name][self.b, : self._num_jobs]
         column.flags.writeable = False
         return column
@@ -60,6 +54,13 @@ class SchedulingView:
     def running(self) -> NDArray[np.int32]:
         """[running] rows of the running jobs, ascending."""
         return np.sort(self.state.running[self.b, : self.state.clusters["num_running"][self.b]])
+
+    @property
+    def gpu_jobs(self) -> NDArray[np.int64]:
+        """[n] rows of the waiting and running jobs that use GPUs, by submission (rows are in that order)."""
+        status = self.column("status")
+        live = (status == JobStatus.WAITING) | (status == JobStatus.RUNNING)
+        return np.flatnonzero(live & (self.column("kind") != JobKind.CPU_ONLY))
 
     @property
     def num_gpus(self) -> NDArray[np.int32]:
@@ -136,6 +137,11 @@ class SchedulingView:
         return int(self.state.clusters["free_gpus"][self.b])
 
     @property
+    def num_gpus_up(self) -> int:
+        """GPUs of the servers that are there."""
+        return self.cluster.num_gpus - int(self.state.clusters["down_gpus"][self.b])
+
+    @property
     def free_gpus_per_server(self) -> NDArray[np.int32]:
         """[servers] free GPUs."""
         return self.state.servers["free_gpus"][self.b].copy()
@@ -201,10 +207,8 @@ class SchedulingView:
             PlacementError: the cluster could not hold it.
         """
         check_allocation(self.state, self.b, self.cluster, allocation)
-        shape = shape_of(self.state, self.b, allocation)
-        places = np.array(shape.places, dtype=np.int32)
-        job = allocation.job
-        return float(_ask(self.state, self.b, job, places, shape.batch_size, shape.cores, self.rate))
+        shape, places = wanted(self.state, self.b, allocation)
+        return float(what_if(self.state, self.b, allocation.job, shape, places, self.physics))
 
     def wake_at(self, seconds: float) -> None:
         """Ask for a decision point at `seconds`, if nothing else happens before."""

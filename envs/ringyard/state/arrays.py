@@ -6,69 +6,45 @@ kernels compile once.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
-from numpy.typing import NDArray
 
-from ringyard.compiled.bundles import by_reference
+from ringyard.compiled import (
+    FloatCube,
+    FloatMatrix,
+    Int32Matrix,
+    Records1,
+    Records2,
+    bundle,
+)
 from ringyard.state.records import (
-    CLUSTER,
-    GPU,
     INTEGRALS,
-    JOB,
-    LINK,
-    SEGMENT,
-    SERVER,
-    SLOT,
     TIMELINE_COLUMNS,
+    ClusterRecord,
+    Gpu,
+    Job,
+    Link,
+    Segment,
+    Server,
+    Slot,
 )
 
-__all__ = ["STATE_TYPE", "Sizes", "State", "copy_state", "empty_state"]
+__all__ = ["Sizes", "State", "copy_state", "empty_state"]
 
 
-def _records(dtype: np.dtype[Any]) -> Any:
-    return numba.from_dtype(dtype)[:, ::1]
-
-
-_INTEGERS = numba.types.int32[:, ::1]
-_FLOATS = numba.types.float64[:, ::1]
-
-
-@by_reference(
-    _records(JOB),
-    _records(GPU),
-    _records(SLOT),
-    _records(SERVER),
-    _records(LINK),
-    numba.from_dtype(CLUSTER)[::1],
-    _FLOATS,
-    _FLOATS,
-    _INTEGERS,
-    _INTEGERS,
-    _INTEGERS,
-    _INTEGERS,
-    _FLOATS,
-    numba.types.float64[:, :, ::1],
-    _records(SEGMENT),
-    _INTEGERS,
-    _INTEGERS,
-    _INTEGERS,
-    _INTEGERS,
-)
-@dataclass(frozen=True, eq=False)
+@bundle
 class State:
     """All arrays of a batch of simulations; K jobs may share a GPU.
 
     Attributes:
-        jobs: [clusters, jobs + 1] `JOB`; the last row is scratch for what-if questions.
-        gpus: [clusters, gpus] `GPU`.
-        slots: [clusters, gpus x K] `SLOT`.
-        servers: [clusters, servers] `SERVER`.
-        links: [clusters, servers + racks] `LINK`: every server's own, then every rack's uplink.
-        clusters: [clusters] `CLUSTER`.
+        jobs: [clusters, jobs + 1] `Job`; the last row is scratch for what-if questions.
+        gpus: [clusters, gpus] `Gpu`.
+        slots: [clusters, gpus x K] `Slot`.
+        servers: [clusters, servers] `Server`.
+        links: [clusters, servers + racks] `Link`: every server's own, then every rack's uplink.
+        clusters: [clusters] `ClusterRecord`.
         speeds: [models + 1, GPU types] relative to the reference GPU; the last row is for no model.
         excess: [models + 1, models + 1] extra iteration time of the first model, as a share of its own,
             for each neighbour of the second on the same GPU.
@@ -78,34 +54,34 @@ class State:
         class_stamp: [clusters, classes] scratch marks of one pass over classes.
         integrals: [clusters, Integral].
         timeline: [clusters, bins, 2] waiting jobs and busy GPUs integrated over time bins; 0 bins: off.
-        segments: [clusters, rows] `SEGMENT`, who held what, latest kept; 0 rows: off.
+        segments: [clusters, rows] `Segment`, who held what, latest kept; 0 rows: off.
         gpu_scratch: [clusters, gpus] GPU ids a placement rule proposes.
         held_scratch: [clusters, gpus] GPU ids put aside while a what-if question is answered.
         server_scratch: [clusters, servers] work space of placement rules.
         link_scratch: [clusters, servers + racks] links of one job.
     """
 
-    jobs: NDArray[np.void]
-    gpus: NDArray[np.void]
-    slots: NDArray[np.void]
-    servers: NDArray[np.void]
-    links: NDArray[np.void]
-    clusters: NDArray[np.void]
-    speeds: NDArray[np.float64]
-    excess: NDArray[np.float64]
-    waiting: NDArray[np.int32]
-    running: NDArray[np.int32]
-    class_waiting: NDArray[np.int32]
-    class_stamp: NDArray[np.int32]
-    integrals: NDArray[np.float64]
-    timeline: NDArray[np.float64]
-    segments: NDArray[np.void]
-    gpu_scratch: NDArray[np.int32]
-    held_scratch: NDArray[np.int32]
-    server_scratch: NDArray[np.int32]
-    link_scratch: NDArray[np.int32]
+    jobs: Records2[Job]
+    gpus: Records2[Gpu]
+    slots: Records2[Slot]
+    servers: Records2[Server]
+    links: Records2[Link]
+    clusters: Records1[ClusterRecord]
+    speeds: FloatMatrix
+    excess: FloatMatrix
+    waiting: Int32Matrix
+    running: Int32Matrix
+    class_waiting: Int32Matrix
+    class_stamp: Int32Matrix
+    integrals: FloatMatrix
+    timeline: FloatCube
+    segments: Records2[Segment]
+    gpu_scratch: Int32Matrix
+    held_scratch: Int32Matrix
+    server_scratch: Int32Matrix
+    link_scratch: Int32Matrix
 
-    def __iter__(self) -> Iterator[NDArray[Any]]:
+    def __iter__(self) -> Iterator[Any]:
         """The arrays, in order."""
         return (getattr(self, field.name) for field in fields(self))
 
@@ -127,12 +103,12 @@ def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment
     """Zeroed arrays of the given sizes; speeds are 1."""
     b, jobs, gpus = num_clusters, sizes.jobs, sizes.gpus
     return State(
-        jobs=np.zeros((b, jobs + 1), JOB),
-        gpus=np.zeros((b, gpus), GPU),
-        slots=np.zeros((b, gpus * sizes.jobs_per_gpu), SLOT),
-        servers=np.zeros((b, sizes.servers), SERVER),
-        links=np.zeros((b, sizes.servers + sizes.racks), LINK),
-        clusters=np.zeros(b, CLUSTER),
+        jobs=Job.zeros(b, jobs + 1),
+        gpus=Gpu.zeros(b, gpus),
+        slots=Slot.zeros(b, gpus * sizes.jobs_per_gpu),
+        servers=Server.zeros(b, sizes.servers),
+        links=Link.zeros(b, sizes.servers + sizes.racks),
+        clusters=ClusterRecord.zeros(b),
         speeds=np.ones((sizes.models + 1, sizes.gpu_types)),
         excess=np.zeros((sizes.models + 1, sizes.models + 1)),
         waiting=np.zeros((b, jobs), np.int32),
@@ -141,7 +117,7 @@ def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment
         class_stamp=np.zeros((b, sizes.classes), np.int32),
         integrals=np.zeros((b, INTEGRALS)),
         timeline=np.zeros((b, timeline_bins, TIMELINE_COLUMNS)),
-        segments=np.zeros((b, segment_rows), SEGMENT),
+        segments=Segment.zeros(b, segment_rows),
         gpu_scratch=np.zeros((b, gpus), np.int32),
         held_scratch=np.zeros((b, gpus), np.int32),
         server_scratch=np.zeros((b, sizes.servers), np.int32),
@@ -153,6 +129,3 @@ def copy_state(state: State) -> State:
     """An independent copy."""
     copies: list[Any] = [array.copy() for array in state]
     return State(*copies)
-
-
-STATE_TYPE = State.numba_type  # type: ignore[attr-defined]

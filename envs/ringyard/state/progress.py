@@ -1,9 +1,7 @@
 """Work left and service held of one job record, at any time."""
 
-from typing import Any
-
-from ringyard.compiled.functions import kernel
-from ringyard.state.records import JobStatus
+from ringyard.compiled import kernel
+from ringyard.state.records import Job, JobStatus
 
 __all__ = ["attained_service", "remaining_iterations", "run_seconds", "slowdown"]
 
@@ -11,7 +9,7 @@ _RUNNING = int(JobStatus.RUNNING)
 
 
 @kernel
-def remaining_iterations(job: Any, now: float) -> float:
+def remaining_iterations(job: Job, now: float) -> float:
     """Iterations left at time `now`, for a job in any state."""
     if job.status != _RUNNING:
         return job.remaining_iterations
@@ -22,7 +20,7 @@ def remaining_iterations(job: Any, now: float) -> float:
 
 
 @kernel
-def attained_service(job: Any, now: float) -> float:
+def attained_service(job: Job, now: float) -> float:
     """GPU seconds held until time `now`, for a job in any state."""
     if job.status != _RUNNING:
         return job.attained_service
@@ -38,7 +36,7 @@ def slowdown(isolated_seconds: float, seconds: float) -> float:
 
 
 @kernel
-def run_seconds(job: Any, now: float) -> float:
+def run_seconds(job: Job, now: float) -> float:
     """Seconds with resources held until time `now`, for a job in any state."""
     if job.status != _RUNNING:
         return job.run_seconds

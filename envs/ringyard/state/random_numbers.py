@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import UIntVector, kernel, u8
+from ringyard.state.records import ClusterRecord
 
 __all__ = ["exponential_at", "next_random", "next_uniform", "normal_at", "uniform_at"]
 
@@ -18,21 +19,21 @@ def _mix(x: Any) -> Any:
 
 
 @kernel
-def next_random(cluster: Any) -> Any:
+def next_random(cluster: ClusterRecord) -> Any:
     """SplitMix64: advance the cluster's generator, 63 random bits."""
     cluster.rng += np.uint64(0x9E3779B97F4A7C15)
     return np.int64(_mix(cluster.rng) >> np.uint64(1))
 
 
 @kernel
-def next_uniform(generator: Any) -> float:
+def next_uniform(generator: UIntVector) -> float:
     """SplitMix64: advance `generator` ([1] uint64), uniform in [0, 1)."""
     generator[0] += np.uint64(0x9E3779B97F4A7C15)
     return float(_mix(generator[0]) >> np.uint64(11)) / 9007199254740992.0
 
 
 @kernel
-def uniform_at(seed: Any, stream: int, position: int) -> float:
+def uniform_at(seed: u8, stream: int, position: int) -> float:
     """Uniform in (0, 1), the same whoever asks and whenever: draw `position` of stream `stream`."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     x = _mix(np.uint64(seed) + golden)
@@ -42,13 +43,13 @@ def uniform_at(seed: Any, stream: int, position: int) -> float:
 
 
 @kernel
-def exponential_at(seed: Any, stream: int, position: int, mean: float) -> float:
+def exponential_at(seed: u8, stream: int, position: int, mean: float) -> float:
     """Exponential draw."""
     return -mean * np.log(uniform_at(seed, stream, position))
 
 
 @kernel
-def normal_at(seed: Any, stream: int, position: int) -> float:
+def normal_at(seed: u8, stream: int, position: int) -> float:
     """Standard normal draw (Box-Muller)."""
     radius = np.sqrt(-2.0 * np.log(uniform_at(seed, stream, 2 * position)))
     return radius * np.cos(2.0 * np.pi * uniform_at(seed, stream, 2 * position + 1))

@@ -6,29 +6,26 @@ same data as a column, without a copy (`ringyard.state.arrays` has the arrays).
 
 from enum import IntEnum
 
-import numba
-import numpy as np
+from ringyard.compiled import Record, f8, i4, i8, u8
 
 __all__ = [
-    "CLUSTER",
     "DOWN",
-    "GPU",
     "INTEGRALS",
-    "JOB",
-    "JOB_TYPE",
-    "LINK",
-    "PARAMETERS_TYPE",
-    "SEGMENT",
-    "SERVER",
-    "SLOT",
     "TIMELINE_COLUMNS",
     "UNLIMITED",
     "UNLIMITED_CORES",
+    "ClusterRecord",
+    "Gpu",
     "Integral",
+    "Job",
     "JobKind",
     "JobOutcome",
     "JobStatus",
+    "Link",
     "Network",
+    "Segment",
+    "Server",
+    "Slot",
 ]
 
 
@@ -62,7 +59,7 @@ class JobOutcome(IntEnum):
 
 
 class Network(IntEnum):
-    """How many rings a job's worst link is shared by (`JOB.contenders`).
+    """How many rings a job's worst link is shared by (`Job.contenders`).
 
     NONE: links slow nobody. WORST_LINK: jobs that span servers there (SJF-BCO eq. 6). LIVE_TRANSFERS:
     transfers in flight there, on average. MAX_MIN: one over the job's max-min fair share of its links.
@@ -90,207 +87,197 @@ class Integral(IntEnum):
 INTEGRALS = len(Integral)
 TIMELINE_COLUMNS = 2  # waiting jobs, busy GPUs (both integrated over the bin)
 
-JOB = np.dtype(
-    [
-        # read for every proposed place
-        ("status", "i4"),
-        ("num_gpus", "i4"),  # held while running, asked for next while waiting; 0: CPU-only
-        ("demand_class", "i4"),  # jobs of one class ask for identical resources
-        ("num_servers", "i4"),  # servers spanned
-        ("compute_seconds", "f8"),  # GPU seconds of an iteration at the present batch, reference GPU
-        ("gradient_bytes", "f8"),
-        ("contenders", "f8"),  # rings that share the job's worst link, itself included; 0: one server
-        ("isolated_iteration_seconds", "f8"),
-        ("progress_per_iteration", "f8"),  # base iterations that one present iteration is worth
-        ("min_gpus", "i4"),
-        ("kind", "i4"),  # JobKind
-        # changed at every event
-        ("remaining_iterations", "f8"),  # of the base batch, at synced_seconds
-        ("iteration_seconds", "f8"),  # per iteration of the base batch, as things are now
-        ("synced_seconds", "f8"),  # when progress was last brought up to date
-        ("progress_from_seconds", "f8"),  # the restart ends here
-        ("due_seconds", "f8"),  # the engine looks at the job then: its end, or its predictability
-        ("end_seconds", "f8"),  # expected while running, final when done
-        ("attained_service", "f8"),  # GPU seconds held, at synced_seconds
-        ("run_seconds", "f8"),  # seconds with resources held, at synced_seconds
-        ("first_slot", "i4"),  # head of the job's chain of GPU slots, -1 if none
-        ("heap_position", "i4"),
-        ("stamp", "i4"),  # scratch mark of one pass over jobs
-        ("predictable", "i4"),  # now
-        ("last_start_seconds", "f8"),
-        ("last_stop_seconds", "f8"),
-        ("submit_seconds", "f8"),
-        ("isolated_seconds", "f8"),  # run time alone on consolidated GPUs
-        ("total_iterations", "f8"),  # of the base batch
-        ("priority", "f8"),  # order of the waiting list, ascending; ties by row
-        # what performance models read beside the first
-        ("gpu_speed", "f8"),  # of the slowest GPU held, reference GPU = 1
-        ("sharing_slowdown", "f8"),  # on the worst GPU held, 1: alone
-        ("bandwidth_slowdown", "f8"),  # memory bandwidth asked / there is, worst server, at least 1
-        ("straggler", "f8"),  # slowest worker's noise, 1: none
-        ("batch_size", "f8"),  # global batch, samples
-        ("samples_per_core_second", "f8"),  # of the input pipeline; inf: never the bottleneck
-        ("model", "i4"),  # position in the catalogue, its length if none
-        ("cores_per_worker", "i4"),  # CPU-only: all its cores; 0: not counted
-        ("parameter_servers", "i4"),
-        ("cores_per_server_task", "i4"),
-        ("asked_cores", "i4"),
-        ("asked_gpus", "i4"),
-        ("memory_bandwidth_cap", "f8"),  # share of its memory bandwidth it may use, in (0, 1]
-        ("new_contenders", "f8"),  # scratch of one count of all links
-        # the rest of its life
-        ("first_start_seconds", "f8"),
-        ("forgiven_service", "f8"),  # GPU seconds a scheduler disregards (Tiresias' promotion)
-        ("fair_share_integral", "f8"),  # Integral.FAIR_SHARE at submission; over the life once done
-        ("saved_iterations", "f8"),  # remaining_iterations at the last stop
-        ("gpu_memory_bytes", "i8"),  # on each GPU, at the present batch
-        ("num_racks", "i4"),  # racks spanned
-        ("server", "i4"),  # of a running CPU-only job, else -1
-        ("next_cpu_job", "i4"),  # next CPU-only job of the same server, -1 at the end
-        ("num_preemptions", "i4"),
-        ("num_resizes", "i4"),
-        ("num_failures", "i4"),  # server failures that hit it
-        # the rest of what is given
-        ("base_compute_seconds", "f8"),  # compute_seconds as the job asks to run
-        ("fixed_fraction", "f8"),  # of base_compute_seconds, whatever the batch
-        ("base_batch", "f8"),
-        ("min_batch", "f8"),
-        ("max_batch", "f8"),
-        ("noise_scale", "f8"),  # phi, samples; inf: every sample counts fully
-        ("fixed_memory_bytes", "f8"),  # of gpu_memory_bytes
-        ("sample_memory_bytes", "f8"),  # per sample of a worker
-        ("memory_bandwidth", "i8"),  # bytes per second that each core moves
-        ("predictable_from", "f8"),  # share of its iterations after which it is predictable; inf: never
-        ("prediction_factor", "f8"),  # predicted / true remaining time
-        ("cancel_seconds", "f8"),  # the user withdraws it then; inf: never
-        ("deadline_seconds", "f8"),  # blocked as soon as it would end later; inf: never
-        ("restart_seconds", "f8"),  # without progress at each start after the first
-        ("resize_seconds", "f8"),  # without progress when GPUs or batch change while it runs
-        ("max_gpus", "i4"),
-        ("asked_parameter_servers", "i4"),
-        ("asked_cores_per_server_task", "i4"),
-        ("outcome", "i4"),  # JobOutcome, how it ends
-    ],
-    align=True,
-)
 
-GPU = np.dtype(
-    [
-        ("num_jobs", "i4"),  # that share it; DOWN while its server is down
-        ("server", "i4"),
-        ("free_memory_bytes", "i8"),
-    ],
-    align=True,
-)
+class Job(Record):
+    """One job: what it asks, what it holds, how far it is."""
+
+    # read for every proposed place
+    status: i4
+    num_gpus: i4  # held while running, asked for next while waiting; 0: CPU-only
+    demand_class: i4  # jobs of one class ask for identical resources
+    num_servers: i4  # servers spanned
+    compute_seconds: f8  # GPU seconds of an iteration at the present batch, reference GPU
+    gradient_bytes: f8
+    contenders: f8  # rings that share the job's worst link, itself included; 0: one server
+    isolated_iteration_seconds: f8
+    progress_per_iteration: f8  # base iterations that one present iteration is worth
+    min_gpus: i4
+    kind: i4  # JobKind
+    # changed at every event
+    remaining_iterations: f8  # of the base batch, at synced_seconds
+    iteration_seconds: f8  # per iteration of the base batch, as things are now
+    synced_seconds: f8  # when progress was last brought up to date
+    progress_from_seconds: f8  # the restart ends here
+    due_seconds: f8  # the engine looks at the job then: its end, or its predictability
+    end_seconds: f8  # expected while running, final when done
+    attained_service: f8  # GPU seconds held, at synced_seconds
+    run_seconds: f8  # seconds with resources held, at synced_seconds
+    first_slot: i4  # head of the job's chain of GPU slots, -1 if none
+    heap_position: i4
+    stamp: i4  # scratch mark of one pass over jobs
+    predictable: i4  # now
+    last_start_seconds: f8
+    last_stop_seconds: f8
+    submit_seconds: f8
+    isolated_seconds: f8  # run time alone on consolidated GPUs
+    total_iterations: f8  # of the base batch
+    priority: f8  # order of the waiting list, ascending; ties by row
+    # what performance models read beside the first
+    gpu_speed: f8  # of the slowest GPU held, reference GPU = 1
+    sharing_slowdown: f8  # on the worst GPU held, 1: alone
+    bandwidth_slowdown: f8  # memory bandwidth asked / there is, worst server, at least 1
+    straggler: f8  # slowest worker's noise, 1: none
+    batch_size: f8  # global batch, samples
+    samples_per_core_second: f8  # of the input pipeline; inf: never the bottleneck
+    model: i4  # position in the catalogue, its length if none
+    cores_per_worker: i4  # CPU-only: all its cores; 0: not counted
+    parameter_servers: i4
+    cores_per_server_task: i4
+    asked_cores: i4
+    asked_gpus: i4
+    memory_bandwidth_cap: f8  # share of its memory bandwidth it may use, in (0, 1]
+    new_contenders: f8  # scratch of one count of all links
+    # the rest of its life
+    first_start_seconds: f8
+    forgiven_service: f8  # GPU seconds a scheduler disregards (Tiresias' promotion)
+    fair_share_integral: f8  # Integral.FAIR_SHARE at submission; over the life once done
+    saved_iterations: f8  # remaining_iterations at the last stop
+    gpu_memory_bytes: i8  # on each GPU, at the present batch
+    num_racks: i4  # racks spanned
+    server: i4  # of a running CPU-only job, else -1
+    next_cpu_job: i4  # next CPU-only job of the same server, -1 at the end
+    num_preemptions: i4
+    num_resizes: i4
+    num_failures: i4  # server failures that hit it
+    # the rest of what is given
+    base_compute_seconds: f8  # compute_seconds as the job asks to run
+    fixed_fraction: f8  # of base_compute_seconds, whatever the batch
+    base_batch: f8
+    min_batch: f8
+    max_batch: f8
+    noise_scale: f8  # phi, samples; inf: every sample counts fully
+    fixed_memory_bytes: f8  # of gpu_memory_bytes
+    sample_memory_bytes: f8  # per sample of a worker
+    memory_bandwidth: i8  # bytes per second that each core moves
+    predictable_from: f8  # share of its iterations after which it is predictable; inf: never
+    prediction_factor: f8  # predicted / true remaining time
+    cancel_seconds: f8  # the user withdraws it then; inf: never
+    deadline_seconds: f8  # blocked as soon as it would end later; inf: never
+    restart_seconds: f8  # without progress at each start after the first
+    resize_seconds: f8  # without progress when GPUs or batch change while it runs
+    max_gpus: i4
+    asked_parameter_servers: i4
+    asked_cores_per_server_task: i4
+    outcome: i4  # JobOutcome, how it ends
+
+
+class Gpu(Record):
+    """One GPU."""
+
+    num_jobs: i4  # that share it; DOWN while its server is down
+    server: i4
+    free_memory_bytes: i8
+
 
 UNLIMITED = 1 << 60  # bytes, or bytes per second, of a resource that the cluster does not count
 UNLIMITED_CORES = 1 << 30
 DOWN = 1 << 20  # more jobs than any GPU holds: a GPU that is neither free nor shareable
 
-#: places for jobs on GPUs: slot g * K + k is the k-th of GPU g; K jobs may share a GPU
-SLOT = np.dtype(
-    [
-        ("job", "i4"),  # -1 if free
-        ("gpu", "i4"),
-        ("server", "i4"),
-        ("next_slot", "i4"),  # next slot of the same job, ascending; -1 at the end
-        ("next_server_slot", "i4"),  # on a job's first slot of a server: its first slot of the next server
-    ],
-    align=True,
-)
 
-SERVER = np.dtype(
-    [
-        ("first_gpu", "i4"),
-        ("num_gpus", "i4"),
-        ("free_gpus", "i4"),  # that hold no job; 0 while the server is down
-        ("open_gpus", "i4"),  # with a free slot; 0 while the server is down
-        ("spanning_jobs", "i4"),  # jobs here that also hold GPUs elsewhere
-        ("free_cores", "i4"),
-        ("num_cores", "i4"),
-        ("gpu_type", "i4"),  # row of State.speeds
-        ("rack", "i4"),
-        ("first_cpu_job", "i4"),  # head of the chain of CPU-only jobs, -1 if none
-        ("up", "i4"),
-        ("num_failures", "i4"),
-        ("gpu_memory_bytes", "i8"),  # of each GPU
-        ("memory_bandwidth", "i8"),  # bytes per second
-        ("bandwidth_demand", "i8"),  # bytes per second asked by the jobs here, caps applied
-        ("next_change_seconds", "f8"),  # fails or returns then; inf: never
-    ],
-    align=True,
-)
+class Slot(Record):
+    """A place for a job on a GPU: slot g * K + k is the k-th of GPU g; K jobs may share a GPU."""
 
-LINK = np.dtype(
-    [
-        ("capacity", "f8"),  # rings that it carries at full speed: 1 for a server's own link
-        ("load", "f8"),  # rings on it
-        ("left", "f8"),  # scratch of the max-min filling
-        ("flows", "f8"),
-    ],
-    align=True,
-)
+    job: i4  # -1 if free
+    gpu: i4
+    server: i4
+    next_slot: i4  # next slot of the same job, ascending; -1 at the end
+    next_server_slot: i4  # on a job's first slot of a server: its first slot of the next server
 
-CLUSTER = np.dtype(
-    [
-        ("now", "f8"),
-        ("round_seconds", "f8"),  # inf: no rounds
-        ("next_round_seconds", "f8"),
-        ("wake_seconds", "f8"),  # the scheduler asked to be called then; inf if not
-        ("limit_seconds", "f8"),  # the window ends here
-        ("next_cancel_seconds", "f8"),  # first cancellation of a job in the system
-        ("next_change_seconds", "f8"),  # first server to fail or return
-        ("inverse_durations", "f8"),  # of the jobs in the system
-        ("served_jct", "f8"),  # total completion time of the finished jobs that were not blocked
-        ("rng", "u8"),
-        ("seed", "u8"),
-        ("num_jobs", "i4"),
-        ("num_gpus", "i4"),
-        ("num_servers", "i4"),
-        ("num_classes", "i4"),
-        ("smallest_demand", "i4"),  # fewest free GPUs with which any job could start; 0 where GPUs are shared
-        ("next_arrival", "i4"),
-        ("num_waiting", "i4"),
-        ("num_running", "i4"),
-        ("num_done", "i4"),
-        ("free_gpus", "i4"),
-        ("open_gpus", "i4"),
-        ("down_gpus", "i4"),
-        ("demanded_gpus", "i4"),  # by the jobs in the system
-        ("fragmented_gpus", "i4"),
-        ("num_preemptions", "i4"),
-        ("num_starts", "i4"),
-        ("num_resizes", "i4"),
-        ("num_decisions", "i4"),
-        ("jobs_per_gpu", "i4"),  # K
-        # what couples jobs; 0: this does not slow neighbours, and costs nothing
-        ("network", "i4"),  # Network
-        ("sharing", "i4"),
-        ("bandwidth_limited", "i4"),
-        ("crowded", "i4"),  # GPU types, sharing or bandwidth: more than links makes places differ
-        ("global_links", "i4"),  # links are counted all together, not server by server
-        ("stamp", "i4"),
-        ("num_segments", "i4"),
-        ("timeline_bin_log2", "i4"),  # bins are 2**this seconds wide
-        ("transfer_bytes_per_second", "f8"),  # of a ring alone, for Network.LIVE_TRANSFERS
-        ("straggler_cv", "f8"),  # coefficient of variation among workers; 0: none
-        ("mean_up_seconds", "f8"),  # of a server; inf: servers never fail
-        ("mean_repair_seconds", "f8"),
-        ("checkpoint_seconds", "f8"),  # of isolated run time between checkpoints
-    ],
-    align=True,
-)
 
-SEGMENT = np.dtype(
-    [
-        ("job", "i4"),
-        ("server", "i4"),
-        ("gpu_bits", "u8"),  # bit i: the server's i-th GPU (the first 64 of a server)
-        ("start_seconds", "f8"),
-        ("stop_seconds", "f8"),
-    ],
-    align=True,
-)
+class Server(Record):
+    """One server."""
 
-JOB_TYPE = numba.from_dtype(JOB)
-PARAMETERS_TYPE = numba.types.float64[::1]
+    first_gpu: i4
+    num_gpus: i4
+    free_gpus: i4  # that hold no job; 0 while the server is down
+    open_gpus: i4  # with a free slot; 0 while the server is down
+    spanning_jobs: i4  # jobs here that also hold GPUs elsewhere
+    free_cores: i4
+    num_cores: i4
+    gpu_type: i4  # row of State.speeds
+    rack: i4
+    first_cpu_job: i4  # head of the chain of CPU-only jobs, -1 if none
+    up: i4
+    num_failures: i4
+    gpu_memory_bytes: i8  # of each GPU
+    memory_bandwidth: i8  # bytes per second
+    bandwidth_demand: i8  # bytes per second asked by the jobs here, caps applied
+    next_change_seconds: f8  # fails or returns then; inf: never
+
+
+class Link(Record):
+    """A server's link or a rack's uplink."""
+
+    capacity: f8  # rings that it carries at full speed: 1 for a server's own link
+    load: f8  # rings on it
+    left: f8  # scratch of the max-min filling
+    flows: f8
+
+
+class ClusterRecord(Record):
+    """One simulation as a whole."""
+
+    now: f8
+    round_seconds: f8  # inf: no rounds
+    next_round_seconds: f8
+    wake_seconds: f8  # the scheduler asked to be called then; inf if not
+    limit_seconds: f8  # the window ends here
+    next_cancel_seconds: f8  # first cancellation of a job in the system
+    next_change_seconds: f8  # first server to fail or return
+    inverse_durations: f8  # of the jobs in the system
+    served_jct: f8  # total completion time of the finished jobs that were not blocked
+    rng: u8
+    seed: u8
+    num_jobs: i4
+    num_gpus: i4
+    num_servers: i4
+    num_classes: i4
+    smallest_demand: i4  # fewest free GPUs with which any job could start; 0 where GPUs are shared
+    next_arrival: i4
+    num_waiting: i4
+    num_running: i4
+    num_done: i4
+    free_gpus: i4
+    open_gpus: i4
+    down_gpus: i4
+    demanded_gpus: i4  # by the jobs in the system
+    fragmented_gpus: i4
+    num_preemptions: i4
+    num_starts: i4
+    num_resizes: i4
+    num_decisions: i4
+    jobs_per_gpu: i4  # K
+    # what couples jobs; 0: this does not slow neighbours, and costs nothing
+    network: i4  # Network
+    sharing: i4
+    bandwidth_limited: i4
+    crowded: i4  # GPU types, sharing or bandwidth: more than links makes places differ
+    global_links: i4  # links are counted all together, not server by server
+    stamp: i4
+    num_segments: i4
+    timeline_bin_log2: i4  # bins are 2**this seconds wide
+    transfer_bytes_per_second: f8  # of a ring alone, for Network.LIVE_TRANSFERS
+    straggler_cv: f8  # coefficient of variation among workers; 0: none
+    mean_up_seconds: f8  # of a server; inf: servers never fail
+    mean_repair_seconds: f8
+    checkpoint_seconds: f8  # of isolated run time between checkpoints
+
+
+class Segment(Record):
+    """Who held what, for drawing."""
+
+    job: i4
+    server: i4
+    gpu_bits: u8  # bit i: the server's i-th GPU (the first 64 of a server)
+    start_seconds: f8
+    stop_seconds: f8

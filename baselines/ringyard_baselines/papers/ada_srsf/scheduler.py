@@ -13,7 +13,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Scheduler
-from ringyard_baselines.tools.predictions import gpu_jobs, predicted_iterations
+from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["AdaSrsf", "dual_threshold"]
@@ -89,7 +89,7 @@ class AdaSrsf(Scheduler):
         spans: dict[int, NDArray[np.int32]] = {}
         for job in view.running.tolist():
             self._note(view, spans, job, view.gpus_of(job))
-        waiting = np.intersect1d(gpu_jobs(view), view.waiting)
+        waiting = np.intersect1d(view.gpu_jobs, view.waiting)
         for job in waiting[np.lexsort((waiting, service[waiting]))].tolist():
             found = draft.place(self.placement, job)
             if found is None:

@@ -1,12 +1,10 @@
 """The events of Ada-SRSF's transfer model (`transfers`), in compiled code."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import FloatMatrix, FloatVector, IntVector, Record, Records1, f8, i4, kernel
 
-__all__ = ["FIRST_FIT", "GPU", "JOB", "RANDOM", "WORKER", "run_events"]
+__all__ = ["FIRST_FIT", "RANDOM", "Gpu", "Job", "Worker", "run_events"]
 
 RANDOM, FIRST_FIT = -1, -2
 
@@ -14,40 +12,58 @@ _QUEUED, _PLACED, _DONE = 1, 2, 3
 _COMPUTING, _READY, _SENDING = 0, 1, 2
 _FORWARD, _BACKWARD, _BARRIER = 0, 1, 2
 
-JOB = np.dtype(
-    [
-        ("arrival", "f8"),  # ms, as all times here
-        ("forward", "f8"),
-        ("backward", "f8"),
-        ("megabytes", "f8"),
-        ("memory", "f8"),  # MB on each GPU
-        ("service", "f8"),  # compute ms left, summed over workers
-        ("size", "f8"),  # service at first: the queue's order
-        ("left", "f8"),  # MB of the present transfer
-        ("rate", "f8"),  # MB per ms
-        ("end", "f8"),
-        ("workers", "i4"),
-        ("first_worker", "i4"),
-        ("iterations", "i4"),  # left
-        ("status", "i4"),
-        ("phase", "i4"),
-        ("waiting_workers", "i4"),  # at the barrier
-        ("spans", "i4"),  # servers
-        ("asked", "i4"),  # scratch: considered in this round
-    ],
-    align=True,
-)
-GPU = np.dtype(
-    [("memory", "f8"), ("load", "f8"), ("until", "f8"), ("worker", "i4"), ("taken", "i4")], align=True
-)
-WORKER = np.dtype([("job", "i4"), ("gpu", "i4"), ("phase", "i4")], align=True)
+
+class Job(Record):
+    """A training job."""
+
+    arrival: f8  # ms, as all times here
+    forward: f8
+    backward: f8
+    megabytes: f8
+    memory: f8  # MB on each GPU
+    service: f8  # compute ms left, summed over workers
+    size: f8  # service at first: the queue's order
+    left: f8  # MB of the present transfer
+    rate: f8  # MB per ms
+    end: f8
+    workers: i4
+    first_worker: i4
+    iterations: i4  # left
+    status: i4
+    phase: i4
+    waiting_workers: i4  # at the barrier
+    spans: i4  # servers
+    asked: i4  # scratch: considered in this round
+
+
+class Gpu(Record):
+    """One GPU."""
+
+    memory: f8
+    load: f8
+    until: f8
+    worker: i4
+    taken: i4
+
+
+class Worker(Record):
+    """One worker of a job."""
+
+    job: i4
+    gpu: i4
+    phase: i4
+
+
+Jobs = Records1[Job]
+Gpus = Records1[Gpu]
+Workers = Records1[Worker]
 
 #: ms per MB that the public simulator's load estimate uses, its 1GbE figure, though its links run at 0.856
 LOAD_MS_PER_MEGABYTE = 7.8125
 
 
 @kernel
-def _on_node(jobs: Any, workers: Any, j: int, node: int, per_node: int) -> bool:
+def _on_node(jobs: Jobs, workers: Workers, j: int, node: int, per_node: int) -> bool:
     """Whether job j has a worker there."""
     for k in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].workers):
         if workers[k].gpu // per_node == node:
@@ -56,7 +72,7 @@ def _on_node(jobs: Any, workers: Any, j: int, node: int, per_node: int) -> bool:
 
 
 @kernel
-def _meet(jobs: Any, workers: Any, i: int, j: int, per_node: int) -> bool:
+def _meet(jobs: Jobs, workers: Workers, i: int, j: int, per_node: int) -> bool:
     """Whether two placed jobs have a server in common."""
     for k in range(jobs[i].first_worker, jobs[i].first_worker + jobs[i].workers):
         if _on_node(jobs, workers, j, workers[k].gpu // per_node, per_node):
@@ -65,7 +81,7 @@ def _meet(jobs: Any, workers: Any, i: int, j: int, per_node: int) -> bool:
 
 
 @kernel
-def _most_transfers(jobs: Any, workers: Any, sending: Any, j: int, per_node: int) -> int:
+def _most_transfers(jobs: Jobs, workers: Workers, sending: IntVector, j: int, per_node: int) -> int:
     """Transfers on the busiest of the job's servers."""
     most = 0
     for k in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].workers):
@@ -74,7 +90,7 @@ def _most_transfers(jobs: Any, workers: Any, sending: Any, j: int, per_node: int
 
 
 @kernel
-def _count(jobs: Any, workers: Any, sending: Any, j: int, per_node: int, change: int) -> None:
+def _count(jobs: Jobs, workers: Workers, sending: IntVector, j: int, per_node: int, change: int) -> None:
     """Add a transfer of job j to its servers, or take it away."""
     for node in range(len(sending)):
         if _on_node(jobs, workers, j, node, per_node):
@@ -82,7 +98,7 @@ def _count(jobs: Any, workers: Any, sending: Any, j: int, per_node: int, change:
 
 
 @kernel
-def _least_loaded(gpus: Any, memory: float, first: int, last: int) -> int:
+def _least_loaded(gpus: Gpus, memory: float, first: int, last: int) -> int:
     """Untaken GPU with room and the least load; -1 if none."""
     best = -1
     for g in range(first, last):
@@ -92,7 +108,7 @@ def _least_loaded(gpus: Any, memory: float, first: int, last: int) -> int:
 
 
 @kernel
-def _choose(gpus: Any, workers: Any, job: Any, kappa: int, per_node: int, draws: Any) -> bool:
+def _choose(gpus: Gpus, workers: Workers, job: Job, kappa: int, per_node: int, draws: FloatVector) -> bool:
     """GPUs for all workers by LWF-kappa, first fit or at random; False if memory is short."""
     count = 0
     for g in range(len(gpus)):
@@ -132,7 +148,15 @@ def _choose(gpus: Any, workers: Any, job: Any, kappa: int, per_node: int, draws:
 
 
 @kernel
-def _place(jobs: Any, j: int, gpus: Any, workers: Any, kappa: int, per_node: int, draws: Any) -> None:
+def _place(
+    jobs: Jobs,
+    j: int,
+    gpus: Gpus,
+    workers: Workers,
+    kappa: int,
+    per_node: int,
+    draws: FloatVector,
+) -> None:
     job = jobs[j]
     if not _choose(gpus, workers, job, kappa, per_node, draws):
         return
@@ -150,7 +174,7 @@ def _place(jobs: Any, j: int, gpus: Any, workers: Any, kappa: int, per_node: int
 
 
 @kernel
-def _end_iteration(job: Any, gpus: Any, workers: Any, now: float) -> None:
+def _end_iteration(job: Job, gpus: Gpus, workers: Workers, now: float) -> None:
     """All workers have the new weights: next iteration, or the end."""
     job.iterations -= 1
     job.waiting_workers = 0
@@ -167,7 +191,7 @@ def _end_iteration(job: Any, gpus: Any, workers: Any, now: float) -> None:
 
 
 @kernel
-def _end_task(jobs: Any, gpu: Any, gpus: Any, workers: Any, now: float) -> None:
+def _end_task(jobs: Jobs, gpu: Gpu, gpus: Gpus, workers: Workers, now: float) -> None:
     """A forward or backward task is done."""
     worker = workers[gpu.worker]
     job = jobs[worker.job]
@@ -189,7 +213,14 @@ def _end_task(jobs: Any, gpu: Any, gpus: Any, workers: Any, now: float) -> None:
 
 @kernel
 def _allowed(
-    jobs: Any, workers: Any, sending: Any, j: int, per_node: int, most: int, adaptive: bool, ratio: float
+    jobs: Jobs,
+    workers: Workers,
+    sending: IntVector,
+    j: int,
+    per_node: int,
+    most: int,
+    adaptive: bool,
+    ratio: float,
 ) -> bool:
     """SRSF(most), or AdaDUAL: beside one transfer only if that has `ratio` times more left."""
     crowd = _most_transfers(jobs, workers, sending, j, per_node)
@@ -211,7 +242,13 @@ def _allowed(
 
 @kernel
 def _start_transfers(
-    jobs: Any, workers: Any, sending: Any, per_node: int, most: int, adaptive: bool, ratio: float
+    jobs: Jobs,
+    workers: Workers,
+    sending: IntVector,
+    per_node: int,
+    most: int,
+    adaptive: bool,
+    ratio: float,
 ) -> None:
     """Every job that is ready, least service first."""
     for j in range(len(jobs)):
@@ -232,7 +269,12 @@ def _start_transfers(
 
 @kernel
 def _set_rates(
-    jobs: Any, workers: Any, sending: Any, per_node: int, constants: tuple[float, float], miscount: bool
+    jobs: Jobs,
+    workers: Workers,
+    sending: IntVector,
+    per_node: int,
+    constants: tuple[float, float],
+    miscount: bool,
 ) -> None:
     """1 / (k b + (k - 1) eta), k on the busiest server; with the public error, once more for each asker."""
     beta, eta = constants
@@ -251,7 +293,7 @@ def _set_rates(
 
 
 @kernel
-def _dispatch(jobs: Any, gpus: Any, workers: Any, now: float) -> None:
+def _dispatch(jobs: Jobs, gpus: Gpus, workers: Workers, now: float) -> None:
     """Each idle GPU computes for its resident job with least service left."""
     for g in range(len(gpus)):
         gpus[g].taken = -1
@@ -274,12 +316,12 @@ def _dispatch(jobs: Any, gpus: Any, workers: Any, now: float) -> None:
 
 @kernel
 def run_events(
-    jobs: Any,
-    order: Any,
-    gpus: Any,
-    workers: Any,
-    sending: Any,
-    draws: Any,
+    jobs: Jobs,
+    order: IntVector,
+    gpus: Gpus,
+    workers: Workers,
+    sending: IntVector,
+    draws: FloatMatrix,
     per_node: int,
     kappa: int,
     most: int,
@@ -291,7 +333,7 @@ def run_events(
     """Play all events.
 
     Args:
-        jobs: [jobs] `JOB`; gpus: [GPUs] `GPU`; workers: [workers] `WORKER`.
+        jobs: [jobs] `Job`; gpus: [GPUs] `Gpu`; workers: [workers] `Worker`.
         order: [jobs] the queue.
         sending: [servers] transfers on each.
         draws: [jobs, GPUs] random numbers of random placement.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
-from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, GPU, JOB, RANDOM, WORKER, run_events
+from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM, Gpu, Job, Worker, run_events
 
 __all__ = ["FIRST_FIT", "RANDOM", "JobMix", "TransferResult", "published_mix", "simulate_transfers"]
 
@@ -107,16 +107,16 @@ def simulate_transfers(
         )
     models = np.array(MODELS)[mix.model]
     count = len(mix.workers)
-    jobs = np.zeros(count, JOB)
+    jobs = Job.zeros(count)
     for i, name in enumerate(("megabytes", "forward", "backward", "memory")):
         jobs[name] = models[:, i]
     jobs["arrival"], jobs["workers"], jobs["iterations"] = mix.arrival, mix.workers, mix.iterations
     jobs["first_worker"] = np.cumsum(mix.workers) - mix.workers
     jobs["size"] = (jobs["forward"] + jobs["backward"]) * mix.iterations * mix.workers
     jobs["service"] = jobs["size"]
-    workers = np.zeros(int(mix.workers.sum()), WORKER)
+    workers = Worker.zeros(int(mix.workers.sum()))
     workers["job"] = np.repeat(np.arange(count), mix.workers)
-    gpus = np.zeros(num_servers * gpus_per_server, GPU)
+    gpus = Gpu.zeros(num_servers * gpus_per_server)
     gpus["memory"], gpus["worker"], gpus["until"] = gpu_megabytes, -1, np.inf
     draws = np.random.default_rng(seed).random((count, len(gpus)))
     run_events(

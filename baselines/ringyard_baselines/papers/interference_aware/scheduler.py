@@ -14,7 +14,6 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.papers.interference_aware.networks import InterferenceNetworks, profiles_of
 from ringyard_baselines.scheduler import Information, Scheduler
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["InterferenceAware"]
@@ -75,7 +74,7 @@ class InterferenceAware(Scheduler):
         allocations = start_cpu_jobs(view, draft, self.placement)
         closed: set[int] = set()
         classes = view.column("demand_class")
-        for job in np.intersect1d(gpu_jobs(view), view.waiting).tolist():
+        for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
             if int(classes[job]) in closed:
                 continue
             found = self._place(view, draft, job)

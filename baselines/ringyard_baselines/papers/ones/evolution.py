@@ -1,22 +1,19 @@
 """ONES' evolution of schedules in compiled code: a schedule says which job each GPU works for."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import IntMatrix, IntVector, UIntVector, kernel
 from ringyard.state.random_numbers import next_uniform
+from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 
 __all__ = ["evolve", "fill", "reorder"]
-
-FREE = -1
 
 #: what keeping a job's own GPUs, and not spanning more servers than needed, count beside one displaced GPU
 _OWN, _SPAN = 1e-3, 1e-2
 
 
 @kernel
-def _sizes(genome: Any, sizes: Any) -> None:
+def _sizes(genome: IntVector, sizes: IntVector) -> None:
     """GPUs of each job, into `sizes`."""
     sizes[:] = 0
     for gene in genome:
@@ -25,43 +22,55 @@ def _sizes(genome: Any, sizes: Any) -> None:
 
 
 @kernel
-def _refresh(genome: Any, low: Any, limit: Any, up: Any, sizes: Any) -> None:
+def _refresh(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None:
     """Drop GPUs beyond a job's limit or on failed servers, and jobs with fewer than they need."""
     sizes[:] = 0
     for g in range(len(genome)):
         j = genome[g]
         if j >= 0:
-            if up[g] == 0 or sizes[j] >= limit[j]:
+            if up[g] == 0 or sizes[j] >= jobs.limit[j]:
                 genome[g] = FREE
             else:
                 sizes[j] += 1
     for g in range(len(genome)):
-        if genome[g] >= 0 and sizes[genome[g]] < low[genome[g]]:
+        if genome[g] >= 0 and sizes[genome[g]] < jobs.fewest[genome[g]]:
             genome[g] = FREE
 
 
 @kernel
-def _cross(a: Any, b: Any, first: Any, second: Any, keep: float, limit: Any, sizes: Any, rng: Any) -> None:
-    """Uniform crossover: each gene from either parent, unless its job would exceed its limit."""
-    half = sizes.shape[0] // 2
-    one, two = sizes[:half], sizes[half:]
-    sizes[:] = 0
-    for g in range(len(a)):
-        swap = next_uniform(rng) >= keep
-        x = b[g] if swap else a[g]
-        y = a[g] if swap else b[g]
-        first[g] = FREE
-        second[g] = FREE
+def _cross(
+    population: IntMatrix,
+    child: int,
+    limit: IntVector,
+    crossover: float,
+    pair: IntVector,
+    rng: UIntVector,
+) -> None:
+    """Uniform crossover of two parents: each gene from either, unless its job would exceed its limit.
+
+    The children are the schedules `child` and `child` + 1.
+    """
+    parents = population.shape[0] // 3
+    a, b = int(next_uniform(rng) * parents), int(next_uniform(rng) * parents)
+    half = len(limit)
+    one, two = pair[:half], pair[half:]
+    pair[:] = 0
+    for g in range(population.shape[1]):
+        swap = next_uniform(rng) >= 1.0 - crossover
+        x = population[b if swap else a, g]
+        y = population[a if swap else b, g]
+        population[child, g] = FREE
+        population[child + 1, g] = FREE
         if x >= 0 and one[x] < limit[x]:
             one[x] += 1
-            first[g] = x
+            population[child, g] = x
         if y >= 0 and two[y] < limit[y]:
             two[y] += 1
-            second[g] = y
+            population[child + 1, g] = y
 
 
 @kernel
-def _mutate(genome: Any, mutable: Any, rate: float, sizes: Any, rng: Any) -> None:
+def _mutate(genome: IntVector, mutable: IntVector, rate: float, sizes: IntVector, rng: UIntVector) -> None:
     """Remove each job that may be moved, with probability `rate`, from the whole schedule."""
     for j in range(len(mutable)):
         sizes[j] = int(mutable[j] != 0 and next_uniform(rng) < rate)
@@ -71,7 +80,7 @@ def _mutate(genome: Any, mutable: Any, rate: float, sizes: Any, rng: Any) -> Non
 
 
 @kernel
-def _give(genome: Any, up: Any, j: int, wanted: int) -> None:
+def _give(genome: IntVector, up: IntVector, j: int, wanted: int) -> None:
     """Free GPUs, lowest numbers first."""
     for g in range(len(genome)):
         if wanted <= 0:
@@ -82,18 +91,12 @@ def _give(genome: Any, up: Any, j: int, wanted: int) -> None:
 
 
 @kernel
-def fill(
-    genome: Any, order: Any, low: Any, present_limit: Any, limit: Any, allowed: Any, up: Any, sizes: Any
-) -> None:
+def fill(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None:
     """Pad to full: new jobs first, then the others by remaining time, to their present limits, then to R.
 
     Args:
         genome: [GPUs] job of each, -1 free; changed in place.
-        order: [jobs] new jobs first come first served, then the others by remaining time.
-        low: [jobs] fewest GPUs.
-        present_limit: [jobs] how far a job may be padded in the first pass.
-        limit: [jobs] R, how far in the second.
-        allowed: [jobs, sizes + 1] largest number of GPUs not above the index that the job may have.
+        jobs: their limits and order.
         up: [GPUs] 1 if there.
         sizes: [jobs] work space.
     """
@@ -101,12 +104,13 @@ def fill(
     free = 0
     for g in range(len(genome)):
         free += int(genome[g] == FREE and up[g] != 0)
-    for bound in (present_limit, limit):
-        for i in range(len(order)):
-            j = order[i]
+    allowed = jobs.allowed
+    for bound in (jobs.present_limit, jobs.limit):
+        for i in range(len(jobs.padding)):
+            j = jobs.padding[i]
             reach = min(bound[j], sizes[j] + free)
             size = allowed[j, min(reach, allowed.shape[1] - 1)]
-            if size > sizes[j] and size >= low[j]:
+            if size > sizes[j] and size >= jobs.fewest[j]:
                 _give(genome, up, j, size - sizes[j])
                 free -= size - sizes[j]
                 sizes[j] = size
@@ -118,47 +122,33 @@ def fill(
 
 
 @kernel
-def _block_cost(present: Any, server: Any, up: Any, end: int, size: int, j: int, widest: int) -> float:
+def _block_cost(machine: Machine, end: int, size: int, j: int) -> float:
     """Running GPUs of others that job j would displace on GPUs end - size .. end - 1; inf: one is down."""
     cost = 0.0
     for g in range(end - size, end):
-        if up[g] == 0:
+        if machine.up[g] == 0:
             return np.inf
-        if present[g] >= 0 and present[g] != j:
+        if machine.present[g] >= 0 and machine.present[g] != j:
             cost += 1.0
-        if present[g] != j:
+        if machine.present[g] != j:
             cost += _OWN
-    spans = server[end - 1] - server[end - size] + 1
-    return cost + _SPAN * max(0, spans - (size + widest - 1) // widest)
+    spans = machine.server[end - 1] - machine.server[end - size] + 1
+    return cost + _SPAN * max(0, spans - (size + machine.widest - 1) // machine.widest)
 
 
 @kernel
-def reorder(
-    genome: Any,
-    present: Any,
-    sequence: Any,
-    server: Any,
-    up: Any,
-    widest: int,
-    sizes: Any,
-    cost: Any,
-    took: Any,
-) -> bool:
+def reorder(genome: IntVector, sequence: IntVector, machine: Machine, work: Workspace) -> bool:
     """Give each job a contiguous block so that least running GPUs of others are displaced.
 
     Dynamic program over (GPU position, jobs placed in `sequence`); holes are allowed.
 
     Args:
         genome: [GPUs] changed in place; unchanged if there is no room (failed GPUs in between).
-        present: [GPUs] job running now, -1 none.
         sequence: [jobs] order of the blocks.
-        server: [GPUs].
-        up: [GPUs] 1 if there.
-        widest: GPUs of the largest server.
-        sizes: [jobs] work space.
-        cost: [GPUs + 1, jobs + 1] work space.
-        took: as `cost`, integers.
+        machine: the GPUs and who runs there now.
+        work: work space.
     """
+    sizes, cost, took = work.sizes, work.cost, work.took
     _sizes(genome, sizes)
     count = len(genome)
     cost[:, 0] = 0.0
@@ -174,7 +164,7 @@ def reorder(
             if end > 0 and cost[end - 1, rank + 1] < np.inf:
                 best = cost[end - 1, rank + 1]
             if end >= size and cost[end - size, rank] < np.inf:
-                here = cost[end - size, rank] + _block_cost(present, server, up, end, size, j, widest)
+                here = cost[end - size, rank] + _block_cost(machine, end, size, j)
                 if here < best:
                     best = here
                     took[end, rank + 1] = 1
@@ -198,27 +188,33 @@ def reorder(
 
 
 @kernel
-def _score(genome: Any, left: Any, speed: Any, sizes: Any) -> float:
-    """SRUF: remaining GPU seconds of the jobs with a prediction; NaN in `left` counts nothing."""
+def _score(genome: IntVector, jobs: Jobs, sizes: IntVector) -> float:
+    """SRUF: remaining GPU seconds of the jobs with a prediction."""
     _sizes(genome, sizes)
     total = 0.0
     for j in range(len(sizes)):
-        if sizes[j] > 0 and not np.isnan(left[j]):
-            total += sizes[j] * left[j] / speed[j, sizes[j]]
+        if sizes[j] > 0 and not np.isnan(jobs.left[j]):
+            total += sizes[j] * jobs.left[j] / jobs.speed[j, sizes[j]]
     return total
 
 
 @kernel
+def _survive(population: IntMatrix, i: int, work: Workspace) -> None:
+    """Swap the lowest score from `i` on to position `i`."""
+    best = i
+    for k in range(i + 1, len(population)):
+        if work.scores[k] < work.scores[best]:
+            best = k
+    work.scores[i], work.scores[best] = work.scores[best], work.scores[i]
+    for g in range(population.shape[1]):
+        work.genome[g] = population[i, g]
+        population[i, g] = population[best, g]
+        population[best, g] = work.genome[g]
+
+
+@kernel
 def evolve(
-    population: Any,
-    scores: Any,
-    present: Any,
-    jobs: tuple[Any, Any, Any, Any, Any, Any, Any, Any],
-    orders: tuple[Any, Any],
-    machine: tuple[Any, Any, int],
-    rates: tuple[float, float],
-    work: tuple[Any, Any, Any, Any],
-    rng: Any,
+    population: IntMatrix, jobs: Jobs, machine: Machine, rates: Rates, work: Workspace, rng: UIntVector
 ) -> None:
     """One generation; the K lowest scores come first in `population` afterwards, the best of all first.
 
@@ -226,47 +222,29 @@ def evolve(
 
     Args:
         population: [3 K, GPUs] the first K are the parents.
-        scores: [3 K] work space.
-        present: [GPUs] job running now.
-        jobs: low, present_limit, limit, allowed, mutable, left, speed, sizes (work space), as in `fill` and
-            `_score`.
-        orders: padding order and block sequence.
-        machine: server and up of each GPU, GPUs of the largest server.
-        rates: crossover xi and mutation theta.
-        work: cost and took of `reorder`, [2 jobs] for crossover, [GPUs] one genome.
-        rng: [1] uint64.
+        jobs: those waiting and running.
+        machine: the GPUs and who runs there now.
+        rates: of crossover and mutation.
+        work: work space.
+        rng: [1] state of the random numbers.
     """
-    low, present_limit, limit, allowed, mutable, left, speed, sizes = jobs
-    order, sequence = orders
-    server, up, widest = machine
-    keep, theta = rates
-    cost, took, pair, spare = work
     size = population.shape[0] // 3
     for i in range(size):
-        _refresh(population[i], low, limit, up, sizes)
+        _refresh(population[i], jobs, machine.up, work.sizes)
     for i in range(size, 2 * size - 1, 2):
-        a, b = int(next_uniform(rng) * size), int(next_uniform(rng) * size)
-        _cross(population[a], population[b], population[i], population[i + 1], 1.0 - keep, limit, pair, rng)
-        _refresh(population[i], low, limit, up, sizes)
-        _refresh(population[i + 1], low, limit, up, sizes)
+        _cross(population, i, jobs.limit, rates.crossover, work.pair, rng)
+        _refresh(population[i], jobs, machine.up, work.sizes)
+        _refresh(population[i + 1], jobs, machine.up, work.sizes)
     if size % 2:
         for g in range(population.shape[1]):
             population[2 * size - 1, g] = population[0, g]
     for i in range(size):
         for g in range(population.shape[1]):
             population[2 * size + i, g] = population[i, g]
-        _mutate(population[2 * size + i], mutable, theta, sizes, rng)
+        _mutate(population[2 * size + i], jobs.mutable, rates.mutation, work.sizes, rng)
     for i in range(3 * size):
-        fill(population[i], order, low, present_limit, limit, allowed, up, sizes)
-        scores[i] = _score(population[i], left, speed, sizes)
+        fill(population[i], jobs, machine.up, work.sizes)
+        work.scores[i] = _score(population[i], jobs, work.sizes)
     for i in range(size):
-        best = i
-        for k in range(i + 1, 3 * size):
-            if scores[k] < scores[best]:
-                best = k
-        scores[i], scores[best] = scores[best], scores[i]
-        for g in range(population.shape[1]):
-            spare[g] = population[i, g]
-            population[i, g] = population[best, g]
-            population[best, g] = spare[g]
-        reorder(population[i], present, sequence, server, up, widest, sizes, cost, took)
+        _survive(population, i, work)
+        reorder(population[i], jobs.sequence, machine, work)

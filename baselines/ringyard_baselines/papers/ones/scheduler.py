@@ -13,10 +13,10 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.papers.ones.evolution import FREE, evolve
+from ringyard_baselines.papers.ones.evolution import evolve
+from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain
 from ringyard_baselines.scheduler import Information, Scheduler
-from ringyard_baselines.tools.predictions import gpu_jobs
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
 
@@ -92,7 +92,7 @@ class Ones(Scheduler):
         self.round_seconds: float | None = round_seconds
         self._predictor = predictor or SameAgain()
         self._size = population
-        self._rates = (crossover, mutation)
+        self._rates = Rates(float(crossover), float(mutation))
         self._delta = redeploy_epochs
         self._sigma = scale_down
         self._epoch_seconds = epoch_seconds
@@ -119,7 +119,7 @@ class Ones(Scheduler):
         if self._table is None:
             self._table = speed_table(view, BatchRule.PER_GPU)
         draft = Draft(view)
-        jobs = gpu_jobs(view)
+        jobs = view.gpu_jobs
         epochs = self._epochs(view)
         self._learn(view, jobs, epochs)
         if not len(jobs):
@@ -194,56 +194,52 @@ class Ones(Scheduler):
         self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         """[GPUs] job row of each GPU in the best schedule, -1 free."""
-        assert self._table is not None
         position = np.full(len(self._limit) + 1, FREE)
         position[jobs] = np.arange(len(jobs))
         present = position[view.job_of_gpu]
         population = np.full((3 * self._size, view.cluster.num_gpus), FREE)
         population[: self._size] = present if self._population is None else position[self._population]
         population[0] = present
-        speed = np.ascontiguousarray(self._table.of(jobs))
-        sizes = np.arange(speed.shape[1])
-        allowed = np.ascontiguousarray(np.maximum.accumulate(np.where(speed > 0, sizes, 0), axis=1))
-        limit = self._limit[jobs]
-        present_limit = np.minimum(limit, 4 * view.column("asked_gpus")[jobs].astype(np.int64))
-        left = self._left(jobs, epochs, view)
-        first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]
-        order = np.lexsort((jobs, np.where(np.isnan(left), 0.0, left / first)))
-        order = np.concatenate([order[np.isnan(left[order])], order[~np.isnan(left[order])]])
-        where = np.full(len(jobs), float(view.cluster.num_gpus))
-        np.minimum.at(where, present[present >= 0], np.flatnonzero(present >= 0))
-        up = np.repeat(view.servers_up, view.cluster.gpus_per_server).astype(np.int64)
-        count, gpus = len(jobs), view.cluster.num_gpus
+        machine = Machine(
+            present=present,
+            server=view.cluster.server_of_gpu.astype(np.int64),
+            up=np.repeat(view.servers_up, view.cluster.gpus_per_server).astype(np.int64),
+            widest=max(view.cluster.gpus_per_server),
+        )
+        known = self._known(view, jobs, epochs, present)
+        work = Workspace.empty(len(population), view.cluster.num_gpus, len(jobs))
         generator = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         for _ in range(self._generations):
-            evolve(
-                population,
-                np.zeros(len(population)),
-                present,
-                (
-                    view.column("min_gpus")[jobs].astype(np.int64),
-                    present_limit,
-                    limit,
-                    allowed,
-                    (~np.isnan(left)).astype(np.int64),
-                    left,
-                    speed,
-                    np.zeros(count, dtype=np.int64),
-                ),
-                (order, np.lexsort((jobs, where))),
-                (view.cluster.server_of_gpu.astype(np.int64), up, max(view.cluster.gpus_per_server)),
-                self._rates,
-                (
-                    np.zeros((gpus + 1, count + 1)),
-                    np.zeros((gpus + 1, count + 1), dtype=np.int64),
-                    np.zeros(2 * count, dtype=np.int64),
-                    np.zeros(gpus, dtype=np.int64),
-                ),
-                generator,
-            )
+            evolve(population, known, machine, self._rates, work, generator)
         rows = np.append(jobs, FREE)
         self._population = rows[population[: self._size]]
         return self._population[0]
+
+    def _known(
+        self,
+        view: SchedulingView,
+        jobs: NDArray[np.int64],
+        epochs: NDArray[np.float64],
+        present: NDArray[np.int64],
+    ) -> Jobs:
+        """What evolution knows of the jobs; `present` [GPUs] is the position of each GPU's job, -1 free."""
+        assert self._table is not None
+        limit = self._limit[jobs]
+        left = self._left(jobs, epochs, view)
+        order = np.lexsort((jobs, np.where(np.isnan(left), 0.0, left / self._table.least_of(jobs))))
+        where = np.full(len(jobs), float(view.cluster.num_gpus))
+        np.minimum.at(where, present[present >= 0], np.flatnonzero(present >= 0))
+        return Jobs(
+            fewest=view.column("min_gpus")[jobs].astype(np.int64),
+            present_limit=np.minimum(limit, 4 * view.column("asked_gpus")[jobs].astype(np.int64)),
+            limit=limit,
+            allowed=self._table.allowed_of(jobs),
+            mutable=(~np.isnan(left)).astype(np.int64),
+            left=left,
+            speed=np.ascontiguousarray(self._table.of(jobs)),
+            padding=np.concatenate([order[np.isnan(left[order])], order[~np.isnan(left[order])]]),
+            sequence=np.lexsort((jobs, where)),
+        )
 
     def _deploy(
         self, view: SchedulingView, draft: Draft, best: NDArray[np.int64], epochs: NDArray[np.float64]

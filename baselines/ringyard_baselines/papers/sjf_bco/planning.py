@@ -1,75 +1,39 @@
 """Compiled planner of SJF-BCO's family: assign every job to GPUs under a limit on each GPU's time."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
-from ringyard.cluster import Cluster
-from ringyard.compiled.functions import kernel
-from ringyard.state.records import JOB
+from ringyard.compiled import FloatVector, IntVector, kernel
+from ringyard.sim.engine.physics import Physics
+from ringyard.state.records import Job
+from ringyard_baselines.papers.sjf_bco.plan import (
+    FIRST_FIT,
+    LEAST_LOADED,
+    RANDOM,
+    SJF_BCO,
+    Batch,
+    Machine,
+    Plan,
+    Search,
+)
 
-__all__ = ["FIRST_FIT", "LEAST_LOADED", "RANDOM", "SJF_BCO", "Plan", "empty_plan", "search"]
-
-# how GPUs are chosen
-SJF_BCO, FIRST_FIT, LEAST_LOADED, RANDOM = 0, 1, 2, 3
-
-
-class Plan(NamedTuple):
-    """Work space and result of one trial; G GPUs, S servers, n jobs.
-
-    Attributes:
-        load: [G] U_s^g, estimated seconds assigned to each GPU.
-        free_at: [G] when the GPU's last planned job exits.
-        spans: [G] 1 on the first GPU of a server held by a job that spans servers.
-        taken: [G] scratch.
-        marks: [S] scratch.
-        start: [n] planned start.
-        begin: [n + 1] where each job's GPUs begin in `gpus`.
-        gpus: [sum of demands] planned GPU ids, job after job.
-    """
-
-    load: NDArray[np.float64]
-    free_at: NDArray[np.float64]
-    spans: NDArray[np.int64]
-    taken: NDArray[np.int64]
-    marks: NDArray[np.int64]
-    start: NDArray[np.float64]
-    begin: NDArray[np.int64]
-    gpus: NDArray[np.int64]
-
-
-def empty_plan(cluster: Cluster, demands: NDArray[np.int64]) -> Plan:
-    """A plan for jobs of the given demands, in planning order."""
-    gpus, count = cluster.num_gpus, len(demands)
-    return Plan(
-        np.zeros(gpus),
-        np.zeros(gpus),
-        np.zeros(gpus, np.int64),
-        np.zeros(gpus, np.int64),
-        np.zeros(cluster.num_servers, np.int64),
-        np.zeros(count),
-        np.concatenate([[0], np.cumsum(demands)]).astype(np.int64),
-        np.zeros(int(demands.sum()), np.int64),
-    )
+__all__ = ["search"]
 
 
 @kernel
 def _least_loaded(
-    plan: Any,
-    servers: Any,
-    demand: int,
+    plan: Plan,
+    servers: IntVector,
     estimate: float,
     theta: float,
     time: float,
     marked_only: bool,
-    out: Any,
+    out: IntVector,
 ) -> bool:
-    """The `demand` GPUs with least load that are free at `time` and within theta.
+    """The GPUs with least load that are free at `time` and within theta, as many as `out` holds.
 
     Among equal loads marked servers come first; with `marked_only` no others count.
     """
-    for i in range(demand):
+    for i in range(len(out)):
         best = -1
         best_mark = 0
         for g in range(len(plan.load)):
@@ -90,7 +54,7 @@ def _least_loaded(
 
 
 @kernel
-def _mark_busy_servers(plan: Any, servers: Any, time: float) -> None:
+def _mark_busy_servers(plan: Plan, servers: IntVector, time: float) -> None:
     """FA-FFP prefers servers in use."""
     plan.marks[:] = 0
     for g in range(len(servers)):
@@ -99,7 +63,7 @@ def _mark_busy_servers(plan: Any, servers: Any, time: float) -> None:
 
 
 @kernel
-def _mark_least_busy_servers(plan: Any, servers: Any, capacity: float) -> None:
+def _mark_least_busy_servers(plan: Plan, servers: IntVector, capacity: float) -> None:
     """LBSGF's servers: least mean load first, until they hold `capacity` GPUs."""
     plan.marks[:] = 0
     while capacity > 0:
@@ -127,10 +91,10 @@ def _mark_least_busy_servers(plan: Any, servers: Any, capacity: float) -> None:
 
 @kernel
 def _queue_on(
-    plan: Any, rule: int, priority: Any, demand: int, estimate: float, theta: float, out: Any
+    plan: Plan, rule: int, priority: FloatVector, estimate: float, theta: float, out: IntVector
 ) -> bool:
     """FF, LS, RAND: GPUs within theta by id, by load or by random priority; the job queues up on them."""
-    for i in range(demand):
+    for i in range(len(out)):
         best = -1
         for g in range(len(plan.load)):
             if plan.taken[g] != 0 or plan.load[g] + estimate > theta:
@@ -151,7 +115,7 @@ def _queue_on(
 
 
 @kernel
-def _next_exit(plan: Any, time: float) -> float:
+def _next_exit(plan: Plan, time: float) -> float:
     """Earliest planned exit after `time`; inf if nothing runs then."""
     earliest = np.inf
     for end in plan.free_at:
@@ -161,7 +125,9 @@ def _next_exit(plan: Any, time: float) -> float:
 
 
 @kernel
-def _commit(plan: Any, servers: Any, job: Any, gpus: Any, estimate: float, time: float, rate: Any) -> float:
+def _commit(
+    plan: Plan, servers: IntVector, job: Job, gpus: IntVector, estimate: float, time: float, physics: Physics
+) -> float:
     """Occupy the GPUs from `time` on; the job's exit by eq. 8 with the links as planned at its start."""
     num_servers = 0
     worst = 0
@@ -181,7 +147,7 @@ def _commit(plan: Any, servers: Any, job: Any, gpus: Any, estimate: float, time:
             worst = max(worst, crowd)
     job.num_servers = num_servers
     job.contenders = float(worst) if num_servers > 1 else 0.0
-    end = time + job.remaining_iterations * rate.seconds(job, rate.parameters)
+    end = time + job.remaining_iterations * physics.seconds(job, physics.parameters)
     job.num_servers = 0
     job.contenders = 0.0
     for g in gpus:
@@ -197,33 +163,29 @@ def _commit(plan: Any, servers: Any, job: Any, gpus: Any, estimate: float, time:
 
 @kernel
 def _trial(
-    plan: Any,
-    rule: int,
-    servers: Any,
-    jobs: Any,
-    estimates: Any,
-    priorities: Any,
-    theta: float,
-    kappa: int,
-    over: float,
-    rate: Any,
+    plan: Plan, batch: Batch, machine: Machine, search: Search, theta: float, kappa: int, physics: Physics
 ) -> float:
     """Plan every job in order; the last exit, or inf if a job finds no place (Algorithms 2 and 3)."""
+    rule, servers = search.rule, machine.servers
+    for g in range(len(servers)):
+        plan.load[g] = machine.busy_seconds[g]
+        plan.free_at[g] = machine.busy_seconds[g]
+        plan.spans[g] = 0
     time = 0.0
     last = 0.0
-    for i in range(len(jobs)):
-        demand = jobs[i].num_gpus
+    for i in range(len(batch.records)):
+        estimate = batch.estimates[i]
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
         while True:
             plan.taken[:] = 0
             if rule != SJF_BCO:
-                found = _queue_on(plan, rule, priorities[i], demand, estimates[i], theta, out)
-            elif demand <= kappa:
+                found = _queue_on(plan, rule, batch.priorities[i], estimate, theta, out)
+            elif len(out) <= kappa:
                 _mark_busy_servers(plan, servers, time)
-                found = _least_loaded(plan, servers, demand, estimates[i], theta, time, False, out)
+                found = _least_loaded(plan, servers, estimate, theta, time, False, out)
             else:
-                _mark_least_busy_servers(plan, servers, over * demand)
-                found = _least_loaded(plan, servers, demand, estimates[i], theta, time, True, out)
+                _mark_least_busy_servers(plan, servers, search.over_provision * len(out))
+                found = _least_loaded(plan, servers, estimate, theta, time, True, out)
             if found:
                 break
             later = _next_exit(plan, time) if rule == SJF_BCO else np.inf
@@ -235,63 +197,36 @@ def _trial(
             for g in out:
                 start = max(start, plan.free_at[g])
         plan.start[i] = start
-        last = max(last, _commit(plan, servers, jobs[i], out, estimates[i], start, rate))
+        last = max(last, _commit(plan, servers, batch.records[i], out, estimate, start, physics))
     return last
 
 
 @kernel
-def _begin_trial(plan: Any, load: Any, free_at: Any) -> None:
-    for g in range(len(load)):
-        plan.load[g] = load[g]
-        plan.free_at[g] = free_at[g]
-        plan.spans[g] = 0
-
-
-@kernel
 def search(
-    plan: Any,
-    rule: int,
-    servers: Any,
-    jobs: Any,
-    estimates: Any,
-    priorities: Any,
-    kappas: Any,
-    over: float,
-    load: Any,
-    free_at: Any,
-    horizon: float,
-    resolution: float,
-    rate: Any,
+    plan: Plan, batch: Batch, machine: Machine, tried: Search, physics: Physics
 ) -> tuple[float, float, int]:
     """Bisection on theta_u with the kappa loop inside (Algorithm 1); the best plan stays in `plan`.
 
     Args:
         plan: work space, holds the best plan afterwards.
-        rule: SJF_BCO, FIRST_FIT, LEAST_LOADED or RANDOM.
-        servers: [G] server of each GPU.
-        jobs: [n] `JOB` records in planning order.
-        estimates: [n] rhohat / u.
-        priorities: [n, G] random numbers, read by RANDOM only.
-        kappas: thresholds to try; one dummy for rules without.
-        over: lambda.
-        load: [G] U at the start; free_at: [G] when the GPUs become free.
-        horizon: T, upper limit of theta; resolution: stop when the interval is this short.
-        rate: performance model.
+        batch: the jobs.
+        machine: the GPUs.
+        tried: rule and limits.
+        physics: how fast jobs run.
 
     Returns:
         (planned makespan, theta, kappa); makespan inf if even theta = horizon is infeasible.
     """
     best = np.inf
-    best_theta = horizon
-    best_kappa = kappas[0]
+    best_theta = tried.horizon
+    best_kappa = tried.kappas[0]
     left = 0.0
-    right = horizon
-    theta = horizon if rule == RANDOM else horizon / 2.0
+    right = tried.horizon
+    theta = tried.horizon if tried.rule == RANDOM else tried.horizon / 2.0
     while True:
         found = np.inf
-        for kappa in kappas:
-            _begin_trial(plan, load, free_at)
-            last = _trial(plan, rule, servers, jobs, estimates, priorities, theta, kappa, over, rate)
+        for kappa in tried.kappas:
+            last = _trial(plan, batch, machine, tried, theta, kappa, physics)
             if last < found:
                 found = last
                 if found <= best:
@@ -302,17 +237,9 @@ def search(
             right = theta
         else:
             left = theta
-        if right - left <= resolution or rule == RANDOM:
+        if right - left <= tried.resolution or tried.rule == RANDOM:
             break
         theta = (left + right) / 2.0
     if best < np.inf:
-        _begin_trial(plan, load, free_at)
-        _trial(plan, rule, servers, jobs, estimates, priorities, best_theta, best_kappa, over, rate)
+        _trial(plan, batch, machine, tried, best_theta, best_kappa, physics)
     return best, best_theta, best_kappa
-
-
-def job_records(jobs: NDArray[np.void], rows: NDArray[np.int64]) -> NDArray[np.void]:
-    """[rows] copies of the given job records for planning."""
-    records = np.zeros(len(rows), JOB)
-    records[:] = jobs[rows]
-    return records

@@ -12,18 +12,21 @@ from ringyard.jobs import JobTable
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.papers.sjf_bco.planning import (
+from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     LEAST_LOADED,
     RANDOM,
     SJF_BCO,
+    Batch,
+    Machine,
+    Search,
     empty_plan,
     job_records,
-    search,
 )
+from ringyard_baselines.papers.sjf_bco.planning import search
 from ringyard_baselines.scheduler import Information, Scheduler
 
-__all__ = ["PlannedScheduler", "first_fit_planned", "list_scheduling", "random_planned", "sjf_bco"]
+__all__ = ["PlannedScheduler", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"]
 
 
 class PlannedScheduler(Scheduler):
@@ -36,7 +39,7 @@ class PlannedScheduler(Scheduler):
 
     Args:
         name: shown in tables.
-        rule: how GPUs are chosen (`ringyard_baselines.papers.sjf_bco.planning`).
+        rule: how GPUs are chosen (`ringyard_baselines.papers.sjf_bco.plan`).
         over_provision: lambda of LBSGF, at least 1 (the paper's setting is 1).
         kappa: small/large threshold in GPUs; None tries every job size, as Algorithm 1 does.
         estimate_factor: u in rhohat / u, at least 1; 1 trusts the estimates (an assumption: the paper
@@ -131,31 +134,22 @@ class PlannedScheduler(Scheduler):
         else:
             order = np.sort(waiting)
         order = order[: self._max_planned]
-        load, free_at = self._occupied(view)
         records = job_records(view.state.jobs[view.b], order)
         estimates = records["remaining_iterations"] * records["isolated_iteration_seconds"]
         estimates = estimates / self._estimate_factor
         demands = view.num_gpus[order].astype(np.int64)
         plan = empty_plan(self._cluster, demands)
-        draws = self._rng.random((len(order), self._cluster.num_gpus)) if self._rule == RANDOM else None
-        horizon = self._horizon(load, estimates, demands)
+        drawn = (len(order), self._cluster.num_gpus)
+        draws = self._rng.random(drawn) if self._rule == RANDOM else np.zeros((len(order), 1))
+        batch = Batch(records, estimates, draws)
+        busy = self._busy_seconds(view)
+        machine = Machine(self._cluster.server_of_gpu.astype(np.int64), busy)
+        horizon = self._horizon(busy, estimates, demands)
+        kappas, over_provision = self._kappas(demands), float(self._over_provision)
         makespan = np.inf
         while makespan == np.inf:
-            makespan, theta, kappa = search(
-                plan,
-                self._rule,
-                self._cluster.server_of_gpu.astype(np.int64),
-                records,
-                estimates,
-                np.zeros((len(order), 1)) if draws is None else draws,
-                self._kappas(demands),
-                float(self._over_provision),
-                load,
-                free_at,
-                horizon,
-                self._resolution * horizon,
-                view.rate,
-            )
+            tried = Search(self._rule, kappas, over_provision, horizon, self._resolution * horizon)
+            makespan, theta, kappa = search(plan, batch, machine, tried, view.physics)
             horizon *= 2.0
         self.last_choice = (theta, int(kappa), makespan)
         self._queues = [deque() for _ in range(self._cluster.num_gpus)]
@@ -173,7 +167,7 @@ class PlannedScheduler(Scheduler):
     ) -> float:
         """T, the largest theta to try."""
         if self._horizon_seconds is not None:
-            return self._horizon_seconds
+            return float(self._horizon_seconds)
         work = float(load.sum() + (estimates * demands).sum()) / self._cluster.num_gpus
         return 2.0 * (work + float(load.max()) + float(estimates.max()))
 
@@ -183,14 +177,14 @@ class PlannedScheduler(Scheduler):
             return np.array([self._kappa or 1], dtype=np.int64)
         return np.unique(np.concatenate([[1], demands])).astype(np.int64)
 
-    def _occupied(self, view: SchedulingView) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """[gpus] time already assigned and time until free, by the running jobs' expected ends."""
+    def _busy_seconds(self, view: SchedulingView) -> NDArray[np.float64]:
+        """[gpus] time until each is free, by the running jobs' expected ends."""
         left = np.zeros(self._cluster.num_gpus)
         ends = view.column("end_seconds")
         holder = view.job_of_gpu
         busy = holder >= 0
         left[busy] = np.maximum(ends[holder[busy]] - view.now, 0.0)
-        return left, left.copy()
+        return left
 
 
 def sjf_bco(
@@ -213,18 +207,18 @@ def sjf_bco(
     )
 
 
-def first_fit_planned(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+def sjf_bco_ff(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
     """FF of SJF-BCO section 7: first GPUs, server by server, whose accumulated time stays within theta."""
-    return PlannedScheduler("first_fit", FIRST_FIT, horizon_seconds=horizon_seconds, max_planned=max_planned)
+    return PlannedScheduler("sjf_bco_ff", FIRST_FIT, horizon_seconds=horizon_seconds, max_planned=max_planned)
 
 
-def list_scheduling(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+def sjf_bco_ls(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
     """LS of SJF-BCO section 7: GPUs with the least accumulated time, within theta."""
     return PlannedScheduler(
-        "list_scheduling", LEAST_LOADED, horizon_seconds=horizon_seconds, max_planned=max_planned
+        "sjf_bco_ls", LEAST_LOADED, horizon_seconds=horizon_seconds, max_planned=max_planned
     )
 
 
-def random_planned(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+def sjf_bco_rand(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
     """RAND of SJF-BCO section 7: random GPUs within theta = T, the whole horizon."""
-    return PlannedScheduler("random_gpus", RANDOM, horizon_seconds=horizon_seconds, max_planned=max_planned)
+    return PlannedScheduler("sjf_bco_rand", RANDOM, horizon_seconds=horizon_seconds, max_planned=max_planned)

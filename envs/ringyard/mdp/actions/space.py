@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule, least_contended, pack
 
@@ -152,37 +149,3 @@ class Actions:
     def wait(self) -> int:
         """The action that waits."""
         return self.num_actions - 1
-
-    def encoded(
-        self,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-        """Options as kernels read them, T starts then A adjustments.
-
-        Returns:
-            [T + A, 2] addresses of the placement functions, [T + A, ...] their parameters, [T + A, 4]
-            factors of GPUs, batch and cores and the cap (0: keep), [T + A] PLACED, IN_PLACE, STOP or REJECT.
-        """
-        stay = pack()  # stands where no rule is asked
-        rows: list[tuple[PlacementRule, tuple[float, float, float, float], int]] = [
-            (
-                one.placement,
-                (one.gpu_factor, one.batch_factor, one.core_factor, 0.0),
-                REJECT if isinstance(one, Reject) else PLACED,
-            )
-            for one in self.starts
-        ]
-        if self.preemptive:
-            rows.append((stay, (1.0, 1.0, 1.0, 0.0), STOP))
-        for one in self.adjustments:
-            factors = (one.gpu_factor, one.batch_factor, one.core_factor, one.bandwidth_cap or 0.0)
-            rows.append((one.placement or stay, factors, IN_PLACE if one.placement is None else PLACED))
-        width = max(len(rule.parameters) for rule, _, _ in rows)
-        parameters = np.zeros((len(rows), width))
-        for row, (rule, _, _) in zip(parameters, rows, strict=True):
-            row[: len(rule.parameters)] = rule.parameters
-        return (
-            np.array([rule.place.addresses for rule, _, _ in rows], dtype=np.int64),
-            parameters,
-            np.array([factors for _, factors, _ in rows]),
-            np.array([kind for _, _, kind in rows], dtype=np.int64),
-        )

@@ -1,103 +1,104 @@
-"""Observations: compiled functions that write one float32 row per cluster, split into named blocks."""
+"""The default observation: waiting jobs, what each placement would do to them, running jobs, servers."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-import numba
-import numpy as np
-from gymnasium import spaces
-from numpy.typing import NDArray
-
-from ringyard.cluster import Cluster
-from ringyard.compiled.functions import CompiledFunction, function_value, kernel
-from ringyard.mdp.actions.space import Actions
-from ringyard.mdp.episode import EPISODE_TYPE
-from ringyard.state.arrays import STATE_TYPE
+from ringyard.compiled import Float32Vector, FloatVector, fills, kernel
+from ringyard.mdp.episode import Episode
+from ringyard.mdp.observations.blocks import Block, Each, Feature
+from ringyard.mdp.observations.observation import Observation, Observe
+from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations, slowdown
 
 __all__ = [
-    "OBSERVE",
+    "BLOCKS",
     "PLACEMENT_FEATURES",
     "SERVER_FEATURES",
-    "Observation",
     "queue_and_cluster",
-    "queue_and_cluster_blocks",
     "squash",
     "write_queue_and_cluster",
 ]
 
-#: (state, episode, cluster, num_running slots, out row) -> None
-OBSERVE = numba.types.void(
-    STATE_TYPE, EPISODE_TYPE, numba.types.int64, numba.types.int64, numba.types.float32[::1]
+_WAITING = Block(
+    "waiting",
+    Each.WAITING,
+    (
+        Feature("run_time", "(ln predicted isolated run time - 6) / 2.5; 0 if not predictable", "s"),
+        Feature("gpus", "log2(GPUs) / 3 - 0.5; a CPU-only job counts as an eighth of a GPU", "GPUs"),
+        Feature("work", "(ln (run time x GPUs) - 7) / 3; 0 if not predictable", "GPU s"),
+        Feature("waited", "s(time since submission, 1 h)", "s"),
+        Feature("run_time_rank", "rank of run_time among the visible, in [0, 1)"),
+        Feature("gpus_rank", "rank of gpus, likewise"),
+        Feature("work_rank", "rank of work, likewise"),
+        Feature("waited_rank", "rank of waited, likewise"),
+        Feature("communication", "ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1"),
+        Feature("predictable", "1 if predictable"),
+        Feature("left", "share of iterations left"),
+        Feature("attained_service", "s(GPU time held, 10 h)", "GPU s"),
+    ),
 )
+_WAITING_MASK = Block("waiting_mask", Each.WAITING, (Feature("present", "1 if the slot holds a job"),))
+_PLACEMENTS = Block(
+    "placements",
+    Each.PLACEMENT,
+    (
+        Feature("fits", "1 if the template finds GPUs for the job now"),
+        Feature("servers", "s(servers spanned - 1, 2)", "servers"),
+        Feature(
+            "slowdown",
+            "1 - isolated / predicted seconds per iteration there; if faster, predicted / isolated - 1",
+        ),
+    ),
+)
+_RUNNING = Block(
+    "running",
+    Each.RUNNING,
+    (
+        Feature("time_left", "s(predicted time left at the present speed, 1 h); 0 if not predictable", "s"),
+        Feature("predictable", "1 if predictable"),
+        Feature("gpus", "s(GPUs, 4)", "GPUs"),
+        Feature("ran", "s(time since its last start, 1 h)", "s"),
+        Feature("attained_service", "s(GPU time held, 10 h)", "GPU s"),
+        Feature("servers", "s(servers spanned - 1, 2)", "servers"),
+        Feature(
+            "slowdown", "1 - isolated / present seconds per iteration; if faster, present / isolated - 1"
+        ),
+    ),
+)
+_RUNNING_MASK = Block(
+    "running_mask",
+    Each.RUNNING,
+    (Feature("present", "1 if the slot holds a job; slot 0 ends first, the others in heap order"),),
+)
+_SERVERS = Block(
+    "servers",
+    Each.SERVER,
+    (
+        Feature("free", "free GPUs / GPUs"),
+        Feature("spanning", "s(jobs here that span servers, 2)", "jobs"),
+        Feature("gpus", "s(GPUs, 8)", "GPUs"),
+    ),
+)
+_CLUSTER = Block(
+    "cluster",
+    Each.CLUSTER,
+    (
+        Feature("free", "free GPUs / GPUs"),
+        Feature("fragmented", "free GPUs on partly used servers / GPUs"),
+        Feature("waiting", "s(waiting jobs, 16)", "jobs"),
+        Feature("hidden", "s(waiting jobs beyond the visible, 16)", "jobs"),
+        Feature("running", "s(running jobs, 16)", "jobs"),
+        Feature("demand", "s(GPUs asked by waiting jobs / GPUs, 1)"),
+        Feature("preemptions", "share of stops among starts and stops"),
+        Feature("load", "s(sum over jobs in the system of 1 / run time, 0.01)", "1/s"),
+    ),
+)
+#: what `queue_and_cluster` writes
+BLOCKS = (_WAITING, _WAITING_MASK, _PLACEMENTS, _RUNNING, _RUNNING_MASK, _SERVERS, _CLUSTER)
 
-WAITING_FEATURES = 12
-PLACEMENT_FEATURES = 3
-RUNNING_FEATURES = 7
-SERVER_FEATURES = 3
-CLUSTER_FEATURES = 8
+WAITING_FEATURES = len(_WAITING.features)
+PLACEMENT_FEATURES = len(_PLACEMENTS.features)
+RUNNING_FEATURES = len(_RUNNING.features)
+SERVER_FEATURES = len(_SERVERS.features)
+CLUSTER_FEATURES = len(_CLUSTER.features)
 _HOUR = 3600.0
-
-
-#: (cluster, actions) -> {block name: length}, in the order written
-Blocks = Callable[[Cluster, Actions], dict[str, int]]
-
-
-@dataclass(frozen=True)
-class Observation:
-    """A compiled writer and the names of the blocks it writes.
-
-    Attributes:
-        write: compiled function of signature `OBSERVE`.
-        blocks: names and lengths of what it writes; a name ending in `_mask` is 0 or 1. Blocks are
-            one-dimensional, as Stable-Baselines3 wants them.
-        flat: give the row as one Box instead of a Dict of its blocks.
-    """
-
-    write: CompiledFunction
-    blocks: Blocks
-    flat: bool
-
-    def size(self, cluster: Cluster, actions: Actions) -> int:
-        """Length of the row."""
-        return sum(self.blocks(cluster, actions).values())
-
-    def space(self, cluster: Cluster, actions: Actions) -> spaces.Space[Any]:
-        """The observation space of one cluster."""
-        if self.flat:
-            return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
-        return spaces.Dict(
-            {
-                name: spaces.Box(0.0 if name.endswith("_mask") else -10.0, 10.0, (length,), np.float32)
-                for name, length in self.blocks(cluster, actions).items()
-            }
-        )
-
-    def split(self, rows: NDArray[np.float32], cluster: Cluster, actions: Actions) -> Any:
-        """Rows [..., size] as the space has them: unchanged if flat, else a dict of windows on them."""
-        if self.flat:
-            return rows
-        blocks = {}
-        begin = 0
-        for name, length in self.blocks(cluster, actions).items():
-            blocks[name] = rows[..., begin : begin + length]
-            begin += length
-        return blocks
-
-
-def queue_and_cluster_blocks(cluster: Cluster, actions: Actions) -> dict[str, int]:
-    """Names and lengths of what `queue_and_cluster` writes."""
-    num_waiting, num_running = actions.num_waiting, actions.num_running
-    return {
-        "waiting": num_waiting * WAITING_FEATURES,
-        "waiting_mask": num_waiting,
-        "placements": num_waiting * len(actions.templates) * PLACEMENT_FEATURES,
-        "running": num_running * RUNNING_FEATURES,
-        "running_mask": num_running,
-        "servers": cluster.num_servers * SERVER_FEATURES,
-        "cluster": CLUSTER_FEATURES,
-    }
 
 
 @kernel
@@ -107,7 +108,7 @@ def squash(value: float, scale: float) -> float:
 
 
 @kernel
-def _ranks(out: Any, rows: int, source: int, target: int) -> None:
+def _ranks(out: Float32Vector, rows: int, source: int, target: int) -> None:
     """Rank of each row's feature `source` among the rows, in [0, 1), into feature `target`."""
     for i in range(rows):
         value = out[i * WAITING_FEATURES + source]
@@ -120,7 +121,7 @@ def _ranks(out: Any, rows: int, source: int, target: int) -> None:
 
 
 @kernel
-def _write_waiting(state: Any, episode: Any, b: int, visible: int, out: Any) -> None:
+def _write_waiting(state: State, episode: Episode, b: int, visible: int, out: Float32Vector) -> None:
     cluster = state.clusters[b]
     now = cluster.now
     for i in range(visible):
@@ -142,19 +143,19 @@ def _write_waiting(state: Any, episode: Any, b: int, visible: int, out: Any) -> 
 
 
 @kernel
-def _write_placements(episode: Any, b: int, visible: int, out: Any) -> None:
+def _write_placements(episode: Episode, b: int, visible: int, out: Float32Vector) -> None:
     num_templates = episode.looks.shape[2]
     for i in range(visible):
         for t in range(num_templates):
             row = (i * num_templates + t) * PLACEMENT_FEATURES
-            if episode.looks[b, i, t].num_gpus > 0:
+            if episode.looks[b, i, t].num_places > 0:
                 out[row] = 1.0
                 out[row + 1] = squash(episode.looks[b, i, t].num_servers - 1.0, 2.0)
                 out[row + 2] = episode.template_slowdown[b, i, t]
 
 
 @kernel
-def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
+def _write_running(state: State, b: int, shown: int, out: Float32Vector) -> None:
     now = state.clusters[b].now
     for i in range(shown):
         job = state.jobs[b, state.running[b, i]]
@@ -171,7 +172,7 @@ def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
 
 
 @kernel
-def _write_cluster(state: Any, b: int, visible: int, out: Any) -> None:
+def _write_cluster(state: State, b: int, visible: int, out: Float32Vector) -> None:
     cluster = state.clusters[b]
     num_gpus = float(cluster.num_gpus)
     running_gpus = num_gpus - cluster.free_gpus - cluster.down_gpus
@@ -186,7 +187,9 @@ def _write_cluster(state: Any, b: int, visible: int, out: Any) -> None:
 
 
 @kernel
-def write_queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, out: Any) -> int:
+def write_queue_and_cluster(
+    state: State, episode: Episode, b: int, num_running: int, out: Float32Vector
+) -> int:
     """Clear the row and write the blocks of `queue_and_cluster`; where the next block begins."""
     out[:] = 0.0
     cluster = state.clusters[b]
@@ -215,17 +218,19 @@ def write_queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, 
     return begin + CLUSTER_FEATURES
 
 
-@function_value(OBSERVE)
-def _queue_and_cluster(state: Any, episode: Any, b: int, num_running: int, out: Any) -> None:
+@fills(Observe)
+def _queue_and_cluster(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
     write_queue_and_cluster(state, episode, b, num_running, out)
 
 
 def queue_and_cluster(flat: bool = False) -> Observation:
     """Waiting jobs, what each placement would do to them, running jobs, servers, cluster totals.
 
-    The table of features stands in the docstring of `ringyard.mdp.env.ClusterEnv`.
+    The table of features is part of `help(ringyard.mdp.env.ClusterEnv)` and of docs/observations.md.
 
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a set or pointer policy).
     """
-    return Observation(_queue_and_cluster, queue_and_cluster_blocks, flat)
+    return Observation(_queue_and_cluster, BLOCKS, flat)

@@ -1,20 +1,14 @@
 """The observation for clusters with shared GPUs, cores, memory bandwidth, GPU types or elastic jobs."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.cluster import Cluster
-from ringyard.compiled.functions import function_value, kernel
-from ringyard.mdp.actions.space import Actions
-from ringyard.mdp.observations.queue import (
-    OBSERVE,
-    Observation,
-    queue_and_cluster_blocks,
-    squash,
-    write_queue_and_cluster,
-)
+from ringyard.compiled import Float32Vector, FloatVector, fills, kernel
+from ringyard.mdp.episode import Episode
+from ringyard.mdp.observations.blocks import Block, Each, Feature
+from ringyard.mdp.observations.observation import Observation, Observe
+from ringyard.mdp.observations.queue import BLOCKS, squash, write_queue_and_cluster
 from ringyard.performance.elastic import statistical_efficiency
+from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 
 __all__ = ["queue_cluster_and_resources"]
@@ -22,22 +16,71 @@ __all__ = ["queue_cluster_and_resources"]
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
 
-WAITING_RESOURCES = 8
-PLACEMENT_RESOURCES = 2
-RUNNING_RESOURCES = 8
-SERVER_RESOURCES = 5
-CLUSTER_RESOURCES = 2
+_WAITING = Block(
+    "waiting_resources",
+    Each.WAITING,
+    (
+        Feature("cpu_only", "1 if CPU-only"),
+        Feature("parameter_server", "1 if it has parameter servers"),
+        Feature("cores", "s(cores per worker, 8)", "cores"),
+        Feature("gpu_memory", "s(GPU memory per worker, 16 GB)", "bytes"),
+        Feature("gpu_range", "log2(most / fewest GPUs) / 4"),
+        Feature("batch_range", "log2(largest / smallest batch) / 4"),
+        Feature("efficiency", "statistical efficiency at twice its batch"),
+        Feature(
+            "time_to_deadline",
+            "s(time until its largest acceptable completion time, isolated run time); 1: any will do",
+            "s",
+        ),
+    ),
+)
+_PLACEMENTS = Block(
+    "placement_resources",
+    Each.PLACEMENT,
+    (
+        Feature("sharing", "s(extra time by jobs on the same GPUs / time alone, 1)"),
+        Feature("gpu_speed", "s(speed of its slowest GPU there, 1)"),
+    ),
+)
+_RUNNING = Block(
+    "running_resources",
+    Each.RUNNING,
+    (
+        Feature("cpu_only", "1 if CPU-only"),
+        Feature("cores", "s(cores per worker, 8)", "cores"),
+        Feature("sharing", "s(extra time by jobs on the same GPUs / time alone, 1)"),
+        Feature("bandwidth", "s(extra time by memory bandwidth / time alone, 1)"),
+        Feature("bandwidth_cap", "memory bandwidth cap"),
+        Feature("gpu_speed", "s(speed of its slowest GPU, 1)"),
+        Feature("gpus_to_asked", "log2(GPUs / asked) / 4"),
+        Feature("batch_to_asked", "log2(batch / asked) / 4"),
+    ),
+)
+_SERVERS = Block(
+    "server_resources",
+    Each.SERVER,
+    (
+        Feature("open_gpus", "GPUs with a free slot / GPUs"),
+        Feature("free_cores", "free cores / cores"),
+        Feature("bandwidth", "memory bandwidth asked / (asked + there is)"),
+        Feature("up", "1 if up"),
+        Feature("gpu_memory", "s(memory of a GPU, 16 GB)", "bytes"),
+    ),
+)
+_CLUSTER = Block(
+    "cluster_resources",
+    Each.CLUSTER,
+    (
+        Feature("down", "GPUs of failed servers / GPUs"),
+        Feature("shared", "GPUs with two jobs or more / GPUs"),
+    ),
+)
+
+WAITING_RESOURCES = len(_WAITING.features)
+PLACEMENT_RESOURCES = len(_PLACEMENTS.features)
+RUNNING_RESOURCES = len(_RUNNING.features)
+SERVER_RESOURCES = len(_SERVERS.features)
 _GIGABYTES = 16e9
-
-
-def _blocks(cluster: Cluster, actions: Actions) -> dict[str, int]:
-    return queue_and_cluster_blocks(cluster, actions) | {
-        "waiting_resources": actions.num_waiting * WAITING_RESOURCES,
-        "placement_resources": actions.num_starts * PLACEMENT_RESOURCES,
-        "running_resources": actions.num_running * RUNNING_RESOURCES,
-        "server_resources": cluster.num_servers * SERVER_RESOURCES,
-        "cluster_resources": CLUSTER_RESOURCES,
-    }
 
 
 @kernel
@@ -47,7 +90,7 @@ def _log2_ratio(value: float, base: float) -> float:
 
 
 @kernel
-def _write_waiting(state: Any, b: int, visible: int, out: Any) -> None:
+def _write_waiting(state: State, b: int, visible: int, out: Float32Vector) -> None:
     for i in range(visible):
         job = state.jobs[b, state.waiting[b, i]]
         row = i * WAITING_RESOURCES
@@ -67,19 +110,19 @@ def _write_waiting(state: Any, b: int, visible: int, out: Any) -> None:
 
 
 @kernel
-def _write_placements(state: Any, episode: Any, b: int, visible: int, out: Any) -> None:
+def _write_placements(state: State, episode: Episode, b: int, visible: int, out: Float32Vector) -> None:
     num_templates = episode.looks.shape[2]
     for i in range(visible):
         for t in range(num_templates):
             found = episode.looks[b, i, t]
-            if found.num_gpus > 0:
+            if found.num_places > 0:
                 row = (i * num_templates + t) * PLACEMENT_RESOURCES
                 out[row] = squash(found.sharing_slowdown - 1.0, 1.0)
                 out[row + 1] = squash(found.gpu_speed, 1.0)
 
 
 @kernel
-def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
+def _write_running(state: State, b: int, shown: int, out: Float32Vector) -> None:
     for i in range(shown):
         job = state.jobs[b, state.running[b, i]]
         row = i * RUNNING_RESOURCES
@@ -95,7 +138,7 @@ def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
 
 
 @kernel
-def _write_servers(state: Any, b: int, out: Any) -> int:
+def _write_servers(state: State, b: int, out: Float32Vector) -> int:
     """Features of every server; how many GPUs of the cluster hold two jobs or more."""
     per_gpu = state.clusters[b].jobs_per_gpu
     shared = 0
@@ -117,8 +160,10 @@ def _write_servers(state: Any, b: int, out: Any) -> int:
     return shared
 
 
-@function_value(OBSERVE)
-def _queue_cluster_and_resources(state: Any, episode: Any, b: int, num_running: int, out: Any) -> None:
+@fills(Observe)
+def _queue_cluster_and_resources(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
     begin = write_queue_and_cluster(state, episode, b, num_running, out)
     cluster = state.clusters[b]
     num_waiting = episode.looks.shape[1]
@@ -138,30 +183,10 @@ def _queue_cluster_and_resources(state: Any, episode: Any, b: int, num_running: 
 def queue_cluster_and_resources(flat: bool = False) -> Observation:
     """As `queue_and_cluster`, and what else makes jobs fast or slow, in blocks of their own.
 
-    | block | feature | meaning (unit before scaling); s(x, c) is x / (x + c) |
-    |---|---|---|
-    | waiting_resources [V x 8] | 0, 1 | 1 if CPU-only; 1 if it has parameter servers |
-    | | 2 | s(cores per worker, 8) |
-    | | 3 | s(GPU memory per worker, 16 GB) |
-    | | 4, 5 | log2(most / fewest GPUs) / 4; log2(largest / smallest batch) / 4 |
-    | | 6 | statistical efficiency at twice its batch |
-    | | 7 | s(time until its largest acceptable completion time, its isolated run time); 1: any time will do |
-    | placement_resources [V x T x 2] | 0 | s(extra time by jobs on the same GPUs, 1) |
-    | | 1 | s(speed of its slowest GPU there, 1) |
-    | running_resources [R x 8] | 0 | 1 if CPU-only |
-    | | 1 | s(cores per worker, 8) |
-    | | 2, 3 | s(extra time by sharing GPUs, 1); s(extra time by memory bandwidth, 1) |
-    | | 4 | memory bandwidth cap |
-    | | 5 | s(speed of its slowest GPU, 1) |
-    | | 6, 7 | log2(GPUs / asked) / 4; log2(batch / asked) / 4 |
-    | server_resources [S x 5] | 0 | GPUs with a free slot / GPUs |
-    | | 1 | free cores / cores |
-    | | 2 | memory bandwidth asked / (asked + there is) |
-    | | 3 | 1 if up |
-    | | 4 | s(memory of a GPU, 16 GB) |
-    | cluster_resources [2] | 0, 1 | GPUs of failed servers / GPUs; GPUs with two jobs or more / GPUs |
+    The table of features: docs/observations.md.
 
     Args:
         flat: one Box row instead of a Dict of blocks.
     """
-    return Observation(_queue_cluster_and_resources, _blocks, flat)
+    blocks = (*BLOCKS, _WAITING, _PLACEMENTS, _RUNNING, _SERVERS, _CLUSTER)
+    return Observation(_queue_cluster_and_resources, blocks, flat)

@@ -1,8 +1,7 @@
 """Time integrals kept while time passes: what metrics, rewards and curves are made of."""
 
-from typing import Any
-
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import kernel
+from ringyard.state.arrays import State
 from ringyard.state.records import Integral
 
 __all__ = ["integrate"]
@@ -17,7 +16,7 @@ _FAIR_SHARE = int(Integral.FAIR_SHARE)
 
 
 @kernel
-def _halve_timeline(state: Any, b: int) -> None:
+def _halve_timeline(state: State, b: int) -> None:
     """Merge pairs of bins, so that the same number of bins covers twice the time."""
     bins = state.timeline.shape[1]
     half = bins // 2
@@ -32,7 +31,7 @@ def _halve_timeline(state: Any, b: int) -> None:
 
 
 @kernel
-def _fill_timeline(state: Any, b: int, until: float) -> None:
+def _fill_timeline(state: State, b: int, until: float) -> None:
     """Spread the present queue length and busy GPUs over the bins from now to `until`."""
     cluster = state.clusters[b]
     bins = state.timeline.shape[1]
@@ -51,7 +50,7 @@ def _fill_timeline(state: Any, b: int, until: float) -> None:
 
 
 @kernel
-def integrate(state: Any, b: int, until: float) -> None:
+def integrate(state: State, b: int, until: float) -> None:
     """Add the stretch from now to `until`, in which nothing changes, to every integral."""
     cluster = state.clusters[b]
     elapsed = until - cluster.now

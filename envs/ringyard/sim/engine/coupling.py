@@ -1,13 +1,12 @@
 """What neighbours do to a job: rings on its links, jobs on its GPUs, memory bandwidth of its servers."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import kernel
 from ringyard.performance.allreduce import ring_seconds
 from ringyard.performance.cpu import bandwidth_stretch
-from ringyard.state.records import JobKind, Network
+from ringyard.state.arrays import State
+from ringyard.state.records import ClusterRecord, Job, JobKind, Network
 
 __all__ = ["count_links", "surround", "worst_link"]
 
@@ -18,7 +17,7 @@ _MAX_MIN = int(Network.MAX_MIN)
 
 
 @kernel
-def worst_link(state: Any, b: int, j: int) -> float:
+def worst_link(state: State, b: int, j: int) -> float:
     """SJF-BCO eq. 6's p: most jobs that span servers on any one server of job j; 0 if j does not span."""
     job = state.jobs[b, j]
     if job.num_servers <= 1:
@@ -32,7 +31,7 @@ def worst_link(state: Any, b: int, j: int) -> float:
 
 
 @kernel
-def _sharing_slowdown(state: Any, b: int, j: int) -> float:
+def _sharing_slowdown(state: State, b: int, j: int) -> float:
     """1 + the neighbours' summed excess on the worst of the job's GPUs."""
     worst = 0.0
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -52,7 +51,7 @@ def _sharing_slowdown(state: Any, b: int, j: int) -> float:
 
 
 @kernel
-def _bandwidth_slowdown(state: Any, b: int, j: int) -> float:
+def _bandwidth_slowdown(state: State, b: int, j: int) -> float:
     """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:
@@ -69,7 +68,7 @@ def _bandwidth_slowdown(state: Any, b: int, j: int) -> float:
 
 
 @kernel
-def surround(state: Any, b: int, j: int) -> bool:
+def surround(state: State, b: int, j: int) -> bool:
     """Bring up to date what the record of job j says of its neighbours; whether anything changed.
 
     Links that are counted all together are left to `count_links`.
@@ -96,7 +95,7 @@ def surround(state: Any, b: int, j: int) -> bool:
 
 
 @kernel
-def _weight(cluster: Any, job: Any) -> float:
+def _weight(cluster: ClusterRecord, job: Job) -> float:
     """What a job adds to the load of each of its links."""
     if cluster.network != _LIVE:
         return 1.0
@@ -105,7 +104,7 @@ def _weight(cluster: Any, job: Any) -> float:
 
 
 @kernel
-def _links_of(state: Any, b: int, j: int) -> int:
+def _links_of(state: State, b: int, j: int) -> int:
     """Rows of `State.links` that job j's ring uses into `link_scratch`; how many."""
     out = state.link_scratch[b]
     num_servers = state.servers.shape[1]
@@ -126,7 +125,7 @@ def _links_of(state: Any, b: int, j: int) -> int:
 
 
 @kernel
-def _ring(state: Any, b: int, i: int, extra: int) -> int:
+def _ring(state: State, b: int, i: int, extra: int) -> int:
     """The i-th running job, or `extra` after the last; -1 if it does not span servers."""
     j = extra
     if i < state.clusters[b].num_running:
@@ -137,7 +136,7 @@ def _ring(state: Any, b: int, i: int, extra: int) -> int:
 
 
 @kernel
-def _load_links(state: Any, b: int, extra: int) -> None:
+def _load_links(state: State, b: int, extra: int) -> None:
     """Rings on every link, from scratch."""
     cluster = state.clusters[b]
     for row in range(state.links.shape[1]):
@@ -151,7 +150,7 @@ def _load_links(state: Any, b: int, extra: int) -> None:
 
 
 @kernel
-def _crowd(state: Any, b: int, j: int) -> float:
+def _crowd(state: State, b: int, j: int) -> float:
     """Rings on the worst link of job j, itself counted as one, relative to what the link carries."""
     weight = _weight(state.clusters[b], state.jobs[b, j])
     worst = 1.0
@@ -162,7 +161,7 @@ def _crowd(state: Any, b: int, j: int) -> float:
 
 
 @kernel
-def _tightest_link(state: Any, b: int) -> int:
+def _tightest_link(state: State, b: int) -> int:
     """The link with the least left for each ring that is not frozen yet; -1 if there is none."""
     tightest = -1
     least = np.inf
@@ -175,7 +174,7 @@ def _tightest_link(state: Any, b: int) -> int:
 
 
 @kernel
-def _fill(state: Any, b: int, extra: int) -> None:
+def _fill(state: State, b: int, extra: int) -> None:
     """Max-min fair shares by progressive filling, as 1 / share into every ring's `new_contenders`.
 
     The fullest link freezes its rings at its fair share, again and again (Bertsekas & Gallager, 6.5.2).
@@ -210,7 +209,7 @@ def _fill(state: Any, b: int, extra: int) -> None:
 
 
 @kernel
-def count_links(state: Any, b: int, extra: int) -> bool:
+def count_links(state: State, b: int, extra: int) -> bool:
     """Every ring's `new_contenders`, links counted all together; whether any differs from its `contenders`.
 
     Args:

@@ -5,21 +5,18 @@ Events at one instant are handled in this order: jobs that end or become predict
 more happens at that instant.
 """
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.bundles import address_of
-from ringyard.compiled.functions import function_value, kernel
-from ringyard.performance import PerformanceModel
+from ringyard.compiled import kernel, linked_kernel
 from ringyard.sim.engine.clock import integrate
 from ringyard.sim.engine.holding import repair, take_down
-from ringyard.sim.engine.life import arrive, become_predictable, end, lose, release, run
-from ringyard.sim.engine.physics import ADVANCE, Rate, rate_at
+from ringyard.sim.engine.life import arrive, become_predictable, end, lose
+from ringyard.sim.engine.physics import Physics
+from ringyard.state.arrays import State
 from ringyard.state.random_numbers import exponential_at
 from ringyard.state.records import JobOutcome, JobStatus
 
-__all__ = ["SERVER_STREAM", "advance", "first_failures", "next_decision", "rate_of"]
+__all__ = ["SERVER_STREAM", "advance", "first_failures"]
 
 _DONE = int(JobStatus.DONE)
 _COMPLETED = int(JobOutcome.COMPLETED)
@@ -31,7 +28,7 @@ SERVER_STREAM = 1 << 40
 
 
 @kernel
-def first_failures(state: Any, b: int) -> None:
+def first_failures(state: State, b: int) -> None:
     """Draw when each server first fails."""
     cluster = state.clusters[b]
     cluster.next_change_seconds = np.inf
@@ -46,7 +43,7 @@ def first_failures(state: Any, b: int) -> None:
 
 
 @kernel
-def _fail(state: Any, b: int, s: int, rate: Any) -> None:
+def _fail(state: State, b: int, s: int, physics: Physics) -> None:
     """Server s goes down; its jobs, by row, lose what they did since their last checkpoint."""
     per_gpu = state.clusters[b].jobs_per_gpu
     server = state.servers[b, s]
@@ -61,12 +58,12 @@ def _fail(state: Any, b: int, s: int, rate: Any) -> None:
             j = state.jobs[b, j].next_cpu_job
         if hit == state.jobs.shape[1]:
             break
-        lose(state, b, hit, rate)
+        lose(state, b, hit, physics)
     take_down(state, b, s)
 
 
 @kernel
-def _change_servers(state: Any, b: int, rate: Any) -> None:
+def _change_servers(state: State, b: int, physics: Physics) -> None:
     """Fail or repair every server whose time has come, and draw when it changes next."""
     cluster = state.clusters[b]
     earliest = np.inf
@@ -74,7 +71,7 @@ def _change_servers(state: Any, b: int, rate: Any) -> None:
         server = state.servers[b, s]
         if server.next_change_seconds <= cluster.now:
             if server.up:
-                _fail(state, b, s, rate)
+                _fail(state, b, s, physics)
                 mean = cluster.mean_repair_seconds
             else:
                 repair(state, b, s)
@@ -88,18 +85,18 @@ def _change_servers(state: Any, b: int, rate: Any) -> None:
 
 
 @kernel
-def _cancel_due(state: Any, b: int, rate: Any) -> None:
+def _cancel_due(state: State, b: int, physics: Physics) -> None:
     """Withdraw every job whose user gives up now, or whose acceptable completion time has passed."""
     cluster = state.clusters[b]
     for j in range(cluster.next_arrival):
         job = state.jobs[b, j]
         if job.status != _DONE and job.cancel_seconds <= cluster.now:
             blocked = job.cancel_seconds == job.deadline_seconds
-            end(state, b, j, _BLOCKED if blocked else _CANCELLED, rate)
+            end(state, b, j, _BLOCKED if blocked else _CANCELLED, physics)
 
 
 @kernel
-def _next_event(state: Any, b: int) -> float:
+def _next_event(state: State, b: int) -> float:
     """Time of the next event, round, wake-up or end of the window; inf if none."""
     cluster = state.clusters[b]
     time = cluster.limit_seconds
@@ -117,10 +114,9 @@ def _next_event(state: Any, b: int) -> float:
     return time
 
 
-@function_value(ADVANCE)
-def next_decision(state: Any, b: int, address: int) -> bool:
-    """`advance`, as it is reached through its address."""
-    rate = rate_at(address)
+@linked_kernel
+def advance(state: State, b: int, physics: Physics) -> bool:
+    """Move to the next decision point; False if nothing can happen any more (no event left)."""
     cluster = state.clusters[b]
     time = _next_event(state, b)
     if not np.isfinite(time):
@@ -131,15 +127,15 @@ def next_decision(state: Any, b: int, address: int) -> bool:
     while cluster.num_running > 0 and state.jobs[b, state.running[b, 0]].due_seconds <= time:
         j = state.running[b, 0]
         if state.jobs[b, j].end_seconds <= time:
-            end(state, b, j, _COMPLETED, rate)
+            end(state, b, j, _COMPLETED, physics)
         elif state.jobs[b, j].end_seconds > state.jobs[b, j].deadline_seconds:
-            end(state, b, j, _BLOCKED, rate)
+            end(state, b, j, _BLOCKED, physics)
         else:
             become_predictable(state, b, j)
     if cluster.next_cancel_seconds <= time:
-        _cancel_due(state, b, rate)
+        _cancel_due(state, b, physics)
     if cluster.next_change_seconds <= time:
-        _change_servers(state, b, rate)
+        _change_servers(state, b, physics)
     while (
         cluster.next_arrival < cluster.num_jobs and state.jobs[b, cluster.next_arrival].submit_seconds <= time
     ):
@@ -150,14 +146,3 @@ def next_decision(state: Any, b: int, address: int) -> bool:
         cluster.wake_seconds = np.inf
     cluster.num_decisions += 1
     return True
-
-
-@kernel
-def advance(state: Any, b: int, rate: Any) -> bool:
-    """Move to the next decision point; False if nothing can happen any more (no event left)."""
-    return rate.advance(state, b, address_of(rate))
-
-
-def rate_of(performance: PerformanceModel) -> Rate:
-    """A performance model as kernels receive it."""
-    return Rate(performance.iteration_seconds, performance.parameters, run, release, next_decision)

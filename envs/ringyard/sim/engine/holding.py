@@ -1,20 +1,20 @@
 """Who holds what: jobs take and give back GPU slots, memory, cores and bandwidth."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import Int32Vector, kernel
+from ringyard.performance.cpu import bandwidth_asked
 from ringyard.sim.engine.queues import sort_ascending
-from ringyard.state.records import DOWN, JobKind
+from ringyard.state.arrays import State
+from ringyard.state.records import DOWN, Job, JobKind, Server
 
-__all__ = ["collect", "hold", "let_go", "repair", "take_down"]
+__all__ = ["collect", "dealt", "hold", "let_go", "lift", "put_back", "repair", "take_down"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
 
 @kernel
-def _count_gpus(state: Any, b: int, s: int, change: int) -> None:
+def _count_gpus(state: State, b: int, s: int, change: int) -> None:
     """Add `change` to the free GPUs of server s, and keep the counts that follow from it."""
     cluster = state.clusters[b]
     server = state.servers[b, s]
@@ -27,22 +27,21 @@ def _count_gpus(state: Any, b: int, s: int, change: int) -> None:
 
 
 @kernel
-def _count_open(state: Any, b: int, s: int, change: int) -> None:
+def _count_open(state: State, b: int, s: int, change: int) -> None:
     """Add `change` to the GPUs of server s that have a free slot."""
     state.servers[b, s].open_gpus += change
     state.clusters[b].open_gpus += change
 
 
 @kernel
-def _use_cores(server: Any, job: Any, cores: int, sign: int) -> None:
+def _use_cores(server: Server, job: Job, cores: int, sign: int) -> None:
     """Give `cores` of a server to a job, or take them back with sign -1."""
     server.free_cores -= sign * cores
-    wanted = np.int64(np.ceil(job.memory_bandwidth * job.memory_bandwidth_cap)) * cores
-    server.bandwidth_demand += sign * wanted
+    server.bandwidth_demand += sign * bandwidth_asked(job, cores)
 
 
 @kernel
-def _hold_server(state: Any, b: int, j: int, s: int) -> None:
+def _hold_server(state: State, b: int, j: int, s: int) -> None:
     """CPU-only job j joins server s."""
     job = state.jobs[b, j]
     server = state.servers[b, s]
@@ -54,7 +53,7 @@ def _hold_server(state: Any, b: int, j: int, s: int) -> None:
 
 
 @kernel
-def _leave_server(state: Any, b: int, j: int) -> None:
+def _leave_server(state: State, b: int, j: int) -> None:
     job = state.jobs[b, j]
     server = state.servers[b, job.server]
     if server.first_cpu_job == j:
@@ -68,7 +67,7 @@ def _leave_server(state: Any, b: int, j: int) -> None:
 
 
 @kernel
-def _take_slot(state: Any, b: int, j: int, g: int) -> int:
+def _take_slot(state: State, b: int, j: int, g: int) -> int:
     """The first free slot of GPU g, now job j's."""
     gpu = state.gpus[b, g]
     i = g * state.clusters[b].jobs_per_gpu
@@ -88,38 +87,40 @@ def _take_slot(state: Any, b: int, j: int, g: int) -> int:
 
 
 @kernel
-def _span(state: Any, b: int, j: int, sign: int) -> None:
+def dealt(tasks: int, num_servers: int, rank: int) -> int:
+    """Parameter servers on the rank-th of the job's servers: dealt out one by one, the first get the rest."""
+    return tasks // num_servers + (1 if rank < tasks % num_servers else 0)
+
+
+@kernel
+def _span(state: State, b: int, j: int, sign: int) -> None:
     """Count a job on its links, and the cores of its parameter servers, dealt out server by server."""
     job = state.jobs[b, j]
     spans = job.num_servers > 1
-    tasks, rest = 0, 0
-    if job.cores_per_server_task > 0:
-        tasks = job.parameter_servers // job.num_servers
-        rest = job.parameter_servers % job.num_servers
-    if not spans and tasks + rest == 0:
+    tasks = job.parameter_servers if job.cores_per_server_task > 0 else 0
+    if not spans and tasks == 0:
         return
+    rank = 0
     i = job.first_slot
     while i >= 0:
         server = state.servers[b, state.slots[b, i].server]
         if spans:
             server.spanning_jobs += sign
-        here = tasks
-        if rest > 0:
-            here += 1
-            rest -= 1
+        here = dealt(tasks, job.num_servers, rank)
         if here > 0:
             _use_cores(server, job, here * job.cores_per_server_task, sign)
+        rank += 1
         i = state.slots[b, i].next_server_slot
 
 
 @kernel
-def hold(state: Any, b: int, j: int, gpus: Any, count: int) -> None:
-    """Chain the GPUs (sorted in place) to job j in ascending order; of a CPU-only job, the server gpus[0]."""
+def hold(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
+    """Chain GPUs (sorted in place) to job j in ascending order; a CPU-only job joins the server places[0]."""
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:
-        _hold_server(state, b, j, gpus[0])
+        _hold_server(state, b, j, places[0])
         return
-    sort_ascending(gpus, count)
+    sort_ascending(places, count)
     num_servers = 0
     head = -1
     last = -1
@@ -127,7 +128,7 @@ def hold(state: Any, b: int, j: int, gpus: Any, count: int) -> None:
     rack = -1
     speed = np.inf
     for k in range(count):
-        i = _take_slot(state, b, j, gpus[k])
+        i = _take_slot(state, b, j, places[k])
         s = state.slots[b, i].server
         server = state.servers[b, s]
         if last >= 0:
@@ -153,7 +154,7 @@ def hold(state: Any, b: int, j: int, gpus: Any, count: int) -> None:
 
 
 @kernel
-def let_go(state: Any, b: int, j: int) -> None:
+def let_go(state: State, b: int, j: int) -> None:
     """Take everything from job j; its chain (and server) can still be walked until somebody takes them."""
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:
@@ -177,7 +178,7 @@ def let_go(state: Any, b: int, j: int) -> None:
 
 
 @kernel
-def collect(state: Any, b: int, j: int, out: Any) -> int:
+def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
     """GPUs that job j holds (a CPU-only job's server) into `out`, ascending; how many."""
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:
@@ -193,7 +194,30 @@ def collect(state: Any, b: int, j: int, out: Any) -> int:
 
 
 @kernel
-def take_down(state: Any, b: int, s: int) -> None:
+def lift(state: State, b: int, j: int) -> int:
+    """Take everything from job j for a moment, unnoticed; how many places `put_back` has to give back.
+
+    What it held is in `held_scratch`, its record in the scratch row: one job can be lifted at a time.
+    """
+    job = state.jobs[b, j]
+    state.jobs[b, state.jobs.shape[1] - 1] = job
+    if job.first_slot < 0 and job.server < 0:
+        return 0
+    num_held = collect(state, b, j, state.held_scratch[b])
+    let_go(state, b, j)
+    return num_held
+
+
+@kernel
+def put_back(state: State, b: int, j: int, num_held: int) -> None:
+    """Undo `lift`, whatever shape the job was given since; it holds nothing now."""
+    state.jobs[b, j] = state.jobs[b, state.jobs.shape[1] - 1]
+    if num_held > 0:
+        hold(state, b, j, state.held_scratch[b], num_held)
+
+
+@kernel
+def take_down(state: State, b: int, s: int) -> None:
     """Server s, on which nothing runs, fails."""
     server = state.servers[b, s]
     server.up = 0
@@ -207,7 +231,7 @@ def take_down(state: Any, b: int, s: int) -> None:
 
 
 @kernel
-def repair(state: Any, b: int, s: int) -> None:
+def repair(state: State, b: int, s: int) -> None:
     """Server s returns, empty."""
     server = state.servers[b, s]
     server.up = 1

@@ -1,32 +1,26 @@
-"""The compiled core: start, stop, resize, finish jobs, and re-rate those whose surroundings changed.
-
-`rate` below is a performance model as a `ringyard.sim.engine.physics.Rate`.
-"""
-
-from typing import Any
+"""The life of a job: start, change, stop, end it, and re-rate those whose surroundings changed."""
 
 import numpy as np
 
-from ringyard.compiled.bundles import address_of
-from ringyard.compiled.functions import function_value, kernel
+from ringyard.compiled import Int32Vector, kernel, linked_kernel
 from ringyard.sim.engine.coupling import count_links, surround
-from ringyard.sim.engine.holding import hold, let_go
-from ringyard.sim.engine.physics import RELEASE, RUN, rate_at
+from ringyard.sim.engine.holding import collect, hold, let_go
+from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
 from ringyard.sim.engine.segments import log_segments
-from ringyard.sim.engine.shape import ask, set_cores, set_size
+from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
+from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations, run_seconds
 from ringyard.state.random_numbers import normal_at
-from ringyard.state.records import Integral, JobKind, JobOutcome, JobStatus, Network
+from ringyard.state.records import ClusterRecord, Integral, Job, JobKind, JobOutcome, JobStatus, Network
 
 __all__ = [
     "arrive",
     "become_predictable",
+    "carry_out",
     "end",
     "lose",
-    "release",
-    "reshape",
-    "run",
+    "same_places",
     "start",
     "stop",
 ]
@@ -43,7 +37,7 @@ _BLOCKED_JOBS = int(Integral.BLOCKED_JOBS)
 
 
 @kernel
-def _sync(job: Any, now: float) -> None:
+def _sync(job: Job, now: float) -> None:
     """Bring progress and service of a running job up to `now`."""
     remaining = remaining_iterations(job, now)
     service = attained_service(job, now)
@@ -55,7 +49,7 @@ def _sync(job: Any, now: float) -> None:
 
 
 @kernel
-def _expect_end(job: Any) -> None:
+def _expect_end(job: Job) -> None:
     begin = max(job.synced_seconds, job.progress_from_seconds)
     job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
     job.due_seconds = job.end_seconds
@@ -68,9 +62,9 @@ def _expect_end(job: Any) -> None:
 
 
 @kernel
-def _rerate(state: Any, b: int, j: int, rate: Any) -> None:
+def _rerate(state: State, b: int, j: int, physics: Physics) -> None:
     job = state.jobs[b, j]
-    seconds = rate.seconds(job, rate.parameters) / job.progress_per_iteration
+    seconds = physics.seconds(job, physics.parameters) / job.progress_per_iteration
     if seconds != job.iteration_seconds:
         _sync(job, state.clusters[b].now)
         job.iteration_seconds = seconds
@@ -79,32 +73,32 @@ def _rerate(state: Any, b: int, j: int, rate: Any) -> None:
 
 
 @kernel
-def _look_at(state: Any, b: int, j: int, stamp: int, rate: Any) -> None:
+def _look_at(state: State, b: int, j: int, stamp: int, physics: Physics) -> None:
     """Re-rate neighbour j if its surroundings changed, once per stamp."""
     job = state.jobs[b, j]
     if job.stamp != stamp:
         job.stamp = stamp
         if surround(state, b, j):
-            _rerate(state, b, j, rate)
+            _rerate(state, b, j, physics)
 
 
 @kernel
-def _rerate_server(state: Any, b: int, s: int, stamp: int, rate: Any) -> None:
+def _rerate_server(state: State, b: int, s: int, stamp: int, physics: Physics) -> None:
     """Look at every job on server s."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
         if j >= 0:
-            _look_at(state, b, j, stamp, rate)
+            _look_at(state, b, j, stamp, physics)
     j = server.first_cpu_job
     while j >= 0:
-        _look_at(state, b, j, stamp, rate)
+        _look_at(state, b, j, stamp, physics)
         j = state.jobs[b, j].next_cpu_job
 
 
-@kernel
-def _rerate_rings(state: Any, b: int, newcomer: int, rate: Any) -> None:
+@linked_kernel
+def _rerate_rings(state: State, b: int, newcomer: int, physics: Physics) -> None:
     """Count all links anew and re-rate every ring whose share changed.
 
     Args:
@@ -123,11 +117,11 @@ def _rerate_rings(state: Any, b: int, newcomer: int, rate: Any) -> None:
         job = state.jobs[b, j]
         if job.contenders != job.new_contenders:
             job.contenders = job.new_contenders
-            _rerate(state, b, j, rate)
+            _rerate(state, b, j, physics)
 
 
-@kernel
-def _rerate_neighbours(state: Any, b: int, j: int, rate: Any) -> None:
+@linked_kernel
+def _rerate_neighbours(state: State, b: int, j: int, physics: Physics) -> None:
     """Re-rate the other jobs that feel job j on their links, GPUs or servers."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -139,18 +133,18 @@ def _rerate_neighbours(state: Any, b: int, j: int, rate: Any) -> None:
     stamp = cluster.stamp
     job.stamp = stamp
     if job.kind == _CPU_ONLY:
-        _rerate_server(state, b, job.server, stamp, rate)
+        _rerate_server(state, b, job.server, stamp, physics)
         return
     head = job.first_slot
     while head >= 0:
         s = state.slots[b, head].server
         if close or state.servers[b, s].spanning_jobs > 0:
-            _rerate_server(state, b, s, stamp, rate)
+            _rerate_server(state, b, s, stamp, physics)
         head = state.slots[b, head].next_server_slot
 
 
 @kernel
-def _straggle(cluster: Any, job: Any, j: int) -> None:
+def _straggle(cluster: ClusterRecord, job: Job, j: int) -> None:
     """Draw how much slower the slowest worker is: log-normal of mean 1 each, at least 1; 1 for one worker."""
     variance = np.log(1.0 + cluster.straggler_cv**2)
     slowest = -np.inf
@@ -161,14 +155,13 @@ def _straggle(cluster: Any, job: Any, j: int) -> None:
         job.straggler = max(np.exp(np.sqrt(variance) * slowest - 0.5 * variance), 1.0)
 
 
-@function_value(RUN)
-def run(state: Any, b: int, j: int, gpus: Any, count: int, pause: float, address: int) -> None:
-    """Job j, that holds nothing, runs on the GPUs from now on, without progress for `pause` seconds."""
-    rate = rate_at(address)
+@linked_kernel
+def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physics: Physics) -> None:
+    """Job j, that holds nothing, runs on the places from now on, without progress for `pause` seconds."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     now = cluster.now
-    hold(state, b, j, gpus, count)
+    hold(state, b, j, places, num_places(shape_of(job)))
     job.synced_seconds = now
     job.last_start_seconds = now
     job.progress_from_seconds = now + pause
@@ -176,18 +169,19 @@ def run(state: Any, b: int, j: int, gpus: Any, count: int, pause: float, address
         _straggle(cluster, job, j)
     surround(state, b, j)
     if cluster.global_links and job.num_servers > 1:
-        _rerate_rings(state, b, j, rate)
-    job.iteration_seconds = rate.seconds(job, rate.parameters) / job.progress_per_iteration
+        _rerate_rings(state, b, j, physics)
+    job.iteration_seconds = physics.seconds(job, physics.parameters) / job.progress_per_iteration
     _expect_end(job)
     heap_push(state, b, j)
-    _rerate_neighbours(state, b, j, rate)
+    _rerate_neighbours(state, b, j, physics)
 
 
 @kernel
-def start(state: Any, b: int, j: int, gpus: Any, count: int, rate: Any) -> None:
-    """Give waiting job j the GPUs `gpus[:count]` (sorted in place); a CPU-only job the server `gpus[0]`.
+def start(state: State, b: int, j: int, places: Int32Vector, physics: Physics) -> None:
+    """Give waiting job j as many of the GPUs in `places` as it has workers (sorted in place).
 
-    The caller has checked that the job waits, that `count` is its `num_gpus` and that there is room.
+    A CPU-only job gets the server `places[0]`. The caller has checked that the job waits and that there is
+    room.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -198,13 +192,12 @@ def start(state: Any, b: int, j: int, gpus: Any, count: int, rate: Any) -> None:
     if np.isnan(job.first_start_seconds):
         job.first_start_seconds = cluster.now
         pause = 0.0
-    rate.run(state, b, j, gpus, count, pause, address_of(rate))
+    _run(state, b, j, places, pause, physics)
 
 
-@function_value(RELEASE)
-def release(state: Any, b: int, j: int, address: int) -> None:
+@linked_kernel
+def _release(state: State, b: int, j: int, physics: Physics) -> None:
     """Take everything from running job j and re-rate those that felt it."""
-    rate = rate_at(address)
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     _sync(job, cluster.now)
@@ -212,8 +205,8 @@ def release(state: Any, b: int, j: int, address: int) -> None:
     heap_remove(state, b, j)
     let_go(state, b, j)
     if cluster.global_links and job.num_servers > 1:
-        _rerate_rings(state, b, -1, rate)
-    _rerate_neighbours(state, b, j, rate)
+        _rerate_rings(state, b, -1, physics)
+    _rerate_neighbours(state, b, j, physics)
     job.first_slot = -1
     job.server = -1
     job.num_servers = 0
@@ -225,7 +218,7 @@ def release(state: Any, b: int, j: int, address: int) -> None:
 
 
 @kernel
-def _wait_again(state: Any, b: int, j: int) -> None:
+def _wait_again(state: State, b: int, j: int) -> None:
     job = state.jobs[b, j]
     job.status = _WAITING
     job.last_stop_seconds = state.clusters[b].now
@@ -236,18 +229,18 @@ def _wait_again(state: Any, b: int, j: int) -> None:
 
 
 @kernel
-def stop(state: Any, b: int, j: int, rate: Any) -> None:
+def stop(state: State, b: int, j: int, physics: Physics) -> None:
     """Preempt running job j: it waits again as it asked to run, its progress is kept."""
-    rate.release(state, b, j, address_of(rate))
+    _release(state, b, j, physics)
     state.jobs[b, j].num_preemptions += 1
     state.clusters[b].num_preemptions += 1
     _wait_again(state, b, j)
 
 
 @kernel
-def lose(state: Any, b: int, j: int, rate: Any) -> None:
+def lose(state: State, b: int, j: int, physics: Physics) -> None:
     """A server under running job j failed: it waits again, with the progress of its last checkpoint."""
-    rate.release(state, b, j, address_of(rate))
+    _release(state, b, j, physics)
     job = state.jobs[b, j]
     job.num_failures += 1
     between = state.clusters[b].checkpoint_seconds / job.isolated_iteration_seconds
@@ -258,39 +251,58 @@ def lose(state: Any, b: int, j: int, rate: Any) -> None:
 
 
 @kernel
-def reshape(
-    state: Any,
-    b: int,
-    j: int,
-    gpus: Any,
-    count: int,
-    batch_size: float,
-    cores: tuple[int, int, int, float],
-    pause: float,
-    rate: Any,
-) -> None:
-    """Running job j goes on with other GPUs, batch or cores after `pause` seconds.
+def same_places(places: Int32Vector, count: int, others: Int32Vector, num_others: int) -> bool:
+    """Whether two lists without repetition hold the same places."""
+    if count != num_others:
+        return False
+    for i in range(count):
+        found = False
+        for k in range(count):
+            found = found or places[i] == others[k]
+        if not found:
+            return False
+    return True
+
+
+@linked_kernel
+def carry_out(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> None:
+    """Let job j run in this shape on these places, of which the caller has checked that they fit.
+
+    A waiting job starts. A running one is left alone where nothing changes; with other places for the same
+    number of GPUs and batch it stops and starts there (a migration: a restart); with another number of GPUs
+    or another batch it goes on after `resize_seconds`; other cores or another cap cost nothing.
 
     Args:
-        gpus: [count] which GPUs, as in `start`.
-        count: how many.
-        batch_size: global.
-        cores: cores per worker, parameter servers, cores of each, memory bandwidth cap.
-        pause: seconds without progress.
-        (others): as in `start`.
+        places: GPUs, or the server of a CPU-only job, `num_places(shape)` of them; sorted in place.
+        (others): as everywhere.
     """
     job = state.jobs[b, j]
+    if job.status == _WAITING:
+        set_shape(job, shape)
+        start(state, b, j, places, physics)
+        return
+    present = shape_of(job)
+    held = state.held_scratch[b]
+    resized = shape.batch_size != present.batch_size or shape.num_gpus != present.num_gpus
+    moved = not same_places(places, num_places(shape), held, collect(state, b, j, held))
+    if shape == present and not moved:
+        return
+    if moved and not resized:
+        stop(state, b, j, physics)
+        set_shape(job, shape)
+        start(state, b, j, places, physics)
+        return
     pending = max(job.progress_from_seconds - state.clusters[b].now, 0.0)
-    rate.release(state, b, j, address_of(rate))
-    set_size(job, count if job.kind != _CPU_ONLY else 0, batch_size)
-    set_cores(job, cores[0], cores[1], cores[2], cores[3])
+    pause = job.resize_seconds if resized else 0.0
+    _release(state, b, j, physics)
+    set_shape(job, shape)
     job.num_resizes += 1
     state.clusters[b].num_resizes += 1
-    rate.run(state, b, j, gpus, count, max(pause, pending), address_of(rate))
+    _run(state, b, j, places, max(pause, pending), physics)
 
 
 @kernel
-def arrive(state: Any, b: int) -> None:
+def arrive(state: State, b: int) -> None:
     """The next job of the table is submitted."""
     cluster = state.clusters[b]
     j = cluster.next_arrival
@@ -305,7 +317,7 @@ def arrive(state: Any, b: int) -> None:
 
 
 @kernel
-def _next_cancellation(state: Any, b: int) -> float:
+def _next_cancellation(state: State, b: int) -> float:
     """Earliest cancellation of a job in the system; inf if none."""
     earliest = np.inf
     for j in range(state.clusters[b].next_arrival):
@@ -315,7 +327,7 @@ def _next_cancellation(state: Any, b: int) -> float:
 
 
 @kernel
-def end(state: Any, b: int, j: int, early: int, rate: Any) -> None:
+def end(state: State, b: int, j: int, early: int, physics: Physics) -> None:
     """Job j leaves the system, running or waiting.
 
     Args:
@@ -325,7 +337,7 @@ def end(state: Any, b: int, j: int, early: int, rate: Any) -> None:
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     if job.status == _RUNNING:
-        rate.release(state, b, j, address_of(rate))
+        _release(state, b, j, physics)
     else:
         waiting_remove(state, b, j)
     job.status = _DONE
@@ -347,7 +359,7 @@ def end(state: Any, b: int, j: int, early: int, rate: Any) -> None:
 
 
 @kernel
-def become_predictable(state: Any, b: int, j: int) -> None:
+def become_predictable(state: State, b: int, j: int) -> None:
     """Schedulers may see the remaining time of running job j from now on."""
     job = state.jobs[b, j]
     job.predictable = 1

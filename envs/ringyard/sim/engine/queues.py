@@ -1,8 +1,7 @@
 """Compiled containers inside the state: the heap of running jobs and the sorted waiting list."""
 
-from typing import Any
-
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import Int32Vector, kernel
+from ringyard.state.arrays import State
 
 __all__ = [
     "heap_push",
@@ -15,14 +14,14 @@ __all__ = [
 
 
 @kernel
-def _due_before(state: Any, b: int, x: int, y: int) -> bool:
+def _due_before(state: State, b: int, x: int, y: int) -> bool:
     due_x = state.jobs[b, x].due_seconds
     due_y = state.jobs[b, y].due_seconds
     return due_x < due_y or (due_x == due_y and x < y)
 
 
 @kernel
-def _sift_up(state: Any, b: int, position: int) -> int:
+def _sift_up(state: State, b: int, position: int) -> int:
     job = state.running[b, position]
     while position > 0:
         parent = (position - 1) >> 1
@@ -38,7 +37,7 @@ def _sift_up(state: Any, b: int, position: int) -> int:
 
 
 @kernel
-def _sift_down(state: Any, b: int, position: int, size: int) -> None:
+def _sift_down(state: State, b: int, position: int, size: int) -> None:
     job = state.running[b, position]
     while True:
         child = 2 * position + 1
@@ -58,14 +57,14 @@ def _sift_down(state: Any, b: int, position: int, size: int) -> None:
 
 
 @kernel
-def heap_update(state: Any, b: int, j: int) -> None:
+def heap_update(state: State, b: int, j: int) -> None:
     """Restore the heap after the due time of running job j changed."""
     position = _sift_up(state, b, state.jobs[b, j].heap_position)
     _sift_down(state, b, position, state.clusters[b].num_running)
 
 
 @kernel
-def heap_push(state: Any, b: int, j: int) -> None:
+def heap_push(state: State, b: int, j: int) -> None:
     """Add job j, whose due time is set, to the running jobs."""
     cluster = state.clusters[b]
     position = cluster.num_running
@@ -75,7 +74,7 @@ def heap_push(state: Any, b: int, j: int) -> None:
 
 
 @kernel
-def heap_remove(state: Any, b: int, j: int) -> None:
+def heap_remove(state: State, b: int, j: int) -> None:
     """Take job j out of the running jobs."""
     cluster = state.clusters[b]
     size = cluster.num_running - 1
@@ -90,7 +89,7 @@ def heap_remove(state: Any, b: int, j: int) -> None:
 
 
 @kernel
-def _waiting_position(state: Any, b: int, j: int) -> int:
+def _waiting_position(state: State, b: int, j: int) -> int:
     """First position whose (priority, row) is not before job j's."""
     priority = state.jobs[b, j].priority
     low = 0
@@ -107,7 +106,7 @@ def _waiting_position(state: Any, b: int, j: int) -> int:
 
 
 @kernel
-def waiting_add(state: Any, b: int, j: int) -> None:
+def waiting_add(state: State, b: int, j: int) -> None:
     """Insert job j by (priority, row)."""
     cluster = state.clusters[b]
     position = _waiting_position(state, b, j)
@@ -119,7 +118,7 @@ def waiting_add(state: Any, b: int, j: int) -> None:
 
 
 @kernel
-def waiting_remove(state: Any, b: int, j: int) -> None:
+def waiting_remove(state: State, b: int, j: int) -> None:
     """Take job j out of the waiting list."""
     cluster = state.clusters[b]
     position = _waiting_position(state, b, j)
@@ -130,7 +129,7 @@ def waiting_remove(state: Any, b: int, j: int) -> None:
 
 
 @kernel
-def sort_ascending(values: Any, count: int) -> None:
+def sort_ascending(values: Int32Vector, count: int) -> None:
     """Sort `values[:count]` in place; quick for what placement rules write, which is nearly sorted."""
     for i in range(1, count):
         value = values[i]

@@ -1,16 +1,15 @@
 """History of who held what, for drawing."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import kernel
+from ringyard.state.arrays import State
 
 __all__ = ["log_segments"]
 
 
 @kernel
-def log_segments(state: Any, b: int, j: int) -> None:
+def log_segments(state: State, b: int, j: int) -> None:
     """Remember which GPUs of which servers job j held since its last start."""
     rows = state.segments.shape[1]
     if rows == 0:

@@ -6,7 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled.functions import announce_compilation, kernel
+from ringyard.compiled import (
+    FloatVector,
+    IntVector,
+    Records1,
+    announce_compilation,
+    kernel,
+    linked_kernel,
+)
 from ringyard.errors import ConfigurationError
 from ringyard.failures import Failures
 from ringyard.gpu_types import REFERENCE_GPU
@@ -14,16 +21,17 @@ from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import catalogue
 from ringyard.restart import RestartCost
-from ringyard.sim.engine.events import first_failures, rate_of
+from ringyard.sim.engine.events import first_failures
+from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.shape import ask
 from ringyard.state.arrays import Sizes, State, empty_state
-from ringyard.state.records import JOB, UNLIMITED, UNLIMITED_CORES, JobKind, Network
+from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, JobKind, Network
 
 __all__ = ["load", "new_state", "prepare_jobs"]
 
 
 @kernel
-def _isolate(jobs: Any, fewest_servers: Any, fastest: Any, rate: Any) -> None:
+def _isolate(jobs: Records1[Job], fewest_servers: IntVector, fastest: FloatVector, physics: Physics) -> None:
     """Shape jobs as they ask; seconds per iteration of each alone, on its fastest GPUs and fewest servers."""
     for j in range(len(jobs)):
         job = jobs[j]
@@ -31,7 +39,7 @@ def _isolate(jobs: Any, fewest_servers: Any, fastest: Any, rate: Any) -> None:
         job.num_servers = fewest_servers[j]
         job.contenders = 1.0 if fewest_servers[j] > 1 else 0.0
         job.gpu_speed = fastest[j]
-        job.isolated_iteration_seconds = rate.seconds(job, rate.parameters)
+        job.isolated_iteration_seconds = physics.seconds(job, physics.parameters)
         job.num_servers = 0
         job.contenders = 0.0
         job.gpu_speed = 1.0
@@ -85,9 +93,9 @@ def _demand_class(table: JobTable, cluster: Cluster) -> NDArray[np.int64]:
     return classes
 
 
-def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> NDArray[np.void]:
+def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> Records1[Job]:
     """[jobs] records with the columns of the table."""
-    jobs = np.zeros(len(table), JOB)
+    jobs: Records1[Job] = Job.zeros(len(table))
     same: tuple[str, ...] = (
         "submit_seconds",
         "gradient_bytes",
@@ -128,8 +136,8 @@ def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> NDArray[n
 
 def prepare_jobs(
     table: JobTable, cluster: Cluster, performance: PerformanceModel, restart: RestartCost
-) -> NDArray[np.void]:
-    """[jobs] `JOB` records at time zero, checked against the cluster.
+) -> Records1[Job]:
+    """[jobs] `Job` records at time zero, checked against the cluster.
 
     Raises:
         WorkloadError: a row that makes no sense or does not fit the cluster.
@@ -140,7 +148,7 @@ def prepare_jobs(
     announce_compilation(load)
     jobs = _given(table, cluster, restart)
     fastest = _speeds(cluster)[jobs["model"]].max(axis=1)
-    _isolate(jobs, cluster.fewest_servers(table.num_gpus), fastest, rate_of(performance))
+    _isolate(jobs, cluster.fewest_servers(table.num_gpus), fastest, physics_of(performance))
     iteration = jobs["isolated_iteration_seconds"]
     iterations = np.where(np.isnan(table.iterations), table.duration_seconds / iteration, table.iterations)
     jobs["total_iterations"] = iterations
@@ -232,7 +240,7 @@ def _describe_servers(state: State, cluster: Cluster) -> None:
 
 
 @kernel
-def _empty_servers(state: Any, b: int) -> None:
+def _empty_servers(state: State, b: int) -> None:
     """Nothing runs anywhere and every server is up."""
     for i in range(state.slots.shape[1]):
         state.slots[b, i].job = -1
@@ -251,8 +259,8 @@ def _empty_servers(state: Any, b: int) -> None:
             state.gpus[b, g].free_memory_bytes = server.gpu_memory_bytes
 
 
-@kernel
-def load(state: Any, b: int, jobs: Any, limit_seconds: float, seed: int) -> None:
+@linked_kernel
+def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: int) -> None:
     """Put cluster b at time zero with the given job records; nothing has arrived yet."""
     num_jobs = len(jobs)
     smallest = jobs[0].min_gpus

@@ -1,44 +1,97 @@
 """How a job runs: on how many GPUs, with which batch, cores, parameter servers and bandwidth cap."""
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from ringyard.compiled.functions import kernel
+from ringyard.compiled import kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
-from ringyard.state.records import JobKind
+from ringyard.state.records import Job, JobKind
 
-__all__ = ["ask", "set_cores", "set_size"]
+__all__ = ["Shape", "ask", "asked_shape", "memory_of", "num_places", "set_shape", "shape_of"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
 
+class Shape(NamedTuple):
+    """What a job holds but for where.
+
+    Attributes:
+        num_gpus: workers, one on each GPU; 0: CPU-only.
+        batch_size: global, samples.
+        cores_per_worker: of each worker (CPU-only: all its cores); 0: not counted.
+        parameter_servers: of a parameter-server job.
+        cores_per_server_task: of each of them.
+        memory_bandwidth_cap: share of its memory bandwidth it may use, in (0, 1].
+    """
+
+    num_gpus: int
+    batch_size: float
+    cores_per_worker: int
+    parameter_servers: int
+    cores_per_server_task: int
+    memory_bandwidth_cap: float
+
+
 @kernel
-def set_size(job: Any, num_gpus: int, batch_size: float) -> None:
-    """GPUs and global batch, and what follows from them; the job holds nothing now."""
-    job.num_gpus = num_gpus
-    job.batch_size = batch_size
+def shape_of(job: Job) -> Shape:
+    """What the job has; of a waiting one, what it will start with."""
+    return Shape(
+        whole(job.num_gpus),
+        job.batch_size,
+        whole(job.cores_per_worker),
+        whole(job.parameter_servers),
+        whole(job.cores_per_server_task),
+        job.memory_bandwidth_cap,
+    )
+
+
+@kernel
+def asked_shape(job: Job) -> Shape:
+    """What the job asks for when it is submitted."""
+    return Shape(
+        whole(job.asked_gpus),
+        job.base_batch,
+        whole(job.asked_cores),
+        whole(job.asked_parameter_servers),
+        whole(job.asked_cores_per_server_task),
+        1.0,
+    )
+
+
+@kernel
+def num_places(shape: Shape) -> int:
+    """Places that a job of this shape takes: its GPUs, or the one server of a CPU-only job."""
+    return max(shape.num_gpus, 1)
+
+
+@kernel
+def memory_of(job: Job, shape: Shape) -> int:
+    """Bytes that the job needs on each of its GPUs in this shape."""
+    samples = shape.batch_size / shape.num_gpus
+    return whole(np.ceil(job.fixed_memory_bytes + job.sample_memory_bytes * samples))
+
+
+@kernel
+def set_shape(job: Job, shape: Shape) -> None:
+    """Give a job that holds nothing now a shape, and what follows from it."""
+    job.num_gpus = shape.num_gpus
+    job.batch_size = shape.batch_size
+    job.cores_per_worker = shape.cores_per_worker
+    job.parameter_servers = shape.parameter_servers
+    job.cores_per_server_task = shape.cores_per_server_task
+    job.memory_bandwidth_cap = shape.memory_bandwidth_cap
     if job.kind == _CPU_ONLY:
         return
-    samples = batch_size / num_gpus
+    samples = shape.batch_size / shape.num_gpus
     ratio = samples / (job.base_batch / job.asked_gpus)
     share = job.fixed_fraction
     job.compute_seconds = job.base_compute_seconds * (share + (1.0 - share) * ratio)
-    job.progress_per_iteration = progress_per_iteration(job.noise_scale, job.base_batch, batch_size)
-    job.gpu_memory_bytes = np.int64(np.ceil(job.fixed_memory_bytes + job.sample_memory_bytes * samples))
+    job.progress_per_iteration = progress_per_iteration(job.noise_scale, job.base_batch, shape.batch_size)
+    job.gpu_memory_bytes = memory_of(job, shape)
 
 
 @kernel
-def set_cores(job: Any, cores_per_worker: int, servers: int, server_cores: int, cap: float) -> None:
-    """Cores of each worker, parameter servers with their cores, share of memory bandwidth."""
-    job.cores_per_worker = cores_per_worker
-    job.parameter_servers = servers
-    job.cores_per_server_task = server_cores
-    job.memory_bandwidth_cap = cap
-
-
-@kernel
-def ask(job: Any) -> None:
-    """What the job asks for when it is submitted."""
-    set_size(job, job.asked_gpus, job.base_batch)
-    set_cores(job, job.asked_cores, job.asked_parameter_servers, job.asked_cores_per_server_task, 1.0)
+def ask(job: Job) -> None:
+    """Let the job have the shape it asks for."""
+    set_shape(job, asked_shape(job))

@@ -1,40 +1,37 @@
 """How fast a job would be elsewhere, the others where they are."""
 
-from typing import Any
-
 import numpy as np
 
-from ringyard.compiled.functions import kernel
-from ringyard.performance.cpu import bandwidth_stretch
+from ringyard.compiled import Int32Vector, Record, f8, i4, kernel, linked_kernel
+from ringyard.performance.cpu import bandwidth_asked, bandwidth_stretch
 from ringyard.sim.engine.coupling import count_links, surround
-from ringyard.sim.engine.holding import collect, hold, let_go
-from ringyard.sim.engine.shape import set_cores, set_size
-from ringyard.state.records import JobKind, JobStatus, Network
+from ringyard.sim.engine.holding import hold, let_go, lift, put_back
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.shape import Shape, num_places, set_shape
+from ringyard.state.arrays import State
+from ringyard.state.records import JobKind, Network
 
-__all__ = ["LOOK", "look", "seconds_there", "what_if"]
-
-#: surroundings of a proposed place
-LOOK = np.dtype(
-    [
-        ("contenders", "f8"),
-        ("gpu_speed", "f8"),
-        ("sharing_slowdown", "f8"),
-        ("bandwidth_slowdown", "f8"),
-        ("num_servers", "i4"),
-        ("num_gpus", "i4"),  # places found, 0: none
-    ],
-    align=True,
-)
+__all__ = ["Look", "look", "seconds_there", "what_if"]
 
 
-_RUNNING = int(JobStatus.RUNNING)
+class Look(Record):
+    """Surroundings of a proposed place."""
+
+    contenders: f8
+    gpu_speed: f8
+    sharing_slowdown: f8
+    bandwidth_slowdown: f8
+    num_servers: i4
+    num_places: i4  # found, 0: none
+
+
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _NO_NETWORK = int(Network.NONE)
 
 
 @kernel
-def look(state: Any, b: int, j: int, gpus: Any, count: int, out: Any) -> None:
-    """What waiting job j would find on `gpus[:count]` (ascending), written to `LOOK` record `out`.
+def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Look) -> None:
+    """What waiting job j would find on `places[:count]` (ascending), written to `out`.
 
     As `what_if` would find it, but quicker. Where links are counted all together, the rings on the servers'
     own links are an estimate of the contenders: uplinks and max-min shares are left to `what_if`.
@@ -50,16 +47,16 @@ def look(state: Any, b: int, j: int, gpus: Any, count: int, out: Any) -> None:
         out.num_servers = 1
         out.gpu_speed = 1.0
         if cluster.bandwidth_limited:
-            out.bandwidth_slowdown = _stretch_with(state, b, j, gpus[0], job.cores_per_worker)
+            out.bandwidth_slowdown = _stretch_with(state, b, j, places[0], job.cores_per_worker)
         return
     first = -1
     for i in range(count):
-        g = gpus[i]
+        g = places[i]
         s = state.gpus[b, g].server
         if cluster.sharing and state.gpus[b, g].num_jobs > 0:
             excess = 1.0 + _excess_on(state, b, j, g)
             out.sharing_slowdown = max(out.sharing_slowdown, excess)
-        if i + 1 < count and state.gpus[b, gpus[i + 1]].server == s:
+        if i + 1 < count and state.gpus[b, places[i + 1]].server == s:
             if first < 0:
                 first = i
             continue
@@ -79,7 +76,7 @@ def look(state: Any, b: int, j: int, gpus: Any, count: int, out: Any) -> None:
 
 
 @kernel
-def _excess_on(state: Any, b: int, j: int, g: int) -> float:
+def _excess_on(state: State, b: int, j: int, g: int) -> float:
     """Extra time of job j beside those on GPU g."""
     per_gpu = state.clusters[b].jobs_per_gpu
     excess = 0.0
@@ -91,16 +88,16 @@ def _excess_on(state: Any, b: int, j: int, g: int) -> float:
 
 
 @kernel
-def _stretch_with(state: Any, b: int, j: int, s: int, cores: int) -> float:
+def _stretch_with(state: State, b: int, j: int, s: int, cores: int) -> float:
     """Stretch of memory accesses on server s with `cores` cores of job j added."""
     server = state.servers[b, s]
     job = state.jobs[b, j]
-    wanted = np.int64(np.ceil(job.memory_bandwidth * job.memory_bandwidth_cap)) * cores
-    return bandwidth_stretch(float(server.bandwidth_demand + wanted), float(server.memory_bandwidth))
+    demand = server.bandwidth_demand + bandwidth_asked(job, cores)
+    return bandwidth_stretch(float(demand), float(server.memory_bandwidth))
 
 
 @kernel
-def seconds_there(state: Any, b: int, j: int, found: Any, rate: Any) -> float:
+def seconds_there(state: State, b: int, j: int, found: Look, physics: Physics) -> float:
     """Seconds per base iteration of waiting job j in the place that `look` looked at."""
     job = state.jobs[b, j]
     job.num_servers = found.num_servers
@@ -110,7 +107,7 @@ def seconds_there(state: Any, b: int, j: int, found: Any, rate: Any) -> float:
         job.gpu_speed = found.gpu_speed
         job.sharing_slowdown = found.sharing_slowdown
         job.bandwidth_slowdown = found.bandwidth_slowdown
-    seconds = rate.seconds(job, rate.parameters) / job.progress_per_iteration
+    seconds = physics.seconds(job, physics.parameters) / job.progress_per_iteration
     job.num_servers = 0
     job.contenders = 0.0
     if crowded:
@@ -120,42 +117,23 @@ def seconds_there(state: Any, b: int, j: int, found: Any, rate: Any) -> float:
     return seconds
 
 
-@kernel
-def what_if(
-    state: Any,
-    b: int,
-    j: int,
-    gpus: Any,
-    count: int,
-    batch_size: float,
-    cores: tuple[int, int, int, float],
-    rate: Any,
-) -> float:
-    """Seconds per base iteration of job j elsewhere or in another shape; arguments as in `engine.reshape`.
+@linked_kernel
+def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> float:
+    """Seconds per base iteration of job j elsewhere or in another shape; arguments as in `life.carry_out`.
 
     The job is put there for a moment, without anybody noticing, and back again.
     """
     job = state.jobs[b, j]
-    scratch = state.jobs.shape[1] - 1
-    held = state.held_scratch[b]
-    running = job.status == _RUNNING
-    num_held = 0
-    state.jobs[b, scratch] = job
-    if running:
-        num_held = collect(state, b, j, held)
-        let_go(state, b, j)
-    set_size(job, count if job.kind != _CPU_ONLY else 0, batch_size)
-    set_cores(job, cores[0], cores[1], cores[2], cores[3])
-    hold(state, b, j, gpus, count)
+    num_held = lift(state, b, j)
+    set_shape(job, shape)
+    hold(state, b, j, places, num_places(shape))
     surround(state, b, j)
     if state.clusters[b].global_links and job.num_servers > 1:
-        count_links(state, b, -1 if running else j)
+        count_links(state, b, -1 if num_held > 0 else j)
         job.contenders = job.new_contenders
-    seconds = rate.seconds(job, rate.parameters) / job.progress_per_iteration
+    seconds = physics.seconds(job, physics.parameters) / job.progress_per_iteration
     let_go(state, b, j)
-    state.jobs[b, j] = state.jobs[b, scratch]
-    if running:
-        hold(state, b, j, held, num_held)
+    put_back(state, b, j, num_held)
     if state.clusters[b].global_links:
         count_links(state, b, -1)  # `look` reads the links' loads
     return seconds

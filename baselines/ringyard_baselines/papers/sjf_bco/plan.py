@@ -1,0 +1,110 @@
+"""What SJF-BCO's planner works with: jobs, machine, what is tried, and the plan; all legal in kernels."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.compiled import FloatMatrix, FloatVector, IntVector, Records1
+from ringyard.state.records import Job
+
+__all__ = [
+    "FIRST_FIT",
+    "LEAST_LOADED",
+    "RANDOM",
+    "SJF_BCO",
+    "Batch",
+    "Machine",
+    "Plan",
+    "Search",
+    "empty_plan",
+    "job_records",
+]
+
+
+# how GPUs are chosen
+SJF_BCO, FIRST_FIT, LEAST_LOADED, RANDOM = 0, 1, 2, 3
+
+
+class Batch(NamedTuple):
+    """The n jobs to plan, in planning order.
+
+    Attributes:
+        records: [n] `Job` records.
+        estimates: [n] rhohat / u, seconds.
+        priorities: [n, G] random numbers, read by RANDOM only.
+    """
+
+    records: Records1[Job]
+    estimates: FloatVector
+    priorities: FloatMatrix
+
+
+class Machine(NamedTuple):
+    """The G GPUs as they are: each one's server, and seconds until it is free, which are its first U."""
+
+    servers: IntVector
+    busy_seconds: FloatVector
+
+
+class Search(NamedTuple):
+    """What is tried.
+
+    Attributes:
+        rule: SJF_BCO, FIRST_FIT, LEAST_LOADED or RANDOM.
+        kappas: thresholds; one dummy for rules without.
+        over_provision: lambda.
+        horizon: T, upper limit of theta, seconds.
+        resolution: stop when the interval is this short, seconds.
+    """
+
+    rule: int
+    kappas: IntVector
+    over_provision: float
+    horizon: float
+    resolution: float
+
+
+class Plan(NamedTuple):
+    """Work space and result of one trial; G GPUs, S servers, n jobs.
+
+    Attributes:
+        load: [G] U_s^g, estimated seconds assigned to each GPU.
+        free_at: [G] when the GPU's last planned job exits.
+        spans: [G] 1 on the first GPU of a server held by a job that spans servers.
+        taken: [G] scratch.
+        marks: [S] scratch.
+        start: [n] planned start.
+        begin: [n + 1] where each job's GPUs begin in `gpus`.
+        gpus: [sum of demands] planned GPU ids, job after job.
+    """
+
+    load: FloatVector
+    free_at: FloatVector
+    spans: IntVector
+    taken: IntVector
+    marks: IntVector
+    start: FloatVector
+    begin: IntVector
+    gpus: IntVector
+
+
+def empty_plan(cluster: Cluster, demands: NDArray[np.int64]) -> Plan:
+    """A plan for jobs of the given demands, in planning order."""
+    gpus, count = cluster.num_gpus, len(demands)
+    return Plan(
+        np.zeros(gpus),
+        np.zeros(gpus),
+        np.zeros(gpus, np.int64),
+        np.zeros(gpus, np.int64),
+        np.zeros(cluster.num_servers, np.int64),
+        np.zeros(count),
+        np.concatenate([[0], np.cumsum(demands)]).astype(np.int64),
+        np.zeros(int(demands.sum()), np.int64),
+    )
+
+
+def job_records(jobs: Records1[Job], rows: NDArray[np.int64]) -> Records1[Job]:
+    """[rows] copies of the given job records for planning."""
+    return jobs[rows].copy()

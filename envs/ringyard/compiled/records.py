@@ -1,0 +1,101 @@
+"""Record classes: annotated fields that make a NumPy dtype and a type of kernels, and that mypy checks."""
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, overload
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Record", "Records1", "Records2", "Records3", "f8", "i4", "i8", "u8"]
+
+# what a field is to a type checker, and how it is stored
+i4 = Annotated[int, np.int32]
+i8 = Annotated[int, np.int64]
+u8 = Annotated[Any, np.uint64]  # kernels calculate modulo 2**64, which int does not
+f8 = Annotated[float, np.float64]
+
+
+class Record:
+    """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8` or `f8`.
+
+    There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
+
+    Attributes:
+        dtype: aligned structured dtype of the fields, in order.
+        numba_type: the same as kernels know it.
+    """
+
+    dtype: ClassVar[np.dtype[np.void]]
+    numba_type: ClassVar[Any]
+
+    def __init_subclass__(cls) -> None:
+        stored = [(name, kind.__metadata__[0]) for name, kind in cls.__annotations__.items()]
+        cls.dtype = np.dtype(stored, align=True)
+        cls.numba_type = numba.from_dtype(cls.dtype)
+
+    @classmethod
+    def zeros(cls, *shape: int) -> Any:
+        """[*shape] records of zeros."""
+        return np.zeros(shape, cls.dtype)
+
+    if TYPE_CHECKING:  # a row, from Python
+
+        def __getitem__(self, field: str) -> Any: ...
+        def copy(self) -> Self:
+            """An independent row."""
+
+
+R = TypeVar("R", bound=Record)
+
+
+class _Records(Generic[R]):
+    """A structured array as type checkers see it; at run time it is a NumPy array."""
+
+    if TYPE_CHECKING:
+        shape: tuple[int, ...]
+        size: int
+
+        def __len__(self) -> int: ...
+        def __setitem__(self, key: Any, value: Any) -> None: ...
+        def copy(self) -> Self:
+            """An independent array."""
+
+
+class Records1(_Records[R]):
+    """[n] records."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, key: int) -> R: ...
+        @overload
+        def __getitem__(self, key: str) -> NDArray[Any]: ...
+        @overload
+        def __getitem__(self, key: slice | NDArray[Any]) -> "Records1[R]": ...
+        def __getitem__(self, key: Any) -> Any: ...
+
+
+class Records2(_Records[R]):
+    """[clusters, n] records."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, key: tuple[int, int]) -> R: ...
+        @overload
+        def __getitem__(self, key: str) -> NDArray[Any]: ...
+        @overload
+        def __getitem__(self, key: int | tuple[int, slice | NDArray[Any]]) -> Records1[R]: ...
+        def __getitem__(self, key: Any) -> Any: ...
+
+
+class Records3(_Records[R]):
+    """[clusters, n, m] records."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, key: tuple[int, int, int]) -> R: ...
+        @overload
+        def __getitem__(self, key: str) -> NDArray[Any]: ...
+        def __getitem__(self, key: Any) -> Any: ...

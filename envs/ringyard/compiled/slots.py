@@ -1,0 +1,74 @@
+"""Slots: functions that kernels receive as values, such as performance models and placement rules."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba.core import types
+from numba.experimental import function_type  # noqa: F401  (registers functions as values)
+
+from ringyard.compiled.functions import Kernel
+from ringyard.compiled.types import signature_of
+
+__all__ = ["CompiledFunction", "fills", "slot"]
+
+C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def slot(protocol: C) -> C:
+    """Decorate a Protocol with a typed `__call__`: kernels take any function that `fills` it.
+
+    A field or argument annotated with it is typed by that signature alone, so that a kernel which receives
+    one is compiled once for all functions of the slot, and its on-disk cache hits in the next process.
+    """
+    signature = signature_of(protocol.__call__)
+    setattr(protocol, "signature", signature)  # noqa: B010
+    setattr(protocol, "numba_type", types.FunctionType(signature))  # noqa: B010
+    return protocol
+
+
+class CompiledFunction:
+    """A function that fills a slot, compiled on first use.
+
+    Args:
+        function: plain Python function.
+        protocol: the slot.
+
+    Attributes:
+        python: the plain function.
+        protocol: as given.
+    """
+
+    def __init__(self, function: Callable[..., Any], protocol: Any) -> None:
+        self.python = function
+        self.protocol = protocol
+        self._kernel = Kernel(function, linked=False)
+        self._kernel.signature = protocol.signature
+
+    @property
+    def address(self) -> int:
+        """Where its machine code begins."""
+        return self._kernel.address
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the compiled function from Python."""
+        return self._kernel(*arguments)
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+        """Pickle as the module-level name it was given."""
+        return _named, (self.python.__module__, self.python.__qualname__)
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+def fills(protocol: Any) -> Callable[[F], F]:
+    """Decorate a module-level function to make it a `CompiledFunction` of a slot."""
+
+    def decorate(function: F) -> F:
+        value: Any = CompiledFunction(function, protocol)
+        return value
+
+    return decorate

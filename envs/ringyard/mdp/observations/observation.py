@@ -1,0 +1,75 @@
+"""Observations: a compiled function that writes one float32 row per cluster, and the blocks of the row."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.compiled import Float32Vector, FloatVector, slot
+from ringyard.mdp.actions import Actions
+from ringyard.mdp.episode import Episode
+from ringyard.mdp.observations.blocks import Block
+from ringyard.state.arrays import State
+
+__all__ = ["Observation", "Observe"]
+
+
+@slot
+class Observe(Protocol):
+    """Writes what an agent sees of one cluster."""
+
+    def __call__(
+        self,
+        state: State,
+        episode: Episode,
+        b: int,
+        num_running: int,
+        parameters: FloatVector,
+        out: Float32Vector,
+    ) -> None:
+        """Fill the row `out` [size] of cluster b; num_running is how many running slots are shown."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A compiled writer and the blocks it writes.
+
+    Attributes:
+        write: fills `Observe`.
+        blocks: what it writes, in order. Each is one-dimensional in the space, as Stable-Baselines3 wants.
+        flat: give the row as one Box instead of a Dict of its blocks.
+        parameters: [parameters] what `write` reads.
+    """
+
+    write: Observe
+    blocks: tuple[Block, ...]
+    flat: bool
+    parameters: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    def size(self, cluster: Cluster, actions: Actions) -> int:
+        """Length of the row."""
+        return sum(block.length(cluster, actions) for block in self.blocks)
+
+    def space(self, cluster: Cluster, actions: Actions) -> spaces.Space[Any]:
+        """The observation space of one cluster."""
+        if self.flat:
+            return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
+        return spaces.Dict(
+            {
+                block.name: spaces.Box(block.low, 10.0, (block.length(cluster, actions),), np.float32)
+                for block in self.blocks
+            }
+        )
+
+    def windows(self, cluster: Cluster, actions: Actions) -> dict[str, slice]:
+        """{block: where it stands in the row}."""
+        windows: dict[str, slice] = {}
+        begin = 0
+        for block in self.blocks:
+            end = begin + block.length(cluster, actions)
+            windows[block.name] = slice(begin, end)
+            begin = end
+        return windows

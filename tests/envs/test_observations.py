@@ -1,0 +1,64 @@
+"""Blocks of observations: spaces, windows and documentation all follow from them."""
+
+import pytest
+import yaml
+from hydra.utils import get_method
+
+from conftest import CONF, ROOT, names
+from ringyard import Cluster
+from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.observations import queue_and_cluster
+from ringyard.mdp.observations.tables import feature_table, observations_page
+
+CLUSTER = Cluster((2, 4, 4))
+ACTIONS = Actions(num_waiting=5, num_running=7)
+
+
+def factories():
+    """The functions behind conf/observation, in the order of how much they show."""
+    leaves = [
+        yaml.safe_load((CONF / "observation" / f"{name}.yaml").read_text()) for name in names("observation")
+    ]
+    found = {get_method(leaf["_target_"]) for leaf in leaves}
+    return sorted(found, key=lambda factory: (len(factory().blocks), factory.__name__))
+
+
+@pytest.mark.parametrize("factory", factories())
+def test_blocks_fill_the_row_in_the_order_of_the_space(factory):
+    observation = factory()
+    windows = observation.windows(CLUSTER, ACTIONS)
+    space = observation.space(CLUSTER, ACTIONS)
+    assert set(windows) == set(space.spaces)
+    assert len(windows) == len(observation.blocks)  # no name twice
+    end = 0
+    for name, window in windows.items():
+        assert window.start == end
+        assert (window.stop - window.start,) == space[name].shape
+        end = window.stop
+    assert end == observation.size(CLUSTER, ACTIONS)
+    assert factory(flat=True).space(CLUSTER, ACTIONS).shape == (end,)
+
+
+@pytest.mark.parametrize("factory", factories())
+def test_features_of_a_block_have_names_of_their_own(factory):
+    for block in factory().blocks:
+        assert len({feature.name for feature in block.features}) == len(block.features) > 0, block.name
+
+
+def test_the_default_has_the_documented_length():
+    # 5 jobs x (12 + 1), 5 x 2 templates x 3, 7 running x (7 + 1), 3 servers x 3, 8 of the cluster
+    assert queue_and_cluster().size(CLUSTER, ACTIONS) == 65 + 30 + 56 + 9 + 8
+
+
+def test_the_environments_page_holds_the_table():
+    assert feature_table(queue_and_cluster().blocks) in ClusterEnv.__doc__
+    assert "| waiting [V x 12] | 0 | run_time |" in ClusterEnv.__doc__
+
+
+def test_the_page_of_observations_is_what_the_code_says(update_docs):
+    file = ROOT / "docs" / "observations.md"
+    page = observations_page(factories())
+    if update_docs:
+        file.write_text(page)
+    assert file.read_text() == page, "run pytest tests/envs/test_observations.py --update-docs"
