@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.errors import CheckpointError
 from ringyard.mdp.actions.space import Actions
-from ringyard.mdp.observations.queue import Observation
+from ringyard.mdp.observations.observation import Observation
 from ringyard_agents.configuration import plain
 from ringyard_agents.learning.learner import Learner, Policy
 
@@ -56,7 +56,7 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
         found = sorted(runs.glob(f"**/{AGENT}"), key=lambda file: file.stat().st_mtime)
         if not found:
             raise CheckpointError(
-                f"no trained agent under {runs}/; run `ringyard train` first, or give scheduler.checkpoint=FILE"
+                f"no trained agent under {runs}/; run `ringyard train`, or give scheduler.checkpoint=FILE"
             )
         return found[-1]
     file = Path(checkpoint).expanduser()

@@ -11,7 +11,7 @@ from ringyard.jobs import JobTable
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.bank import queue_priority
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.observations.queue import Observation
+from ringyard.mdp.observations.observation import Observation
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
