@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 # train a small agent, then compare it with the baselines on workloads it has never seen
 quickstart: setup
 	$(RUN)ringyard train experiment=quickstart name=$(NAME)
-	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison checkpoint=runs/$(NAME)
+	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison trained=runs/$(NAME)
 
 test: setup
 	$(RUN)python -m pytest

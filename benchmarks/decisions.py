@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--schedulers", nargs="+", default=None)
     options = parser.parse_args()
     folder = config_folder() / "scheduler"
-    names = options.schedulers or sorted(file.stem for file in folder.glob("*.yaml") if file.stem != "ppo")
+    names = options.schedulers or sorted(file.stem for file in folder.glob("*.yaml"))
     print(f"{machine()}; 256 GPUs, elastic jobs, all at once")
     print(f"milliseconds: first decision, with profiling / slowest of the next {options.later}")
     print(f"{'scheduler':20s}" + "".join(f"{f'{count} jobs':>24s}" for count in options.jobs) + "   x fifo")

@@ -2,30 +2,24 @@
 
 import argparse
 import time
+from functools import partial
 
 import numpy as np
-import torch
 from common import machine
 from sb3_contrib import MaskablePPO
 
-from ringyard.mdp.actions.space import Actions
-from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.setting import Setting
-from ringyard_agents.learning.group_relative import GroupRelativePPO
+from ringyard_agents.learning.group_relative import GroupRelative
+from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.reduced_precision import ReducedPrecisionMlpPolicy
-from ringyard_agents.learning.vec_env import RingyardVecEnv
-
-FUSED = {"optimizer_kwargs": {"fused": True}}
+from ringyard_agents.learning.stable_baselines import StableBaselines
 
 
-def environment(flat, group_size=1):
-    setting = Setting(
-        observation=queue_and_cluster(flat), actions=Actions(on_invalid="raise"), num_workloads=512
-    )
-    env = RingyardVecEnv(setting, 64, group_size, group_size > 1)
-    env.batch.bank.fill(np.arange(512))
-    return env
+def stable_baselines(policy, flat, **policy_kwargs):
+    options = {"n_steps": 128, "batch_size": 512, "n_epochs": 4, "policy_kwargs": policy_kwargs}
+    model = partial(MaskablePPO, policy, **options)
+    return StableBaselines(model, flat)
 
 
 class Stopwatch:
@@ -47,42 +41,49 @@ class Stopwatch:
         setattr(owner, name, timed)
 
 
-def measure(model, decisions):
+def watched(learner):
+    """Who steps, who chooses actions and who updates: three (owner, method)."""
+    if isinstance(learner, GroupRelative):
+        network = learner.policy.network
+        return (learner._env, "step"), (network, "get_distribution"), (learner, "_update")
+    model = learner._running
+    return (model.env, "step"), (model.policy, "forward"), (model, "train")
+
+
+def measure(learner, decisions):
     """(samples/s, share of the time in environment, forward, update)."""
-    model.learn(model.n_steps * 64 if model.n_steps < 300 else 1)
+    world = world_of(learner, Setting(num_workloads=512))
+    learner.begin(world, 0)
+    learner._env.batch.bank.fill(np.arange(512))
+    learner.learn(1, lambda measured: None)
     watch = Stopwatch()
-    watch.watch(model.env, "step", "environment")
-    watch.watch(model, "train", "update")
-    watch.watch(model.policy, "forward", "forward")
-    before = model.num_timesteps
+    labels = ("environment", "forward", "update")
+    for label, (owner, name) in zip(labels, watched(learner), strict=True):
+        watch.watch(owner, name, label)
+    before = learner.decisions
     begin = time.perf_counter()
-    model.learn(decisions, reset_num_timesteps=False)
+    learner.learn(before + decisions, lambda measured: None)
     total = time.perf_counter() - begin
-    shares = [watch.seconds[label] / total for label in ("environment", "forward", "update")]
-    return (model.num_timesteps - before) / total, shares
+    return (learner.decisions - before) / total, [watch.seconds[label] / total for label in labels]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--decisions", type=int, default=60_000)
     decisions = parser.parse_args().decisions
-    torch.set_num_threads(1)
-    mlp = {"net_arch": [256, 256]}
-    common = {"n_steps": 128, "batch_size": 512, "n_epochs": 4, "device": "cpu", "seed": 0}
+    fused = {"optimizer_kwargs": {"fused": True}}
     cases = {
-        "MaskablePPO, MLP 256x256": lambda: MaskablePPO(
-            "MlpPolicy", environment(True), policy_kwargs=mlp, **common
+        "MaskablePPO, MLP 256x256": stable_baselines("MlpPolicy", True, net_arch=[256, 256]),
+        "MaskablePPO, MLP 256x256, bf16, fused": stable_baselines(
+            ReducedPrecisionMlpPolicy, True, net_arch=[256, 256], **fused
         ),
-        "MaskablePPO, MLP 256x256, bf16, fused": lambda: MaskablePPO(
-            ReducedPrecisionMlpPolicy, environment(True), policy_kwargs={**mlp, **FUSED}, **common
-        ),
-        "MaskablePPO, pointer 64": lambda: MaskablePPO(PointerPolicy, environment(False), **common),
-        "group-relative, pointer 64": lambda: GroupRelativePPO(PointerPolicy, environment(False, 8), seed=0),
+        "MaskablePPO, pointer 64": stable_baselines(PointerPolicy, False),
+        "group-relative, pointer 64": GroupRelative(PointerPolicy),
     }
     print(f"{machine()}; 64 clusters of 16 x 4 GPUs, one thread, {decisions:,} decisions")
     print("agent                                   samples/s  environment  forward  update")
-    for name, make in cases.items():
-        rate, shares = measure(make(), decisions)
+    for name, learner in cases.items():
+        rate, shares = measure(learner, decisions)
         print(f"{name:38s} {rate:10,.0f} {shares[0]:12.0%} {shares[1]:8.0%} {shares[2]:7.0%}")
 
 

@@ -23,7 +23,7 @@ from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
 from ringyard_baselines.scheduler import DrivingScheduler, Information, run
 from worlds import everything, random_jobs, rings
 
-SCHEDULERS = [name for name in names("scheduler") if name != "ppo"]
+SCHEDULERS = names("scheduler")
 # jobs of a model that has every figure, so that they run on any cluster
 MODELLED = ("workload=elastic", "workload.base.num_jobs=40", "workload.base.load=0.3")
 FILES = [name for name in names("workload") if "path:" in (CONF / "workload" / f"{name}.yaml").read_text()]

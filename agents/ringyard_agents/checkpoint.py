@@ -1,46 +1,48 @@
-"""Trained agents on disk: Stable-Baselines3's zip and, beside it, what the agent sees and can do."""
+"""Trained agents on disk: what their learner saved and, beside it, the learner, what it sees and can do."""
 
 import os
+import pickle
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import get_class, instantiate
+from hydra.errors import HydraException
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from ringyard.errors import CheckpointError
+from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.observations.observation import Observation
 from ringyard_agents.configuration import plain
+from ringyard_agents.learning.learner import Learner, Policy
 
-__all__ = ["AGENT", "LAST", "agent_spec", "find_checkpoint", "load_model", "save_model", "write_spec"]
+__all__ = ["AGENT", "LAST", "find_checkpoint", "load_policy", "readable", "save_learner", "write_spec"]
 
 AGENT = "agent.zip"  # best on the evaluation workloads
 LAST = "last.zip"  # newest, to go on from
 _SPEC = "agent.yaml"
+_PARTS = ("agent", "observation", "action")
+
+#: what reading a file that is damaged, or another learner's, ends in
+_UNREADABLE = (
+    zipfile.BadZipFile, pickle.UnpicklingError, OmegaConfBaseException, HydraException,
+    ValueError, KeyError, AttributeError, RuntimeError, EOFError,
+)  # fmt: skip
 
 
-def agent_spec(config: DictConfig) -> DictConfig:
-    """What is needed to use an agent again: its class, observation and actions, resolved."""
-    return OmegaConf.create(
-        {
-            "model_class": str(config.agent.model._target_),
-            "observation": {**plain(config.observation), "flat": config.agent.flat_observation},
-            "action": plain(config.action),
-        }
-    )
+def write_spec(folder: Path, config: DictConfig) -> None:
+    """Write what is needed to use an agent again, of a training config, into a run folder."""
+    parts = {part: plain(config[part]) for part in _PARTS}
+    OmegaConf.save(OmegaConf.create(parts), folder / _SPEC)
 
 
-def write_spec(folder: Path, spec: DictConfig) -> None:
-    """Write the spec into a run folder."""
-    OmegaConf.save(spec, folder / _SPEC)
-
-
-def save_model(model: BaseAlgorithm, file: Path) -> None:
+def save_learner(learner: Learner, file: Path) -> None:
     """Save so that an interruption leaves the old file or the new one."""
     partial = file.with_name(file.stem + "_partial.zip")
-    model.save(partial)
+    learner.save(partial)
     os.replace(partial, file)
 
 
@@ -54,7 +56,7 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
         found = sorted(runs.glob(f"**/{AGENT}"), key=lambda file: file.stat().st_mtime)
         if not found:
             raise CheckpointError(
-                f"no trained agent under {runs}/; run `ringyard train` first, or give checkpoint=FILE"
+                f"no trained agent under {runs}/; run `ringyard train`, or give scheduler.checkpoint=FILE"
             )
         return found[-1]
     file = Path(checkpoint).expanduser()
@@ -65,8 +67,17 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
     return file
 
 
-def load_model(file: Path) -> tuple[OnPolicyAlgorithm, Any, Any]:
-    """(model, observation, actions) of a checkpoint.
+@contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """Raise a CheckpointError for what reading `file` ends in, should it be damaged or another learner's."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
+
+
+def load_policy(file: Path) -> tuple[Policy, Observation, Actions]:
+    """(policy, observation, actions) of a checkpoint.
 
     Raises:
         CheckpointError: damaged, or without its agent.yaml.
@@ -74,10 +85,7 @@ def load_model(file: Path) -> tuple[OnPolicyAlgorithm, Any, Any]:
     spec_file = file.with_name(_SPEC)
     if not spec_file.is_file():
         raise CheckpointError(f"{spec_file} is missing; an agent needs it to know what it sees")
-    try:
-        spec = OmegaConf.load(spec_file)
-        model_class: Any = get_class(spec.model_class)
-        model = model_class.load(file, device="cpu")
-        return model, instantiate(spec.observation), instantiate(spec.action, _convert_="all")
-    except (zipfile.BadZipFile, OmegaConfBaseException, ValueError, KeyError, EOFError) as error:
-        raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
+    with readable(file):
+        spec: Any = OmegaConf.load(spec_file)
+        learner, observation, actions = (instantiate(spec[part], _convert_="all") for part in _PARTS)
+        return learner.load(file), observation, actions

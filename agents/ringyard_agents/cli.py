@@ -14,7 +14,7 @@ USAGE = """usage: ringyard COMMAND [OVERRIDE ...]
 commands:
   simulate   one scheduler on one workload: a table and per-job times
   compare    several schedulers on the same workloads: table, plots, CSV, TensorBoard
-  train      train a PPO agent; -m sweeps over seeds and anything else
+  train      train an agent; -m sweeps over seeds and anything else
   validate   the performance models against measured data: `ringyard validate FOLDER` writes a page with plots
   reproduce  a paper's setting, its claims beside what is measured: `ringyard reproduce PAPER`, or --all
   fit        train the interference predictors IASP and IAPP, and say how wrong they are on unseen jobs
@@ -78,6 +78,8 @@ def _message(error: BaseException) -> str | None:
         return f"{error.full_key} has no value; give {error.full_key}=..."
     if isinstance(error, HydraException | OmegaConfBaseException):
         said = str(error).partition("Config search path:")[0]
+        if "override 'checkpoint'" in said:  # once the way to name the one agent of a comparison
+            return "checkpoint has gone; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
         lines = [line.strip().rstrip(":") for line in said.splitlines() if line.strip()]
         return ", ".join(lines)
     return None

@@ -5,35 +5,52 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
 
-__all__ = ["WORLD", "plain", "scheduler_config"]
+__all__ = ["WORLD", "label_of", "plain", "scheduler_config", "scheduler_names"]
 
 
 #: config groups that make up a simulated world
 WORLD = ("cluster", "workload", "performance", "restart", "failures")
 
 
-def scheduler_config(entry: str, checkpoint: str | None) -> DictConfig:
-    """The resolved config of `name` or `name@placement`; Hydra must be initialised.
+def label_of(entry: str) -> str:
+    """What an entry of `schedulers=[...]` is called in tables: an agent's name, else the entry itself."""
+    return entry.partition(":")[0]
+
+
+def scheduler_config(entry: str) -> DictConfig:
+    """The resolved config of an entry of `schedulers=[...]`; Hydra must be initialised.
 
     Args:
-        entry: as in `schedulers=[...]`.
-        checkpoint: the agent, for entries that have one.
+        entry: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` of a trained agent.
 
     Raises:
-        MissingConfigException: no such scheduler or placement (from Hydra).
-        ConfigurationError: a placement for a scheduler that has its own.
+        MissingConfigException: no such placement (from Hydra).
+        ConfigurationError: no such scheduler, or a placement for one that has its own.
     """
+    if ":" in entry:
+        name, _, checkpoint = entry.partition(":")
+        config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
+        config.name, config.checkpoint = name, checkpoint
+        return config
     name, _, placement = entry.partition("@")
-    overrides = [f"scheduler={name}"] + ([f"placement={placement}"] if placement else [])
-    config = hydra.compose("entry", overrides)
-    if "checkpoint" in config.scheduler:
-        config.scheduler.checkpoint = checkpoint
+    if name not in scheduler_names():
+        raise ConfigurationError(
+            f"schedulers has {entry!r}; expected {', '.join(scheduler_names())}, one of them @placement, or"
+            " a trained agent as name:run_folder, for instance mine:runs/quickstart"
+        )
+    config = hydra.compose("entry", [f"scheduler={name}"] + ([f"placement={placement}"] if placement else []))
     OmegaConf.resolve(config)
     if placement and config.scheduler.get("placement") != config.placement:
         raise ConfigurationError(f"{entry}: {name} brings its own placement; write {name}")
     return config.scheduler
+
+
+def scheduler_names() -> list[str]:
+    """The leaves of conf/scheduler, without what is learned."""
+    return sorted(file.stem for file in (config_folder() / "scheduler").glob("*.yaml"))
 
 
 def plain(config: Any) -> Any:

@@ -35,15 +35,17 @@ class Information(StrEnum):
 
 
 class Scheduler(Protocol):
-    """Decides, at each decision point, who gets which GPUs.
+    """Decides, at each decision point, who gets which GPUs; schedulers inherit from it.
 
     Attributes:
         name: shown in tables.
+        learned: it was trained; comparisons take the others as references.
         information: what it is allowed to know.
         round_seconds: it also wants to decide every this many seconds; None: events are enough.
     """
 
     name: str
+    learned: bool = False
     information: Information
     round_seconds: float | None
 

@@ -1,13 +1,14 @@
 """Networks, advantages, cloning, learning, checkpoints."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from sb3_contrib import MaskablePPO
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO
 
 from ringyard import Cluster, Simulator
 from ringyard.errors import CheckpointError, ConfigurationError
@@ -18,13 +19,17 @@ from ringyard.mdp.setting import Setting
 from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
-from ringyard_agents.checkpoint import find_checkpoint, load_model
+from ringyard_agents.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_agents.learning.callbacks import episode_metrics
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
-from ringyard_agents.learning.group_relative import GroupRelativePPO, group_advantages
+from ringyard_agents.learning.credit import group_advantages
+from ringyard_agents.learning.greedy import GreedyPolicy
+from ringyard_agents.learning.group_relative import GroupRelative
+from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.policies import PointerNetwork, PointerPolicy
 from ringyard_agents.learning.reduced_precision import ReducedPrecisionMlpPolicy
+from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.orders.sjf import sjf
 from ringyard_baselines.scheduler import run
@@ -37,6 +42,12 @@ WORKLOAD = Synthetic(
     models=ModelMix(),
     load=4.0,
 )
+
+
+CONF_AGENT = """agent:
+  _target_: ringyard_agents.learning.group_relative.GroupRelative
+  network: {_target_: ringyard_agents.learning.policies.PointerPolicy, _partial_: true}
+"""
 
 
 def setting(flat=False, seed=0, cluster=None, **options):
@@ -85,8 +96,15 @@ def test_pointer_weights_fit_any_cluster_and_queue():
 
 def test_pointer_needs_blocks():
     env = RingyardVecEnv(setting(flat=True), 2)
-    with pytest.raises(ConfigurationError, match="flat_observation=false"):
+    with pytest.raises(ConfigurationError, match="flat rows"):
         MaskablePPO(PointerPolicy, env, device="cpu")
+
+
+def test_pointer_refuses_blocks_it_would_ignore():
+    space = RingyardVecEnv(setting(), 2).observation_space
+    more = spaces.Dict({**space.spaces, "weather": spaces.Box(0.0, 1.0, (3,))})
+    with pytest.raises(ConfigurationError, match=r"'weather'.* server_resources"):
+        PointerPolicy(more, spaces.Discrete(49), lambda progress: 1e-3)
 
 
 def test_group_advantages_by_hand():
@@ -145,9 +163,9 @@ def test_groups_share_workloads_and_rounds_idle():
 def test_teacher_is_the_heuristic():
     env = RingyardVecEnv(setting(), 6, one_episode_per_round=True)
     env.reset()
-    teacher = QueueTeacher(["consolidate"])
+    teacher = QueueTeacher(env.setting.actions, ["consolidate"])
     while not env.idle.all():
-        env.step(teacher.actions(env, env.action_masks()))
+        env.step(teacher.act(None, env.action_masks()))
     for b in range(6):
         jobs = env.batch.bank.table(int(env.batch.entries[b]))
         sim = Simulator(env.setting.cluster, jobs, env.setting.performance)
@@ -157,29 +175,37 @@ def test_teacher_is_the_heuristic():
 
 
 def test_teacher_must_be_among_the_templates():
-    env = RingyardVecEnv(setting(), 2)
-    env.reset()
     with pytest.raises(ConfigurationError, match="spread"):
-        QueueTeacher(["spread"]).actions(env, env.action_masks())
+        QueueTeacher(setting().actions, ["spread"])
+
+
+def group_relative(world, width=16, seed=3, **options):
+    learner = GroupRelative(
+        partial(PointerPolicy, width=width), **({"num_envs": 4, "group_size": 2} | options)
+    )
+    learner.begin(world, seed)
+    return learner
 
 
 def clone(steps=300, batches=500):
-    env = RingyardVecEnv(setting(), 16, group_size=4, one_episode_per_round=True)
-    model = GroupRelativePPO(PointerPolicy, env, policy_kwargs={"width": 64}, seed=0, batch_size=512)
-    teacher = CloneTeacher(QueueTeacher(["consolidate"]), steps=steps, batches=batches)
-    model.learn(1, callback=teacher)
-    return model, teacher
+    teacher = CloneTeacher(
+        partial(QueueTeacher, templates=["spread", "consolidate"]), steps=steps, batches=batches
+    )
+    options = {"num_envs": 16, "group_size": 4, "batch_size": 512, "teacher": teacher}
+    learner, measured = group_relative(setting(), 64, 0, **options), {}
+    learner.learn(1, measured.update)
+    return learner, measured
 
 
-def mean_jcts(model, unseen):
-    return np.array([metrics.mean_jct for metrics in episode_metrics(model, unseen)])
+def mean_jcts(policy, unseen):
+    return np.array([metrics.mean_jct for metrics in episode_metrics(policy, unseen)])
 
 
 def test_cloning_matches_the_teacher_and_learning_runs():
-    model, teacher = clone()
-    assert teacher.accuracy > 0.95
+    learner, measured = clone()
+    assert measured["clone/accuracy"] > 0.95
     unseen = setting(seed=99)
-    agent = mean_jcts(model, unseen)
+    agent = mean_jcts(learner.policy, unseen)
     heuristic = []
     for entry in range(32):
         rng = np.random.default_rng((99, entry))
@@ -187,14 +213,15 @@ def test_cloning_matches_the_teacher_and_learning_runs():
         run(sim, sjf(consolidate()), rng)
         heuristic.append(sim.metrics().mean_jct)
     assert agent.mean() < 1.15 * np.mean(heuristic)
-    assert model.num_timesteps > 0
+    assert learner.decisions == measured["rollout/ep_len_mean"] * 16
+    assert measured["train/approx_kl"] != 0
 
 
 def test_agent_as_scheduler_drives_as_it_decides(tmp_path):
-    model, _ = clone(20, 60)
+    learner, _ = clone(20, 60)
     ends = []
     for drive in (True, False):
-        scheduler = AgentScheduler(model, queue_and_cluster(), setting().actions)
+        scheduler = AgentScheduler(learner.policy, queue_and_cluster(), setting().actions)
         jobs = WORKLOAD.sample(Cluster.homogeneous(3, 4), np.random.default_rng(5))
         sim = Simulator(Cluster.homogeneous(3, 4), jobs, setting().performance)
         run(sim, scheduler, np.random.default_rng(0), drive)
@@ -204,12 +231,10 @@ def test_agent_as_scheduler_drives_as_it_decides(tmp_path):
 
 def test_a_preemptive_agent_drives_as_it_decides():
     preemptive = setting(preemptive=True)
-    env = RingyardVecEnv(preemptive, 4, group_size=2, one_episode_per_round=True)
-    torch.manual_seed(3)
-    model = GroupRelativePPO(PointerPolicy, env, policy_kwargs={"width": 16}, seed=3)
+    learner = group_relative(preemptive)
     ends, stops = [], []
     for drive in (True, False):
-        scheduler = AgentScheduler(model, preemptive.observation, preemptive.actions)
+        scheduler = AgentScheduler(learner.policy, preemptive.observation, preemptive.actions)
         jobs = WORKLOAD.sample(preemptive.cluster, np.random.default_rng(5))
         sim = Simulator(preemptive.cluster, jobs, preemptive.performance)
         run(sim, scheduler, np.random.default_rng(0), drive)
@@ -225,15 +250,13 @@ def test_an_agent_with_every_move_drives_as_it_decides(name):
     whole = preset(name)
     actions = replace(whole.actions, on_invalid="raise")
     rich = replace(whole, actions=actions, limit_seconds=None, num_workloads=4)
-    env = RingyardVecEnv(rich, 4, group_size=2, one_episode_per_round=True)
-    torch.manual_seed(3)
-    model = GroupRelativePPO(PointerPolicy, env, policy_kwargs={"width": 16}, seed=3)
-    network = model.policy.mlp_extractor
+    learner = group_relative(rich)
+    network = learner.policy.network.mlp_extractor
     assert network.adjustments == actions.num_adjustments > 0
     jobs = whole.workload.sample(whole.cluster, np.random.default_rng(5)).rows(slice(0, 25))
     ends = []
     for drive in (True, False):
-        scheduler = AgentScheduler(model, rich.observation, replace(actions, on_invalid="wait"))
+        scheduler = AgentScheduler(learner.policy, rich.observation, actions)
         sim = Simulator(
             whole.cluster, jobs, whole.performance, whole.restart, seed=5, failures=whole.failures
         )
@@ -262,9 +285,10 @@ def test_ppo_learns_the_only_choice_that_matters():
         learning_rate=3e-3,
         device="cpu",
     )
-    before = mean_jcts(model, toy).mean()
+    policy = GreedyPolicy(model.policy, flat=True, masked=True)
+    before = mean_jcts(policy, toy).mean()
     model.learn(6_000)
-    after = mean_jcts(model, toy).mean()
+    after = mean_jcts(policy, toy).mean()
     assert after == pytest.approx(60.0)  # (10 + 110) / 2
     assert before >= after
 
@@ -301,6 +325,66 @@ def test_vec_env_speaks_stable_baselines(rng):
         RingyardVecEnv(setting(), 6, group_size=4)
 
 
+def learners():
+    common = {"n_steps": 16, "batch_size": 32, "n_epochs": 1}
+    return {
+        "group-relative": GroupRelative(partial(PointerPolicy, width=16), num_envs=4, group_size=2),
+        "maskable": StableBaselines(partial(MaskablePPO, PointerPolicy, **common), False, 4),
+        "ppo": StableBaselines(partial(PPO, "MlpPolicy", **common), True, 4),
+    }
+
+
+@pytest.mark.parametrize("name", learners())
+def test_what_is_saved_plays_and_goes_on(tmp_path, name):
+    learner, again = learners()[name], learners()[name]
+    world = world_of(learner, setting())
+    assert world.observation.flat == learner.flat
+    assert world.actions.on_invalid == ("raise" if learner.masked else "wait")
+    learner.begin(world, 1)
+    rounds = []
+    learner.learn(100, lambda measured: rounds.append((learner.decisions, dict(measured))))
+    assert rounds[0] == (0, {})
+    assert rounds[-1][0] == learner.decisions >= 100
+    assert {"train/approx_kl", "rollout/ep_rew_mean"} <= {curve for _, found in rounds for curve in found}
+    learner.save(tmp_path / "agent.zip")
+    first = mean_jcts(learner.policy, world)
+    assert np.array_equal(mean_jcts(again.load(tmp_path / "agent.zip"), world), first)
+    again.begin(world, 1, tmp_path / "agent.zip")
+    assert again.decisions == learner.decisions
+    assert np.array_equal(mean_jcts(again.policy, world), first)
+    again.learn(300, lambda measured: None)
+    assert again.decisions >= 300
+
+
+def test_flat_rows_of_another_cluster_are_refused():
+    learner = learners()["ppo"]
+    learner.begin(world_of(learner, setting()), 1)
+    with pytest.raises(CheckpointError, match=r"rows of \d+ numbers"):
+        mean_jcts(learner.policy, world_of(learner, setting(cluster=Cluster.homogeneous(3, 4))))
+
+
+def test_learners_refuse_what_they_cannot():
+    with pytest.raises(ConfigurationError, match="on-policy"):
+        StableBaselines(partial(DQN, "MlpPolicy"), True)
+    with pytest.raises(ConfigurationError, match=r"agent\.teacher"):
+        StableBaselines(
+            partial(PPO, "MlpPolicy"), True, 4, CloneTeacher(partial(QueueTeacher, templates=["pack"]))
+        )
+    with pytest.raises(ConfigurationError, match="time_aligned"):
+        GroupRelative(PointerPolicy, credit="all")
+    with pytest.raises(ConfigurationError, match="2 or more"):
+        GroupRelative(PointerPolicy, group_size=1)
+
+
+def test_a_teacher_also_starts_maskable_ppo():
+    teacher = CloneTeacher(partial(QueueTeacher, templates=["spread", "consolidate"]), steps=100, batches=200)
+    model = partial(MaskablePPO, PointerPolicy, n_steps=16, batch_size=32, n_epochs=1)
+    learner, rounds = StableBaselines(model, False, 8, teacher), []
+    learner.begin(setting(), 0)
+    learner.learn(1, lambda measured: rounds.append(dict(measured)))
+    assert rounds[0]["clone/accuracy"] > 0.9
+
+
 def test_damaged_checkpoints_are_named(tmp_path):
     with pytest.raises(CheckpointError, match="no trained agent"):
         find_checkpoint(None, tmp_path)
@@ -309,10 +393,11 @@ def test_damaged_checkpoints_are_named(tmp_path):
     broken = tmp_path / "agent.zip"
     broken.write_bytes(b"not a zip")
     with pytest.raises(CheckpointError, match=r"agent\.yaml"):
-        load_model(broken)
-    (tmp_path / "agent.yaml").write_text("model_class: sb3_contrib.MaskablePPO\n")
-    with pytest.raises(CheckpointError, match="usable"):
-        load_model(broken)
+        load_policy(broken)
+    for spec in ("nothing: here\n", CONF_AGENT + "observation: {}\naction: {}\n"):
+        (tmp_path / "agent.yaml").write_text(spec)
+        with pytest.raises(CheckpointError, match="usable"):
+            load_policy(broken)
 
 
 def test_reduced_precision_policy_learns_and_stays_close():

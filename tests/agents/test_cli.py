@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 
 from conftest import ROOT, names
+from ringyard import Cluster, Simulator
+from ringyard_agents.learning.agent import load_agent
+from ringyard_baselines.scheduler import run
+from worlds import random_jobs, rings
 
 TINY = ["workload.num_jobs=15", "cluster.num_servers=2"]
 
 
 def ringyard(folder, *arguments, code=0):
     """Run the command in `folder`; its (stdout, stderr)."""
-    path = ":".join(str(ROOT / part) for part in ("envs", "baselines", "agents"))
+    path = ":".join(str(ROOT / part) for part in ("envs", "baselines", "agents", "tests"))
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "ringyard_agents", *arguments],
         cwd=folder,
@@ -120,7 +124,7 @@ def test_usage_and_unknown_commands(tmp_path):
     assert "no trace file" in ringyard(tmp_path, "traces", "philly", "nope", code=2)[1]
 
 
-def test_train_resume_compare_sweep(tmp_path):
+def test_train_resume_compare(tmp_path):
     tiny = ["debug=tiny_training", "cluster.num_servers=4"]
     ringyard(tmp_path, "train", *tiny, "name=first")
     folder = tmp_path / "runs" / "first"
@@ -133,19 +137,47 @@ def test_train_resume_compare_sweep(tmp_path):
     assert after["decisions"] >= 4000
     assert after["best"] <= before["best"]
     assert "agent.zip" in out
+    toy = ["~agent", "+agent={_target_:toy_learner.ToyLearner}", *tiny[1:], "workload.num_jobs=12"]
+    toy += ["evaluate.every=1000", "evaluate.workloads=2"]
+    ringyard(tmp_path, "train", *toy, "name=toy", "total_decisions=2000")
+    ringyard(tmp_path, "train", *toy, "resume=runs/toy", "total_decisions=3000")
+    assert json.loads((tmp_path / "runs" / "toy" / "training.json").read_text())["decisions"] == 3000
+    _, error = ringyard(tmp_path, "train", *tiny, "resume=runs/toy", code=2)  # another learner's file
+    assert "not a usable checkpoint" in error
 
-    same = ["compare", "schedulers=[fifo,sjf@consolidate,srtf,ppo]", "seeds=3", "workload.num_jobs=12"]
-    out, _ = ringyard(tmp_path, *same, "name=c1", "checkpoint=runs/first")
-    assert re.search(r"ppo +durations", out)
+    same = ["compare", "schedulers=[fifo,sjf,srtf,mine:runs/first,toy:runs/toy]", "seeds=3"]
+    same += ["workload.num_jobs=30", "workload.load=10", "cluster.num_servers=4"]
+    out, _ = ringyard(tmp_path, *same, "name=c1")
+    assert re.search(r"mine +durations", out)
+    assert re.search(r"vs (fifo|sjf) ", out)  # no agent is the reference unless one says so
     for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "queue_length.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0
-    assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 4
+    assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 5
     ringyard(tmp_path, *same, "name=c2", "workers=1", "plots=false", "tensorboard=false")
     first, second = (
-        np.genfromtxt(tmp_path / "runs" / name / "runs.csv", delimiter=",", skip_header=1)[:, 3:-1]
+        list(csv.DictReader((tmp_path / "runs" / name / "runs.csv").read_text().splitlines()))
         for name in ("c1", "c2")
     )
-    assert np.array_equal(first, second)  # one process or many, named or newest agent
+    for row in (*first, *second):
+        del row["wall_seconds"]
+    assert first == second  # one process or many
+    jct = {
+        label: [row["mean_jct"] for row in first if row["scheduler"] == label]
+        for label in ("fifo", "sjf", "mine", "toy")
+    }
+    assert jct["toy"] == jct["sjf"]
+    assert jct["mine"] != jct["fifo"] != jct["sjf"]
+
+
+def test_agents_are_named(tmp_path):
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,ppo]", "checkpoint=runs/mine", code=2)
+    assert "mine:runs/mine" in error
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,ppo]", code=2)
+    assert "mine:runs/quickstart" in error
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,mine:nowhere]", code=2)
+    assert "no checkpoint nowhere" in error
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,a:x,a:y]", code=2)
+    assert "different names" in error
 
 
 def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):
@@ -156,14 +188,17 @@ def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):
     assert len(list((tmp_path / "runs" / "sweep").glob("*/jobs.csv"))) == 2
 
 
-@pytest.mark.parametrize("agent", [name for name in names("agent") if name != "group_relative"])
+@pytest.mark.parametrize("agent", names("agent"))
 def test_every_agent_trains(tmp_path, agent):
     ringyard(
         tmp_path, "train", f"agent={agent}", "cluster.num_servers=4", "workload.num_jobs=12",
-        "agent.num_envs=4", "agent.model.n_steps=32", "total_decisions=256", "num_workloads=8",
-        "evaluate.every=128", "evaluate.workloads=2", "name=run",
+        "total_decisions=256", "num_workloads=8", "evaluate.every=128", "evaluate.workloads=2", "name=run",
     )  # fmt: skip
-    assert (tmp_path / "runs" / "run" / "agent.zip").exists()
+    scheduler = load_agent(str(tmp_path / "runs" / "run"))
+    sim = Simulator(Cluster.homogeneous(4, 4), random_jobs(np.random.default_rng(0), 20, 8), rings())
+    run(sim, scheduler, np.random.default_rng(0))
+    assert sim.done
+    assert scheduler.learned
 
 
 def test_an_experiment_is_the_whole_command(tmp_path):
@@ -173,10 +208,8 @@ def test_an_experiment_is_the_whole_command(tmp_path):
         "evaluate.workloads=2",
     )  # fmt: skip
     same = ["experiment=sharing", "workload.base.num_jobs=12"]
-    out, _ = ringyard(
-        tmp_path, "compare", *same, "schedulers=[fifo@share,ppo]", "seeds=2", "checkpoint=runs/run"
-    )
-    assert re.search(r"ppo +durations", out)
+    out, _ = ringyard(tmp_path, "compare", *same, "schedulers=[fifo@share,mine:runs/run]", "seeds=2")
+    assert re.search(r"mine +durations", out)
     assert "mean jct" in ringyard(tmp_path, "simulate", *same)[0]
 
 

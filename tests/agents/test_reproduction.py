@@ -115,7 +115,10 @@ def test_all_schedulers_on_every_benchmark():
     GlobalHydra.instance().clear()
     labels, worlds = selected("schedulers=all", "workload=helios_like")
     assert {"aiturbo", "ones", "coda", "pollux", "para_max"} <= set(labels)
-    assert "ppo" not in labels
+    assert not any(":" in entry for entry in labels.values())  # agents are named, or absent
+    with_agent, worlds_too = selected("schedulers=[all,mine:runs/a]", "workload=helios_like")
+    assert with_agent == labels | {"mine": "mine:runs/a"}
+    assert worlds_too == worlds
     assert list(worlds) == benchmarks()
     assert {"contention", "cpu_gpu", "elastic", "full", "sharing"} <= set(worlds)
     assert "partitioning" not in worlds
@@ -134,7 +137,7 @@ def test_who_cannot_serve_the_jobs_is_left_out():
     GlobalHydra.instance().clear()
     _, worlds = selected("presets=[full]")
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        configs = {name: plain(scheduler_config(name, None)) for name in ("fifo", "para_max")}
+        configs = {name: plain(scheduler_config(name)) for name in ("fifo", "para_max")}
     fit, refused = able(configs, worlds["full"], 0)
     assert fit == ["fifo"]
     assert "acceptable" in refused["para_max"]
@@ -143,10 +146,10 @@ def test_who_cannot_serve_the_jobs_is_left_out():
 def test_a_placement_that_would_not_be_used_is_refused():
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        assert scheduler_config("fifo@spread", None).placement._target_ == "ringyard.placement.spread"
+        assert scheduler_config("fifo@spread").placement._target_ == "ringyard.placement.spread"
         for entry in ("sjf_bco@pack", "ada_srsf@pack"):
             with pytest.raises(ConfigurationError, match="brings its own placement"):
-                scheduler_config(entry, None)
+                scheduler_config(entry)
 
 
 def test_measured_pairs_need_their_file(tmp_path):

@@ -5,59 +5,46 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-from sb3_contrib import MaskablePPO
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.utils import obs_as_tensor
 
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
+from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.bank import queue_priority
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.observations.observation import Observation
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import State, copy_state
-from ringyard_agents.checkpoint import find_checkpoint, load_model
-from ringyard_baselines.scheduler import Information
+from ringyard_agents.checkpoint import find_checkpoint, load_policy
+from ringyard_agents.learning.learner import Policy
+from ringyard_baselines.scheduler import Information, Scheduler
 
-__all__ = ["AgentScheduler", "favourite_actions", "load_agent"]
-
-
-def favourite_actions(model: OnPolicyAlgorithm, batch: ClusterBatch, masks: Any) -> Any:
-    """[clusters] the policy's most likely valid actions.
-
-    Shapes are not compared with those of training: a pointer policy runs on any cluster.
-    """
-    observations = obs_as_tensor(batch.split(batch.observations), model.device)
-    with torch.no_grad():
-        if isinstance(model, MaskablePPO):
-            distribution: Any = model.policy.get_distribution(observations, action_masks=masks)
-        else:
-            distribution = model.policy.get_distribution(observations)
-        return distribution.mode().cpu().numpy().astype(np.int64)
+__all__ = ["AgentScheduler", "load_agent"]
 
 
-class AgentScheduler:
-    """Starts (and stops) jobs as a trained policy says, taking its most likely action.
+class AgentScheduler(Scheduler):
+    """Starts (and stops) jobs as a trained policy says, taking its favourite action.
 
     Args:
-        model: the trained algorithm.
+        policy: says what to do.
         observation: what it sees.
-        actions: what it can do.
+        actions: what it can do; an action that is masked waits.
+        name: shown in tables.
     """
 
-    name = "ppo"
-    information = Information.DURATIONS
+    learned = True
     round_seconds: float | None = None
 
-    def __init__(self, model: OnPolicyAlgorithm, observation: Any, actions: Any) -> None:
-        torch.set_num_threads(1)
-        self.model = model
-        self.model.policy.set_training_mode(False)
-        self.observation = observation
-        self.actions = actions
+    def __init__(
+        self, policy: Policy, observation: Observation, actions: Actions, name: str = "agent"
+    ) -> None:
+        self.name = name
+        self.information = Information.DURATIONS
+        self.policy = policy
+        self.observation = replace(observation, flat=policy.flat)
+        self.actions = replace(actions, on_invalid="wait")
         self._cluster = Cluster((1,))
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -103,20 +90,19 @@ class AgentScheduler:
         return batch
 
     def _choose(self, batch: ClusterBatch) -> Any:
-        action = favourite_actions(self.model, batch, batch.masks)
+        action = self.policy.act(batch.split(batch.observations), batch.masks)
         batch.valid(action, np.array([0]))
         return action
 
 
-def load_agent(checkpoint: str | None = None) -> AgentScheduler:
+def load_agent(checkpoint: str | None = None, name: str = "agent") -> AgentScheduler:
     """The agent of a checkpoint.
 
     Args:
         checkpoint: an agent.zip, its run folder, or None for the newest under runs/.
+        name: shown in tables.
 
     Raises:
         CheckpointError: there is none, or it cannot be read.
     """
-    model, observation, actions = load_model(find_checkpoint(checkpoint))
-    # a policy without masks may propose what is masked: it waits then
-    return AgentScheduler(model, observation, replace(actions, on_invalid="wait"))
+    return AgentScheduler(*load_policy(find_checkpoint(checkpoint)), name)

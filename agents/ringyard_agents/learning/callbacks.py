@@ -1,4 +1,4 @@
-"""What happens during learning: evaluation, checkpoints, progress on screen."""
+"""What happens during learning: evaluation, checkpoints, curves, progress on screen."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,28 +6,26 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.logger import configure
 
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.checkpoint import AGENT, LAST, save_model
-from ringyard_agents.learning.agent import favourite_actions
+from ringyard_agents.checkpoint import AGENT, LAST, save_learner
+from ringyard_agents.learning.learner import Learner, Policy
 
-__all__ = ["EvaluateAgent", "ShowProgress", "episode_metrics", "ratio"]
+__all__ = ["Evaluation", "ProgressBar", "episode_metrics", "ratio"]
 
 
-def episode_metrics(model: OnPolicyAlgorithm, setting: Setting) -> list[Metrics]:
-    """[num_workloads] metrics under the policy's favourite actions, one episode each."""
+def episode_metrics(policy: Policy, setting: Setting) -> list[Metrics]:
+    """[num_workloads] metrics under a policy, one episode each."""
     count = setting.num_workloads
     batch = ClusterBatch(setting, count)
     everyone = np.arange(count)
     batch.reset(everyone, everyone)
-    model.policy.set_training_mode(False)
     active = np.flatnonzero(~(batch.done | batch.truncated))
     while len(active):
-        actions = favourite_actions(model, batch, batch.masks)
+        actions = policy.act(batch.split(batch.observations), batch.masks)
         batch.valid(actions, active)
         batch.step(actions, active)
         active = np.flatnonzero(~(batch.done | batch.truncated))
@@ -39,28 +37,31 @@ def ratio(value: float, baseline: float) -> float:
     return value / baseline if baseline else float("nan")
 
 
-class EvaluateAgent(BaseCallback):
+class Evaluation:
     """Every so many decisions: the reward's metric on unseen workloads, its ratio to baselines, checkpoints.
 
-    Writes `last.zip` at each evaluation and `agent.zip` whenever the metric is the least so far.
+    Writes curves between rounds of learning, `last.zip` at each evaluation, and `agent.zip` whenever the
+    metric is the least so far.
 
     Args:
+        learner: who learns.
         setting: with the evaluation workloads; its reward names the metric.
         baselines: {name: mean of the metric on the same workloads}.
         every: decisions between evaluations.
-        folder: for the checkpoints.
+        folder: for the checkpoints and, in its `tensorboard`, the curves.
         best: metric of the best agent so far, when a run goes on.
     """
 
     def __init__(
         self,
+        learner: Learner,
         setting: Setting,
         baselines: Mapping[str, float],
         every: int,
         folder: Path,
         best: float = float("inf"),
     ) -> None:
-        super().__init__()
+        self.learner = learner
         self.setting = setting
         self.metric = setting.reward.metric
         self.baselines = baselines
@@ -69,38 +70,41 @@ class EvaluateAgent(BaseCallback):
         self.best = best
         #: the metric at the last evaluation
         self.latest = float("nan")
-        self._next = 0
+        self._evaluated = -1
+        self._next = learner.decisions
+        self._curves = configure(str(folder / "tensorboard"), ["tensorboard", "csv"])
 
-    def _on_training_start(self) -> None:
-        self._next = self.num_timesteps
-
-    def _on_rollout_start(self) -> None:
-        if self.num_timesteps >= self._next:
-            self._next = self.num_timesteps + self.every
+    def watch(self, measured: Mapping[str, float]) -> None:
+        """Evaluate if it is time, and write the curves."""
+        for name, value in measured.items():
+            self._curves.record(name, value)
+        if self.learner.decisions >= self._next:
+            self._next = self.learner.decisions + self.every
             self._evaluate()
+        self._curves.dump(self.learner.decisions)
 
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_training_end(self) -> None:
-        self._evaluate()
+    def finish(self) -> None:
+        """Evaluate what has been learnt in the end."""
+        if self._evaluated < self.learner.decisions:
+            self._evaluate()
+            self._curves.dump(self.learner.decisions)
+        self._curves.close()
 
     def _evaluate(self) -> None:
-        assert isinstance(self.model, OnPolicyAlgorithm)
-        episodes = episode_metrics(self.model, self.setting)
+        self._evaluated = self.learner.decisions
+        episodes = episode_metrics(self.learner.policy, self.setting)
         self.latest = float(np.mean([getattr(episode, self.metric) for episode in episodes]))
-        self.logger.record(f"eval/{self.metric}", self.latest)
+        self._curves.record(f"eval/{self.metric}", self.latest)
         for name, value in self.baselines.items():
-            self.logger.record(f"eval/{self.metric}_ratio_to_{name}", ratio(self.latest, value))
-        self.logger.dump(self.num_timesteps)
-        save_model(self.model, self.folder / LAST)
+            self._curves.record(f"eval/{self.metric}_ratio_to_{name}", ratio(self.latest, value))
+        save_learner(self.learner, self.folder / LAST)
         if self.latest < self.best:
             self.best = self.latest
-            save_model(self.model, self.folder / AGENT)
+            save_learner(self.learner, self.folder / AGENT)
 
 
-class ShowProgress(BaseCallback):
-    """A progress bar with the latest evaluation.
+class ProgressBar:
+    """A progress bar with the latest evaluation; use it in a `with` block.
 
     Args:
         total: decisions to learn from.
@@ -108,9 +112,7 @@ class ShowProgress(BaseCallback):
         console: where.
     """
 
-    def __init__(self, total: int, evaluation: EvaluateAgent, console: Console) -> None:
-        super().__init__()
-        self.total = total
+    def __init__(self, total: int, evaluation: Evaluation, console: Console) -> None:
         self.evaluation = evaluation
         self._bar = Progress(
             TextColumn("learning"),
@@ -121,23 +123,22 @@ class ShowProgress(BaseCallback):
             TimeRemainingColumn(),
             console=console,
         )
+        self._total = total
+        self._task = self._bar.add_task("learning", total=total, latest="")
 
-    def _on_training_start(self) -> None:
+    def __enter__(self) -> "ProgressBar":
         self._bar.start()
-        self._task = self._bar.add_task("learning", total=self.total, latest="")
+        return self
 
-    def _on_step(self) -> bool:
-        return True
+    def __exit__(self, *failure: object) -> None:
+        self._bar.stop()
 
-    def _on_rollout_end(self) -> None:
+    def show(self) -> None:
+        """Show how far learning is."""
         found = self.evaluation
         ratios = [f"{ratio(found.latest, value):.3f} x {name}" for name, value in found.baselines.items()]
         self._bar.update(
             self._task,
-            completed=min(self.num_timesteps, self.total),
+            completed=min(found.learner.decisions, self._total),
             latest=f"{found.metric} " + ", ".join(ratios),
         )
-
-    def close(self) -> None:
-        """Leave the bar as it stands."""
-        self._bar.stop()

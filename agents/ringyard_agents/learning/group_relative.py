@@ -1,242 +1,206 @@
-"""PPO whose advantages compare episodes of the same workload with one another.
+"""PPO on rounds of whole episodes, groups of which play the same workload."""
 
-Run times are heavy-tailed: returns differ more between workloads than between policies, and drown a
-critic. Several episodes of each workload cancel that. `credit="episode"` gives every decision its
-episode's return, normalised within the group (as GRPO does, Shao et al. 2024). `credit="time_aligned"`
-gives a decision at simulated time t its reward to go minus the group's mean reward to go at t (the
-input-driven baseline of Mao et al. 2019), so that a decision is not blamed for what came before it.
-"""
-
-from collections.abc import Generator
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from numpy.typing import NDArray
-from sb3_contrib import MaskablePPO
-from sb3_contrib.common.maskable.buffers import (
-    MaskableDictRolloutBuffer,
-    MaskableRolloutBuffer,
-)
-from stable_baselines3.common.callbacks import BaseCallback
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import obs_as_tensor
 
 from ringyard.errors import ConfigurationError
+from ringyard.mdp.setting import Setting
+from ringyard_agents.learning.cloning import CloneTeacher
+from ringyard_agents.learning.credit import Credit, group_advantages
+from ringyard_agents.learning.greedy import GreedyPolicy
+from ringyard_agents.learning.learner import Watch
+from ringyard_agents.learning.rows import stacked, take
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
-__all__ = ["GroupRelativePPO", "group_advantages"]
-
-Credit = Literal["episode", "time_aligned"]
+__all__ = ["GroupRelative"]
 
 
-def _returns_to_go(rewards: NDArray[np.float32], valid: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """[steps, envs] undiscounted reward from each step on."""
-    return np.cumsum((rewards * valid)[::-1].astype(np.float64), axis=0)[::-1]
+class _Round(NamedTuple):
+    """The decisions of one round, without those of clusters whose episode was over."""
+
+    observations: Any  # [decisions, size] or {block: [decisions, length]}
+    masks: NDArray[np.bool_]  # [decisions, actions]
+    actions: NDArray[np.int64]  # [decisions]
+    log_probs: NDArray[np.float32]  # [decisions] when they were made
+    advantages: NDArray[np.float32]  # [decisions]
 
 
-def group_advantages(
-    rewards: NDArray[np.float32],
-    times: NDArray[np.float64],
-    valid: NDArray[np.bool_],
-    group_size: int,
-    credit: Credit,
-) -> NDArray[np.float32]:
-    """Advantages of decisions relative to the other episodes of their group.
+@dataclass
+class GroupRelative:
+    """PPO without a critic: every cluster plays one episode a round, groups of clusters the same workload.
 
-    Args:
-        rewards: [steps, envs] after each decision.
-        times: [steps, envs] simulated seconds at each decision.
-        valid: [steps, envs] True until the episode's end.
-        group_size: neighbouring columns that share a workload.
-        credit: see the module.
-
-    Returns:
-        [steps, envs] advantages, of unit spread within each group; 0 where not valid.
+    Attributes:
+        network: (observation space, action space, learning rate by progress) -> a maskable policy network.
+        flat: the network reads one row of numbers a cluster; False: blocks.
+        num_envs: clusters played at once, a multiple of `group_size`.
+        group_size: episodes of each workload per round, 2 or more.
+        credit: how decisions share their episode's return, see `ringyard_agents.learning.credit`.
+        learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in
+            Stable-Baselines3's PPO.
+        teacher: whom to imitate before learning.
+        masked: its policy chooses valid actions only.
     """
-    to_go = _returns_to_go(rewards, valid)
-    advantages = np.zeros_like(to_go)
-    for first in range(0, rewards.shape[1], group_size):
-        members = range(first, first + group_size)
-        returns = to_go[0, first : first + group_size]
-        if credit == "episode":
-            advantages[:, first : first + group_size] = returns - returns.mean()
-            spread = returns.std()
-        else:
-            baselines = np.zeros((rewards.shape[0], group_size))
-            for other in members:
-                known = valid[:, other]
-                at = np.append(times[known, other], np.inf)
-                value = np.append(to_go[known, other], 0.0)
-                # linear between decisions; after its last one an episode counts as over, though its
-                # last jobs still run
-                at[-1] = at[-2] + 1.0 if len(at) > 1 else 0.0
-                baselines += np.interp(times[:, first : first + group_size], at, value)
-            advantages[:, first : first + group_size] = (
-                to_go[:, first : first + group_size] - baselines / group_size
+
+    network: Callable[..., MaskableActorCriticPolicy]
+    flat: bool = False
+    num_envs: int = 64
+    group_size: int = 8
+    credit: Credit = "time_aligned"
+    learning_rate: float = 3e-4
+    n_epochs: int = 3
+    batch_size: int = 4096
+    clip_range: float = 0.2
+    ent_coef: float = 1e-3
+    max_grad_norm: float = 0.5
+    target_kl: float | None = None
+    teacher: CloneTeacher | None = None
+    masked: bool = field(default=True, init=False)
+    decisions: int = field(default=0, init=False)
+    _network: MaskableActorCriticPolicy = field(init=False, repr=False)
+    _env: RingyardVecEnv = field(init=False, repr=False)
+    _seed: int = field(init=False, repr=False)
+    _rng: np.random.RandomState = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.credit not in ("episode", "time_aligned"):
+            raise ConfigurationError(f"credit is {self.credit!r}; expected 'episode' or 'time_aligned'")
+        if self.group_size < 2:
+            raise ConfigurationError(
+                f"group_size is {self.group_size}; expected 2 or more episodes to compare"
             )
-            spread = advantages[:, first : first + group_size][valid[:, first : first + group_size]].std()
-        advantages[:, first : first + group_size] /= spread + 1e-8
-    return (advantages * valid).astype(np.float32)
 
+    @property
+    def policy(self) -> GreedyPolicy:
+        """What has been learnt so far."""
+        return GreedyPolicy(self._network, self.flat, self.masked)
 
-class _Rounds:
-    """What both rollout buffers do: keep the valid decisions of one round of whole episodes."""
+    def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Any:
+        return self.network(observation_space, action_space, lambda progress: self.learning_rate)
 
-    advantages: Any
-    full: Any
-    observations: Any
-    pos: Any
-    returns: Any
-    rewards: Any
+    def begin(self, setting: Setting, seed: int, saved: Path | None = None) -> None:
+        """Make the network, new or as saved, in its world."""
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+        self._seed, self._rng, self.decisions = seed, np.random.RandomState(seed), 0
+        self._env = RingyardVecEnv(setting, self.num_envs, self.group_size, True, seed)
+        self._network = self._build(self._env.observation_space, self._env.action_space)
+        if saved is not None:
+            state = torch.load(saved, weights_only=False)
+            self._network.load_state_dict(state["network"])
+            self._network.optimizer.load_state_dict(state["optimizer"])
+            self.decisions = state["decisions"]
+            self._env.seed(seed + self.decisions)
 
-    def reset(self) -> None:
-        """Forget the round."""
-        super().reset()  # type: ignore[misc]
-        self.valid = np.zeros((self.buffer_size, self.n_envs), np.bool_)  # type: ignore[attr-defined]
-        self.times = np.zeros((self.buffer_size, self.n_envs))  # type: ignore[attr-defined]
+    def save(self, file: Path) -> None:
+        """Weights, the optimiser's state, progress and the spaces."""
+        state = {
+            "network": self._network.state_dict(),
+            "optimizer": self._network.optimizer.state_dict(),
+            "decisions": self.decisions,
+            "spaces": (self._network.observation_space, self._network.action_space),
+        }
+        torch.save(state, file)
 
-    def finish(self, group_size: int, credit: Credit) -> None:
-        """Compute advantages and keep the valid decisions only."""
-        steps = self.pos
-        valid = self.valid[:steps]
-        self.advantages = group_advantages(
-            self.rewards[:steps],
-            self.times[:steps],
-            valid,
-            group_size,
-            credit,
-        )
-        self.returns = _returns_to_go(self.rewards[:steps], valid).astype(np.float32)
-        for name in ("actions", "values", "log_probs", "action_masks"):
-            setattr(self, name, getattr(self, name)[:steps][valid])
-        self.advantages = self.advantages[valid]
-        self.returns = self.returns[valid]
-        observations = self.observations
-        if isinstance(observations, dict):
-            self.observations = {name: block[:steps][valid] for name, block in observations.items()}
-        else:
-            self.observations = observations[:steps][valid]
-        self.pos = steps
-        self.full = True
+    def load(self, file: Path) -> GreedyPolicy:
+        """The policy of saved weights."""
+        state = torch.load(file, weights_only=False)
+        network = self._build(*state["spaces"])
+        network.load_state_dict(state["network"])
+        return GreedyPolicy(network, self.flat, self.masked)
 
-    def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
-        """Minibatches of decisions in random order."""
-        count = len(self.advantages)
-        order = np.random.permutation(count)
-        for begin in range(0, count, batch_size or count):
-            yield self._get_samples(order[begin : begin + (batch_size or count)])  # type: ignore[attr-defined]
+    def learn(self, total_decisions: int, watch: Watch) -> None:
+        """Clone the teacher, if there is one and nothing was learnt yet; then play and learn in rounds."""
+        self._env.reset()
+        measured: dict[str, float] = {}
+        if self.teacher is not None and self.decisions == 0:
+            measured = self.teacher.fit(self._network, self._env, self._seed)
+        watch(measured)
+        while self.decisions < total_decisions:
+            played, measured = self._play()
+            watch(measured | self._update(played))
 
-
-class _BoxRounds(_Rounds, MaskableRolloutBuffer):
-    """Rounds of flat observations."""
-
-
-class _DictRounds(_Rounds, MaskableDictRolloutBuffer):
-    """Rounds of observations in blocks."""
-
-
-class GroupRelativePPO(MaskablePPO):
-    """MaskablePPO on rounds: every cluster plays one episode, groups of clusters the same workload.
-
-    Needs a `RingyardVecEnv` with `one_episode_per_round` and a `group_size` of 2 or more.
-
-    Args:
-        policy: a maskable policy class or its name.
-        env: the environment.
-        credit: how decisions share their episode's return, see the module.
-        learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in PPO.
-        policy_kwargs, tensorboard_log, seed, verbose: as in PPO.
-    """
-
-    def __init__(
-        self,
-        policy: Any,
-        env: Any,
-        credit: Credit = "time_aligned",
-        learning_rate: float = 3e-4,
-        n_epochs: int = 3,
-        batch_size: int = 4096,
-        clip_range: float = 0.2,
-        ent_coef: float = 1e-3,
-        max_grad_norm: float = 0.5,
-        target_kl: float | None = None,
-        policy_kwargs: dict[str, Any] | None = None,
-        tensorboard_log: str | None = None,
-        seed: int | None = None,
-        verbose: int = 0,
-        device: str = "cpu",
-        _init_setup_model: bool = True,
-    ) -> None:
-        if credit not in ("episode", "time_aligned"):
-            raise ConfigurationError(f"credit is {credit!r}; expected 'episode' or 'time_aligned'")
-        self.credit: Credit = credit
-        jobs = env.setting.workload.num_jobs if isinstance(env, RingyardVecEnv) else 1
-        super().__init__(
-            policy,
-            env,
-            learning_rate=learning_rate,
-            # each job is started once per stop, and each wait passes an arrival or a completion
-            n_steps=4 * jobs + 8,
-            batch_size=batch_size,
-            n_epochs=n_epochs,
-            gamma=1.0,
-            clip_range=clip_range,
-            normalize_advantage=False,
-            ent_coef=ent_coef,
-            vf_coef=0.0,
-            max_grad_norm=max_grad_norm,
-            target_kl=target_kl,
-            policy_kwargs=policy_kwargs,
-            tensorboard_log=tensorboard_log,
-            seed=seed,
-            verbose=verbose,
-            device=device,
-            _init_setup_model=_init_setup_model,
-        )
-
-    def _setup_model(self) -> None:
-        self.rollout_buffer_class = _DictRounds if hasattr(self.observation_space, "spaces") else _BoxRounds
-        super()._setup_model()
-
-    def collect_rollouts(
-        self,
-        env: Any,
-        callback: BaseCallback,
-        rollout_buffer: Any,
-        n_rollout_steps: int,
-        use_masking: bool = True,
-    ) -> bool:
-        """Play one round; `n_rollout_steps` only bounds its length."""
-        self.policy.set_training_mode(False)
-        rollout_buffer.reset()
-        callback.on_rollout_start()
-        self._last_obs = env.next_round()
-        while not env.idle.all() and rollout_buffer.pos < n_rollout_steps:
-            valid = ~env.idle
-            rollout_buffer.valid[rollout_buffer.pos] = valid
-            rollout_buffer.times[rollout_buffer.pos] = env.batch.state.clusters["now"]
-            masks = env.action_masks().copy()
+    def _play(self) -> tuple[_Round, dict[str, float]]:
+        """One round, and the mean return and length of its episodes."""
+        env = self._env
+        self._network.set_training_mode(False)
+        observations: Any = env.next_round()
+        decided: list[tuple[Any, ...]] = []
+        outcomes: list[tuple[Any, ...]] = []
+        # each job is started once per stop, and each wait passes an arrival or a completion
+        most_steps = 4 * env.setting.workload.num_jobs + 8
+        while not env.idle.all() and len(decided) < most_steps:
+            playing, masks = ~env.idle, env.action_masks().copy()
+            times = env.batch.state.clusters["now"].copy()
             with torch.no_grad():
-                observations = obs_as_tensor(self._last_obs, self.device)
-                actions, values, log_probs = self.policy(observations, action_masks=masks)
-            chosen = actions.cpu().numpy()
-            new_obs, rewards, dones, infos = env.step(chosen)
-            self.num_timesteps += int(valid.sum())
-            callback.update_locals(locals())
-            if not callback.on_step():
-                return False
-            self._update_info_buffer(infos, dones)
-            rollout_buffer.add(
-                self._last_obs,
-                chosen.reshape(-1, 1),
-                rewards,
-                self._last_episode_starts,
-                values,
-                log_probs,
-                action_masks=masks,
-            )
-            self._last_obs = new_obs
-            self._last_episode_starts = dones
-        rollout_buffer.finish(env.group_size, self.credit)
-        callback.on_rollout_end()
-        return True
+                seen = obs_as_tensor(observations, self._network.device)
+                distribution = self._network.get_distribution(seen, action_masks=masks)
+                drawn = distribution.get_actions()
+                log_probs = distribution.log_prob(drawn).numpy()
+            actions = drawn.numpy()
+            rows = take(observations, playing)
+            decided.append((rows, masks[playing], actions[playing], log_probs[playing]))
+            observations, rewards, _, _ = env.step(actions)
+            outcomes.append((rewards, times, playing))
+            self.decisions += int(playing.sum())
+        rewards, times, valid = (np.stack(column) for column in zip(*outcomes, strict=True))
+        advantages = group_advantages(rewards, times, valid, self.group_size, self.credit)
+        seen, masks, actions, log_probs = (stacked(column) for column in zip(*decided, strict=True))
+        measured = {
+            "rollout/ep_rew_mean": float((rewards * valid).sum(0).mean()),
+            "rollout/ep_len_mean": float(valid.sum(0).mean()),
+        }
+        return _Round(seen, masks, actions, log_probs, advantages[valid]), measured
+
+    def _update(self, played: _Round) -> dict[str, float]:
+        """Epochs of PPO's clipped updates on a round; means of what they measured."""
+        self._network.set_training_mode(True)
+        measured: list[dict[str, float]] = []
+        count = len(played.actions)
+        for _ in range(self.n_epochs):
+            order = self._rng.permutation(count)
+            for begin in range(0, count, self.batch_size):
+                loss, found = self._loss(played, order[begin : begin + self.batch_size])
+                measured.append(found)
+                if self.target_kl is not None and found["train/approx_kl"] > 1.5 * self.target_kl:
+                    return _means(measured)
+                self._network.optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                torch.nn.utils.clip_grad_norm_(self._network.parameters(), self.max_grad_norm)
+                self._network.optimizer.step()
+        return _means(measured)
+
+    def _loss(self, played: _Round, rows: NDArray[np.int64]) -> tuple[torch.Tensor, dict[str, float]]:
+        """PPO's clipped loss of some decisions with an entropy bonus, and what to plot."""
+        seen: Any = obs_as_tensor(take(played.observations, rows), self._network.device)
+        values, log_probs, entropy = self._network.evaluate_actions(
+            seen, torch.as_tensor(played.actions[rows]), action_masks=torch.as_tensor(played.masks[rows])
+        )
+        assert entropy is not None  # of a categorical distribution
+        log_ratio = log_probs - torch.as_tensor(played.log_probs[rows])
+        ratio = torch.exp(log_ratio)
+        advantages = torch.as_tensor(played.advantages[rows])
+        clipped = torch.clamp(ratio, 1 - self.clip_range, 1 + self.clip_range)
+        gain = torch.min(advantages * ratio, advantages * clipped).mean()
+        # as PPO with vf_coef=0: the network's critic learns nothing, its gradients are 0
+        loss = -gain - self.ent_coef * entropy.mean() + 0.0 * values.mean()
+        found = {
+            "train/policy_gradient_loss": -gain.item(),
+            "train/entropy_loss": -entropy.mean().item(),
+            "train/loss": loss.item(),
+            "train/approx_kl": (ratio.detach() - 1 - log_ratio.detach()).mean().item(),
+            "train/clip_fraction": (torch.abs(ratio - 1) > self.clip_range).float().mean().item(),
+        }
+        return loss, found
+
+
+def _means(measured: list[dict[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}

@@ -13,27 +13,35 @@ from ringyard.mdp.observations.queue import PLACEMENT_FEATURES, SERVER_FEATURES
 
 __all__ = ["PointerNetwork", "PointerPolicy"]
 
-#: block: what `queue_cluster_and_resources` adds to its items
-_RESOURCE_BLOCK = {
-    "waiting": "waiting_resources",
-    "placements": "placement_resources",
-    "running": "running_resources",
-    "servers": "server_resources",
-    "cluster": "cluster_resources",
+#: the blocks that describe each kind of item; an observation may lack all but the first
+_ITEMS = {
+    "waiting": ("waiting", "waiting_resources"),
+    "placements": ("placements", "placement_resources"),
+    "running": ("running", "running_resources"),
+    "servers": ("servers", "server_resources"),
+    "cluster": ("cluster", "cluster_resources"),
 }
-_RESOURCES = tuple(_RESOURCE_BLOCK.values())
-_BLOCKS = ("waiting", "waiting_mask", "placements", "running", "running_mask", "servers", "cluster")
+_MASKS = ("waiting_mask", "running_mask")
+_NEEDED = (*_ITEMS, *_MASKS)
+_KNOWN = (*(block for blocks in _ITEMS.values() for block in blocks), *_MASKS)
 
 
 class _Blocks(BaseFeaturesExtractor):
     """Hands the observation's blocks to the network as they are."""
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
-        if not isinstance(observation_space, spaces.Dict) or set(_BLOCKS) - set(observation_space.spaces):
+        if not isinstance(observation_space, spaces.Dict) or set(_NEEDED) - set(observation_space.spaces):
             raise ConfigurationError(
-                f"the pointer policy needs a Dict observation with {', '.join(_BLOCKS)}; got"
-                f" {observation_space} (agent.flat_observation=false)"
+                f"the pointer policy needs a Dict observation with {', '.join(_NEEDED)}; got"
+                f" {observation_space} (an agent that reads flat rows needs another policy)"
             )
+        for name in observation_space.spaces:
+            if name not in _KNOWN:
+                raise ConfigurationError(
+                    f"the pointer policy does not know the observation's block {name!r}; it reads"
+                    f" {', '.join(_KNOWN)}; choose an observation of these, or say in"
+                    " ringyard_agents/learning/policies.py which items the block describes"
+                )
         super().__init__(observation_space, features_dim=1)
 
     def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -42,8 +50,8 @@ class _Blocks(BaseFeaturesExtractor):
 
 
 def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
-    """A flat block [B, n] as [B, *shape, features], with what the observation adds about resources."""
-    parts = [blocks[part] for part in (name, _RESOURCE_BLOCK[name]) if part in blocks]
+    """What the observation says of a kind of item, flat blocks [B, n], as [B, *shape, features]."""
+    parts = [blocks[part] for part in _ITEMS[name] if part in blocks]
     return torch.cat([part.reshape(part.shape[0], *shape, -1) for part in parts], -1)
 
 
@@ -76,28 +84,33 @@ class PointerNetwork(nn.Module):
         size = {name: spaces.flatdim(box) for name, box in space.spaces.items()}
         num_waiting, num_running = size["waiting_mask"], size["running_mask"]
         num_rules = size["placements"] // (num_waiting * PLACEMENT_FEATURES)
-        num_servers = size["servers"] // SERVER_FEATURES
-        more = [size.get(name, 0) for name in _RESOURCES]
-        job_features = (size["waiting"] + more[0]) // num_waiting
-        placement_features = PLACEMENT_FEATURES + more[1] // (num_waiting * num_rules)
-        running_features = (size["running"] + more[2]) // num_running
-        server_features = SERVER_FEATURES + more[3] // num_servers
+        num_items = {
+            "waiting": num_waiting,
+            "placements": num_waiting * num_rules,
+            "running": num_running,
+            "servers": size["servers"] // SERVER_FEATURES,
+            "cluster": 1,
+        }
+        features = {
+            item: sum(size.get(block, 0) for block in blocks) // num_items[item]
+            for item, blocks in _ITEMS.items()
+        }
         self.adjustments = (num_actions - num_waiting * num_rules - 1) // num_running
         self.latent_dim_pi = num_actions
         self.latent_dim_vf = width
         narrow = width // 2
-        self.job = nn.Sequential(nn.Linear(job_features, width), nn.ReLU(), nn.Linear(width, width))
-        self.running = nn.Sequential(nn.Linear(running_features, width), nn.ReLU())
-        self.server = nn.Sequential(nn.Linear(server_features, narrow), nn.ReLU())
+        self.job = nn.Sequential(nn.Linear(features["waiting"], width), nn.ReLU(), nn.Linear(width, width))
+        self.running = nn.Sequential(nn.Linear(features["running"], width), nn.ReLU())
+        self.server = nn.Sequential(nn.Linear(features["servers"], narrow), nn.ReLU())
         self.context = nn.Sequential(
-            nn.Linear(2 * width + narrow + size["cluster"] + more[4], width),
+            nn.Linear(2 * width + narrow + features["cluster"], width),
             nn.ReLU(),
             nn.Linear(width, width),
             nn.ReLU(),
         )
         self.context_to_job = nn.Linear(width, width)
         self.job_to_rule = nn.Linear(width, narrow)
-        self.placement = nn.Linear(placement_features, narrow)
+        self.placement = nn.Linear(features["placements"], narrow)
         self.rule = nn.Parameter(torch.zeros(num_rules, narrow))
         self.start = nn.Linear(narrow, 1)
         self.stop = nn.Sequential(

@@ -55,11 +55,6 @@ class RingyardVecEnv(VecEnv):
         self._masks = np.zeros_like(self.batch.masks)
         self._draw_from(seed)
 
-    @property
-    def groups(self) -> NDArray[np.int64]:
-        """[num_envs] group of each cluster."""
-        return np.arange(self.num_envs) // self.group_size
-
     def _draw_from(self, seed: int) -> None:
         self._generators = [
             np.random.default_rng((seed, group)) for group in range(self.num_envs // self.group_size)

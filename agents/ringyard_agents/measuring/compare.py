@@ -16,7 +16,7 @@ from rich.table import Table
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.configuration import plain, scheduler_config
 from ringyard_agents.measuring.evaluate import RunResult, Task, check, run_all
-from ringyard_agents.measuring.selection import able, labels_of, worlds_of
+from ringyard_agents.measuring.selection import able, labels_of, wants_all, worlds_of
 from ringyard_agents.measuring.statistics import mean_interval, ratio_interval
 from ringyard_agents.record import run_folder, write_record
 
@@ -47,16 +47,11 @@ SEED_OFFSET = 2_000_000
 
 
 def _scheduler_configs(config: DictConfig) -> dict[str, Any]:
-    """{label: config}; an agent is looked for before anything runs."""
+    """{label: config}."""
     labels = labels_of(config)
     if config.reference is not None and config.reference not in labels:
         raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(labels)}")
-    checkpoint = config.checkpoint
-    if any(label.partition("@")[0] == "ppo" for label in labels):
-        from ringyard_agents.checkpoint import find_checkpoint
-
-        checkpoint = str(find_checkpoint(checkpoint))
-    return {label: plain(scheduler_config(label, checkpoint)) for label in labels}
+    return {label: plain(scheduler_config(entry)) for label, entry in labels.items()}
 
 
 def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
@@ -68,7 +63,7 @@ def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
     tasks = {}
     for name, world in worlds_of(config).items():
         fit, refused = able(schedulers, world, seed)
-        if refused and config.schedulers != "all":
+        if refused and not wants_all(config):
             raise SchedulerError("; ".join(refused.values()))
         tasks[name] = (
             [
@@ -107,7 +102,8 @@ def _metric(results: Sequence[RunResult], label: str, name: str) -> NDArray[np.f
 
 def _default_reference(results: Sequence[RunResult], means: Mapping[str, float]) -> str:
     """The best heuristic that stopped no job; if all did, the best heuristic; else the best."""
-    heuristics = [label for label in means if label.partition("@")[0] != "ppo"] or list(means)
+    learned = {result.label for result in results if result.learned}
+    heuristics = [label for label in means if label not in learned] or list(means)
     start_only = [label for label in heuristics if not _metric(results, label, "preemptions").any()]
     return min(start_only or heuristics, key=means.__getitem__)
 

@@ -32,6 +32,7 @@ class RunResult:
         label: the scheduler's entry.
         workload: its number.
         information: what the scheduler may know.
+        learned: it is a trained agent.
         metrics: summary.
         bounds: lower bounds of the workload.
         times: per-job times.
@@ -43,6 +44,7 @@ class RunResult:
     label: str
     workload: int
     information: str
+    learned: bool
     metrics: Metrics
     bounds: LowerBounds
     times: JobTimes
@@ -117,6 +119,7 @@ def evaluate(task: Task) -> RunResult:
         label=task.label,
         workload=task.workload,
         information=str(scheduler.information),
+        learned=scheduler.learned,
         metrics=sim.metrics(),
         bounds=bounds_of(sim),
         times=job_times(sim.state, 0, sim.jobs),

@@ -10,10 +10,10 @@ from omegaconf import DictConfig
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.configuration import WORLD, label_of, plain, scheduler_names
 from ringyard_agents.measuring.evaluate import build, simulator
 
-__all__ = ["able", "benchmarks", "labels_of", "worlds_of"]
+__all__ = ["able", "benchmarks", "labels_of", "wants_all", "worlds_of"]
 
 #: of the chosen workload, what a preset's own workload takes over
 _FROM_WORKLOAD = ("sizes", "durations", "arrivals")
@@ -25,19 +25,23 @@ def benchmarks() -> list[str]:
     return [file.stem for file in files if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
 
-def labels_of(config: DictConfig) -> list[str]:
-    """The entries of `schedulers`; "all": every leaf of conf/scheduler, the agent only with a checkpoint.
+def labels_of(config: DictConfig) -> dict[str, str]:
+    """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler.
 
     Raises:
-        ConfigurationError: no entries, or one twice.
+        ConfigurationError: no entries, or two of one label.
     """
-    if config.schedulers == "all":
-        names = sorted(file.stem for file in (config_folder() / "scheduler").glob("*.yaml"))
-        return [name for name in names if name != "ppo" or config.checkpoint is not None]
-    labels = [config.schedulers] if isinstance(config.schedulers, str) else list(config.schedulers)
-    if not labels or len(set(labels)) != len(labels):
-        raise ConfigurationError(f"schedulers is {labels}; expected one or more different entries")
+    given = [config.schedulers] if isinstance(config.schedulers, str) else list(config.schedulers)
+    entries = [name for entry in given for name in (scheduler_names() if entry == "all" else [entry])]
+    labels = {label_of(entry): entry for entry in entries}
+    if not labels or len(labels) != len(entries):
+        raise ConfigurationError(f"schedulers is {given}; expected one or more entries of different names")
     return labels
+
+
+def wants_all(config: DictConfig) -> bool:
+    """Whether `schedulers` says "all", alone or beside others."""
+    return config.schedulers == "all" or "all" in list(config.schedulers)
 
 
 def worlds_of(config: DictConfig) -> dict[str, dict[str, Any]]:
@@ -51,7 +55,7 @@ def worlds_of(config: DictConfig) -> dict[str, dict[str, Any]]:
     """
     names: Sequence[str] = config.presets if config.presets is not None else []
     known = benchmarks()
-    if config.presets is None and config.schedulers == "all":
+    if config.presets is None and wants_all(config):
         names = known
     if not names:
         return {"": {name: plain(config[name]) for name in WORLD}}

@@ -95,7 +95,10 @@ def _trained(
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise SchedulerError(f"training {label} failed: {done.stderr.strip()}")
-            entries[label] = {"scheduler": "ppo", "overrides": [f"scheduler.checkpoint={run / AGENT}"]}
+            entries[label] = {
+                "scheduler": "learned/agent",
+                "overrides": [f"scheduler.checkpoint={run / AGENT}"],
+            }
     return entries
 
 

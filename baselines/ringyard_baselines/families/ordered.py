@@ -18,7 +18,7 @@ from ringyard.sim.engine.physics import Physics
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import State
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["OrderedScheduler", "raise_stalled"]
 
@@ -67,7 +67,7 @@ def raise_stalled(sim: Simulator) -> None:
     )
 
 
-class OrderedScheduler:
+class OrderedScheduler(Scheduler):
     """Starts waiting jobs by a priority fixed at submission; never stops one.
 
     Args:

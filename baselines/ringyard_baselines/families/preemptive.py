@@ -21,7 +21,7 @@ from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.families.ordered import raise_stalled
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["JobKey", "PreemptiveScheduler", "never"]
 
@@ -189,7 +189,7 @@ def _run_preemptive(
     return True
 
 
-class PreemptiveScheduler:
+class PreemptiveScheduler(Scheduler):
     """Lowest keys first over running and waiting jobs; whoever drops out is stopped.
 
     A job that does not fit into the GPUs left is skipped (or, if `strict`, ends the walk). A chosen job

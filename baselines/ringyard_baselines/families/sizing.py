@@ -10,7 +10,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.tools.targets import Target, reach
@@ -18,7 +18,7 @@ from ringyard_baselines.tools.targets import Target, reach
 __all__ = ["SizingScheduler"]
 
 
-class SizingScheduler(ABC):
+class SizingScheduler(Scheduler, ABC):
     """Profiles jobs once, then names sizes, slot by slot or at every event.
 
     Args:

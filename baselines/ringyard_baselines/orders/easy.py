@@ -10,12 +10,12 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["EasyBackfilling"]
 
 
-class EasyBackfilling:
+class EasyBackfilling(Scheduler):
     """Starts jobs in order of arrival; later jobs may overtake the first blocked one if they do not delay it.
 
     The blocked job's start is reserved for the moment enough running jobs are expected to have ended. A

@@ -15,7 +15,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
@@ -74,7 +74,7 @@ def borda_scores(
     return scores
 
 
-class AITurbo:
+class AITurbo(Scheduler):
     """Predictable jobs change by one unit of CPU or GPU at a time; everyone queues by Borda count.
 
     FOUND (the public follow-on and its scripts; no text of the paper was reached): service rate R = 10 per

@@ -13,13 +13,13 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobStatus
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["BurstSharing"]
 
 
-class BurstSharing:
+class BurstSharing(Scheduler):
     """Large jobs in the foreground, one-GPU jobs in the gaps they leave.
 
     FOUND (abstract and code): foreground jobs do not use their GPUs all the time, background jobs fill the

@@ -14,7 +14,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["Coda", "gpu_utilisation"]
 
@@ -42,7 +42,7 @@ class _Tuning:
     direction: int = 1
 
 
-class Coda:
+class Coda(Scheduler):
     """First come first served; three parts look after cores and memory bandwidth.
 
     FOUND (abstracts): an adaptive allocator that sets a training job's cores by feedback on GPU utilisation,

@@ -12,14 +12,14 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
 
 __all__ = ["Gandiva"]
 
 
-class Gandiva:
+class Gandiva(Scheduler):
     """Round-robin over all jobs; pairs share GPUs while that pays; scattered jobs move together.
 
     FOUND (public re-implementations): suspended jobs are time-sliced; two jobs are packed only while the sum

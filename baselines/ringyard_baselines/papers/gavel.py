@@ -16,7 +16,7 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import DOWN
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
@@ -60,7 +60,7 @@ def max_min_shares(
     return shares
 
 
-class Gavel:
+class Gavel(Scheduler):
     """Time fractions by linear program, realised in rounds by priority X / time received.
 
     FOUND (public code): the program above, with weights 1; rounds pick (job, type) pairs by X over the

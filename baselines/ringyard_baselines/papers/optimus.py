@@ -13,7 +13,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.predictions import iterations_from_loss
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import fewest_gpus
@@ -23,7 +23,7 @@ from ringyard_baselines.tools.targets import Target, reach
 __all__ = ["Optimus"]
 
 
-class Optimus:
+class Optimus(Scheduler):
     """Every ten minutes one worker (and server) each, then one more for whoever gains most by it.
 
     FOUND (public code): the speed form and its non-negative fit from sampled allocations, the loss form and

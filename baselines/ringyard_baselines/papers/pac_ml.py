@@ -11,7 +11,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["PartitioningHeuristic"]
@@ -19,7 +19,7 @@ __all__ = ["PartitioningHeuristic"]
 POLICIES = ("para_max", "para_min", "random", "sequential")
 
 
-class PartitioningHeuristic:
+class PartitioningHeuristic(Scheduler):
     """Each job is accepted or rejected when it arrives, on a degree of partitioning that a simple rule names.
 
     FOUND (public code): degrees 1 and the even numbers up to 16 as far as GPUs are free; Para_max takes the

@@ -11,7 +11,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
@@ -38,7 +38,7 @@ def mean_jct_in_turn(length_a: float, length_b: float) -> float:
     return length_b + 0.5 * length_a
 
 
-class SjfBsbf:
+class SjfBsbf(Scheduler):
     """Non-preemptive; at most two jobs to a GPU, admitted by a pair test.
 
     FOUND (public code): queue by remaining time; free GPUs first; else the GPUs of resident jobs that pass

@@ -13,7 +13,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
 
@@ -30,7 +30,7 @@ def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
     return int(np.argmax(1.0 / seconds >= saturation * (1.0 / seconds).max()))
 
 
-class SynergyTune:
+class SynergyTune(Scheduler):
     """Any order of jobs; cores where they help.
 
     FOUND: the ordering policy stays what it was (FIFO, SRTF or LAS here), throughput is profiled over CPU

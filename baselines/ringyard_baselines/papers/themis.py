@@ -11,7 +11,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import fitting, reach
@@ -36,7 +36,7 @@ def finish_time_fairness(
     return (elapsed + left) / ((left + done) * contention)
 
 
-class Themis:
+class Themis(Scheduler):
     """Leases of GPUs to the jobs that fare worst.
 
     FOUND: minimise the worst rho = T_shared / T_isolated; GPUs are leased, and offered to the fraction

@@ -12,7 +12,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
@@ -32,7 +32,7 @@ def dual_threshold(beta: float, eta: float) -> float:
     return beta / (2.0 * (beta + eta))
 
 
-class AdaSrsf:
+class AdaSrsf(Scheduler):
     """Non-preemptive SRSF whose multi-server jobs may have to wait for the links.
 
     FOUND (the authors' public simulator): waiting jobs by remaining service (remaining time x GPUs), every

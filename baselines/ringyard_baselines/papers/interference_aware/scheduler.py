@@ -13,13 +13,13 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.papers.interference_aware.networks import InterferenceNetworks, profiles_of
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["InterferenceAware"]
 
 
-class InterferenceAware:
+class InterferenceAware(Scheduler):
     """First come first served; servers by predicted similarity, GPUs by predicted performance.
 
     FOUND (abstract): a cluster-level stage (CLWP) assigns jobs to servers with IASP, a similarity predictor

@@ -16,14 +16,14 @@ from ringyard.state.records import JobKind
 from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
 
 __all__ = ["Ones"]
 
 
-class Ones:
+class Ones(Scheduler):
     """Population of schedules, evolved while jobs run; the best is deployed when it may be.
 
     FOUND (the artifact): one gene per GPU; the limits R (start, scale-up, scale-down, resume); rho ~

@@ -24,12 +24,12 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     job_records,
 )
 from ringyard_baselines.papers.sjf_bco.planning import search
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["PlannedScheduler", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"]
 
 
-class PlannedScheduler:
+class PlannedScheduler(Scheduler):
     """Plans all known jobs on GPU queues, then starts each job when its GPUs have come to it.
 
     Whenever jobs have arrived since the last plan, the waiting ones are planned anew around those that

@@ -1,0 +1,93 @@
+"""What learns and what it learns: the two types that training, evaluation and comparison know."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.mdp.setting import Setting
+
+__all__ = ["Learner", "Policy", "Watch", "world_of"]
+
+#: called between rounds of learning with what was measured since the last call: {curve: value}
+Watch = Callable[[Mapping[str, float]], None]
+
+
+class Policy(Protocol):
+    """Chooses an action for every cluster.
+
+    Attributes:
+        flat: it reads one row of numbers a cluster; False: the observation's blocks by name.
+    """
+
+    flat: bool
+
+    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """[clusters] the actions it likes best, in an array of its own.
+
+        Args:
+            observations: [clusters, size] if flat, else {block: [clusters, length]}.
+            masks: [clusters, actions] True where an action is valid.
+        """
+        ...
+
+
+class Learner(Protocol):
+    """Learns a policy; a leaf of conf/agent.
+
+    Attributes:
+        flat: its policy reads one row of numbers a cluster; False: the observation's blocks by name.
+        masked: its policy chooses valid actions only, another is an error; False: a masked one waits.
+    """
+
+    flat: bool
+    masked: bool
+
+    @property
+    def decisions(self) -> int:
+        """Environment decisions learnt from so far."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """What has been learnt so far."""
+        ...
+
+    def begin(self, setting: Setting, seed: int, saved: Path | None = None) -> None:
+        """Get ready to learn in a world.
+
+        Args:
+            setting: the world, as `world_of` gives it.
+            seed: of all that is drawn.
+            saved: go on from this file of `save`; None: start anew.
+        """
+        ...
+
+    def learn(self, total_decisions: int, watch: Watch) -> None:
+        """Go on until `decisions` is `total_decisions` or just more.
+
+        Args:
+            total_decisions: since `begin` without `saved`.
+            watch: called before the first round of learning and after every one.
+        """
+        ...
+
+    def save(self, file: Path) -> None:
+        """Write all that `begin` and `load` need."""
+        ...
+
+    def load(self, file: Path) -> Policy:
+        """The policy of a file of `save`; needs no `begin`."""
+        ...
+
+
+def world_of(learner: Learner, setting: Setting) -> Setting:
+    """The setting with observations as the learner reads them and masked actions as it needs them."""
+    return replace(
+        setting,
+        observation=replace(setting.observation, flat=learner.flat),
+        actions=replace(setting.actions, on_invalid="raise" if learner.masked else "wait"),
+    )

@@ -1,0 +1,135 @@
+"""On-policy algorithms of Stable-Baselines3 and sb3-contrib as learners."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import torch
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.setting import Setting
+from ringyard_agents.learning.cloning import CloneTeacher
+from ringyard_agents.learning.greedy import GreedyPolicy
+from ringyard_agents.learning.learner import Watch
+from ringyard_agents.learning.vec_env import RingyardVecEnv
+
+__all__ = ["StableBaselines"]
+
+
+class _Measured(KVWriter):
+    """Keeps the numbers an algorithm logs."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
+        """Take what is a number."""
+        for name, value in key_values.items():
+            if isinstance(value, Real):
+                self.values[name] = float(value)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class _BetweenRollouts(BaseCallback):
+    """Hands what was logged since the last rollout to a `Watch`."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.measured = _Measured()
+        self._watch = watch
+
+    def _on_rollout_start(self) -> None:
+        self.logger.dump(self.num_timesteps)
+        self._watch(self.measured.values)
+        self.measured.values = {}
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_training_end(self) -> None:
+        self._on_rollout_start()
+
+
+@dataclass
+class StableBaselines:
+    """Learns with any on-policy algorithm, PPO or MaskablePPO for instance.
+
+    Attributes:
+        model: the algorithm's class and its arguments, all but env, seed and device.
+        flat: its policy reads one row of numbers a cluster; False: blocks.
+        num_envs: clusters played at once.
+        teacher: whom to imitate before learning; needs MaskablePPO.
+        masked: it is MaskablePPO, whose policies choose valid actions only.
+    """
+
+    model: partial[OnPolicyAlgorithm]
+    flat: bool
+    num_envs: int = 64
+    teacher: CloneTeacher | None = None
+    masked: bool = field(init=False)
+    _running: OnPolicyAlgorithm = field(init=False, repr=False)
+    _env: RingyardVecEnv = field(init=False, repr=False)
+    _seed: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        algorithm = self._algorithm()
+        if not issubclass(algorithm, OnPolicyAlgorithm):
+            raise ConfigurationError(
+                f"agent.model is {algorithm.__name__}; expected an on-policy algorithm such as"
+                " stable_baselines3.PPO or sb3_contrib.MaskablePPO"
+            )
+        self.masked = issubclass(algorithm, MaskablePPO)
+        if self.teacher is not None and not self.masked:
+            raise ConfigurationError(
+                f"agent.teacher needs MaskablePPO, agent.model is {algorithm.__name__};"
+                " set agent.teacher=null"
+            )
+
+    def _algorithm(self) -> Any:
+        return self.model.func
+
+    @property
+    def decisions(self) -> int:
+        """Environment decisions learnt from so far."""
+        return self._running.num_timesteps
+
+    @property
+    def policy(self) -> GreedyPolicy:
+        """What has been learnt so far."""
+        return GreedyPolicy(self._running.policy, self.flat, self.masked)
+
+    def begin(self, setting: Setting, seed: int, saved: Path | None = None) -> None:
+        """Make the model, new or as saved, in its world."""
+        torch.set_num_threads(1)
+        self._seed, self._env = seed, RingyardVecEnv(setting, self.num_envs, seed=seed)
+        if saved is None:
+            self._running = self.model(env=self._env, seed=seed, device="cpu")
+        else:
+            self._running = self._algorithm().load(saved, env=self._env, device="cpu")
+            self._env.seed(seed + self.decisions)
+
+    def learn(self, total_decisions: int, watch: Watch) -> None:
+        """Clone the teacher if there is one and nothing was learnt yet; then learn."""
+        model, between = self._running, _BetweenRollouts(watch)
+        model.set_logger(Logger(None, [between.measured]))
+        if self.teacher is not None and self.decisions == 0:
+            assert isinstance(model.policy, MaskableActorCriticPolicy)  # of MaskablePPO
+            between.measured.values = self.teacher.fit(model.policy, self._env, self._seed)
+        model.learn(max(total_decisions - self.decisions, 0), between, reset_num_timesteps=False)
+
+    def save(self, file: Path) -> None:
+        """Stable-Baselines3's zip."""
+        self._running.save(file)
+
+    def load(self, file: Path) -> GreedyPolicy:
+        """The policy of a saved model."""
+        return GreedyPolicy(self._algorithm().load(file, device="cpu").policy, self.flat, self.masked)

@@ -1,0 +1,36 @@
+"""The smallest learner there can be: what a new algorithm has to bring."""
+
+
+class FirstValid:
+    """Takes the first valid action: the first visible job, by the first template that can place it."""
+
+    flat = True
+
+    def act(self, observations, masks):
+        assert len(observations) == len(masks)
+        return masks.argmax(axis=1)
+
+
+class ToyLearner:
+    """Counts decisions and learns nothing."""
+
+    flat = True
+    masked = True
+    decisions = 0
+    policy = FirstValid()
+
+    def begin(self, setting, seed, saved=None):
+        self.decisions = int(saved.read_text()) if saved else 0
+
+    def learn(self, total_decisions, watch):
+        watch({})
+        while self.decisions < total_decisions:
+            self.decisions += 500
+            watch({"toy/decisions": self.decisions})
+
+    def save(self, file):
+        file.write_text(str(self.decisions))
+
+    def load(self, file):
+        assert int(file.read_text()) >= 0
+        return self.policy
