@@ -12,15 +12,15 @@ from stable_baselines3.common.utils import obs_as_tensor
 
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
-from ringyard.mdp.bank import queue_priority
+from ringyard.mdp.bank import QUEUE_TAKES, queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
+from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
-from ringyard.sim.view import SchedulingView
+from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_agents.checkpoint import find_checkpoint, load_model
-from ringyard_baselines.scheduler import Information
 
 __all__ = ["AgentScheduler", "favourite_actions", "load_agent"]
 
@@ -49,7 +49,6 @@ class AgentScheduler:
     """
 
     name = "ppo"
-    information = Information.DURATIONS
     round_seconds: float | None = None
 
     def __init__(self, model: OnPolicyAlgorithm, observation: Any, actions: Any) -> None:
@@ -58,6 +57,7 @@ class AgentScheduler:
         self.model.policy.set_training_mode(False)
         self.observation = observation
         self.actions = actions
+        self.information = observation.knows | QUEUE_TAKES[actions.queue_order]
         self._cluster = Cluster((1,))
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -68,20 +68,21 @@ class AgentScheduler:
         """Simulate until every job has finished."""
         records = sim.state.jobs[0, : len(sim.jobs)]
         sim.prioritise(queue_priority(self.actions.queue_order, records))
-        batch = self._attach(sim.state, sim.view())
+        batch = self._attach(sim.state, sim.performance)
         while not batch.done[0]:
             batch.step(self._choose(batch))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """What the policy does until it waits, tried out on a copy of the simulation."""
-        state = copy_state(view.state)
+        now, _, _, performance = live(view)
+        state = copy_state(now)
         rows = view.waiting
-        priority = queue_priority(self.actions.queue_order, state.jobs[0, : len(view.num_gpus)])
+        priority = queue_priority(self.actions.queue_order, state.jobs[0, :-1])
         state.jobs["priority"][0, : len(priority)] = priority
         state.waiting[0, : len(rows)] = rows[np.lexsort((rows, priority[rows]))]
         events = state.clusters["num_decisions"][0]
         allocations: list[Allocation] = []
-        batch = self._attach(state, view)
+        batch = self._attach(state, performance)
         while not batch.done[0] and state.clusters["num_decisions"][0] == events:
             action = self._choose(batch)
             if action[0] == self.actions.wait:
@@ -90,10 +91,10 @@ class AgentScheduler:
             batch.step(action)
         return allocations
 
-    def _attach(self, state: State, view: SchedulingView) -> ClusterBatch:
+    def _attach(self, state: State, performance: PerformanceModel) -> ClusterBatch:
         setting = Setting(
             cluster=self._cluster,
-            performance=view.performance,
+            performance=performance,
             observation=self.observation,
             actions=self.actions,
             num_workloads=1,

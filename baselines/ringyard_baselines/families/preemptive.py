@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from ringyard.cluster import Cluster
 from ringyard.compiled.bundles import by_reference
 from ringyard.compiled.functions import CompiledFunction, kernel
+from ringyard.compiled.reads import fields_read
+from ringyard.errors import SchedulerError
+from ringyard.information import COLUMNS, check_known
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -18,7 +21,8 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import start, stop
 from ringyard.sim.simulator import Simulator
-from ringyard.sim.view import SchedulingView
+from ringyard.sim.view import SchedulingView, live
+from ringyard.state import progress
 from ringyard.state.records import JOB_TYPE, PARAMETERS_TYPE, JobStatus
 from ringyard_baselines.families.ordered import raise_stalled
 from ringyard_baselines.scheduler import Information
@@ -179,11 +183,15 @@ class PreemptiveScheduler:
         key: compiled function of signature `KEY`.
         parameters: [parameters] read by `key` and `wake`.
         placement: where a job goes.
-        information: what `key` uses.
+        information: what `key` and `wake` read of a job's record; functions of `ringyard.state.progress`
+            count as the column of their name.
         wake: compiled function of signature `KEY`: when a key needs another look; None if only events
             change the order.
         round_seconds: decide every this many seconds as well.
         strict: do not look past the first job that does not fit.
+
+    Raises:
+        SchedulerError: `key` or `wake` reads more than `information` names.
     """
 
     def __init__(
@@ -205,9 +213,19 @@ class PreemptiveScheduler:
         self._key = Key(key, parameters)
         self._wake = Key(wake or key, parameters)
         self._wakes = wake is not None
+        self._check()
         self._memory = Memory(
             np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64), np.zeros(3, np.int64)
         )
+
+    def _check(self) -> None:
+        """Compiled code cannot be refused a field while it runs: look at what its source names, now."""
+        for function in (self._key.value, self._wake.value):
+            for name in sorted(fields_read(function, progress.__name__) & COLUMNS.keys()):
+                try:
+                    check_known(name, self.information)
+                except SchedulerError as error:
+                    raise SchedulerError(f"{self.name}'s {function.python.__name__}: {error}") from None
 
     def use_parameters(self, parameters: NDArray[np.float64]) -> None:
         """Give `key` and `wake` other parameters, before a simulation begins."""
@@ -221,7 +239,8 @@ class PreemptiveScheduler:
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Stop and start so that the chosen jobs hold the GPUs."""
         memory = self._memory
-        choose(view.state, view.b, memory, self._key, self.strict)
+        state, b, _, _ = live(view)
+        choose(state, b, memory, self._key, self.strict)
         chosen = memory.chosen == memory.counts[2]
         status = view.column("status")
         draft = Draft(view)
@@ -242,14 +261,15 @@ class PreemptiveScheduler:
     def _ask_to_wake(self, view: SchedulingView, allocations: list[Allocation]) -> None:
         """As the compiled loop does after its starts: keys of started jobs change while they run."""
         decided = {allocation.job: not allocation.stops for allocation in allocations}
+        state, b, _, _ = live(view)
         times = []
         for job in self._memory.order[: self._memory.counts[0]].tolist():
-            record = view.state.jobs[view.b, job : job + 1].copy()
+            record = state.jobs[b, job : job + 1].copy()
             if decided.get(job):
                 record["status"] = _RUNNING
                 record["synced_seconds"] = view.now
             elif job in decided:
-                record["attained_service"] = view.attained_service[job]
+                record["attained_service"] += record["num_gpus"] * (view.now - record["synced_seconds"])
                 record["status"] = _WAITING
                 record["last_stop_seconds"] = view.now
             times.append(_evaluate(self._wake, record, view.now))

@@ -41,7 +41,7 @@ class Gandiva:
     """
 
     name = "gandiva"
-    information = Information.SPEEDS
+    information = Information.SIZES | Information.SPEEDS
 
     def __init__(
         self,

@@ -39,7 +39,6 @@ class Partitioning:
     """
 
     round_seconds: float | None = None
-    information = Information.DURATIONS
 
     def __init__(self, placement: PlacementRule, policy: str = "para_max", most_workers: int = 16) -> None:
         if policy not in POLICIES or most_workers < 1:
@@ -48,6 +47,9 @@ class Partitioning:
                 f" {', '.join(POLICIES)}, and 1 or more"
             )
         self.name = policy
+        self.information = Information.SIZES
+        if policy == "para_min":
+            self.information |= Information.DURATIONS
         self.placement = placement
         self._degrees = [1, *range(2, most_workers + 1, 2)]
         self._rng = np.random.default_rng(0)

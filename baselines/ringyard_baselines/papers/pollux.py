@@ -147,7 +147,7 @@ class Pollux(SizingScheduler):
             )
         super().__init__(
             "pollux",
-            Information.SPEEDS,
+            Information.SIZES | Information.SPEEDS,
             placement,
             BatchRule.GOODPUT,
             round_seconds,

@@ -54,7 +54,7 @@ class Themis:
     """
 
     name = "themis"
-    information = Information.PREDICTIONS
+    information = Information.SIZES | Information.PREDICTIONS
 
     def __init__(
         self, placement: PlacementRule, lease_seconds: float = 1200.0, fairness_knob: float = 0.8

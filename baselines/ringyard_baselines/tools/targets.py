@@ -32,7 +32,7 @@ class Target:
 
 def gpus_up(view: SchedulingView) -> int:
     """GPUs of the servers that are there."""
-    return view.cluster.num_gpus - int(view.state.clusters["down_gpus"][view.b])
+    return int(np.array(view.cluster.gpus_per_server)[view.servers_up].sum())
 
 
 def fitting(view: SchedulingView, order: Iterable[int]) -> list[Target]:

@@ -43,7 +43,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     | | 4-7 | rank among the visible by features 0-3, in [0, 1) |
     | | 8 | ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1 |
     | | 9 | 1 if predictable |
-    | | 10 | share of iterations left |
+    | | 10 | share of iterations left; 1 if not predictable |
     | | 11 | s(GPU seconds held, 10 h) |
     | waiting_mask [V] | | 1 if the slot holds a job |
     | placements [V x T x 3] | 0 | 1 if the template finds GPUs for the job now |
@@ -67,7 +67,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     | | 4 | s(running jobs, 16) |
     | | 5 | s(GPUs asked by waiting jobs / GPUs, 1) |
     | | 6 | share of stops among starts and stops |
-    | | 7 | s(sum over jobs in the system of 1 / run time (1/s), 0.01) |
+    | | 7 | s(sum over predictable jobs in the system of 1 / predicted run time (1/s), 0.01) |
 
     ## Rewards
     With `job_completion_time` (default): minus the integral of the number of jobs in the system since

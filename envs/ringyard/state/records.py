@@ -241,6 +241,7 @@ CLUSTER = np.dtype(
         ("next_cancel_seconds", "f8"),  # first cancellation of a job in the system
         ("next_change_seconds", "f8"),  # first server to fail or return
         ("inverse_durations", "f8"),  # of the jobs in the system
+        ("predicted_inverse_durations", "f8"),  # as predicted, of those that were predictable on arrival
         ("served_jct", "f8"),  # total completion time of the finished jobs that were not blocked
         ("rng", "u8"),
         ("seed", "u8"),

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled.functions import kernel
-from ringyard.state.records import JOB
 
 __all__ = ["FIRST_FIT", "LEAST_LOADED", "RANDOM", "SJF_BCO", "Plan", "empty_plan", "search"]
 
@@ -309,10 +308,3 @@ def search(
         _begin_trial(plan, load, free_at)
         _trial(plan, rule, servers, jobs, estimates, priorities, best_theta, best_kappa, over, rate)
     return best, best_theta, best_kappa
-
-
-def job_records(jobs: NDArray[np.void], rows: NDArray[np.int64]) -> NDArray[np.void]:
-    """[rows] copies of the given job records for planning."""
-    records = np.zeros(len(rows), JOB)
-    records[:] = jobs[rows]
-    return records

@@ -18,7 +18,6 @@ from ringyard_baselines.papers.sjf_bco.planning import (
     RANDOM,
     SJF_BCO,
     empty_plan,
-    job_records,
     search,
 )
 from ringyard_baselines.scheduler import Information
@@ -48,7 +47,7 @@ class PlannedScheduler:
             when they have started (an assumption of the online form, bounds decision time).
     """
 
-    information = Information.DURATIONS
+    information = Information.SIZES | Information.DURATIONS | Information.SPEEDS
     round_seconds: float | None = None
 
     def __init__(
@@ -132,7 +131,7 @@ class PlannedScheduler:
             order = np.sort(waiting)
         order = order[: self._max_planned]
         load, free_at = self._occupied(view)
-        records = job_records(view.state.jobs[view.b], order)
+        records = view.records(order)
         estimates = records["remaining_iterations"] * records["isolated_iteration_seconds"]
         estimates = estimates / self._estimate_factor
         demands = view.num_gpus[order].astype(np.int64)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled.functions import CompiledFunction, function_value, kernel
+from ringyard.information import Information
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.episode import EPISODE_TYPE
 from ringyard.state.arrays import STATE_TYPE
@@ -19,6 +20,7 @@ from ringyard.state.progress import attained_service, remaining_iterations, slow
 __all__ = [
     "OBSERVE",
     "PLACEMENT_FEATURES",
+    "QUEUE_KNOWS",
     "SERVER_FEATURES",
     "Observation",
     "queue_and_cluster",
@@ -39,6 +41,9 @@ SERVER_FEATURES = 3
 CLUSTER_FEATURES = 8
 _HOUR = 3600.0
 
+#: what the blocks of `queue_and_cluster` show; durations are predicted, and blank where they cannot be
+QUEUE_KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.PREDICTIONS | Information.SPEEDS
+
 
 #: (cluster, actions) -> {block name: length}, in the order written
 Blocks = Callable[[Cluster, Actions], dict[str, int]]
@@ -53,11 +58,13 @@ class Observation:
         blocks: names and lengths of what it writes; a name ending in `_mask` is 0 or 1. Blocks are
             one-dimensional, as Stable-Baselines3 wants them.
         flat: give the row as one Box instead of a Dict of its blocks.
+        knows: what it shows of jobs, besides arrivals and the present.
     """
 
     write: CompiledFunction
     blocks: Blocks
     flat: bool
+    knows: Information
 
     def size(self, cluster: Cluster, actions: Actions) -> int:
         """Length of the row."""
@@ -135,7 +142,7 @@ def _write_waiting(state: Any, episode: Any, b: int, visible: int, out: Any) -> 
         out[row + 3] = squash(now - job.submit_seconds, _HOUR)
         out[row + 8] = static[3]
         out[row + 9] = 1.0 if known else 0.0
-        out[row + 10] = job.remaining_iterations / job.total_iterations
+        out[row + 10] = job.remaining_iterations / job.total_iterations if known else 1.0
         out[row + 11] = squash(job.attained_service, 10.0 * _HOUR)
     for feature in range(4):
         _ranks(out, visible, feature, 4 + feature)
@@ -182,7 +189,7 @@ def _write_cluster(state: Any, b: int, visible: int, out: Any) -> None:
     out[4] = squash(float(cluster.num_running), 16.0)
     out[5] = squash((cluster.demanded_gpus - running_gpus) / num_gpus, 1.0)
     out[6] = cluster.num_preemptions / (cluster.num_preemptions + float(cluster.num_starts) + 1.0)
-    out[7] = cluster.inverse_durations / (cluster.inverse_durations + 0.01)
+    out[7] = squash(cluster.predicted_inverse_durations, 0.01)
 
 
 @kernel
@@ -228,4 +235,4 @@ def queue_and_cluster(flat: bool = False) -> Observation:
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a set or pointer policy).
     """
-    return Observation(_queue_and_cluster, queue_and_cluster_blocks, flat)
+    return Observation(_queue_and_cluster, queue_and_cluster_blocks, flat, QUEUE_KNOWS)

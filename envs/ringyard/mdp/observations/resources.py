@@ -9,6 +9,7 @@ from ringyard.compiled.functions import function_value, kernel
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations.queue import (
     OBSERVE,
+    QUEUE_KNOWS,
     Observation,
     queue_and_cluster_blocks,
     squash,
@@ -28,6 +29,7 @@ RUNNING_RESOURCES = 8
 SERVER_RESOURCES = 5
 CLUSTER_RESOURCES = 2
 _GIGABYTES = 16e9
+_HOUR = 3600.0
 
 
 def _blocks(cluster: Cluster, actions: Actions) -> dict[str, int]:
@@ -61,9 +63,8 @@ def _write_waiting(state: Any, b: int, visible: int, out: Any) -> None:
         out[row + 6] = statistical_efficiency(job.noise_scale, job.base_batch, 2.0 * job.base_batch)
         out[row + 7] = 1.0
         if job.deadline_seconds < np.inf:
-            out[row + 7] = squash(
-                max(job.deadline_seconds - state.clusters[b].now, 0.0), job.isolated_seconds
-            )
+            scale = job.isolated_seconds * job.prediction_factor if job.predictable != 0 else _HOUR
+            out[row + 7] = squash(max(job.deadline_seconds - state.clusters[b].now, 0.0), scale)
 
 
 @kernel
@@ -145,7 +146,7 @@ def queue_cluster_and_resources(flat: bool = False) -> Observation:
     | | 3 | s(GPU memory per worker, 16 GB) |
     | | 4, 5 | log2(most / fewest GPUs) / 4; log2(largest / smallest batch) / 4 |
     | | 6 | statistical efficiency at twice its batch |
-    | | 7 | s(time until its largest acceptable completion time, its isolated run time); 1: any time will do |
+    | | 7 | s(time until its largest acceptable completion time, predicted run time or 1 h); 1: any |
     | placement_resources [V x T x 2] | 0 | s(extra time by jobs on the same GPUs, 1) |
     | | 1 | s(speed of its slowest GPU there, 1) |
     | running_resources [R x 8] | 0 | 1 if CPU-only |
@@ -164,4 +165,4 @@ def queue_cluster_and_resources(flat: bool = False) -> Observation:
     Args:
         flat: one Box row instead of a Dict of blocks.
     """
-    return Observation(_queue_cluster_and_resources, _blocks, flat)
+    return Observation(_queue_cluster_and_resources, _blocks, flat, QUEUE_KNOWS)

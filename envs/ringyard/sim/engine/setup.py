@@ -273,6 +273,7 @@ def load(state: Any, b: int, jobs: Any, limit_seconds: float, seed: int) -> None
     cluster.limit_seconds = limit_seconds
     cluster.next_cancel_seconds = np.inf
     cluster.inverse_durations = 0.0
+    cluster.predicted_inverse_durations = 0.0
     cluster.served_jct = 0.0
     cluster.rng = seed
     cluster.seed = seed
