@@ -64,7 +64,7 @@ COLUMNS: dict[str, Information] = {
         (Information.NOTHING, "num_servers num_racks server first_slot next_cpu_job stamp"),
         (Information.NOTHING, "first_start_seconds last_start_seconds last_stop_seconds synced_seconds"),
         (Information.NOTHING, "progress_from_seconds num_preemptions num_resizes num_failures"),
-        (Information.NOTHING, "fair_share_integral"),
+        (Information.NOTHING, "fair_share_integral straggler"),
         # what monitors show of a running job (Gandiva measures throughput, CODA how busy GPUs are): anybody
         (Information.NOTHING, "iteration_seconds gpu_activity memory_bandwidth_cap gpu_speed"),
         (Information.NOTHING, "contenders new_contenders sharing_slowdown bandwidth_slowdown"),
@@ -87,7 +87,7 @@ COLUMNS: dict[str, Information] = {
         # the truth
         (Information.DURATIONS, "duration_seconds iterations isolated_seconds total_iterations"),
         (Information.DURATIONS, "remaining_iterations saved_iterations end_seconds"),
-        (Information.FUTURE, "due_seconds heap_position predictable_from prediction_factor straggler"),
+        (Information.FUTURE, "due_seconds heap_position predictable_from prediction_factor"),
         (Information.FUTURE, "cancel_seconds outcome"),
     )
     for column in columns.split()

@@ -234,6 +234,7 @@ class PreemptiveScheduler:
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the order."""
+        self._check()
         self._memory = _empty_memory(len(jobs))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:

@@ -193,12 +193,14 @@ class Pollux(SizingScheduler):
         self, view: SchedulingView, table: SpeedTable, jobs: NDArray[np.int64], held: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         speed = table.of(jobs)
+        most = int(np.flatnonzero((speed > 0).any(axis=0)).max())  # of these jobs, not of those to come
+        speed = speed[:, : most + 1]
         first = speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]
         speedup = np.ascontiguousarray(speed / first[:, None])
         sizes = np.arange(speed.shape[1])
         allowed = np.maximum.accumulate(np.where(speed > 0, sizes, 0), axis=1)
         population = np.zeros((2 * self._population, len(jobs)), dtype=np.int64)
-        population[: self._population] = self._seeds(jobs, held, table.sizes)
+        population[: self._population] = self._seeds(jobs, held, most)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         scores = np.zeros(len(population))
         best = _evolve(
@@ -221,6 +223,8 @@ class Pollux(SizingScheduler):
         rows = np.zeros((self._population, len(jobs)), dtype=np.int64)
         for i, job in enumerate(jobs.tolist()):
             last = self._last.get(job)
-            rows[:, i] = self._rng.integers(0, most + 1, self._population) if last is None else last
+            rows[:, i] = (
+                self._rng.integers(0, most + 1, self._population) if last is None else np.minimum(last, most)
+            )
         rows[0] = held
         return rows
