@@ -173,16 +173,21 @@ class OneTable:
 
 
 def observed(jobs):
-    """Every observation of an episode in which each step takes the first valid action."""
+    """The first observation of an episode, and those after the starts of three jobs."""
     setting = Setting(
         cluster=Cluster.homogeneous(1, 8),
         workload=OneTable(jobs),
-        observation=queue_cluster_and_resources(True),
+        observation=queue_cluster_and_resources(flat=True),
         num_workloads=1,
     )
     batch = ClusterBatch(setting, 1)
     batch.reset(np.array([0]), np.array([0]))
-    return batch.observations.copy(), batch
+    rows = [batch.observations.copy()]
+    for _ in range(3):
+        batch.step(batch.masks.argmax(axis=1))
+        rows.append(batch.observations.copy())
+    assert batch.state.clusters["num_running"][0] == 3
+    return np.concatenate(rows)
 
 
 def test_observations_do_not_show_the_durations_of_unpredictable_jobs():
@@ -197,12 +202,12 @@ def test_observations_do_not_show_the_durations_of_unpredictable_jobs():
     )
     unknown = np.isinf(jobs.predictable_from)
     other = replace(jobs, duration_seconds=np.where(unknown, 7.0, 1.0) * jobs.duration_seconds)
-    assert np.array_equal(observed(jobs)[0], observed(other)[0])
+    assert np.array_equal(observed(jobs), observed(other))
     exact = np.where(unknown, 1.0, jobs.prediction_factor) * jobs.duration_seconds
     predicted = replace(other, duration_seconds=exact, prediction_factor=np.ones(count))
-    assert np.allclose(observed(jobs)[0], observed(predicted)[0], atol=1e-6)
+    assert np.allclose(observed(jobs), observed(predicted), atol=1e-6)
     longer = replace(jobs, duration_seconds=3.0 * jobs.duration_seconds)
-    assert not np.array_equal(observed(jobs)[0], observed(longer)[0])
+    assert not np.array_equal(observed(jobs), observed(longer))
 
 
 @pytest.mark.parametrize("order", ["duration", "work"])

@@ -56,7 +56,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     | | 4 | s(GPU seconds held, 10 h) |
     | | 5 | s(servers spanned - 1, 2) |
     | | 6 | 1 - isolated / present seconds per iteration; if faster, present / isolated - 1 |
-    | running_mask [R] | | 1 if the slot holds a job; slot 0 ends first, the others in heap order |
+    | running_mask [R] | | 1 if the slot holds a job; in heap order of ends, by row if any is uncertain |
     | servers [S x 3] | 0 | free GPUs / GPUs |
     | | 1 | s(jobs here that span servers, 2) |
     | | 2 | s(GPUs, 8) |

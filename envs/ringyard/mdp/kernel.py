@@ -22,6 +22,7 @@ from ringyard.mdp.actions.moves import (
 )
 from ringyard.mdp.actions.space import REJECT, STOP
 from ringyard.mdp.observations.queue import OBSERVE
+from ringyard.mdp.slots import next_running, running_at
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.queues import sort_ascending
 from ringyard.sim.engine.setup import load
@@ -182,8 +183,9 @@ def _look_at_adjustments(state: Any, b: int, how: Any, mask: Any) -> bool:
     cluster = state.clusters[b]
     out = state.gpu_scratch[b]
     any_valid = False
+    j = -1
     for r in range(min(how.num_running, cluster.num_running)):
-        j = state.running[b, r]
+        j = next_running(state, b, r, j)
         if state.jobs[b, j].last_start_seconds >= cluster.now:
             continue
         for a in range(options.num_adjustments):
@@ -258,7 +260,7 @@ def _act(state: Any, episode: Any, b: int, action: int, how: Any, rate: Any) -> 
         j = state.waiting[b, action // options.num_starts]
         start_by(state, b, j, options, action % options.num_starts, rate)
     elif change < how.num_running * options.num_adjustments:
-        j = state.running[b, change // options.num_adjustments]
+        j = running_at(state, b, change // options.num_adjustments)
         adjust(state, b, j, options, change % options.num_adjustments, rate)
     elif not advance(state, b, rate):
         return STALLED

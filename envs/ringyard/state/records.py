@@ -268,6 +268,7 @@ CLUSTER = np.dtype(
         ("network", "i4"),  # Network
         ("sharing", "i4"),
         ("bandwidth_limited", "i4"),
+        ("certain", "i4"),  # every job is predictable from the start, without error
         ("crowded", "i4"),  # GPU types, sharing or bandwidth: more than links makes places differ
         ("global_links", "i4"),  # links are counted all together, not server by server
         ("stamp", "i4"),

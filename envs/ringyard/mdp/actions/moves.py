@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ringyard.compiled.bundles import by_reference
 from ringyard.compiled.functions import function_at, kernel
 from ringyard.mdp.actions.space import IN_PLACE, REJECT, STOP
+from ringyard.mdp.slots import running_at
 from ringyard.placement import PLACE
 from ringyard.sim.engine.holding import collect, hold, let_go
 from ringyard.sim.engine.life import end, reshape, start, stop
@@ -257,7 +258,7 @@ def describe(state: Any, b: int, options: Any, num_waiting: int, action: int, sh
     else:
         a = change % options.num_adjustments
         o = options.num_starts + a
-        j = state.running[b, change // options.num_adjustments]
+        j = running_at(state, b, change // options.num_adjustments)
         target = target_shape(state.jobs[b, j], options, o)
         count = 0
         if options.kinds[o] != STOP:

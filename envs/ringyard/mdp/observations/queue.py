@@ -14,6 +14,7 @@ from ringyard.compiled.functions import CompiledFunction, function_value, kernel
 from ringyard.information import Information
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.episode import EPISODE_TYPE
+from ringyard.mdp.slots import next_running
 from ringyard.state.arrays import STATE_TYPE
 from ringyard.state.progress import attained_service, remaining_iterations, slowdown
 
@@ -163,8 +164,10 @@ def _write_placements(episode: Any, b: int, visible: int, out: Any) -> None:
 @kernel
 def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
     now = state.clusters[b].now
+    j = -1
     for i in range(shown):
-        job = state.jobs[b, state.running[b, i]]
+        j = next_running(state, b, i, j)
+        job = state.jobs[b, j]
         row = i * RUNNING_FEATURES
         known = job.predictable != 0
         left = remaining_iterations(job, now) * job.prediction_factor * job.iteration_seconds

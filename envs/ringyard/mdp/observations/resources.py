@@ -15,6 +15,7 @@ from ringyard.mdp.observations.queue import (
     squash,
     write_queue_and_cluster,
 )
+from ringyard.mdp.slots import next_running
 from ringyard.performance.elastic import statistical_efficiency
 from ringyard.state.records import JobKind
 
@@ -81,8 +82,10 @@ def _write_placements(state: Any, episode: Any, b: int, visible: int, out: Any) 
 
 @kernel
 def _write_running(state: Any, b: int, shown: int, out: Any) -> None:
+    j = -1
     for i in range(shown):
-        job = state.jobs[b, state.running[b, i]]
+        j = next_running(state, b, i, j)
+        job = state.jobs[b, j]
         row = i * RUNNING_RESOURCES
         out[row] = 1.0 if job.kind == _CPU_ONLY else 0.0
         out[row + 1] = squash(float(job.cores_per_worker), 8.0)

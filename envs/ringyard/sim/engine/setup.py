@@ -257,7 +257,10 @@ def load(state: Any, b: int, jobs: Any, limit_seconds: float, seed: int) -> None
     num_jobs = len(jobs)
     smallest = jobs[0].min_gpus
     num_classes = 0
+    certain = 1
     for j in range(num_jobs):
+        if jobs[j].predictable_from > 0.0 or jobs[j].prediction_factor != 1.0:
+            certain = 0
         state.jobs[b, j] = jobs[j]
         smallest = min(smallest, jobs[j].min_gpus)
         num_classes = max(num_classes, jobs[j].demand_class + 1)
@@ -278,6 +281,7 @@ def load(state: Any, b: int, jobs: Any, limit_seconds: float, seed: int) -> None
     cluster.rng = seed
     cluster.seed = seed
     cluster.num_jobs = num_jobs
+    cluster.certain = certain
     cluster.num_classes = num_classes
     cluster.smallest_demand = smallest if cluster.jobs_per_gpu == 1 else 0
     cluster.free_gpus = cluster.num_gpus
