@@ -136,7 +136,7 @@ def test_train_resume_compare_sweep(tmp_path):
 
     same = ["compare", "schedulers=[fifo,sjf@consolidate,srtf,ppo]", "seeds=3", "workload.num_jobs=12"]
     out, _ = ringyard(tmp_path, *same, "name=c1", "checkpoint=runs/first")
-    assert re.search(r"ppo +durations", out)
+    assert re.search(r"ppo +sizes, attained service", out)
     for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "queue_length.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0
     assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 4
