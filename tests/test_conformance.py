@@ -177,15 +177,69 @@ def test_schedulers_serve_random_worlds(name):
         sim = Simulator(
             cluster, jobs, performance, constant(2.0), scheduler.round_seconds, seed=seed, failures=failures
         )
-        scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+        scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
         sim.advance()
         while not sim.done:
-            sim.apply(scheduler.decide(sim.view()))
+            sim.apply(scheduler.decide(sim.view(scheduler.information)))
             sim.advance()
             assert sim.now < 1e5, "a job starves"
         metrics, bounds = sim.metrics(), bounds_of(sim)
         assert metrics.mean_jct >= bounds.mean_jct * (1 - 1e-9)
         assert metrics.makespan >= bounds.makespan * (1 - 1e-9)
+
+
+def decided_everywhere(scheduler):
+    """Run it, deciding on views, in a plain world and in worlds with everything."""
+    small_run(scheduler, 0, drive=False)
+    for seed in range(6):
+        cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 25)
+        sim = Simulator(cluster, jobs, performance, constant(2.0), scheduler.round_seconds, seed=seed)
+        run(sim, scheduler, np.random.default_rng(0), drive=False)
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_schedulers_use_all_that_they_declare(name):
+    for flag in leaf("scheduler", name).information:
+        scheduler = leaf("scheduler", name)
+        scheduler.information &= ~flag
+        with pytest.raises(SchedulerError, match=rf"hidden from .* expected .*Information\.{flag.name}"):
+            decided_everywhere(scheduler)
+
+
+def decisions_before(scheduler, cluster, jobs, end):
+    """(time, allocations) of every decision before `end`."""
+    sim = Simulator(cluster, jobs, rings(), constant(3.0), scheduler.round_seconds)
+    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    sim.advance()
+    decisions = []
+    while sim.now < end:
+        decisions.append((sim.now, scheduler.decide(sim.view(scheduler.information))))
+        sim.apply(decisions[-1][1])
+        sim.advance()
+    return decisions
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_nobody_decides_by_jobs_that_have_not_come(name):
+    """Rows of the future are in the table, but other futures lead to the same decisions today."""
+    rng, come = np.random.default_rng(6), np.arange(60) < 30
+    jobs = random_jobs(rng, 60, 8, spread=300.0)
+    shapes = ("num_gpus", "min_gpus", "max_gpus", "batch_size", "min_batch", "max_batch")
+    jobs = replace(jobs, **{shape: np.where(come, jobs.num_gpus // 2 + 1, jobs.num_gpus) for shape in shapes})
+    if isinstance(leaf("scheduler", name), PartitioningHeuristic):
+        jobs = replace(jobs, acceptable_jct=rng.uniform(1.0, 6.0, 60) * jobs.duration_seconds)
+    other = replace(jobs, submit_seconds=jobs.submit_seconds + np.maximum(np.arange(60) - 30, 0.0))
+    if Information.DISTRIBUTION not in leaf("scheduler", name).information:  # else it knows all durations
+        other = replace(
+            other,
+            **{shape: np.where(come, getattr(jobs, shape), 1) for shape in shapes},
+            duration_seconds=np.where(come, 1.0, 3.0) * jobs.duration_seconds,
+            gradient_bytes=np.where(come, 1.0, 3.0) * jobs.gradient_bytes,
+        )
+    cluster, end = Cluster.homogeneous(4, 4), float(jobs.submit_seconds[30])
+    today, again = (decisions_before(leaf("scheduler", name), cluster, table, end) for table in (jobs, other))
+    assert today == again
+    assert sum(len(allocations) for _, allocations in today) >= 5
 
 
 #: who waits although there is room, as published: strictly in order, or by a plan made in advance
@@ -199,12 +253,12 @@ def test_jobs_do_not_wait_beside_room_for_long(name):
         pytest.skip("refuses jobs without an acceptable completion time, see above")
     config = composed("compare", "experiment=elastic", "workload.base.num_jobs=60")
     sim = simulator({part: plain(config[part]) for part in WORLD}, 0, 0, scheduler.round_seconds)
-    scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
     sim.advance()
     beside_room = 0.0
     while not sim.done:
         begin = sim.now
-        sim.apply(scheduler.decide(sim.view()))
+        sim.apply(scheduler.decide(sim.view(scheduler.information)))
         draft = Draft(sim.view())
         startable = [job for job in sim.view().waiting.tolist() if draft.place(pack(), job) is not None]
         sim.advance()

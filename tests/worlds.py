@@ -13,6 +13,7 @@ from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import FindGpus, PlacementRule
 from ringyard.profiles import model_id
 from ringyard.sim.metrics import job_times
+from ringyard.sim.view import live
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import run
@@ -174,7 +175,8 @@ def everything_jobs(rng, count, cluster):
 
 def random_allocation(view, rng, job):
     """Any allocation for a job, quite possibly one that the cluster cannot hold."""
-    record = view.state.jobs[view.b, job]
+    state, b, _, _ = live(view)
+    record = state.jobs[b, job]
     if record["kind"] == JobKind.CPU_ONLY:
         cores = int(rng.integers(1, 9)) if rng.random() < 0.5 else None
         cap = float(rng.uniform(0.2, 1.0)) if rng.random() < 0.5 else None

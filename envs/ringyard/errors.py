@@ -4,7 +4,7 @@ RingyardError
   ConfigurationError   a parameter or a config that makes no sense
   WorkloadError        job data that is missing, unsorted, negative, not finite or too large for the cluster
   PlacementError       an allocation that the cluster cannot hold
-  SchedulerError       a scheduler that leaves jobs waiting for ever
+  SchedulerError       a scheduler that leaves jobs waiting for ever, or looks at what it did not declare
   ActionError          an action the environment's mask forbids
   CheckpointError      a trained agent that cannot be loaded or does not match
 """
@@ -37,7 +37,7 @@ class PlacementError(RingyardError):
 
 
 class SchedulerError(RingyardError):
-    """Jobs wait, nothing runs and nothing will arrive: the scheduler will never finish them."""
+    """A scheduler leaves jobs waiting for ever, or looks at what it did not declare to know."""
 
 
 class ActionError(RingyardError):

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.information import COLUMNS, Information, check_known
 from ringyard.profiles import catalogue, model_id
 from ringyard.state.records import JobKind, JobOutcome
 
@@ -253,6 +254,19 @@ class JobTable:
             sample_memory_bytes=kept(column("sample_memory_bytes", 0.0), self.sample_memory_bytes),
         )
 
+    def as_known(self, knows: Information) -> "JobTable":
+        """The same jobs for a scheduler: columns that it did not declare to know raise a SchedulerError.
+
+        Rows of jobs still to arrive are there, as priorities are given to all rows at once; a decision may
+        use a row only once its job is submitted.
+        """
+        return _KnownJobs(self, knows)
+
+    @property
+    def gpu_seconds_distribution(self) -> NDArray[np.float64]:
+        """[jobs] GPU seconds of isolated run time, ascending: how much there is, not whose it is."""
+        return np.sort(self.duration_seconds * self.num_gpus)
+
     def rows(self, index: Any) -> Self:
         """The jobs at `index` (a slice, mask or index array that keeps the order)."""
         columns = {field.name: getattr(self, field.name)[index] for field in fields(self)}
@@ -382,3 +396,18 @@ class JobTable:
             raise WorkloadError(
                 f"job {self.job_id[row]} (row {row}) has {what} {values[row]}; expected {expected}"
             )
+
+
+class _KnownJobs(JobTable):
+    """A table that hides what its reader did not declare to know; made by `JobTable.as_known`."""
+
+    def __init__(self, table: JobTable, knows: Information) -> None:
+        self.__dict__.update(_table=table, _knows=knows)
+
+    def __getattribute__(self, name: str) -> Any:
+        """A column of the table behind, if its reader may see it."""
+        if name not in COLUMNS:
+            return object.__getattribute__(self, name)
+        hidden = object.__getattribute__(self, "__dict__")
+        check_known(name, hidden["_knows"])
+        return getattr(hidden["_table"], name)

@@ -148,7 +148,7 @@ def test_train_resume_compare(tmp_path):
     same = ["compare", "schedulers=[fifo,sjf,srtf,mine:runs/first,toy:runs/toy]", "seeds=3"]
     same += ["workload.num_jobs=30", "workload.load=10", "cluster.num_servers=4"]
     out, _ = ringyard(tmp_path, *same, "name=c1")
-    assert re.search(r"mine +durations", out)
+    assert re.search(r"mine +sizes, attained service", out)
     assert re.search(r"vs (fifo|sjf) ", out)  # no agent is the reference unless one says so
     for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "queue_length.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0

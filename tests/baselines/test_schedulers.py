@@ -15,7 +15,7 @@ from ringyard_baselines.orders.smallest_work import smallest_work
 from ringyard_baselines.orders.srtf import srtf
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
 from ringyard_baselines.papers.tiresias import tiresias
-from ringyard_baselines.scheduler import run
+from ringyard_baselines.scheduler import Information, run
 from worlds import nowhere
 
 
@@ -119,7 +119,7 @@ def test_a_rule_that_never_places_is_an_error_not_a_hang(scheduler):
 
 def test_a_scheduler_that_never_starts_is_an_error():
     class Idle:
-        name, information, round_seconds = "idle", None, None
+        name, information, round_seconds = "idle", Information.NOTHING, None
 
         def reset(self, cluster, jobs, rng):
             pass

@@ -9,17 +9,18 @@ import numpy as np
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions.space import Actions
-from ringyard.mdp.bank import queue_priority
+from ringyard.mdp.bank import QUEUE_TAKES, queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations.observation import Observation
 from ringyard.mdp.setting import Setting
+from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
-from ringyard.sim.view import SchedulingView
+from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_agents.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Scheduler
 
 __all__ = ["AgentScheduler", "load_agent"]
 
@@ -41,7 +42,7 @@ class AgentScheduler(Scheduler):
         self, policy: Policy, observation: Observation, actions: Actions, name: str = "agent"
     ) -> None:
         self.name = name
-        self.information = Information.DURATIONS
+        self.information = observation.knows | QUEUE_TAKES[actions.queue_order]
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
         self.actions = replace(actions, on_invalid="wait")
@@ -55,20 +56,21 @@ class AgentScheduler(Scheduler):
         """Simulate until every job has finished."""
         records = sim.state.jobs[0, : len(sim.jobs)]
         sim.prioritise(queue_priority(self.actions.queue_order, records))
-        batch = self._attach(sim.state, sim.view())
+        batch = self._attach(sim.state, sim.performance)
         while not batch.done[0]:
             batch.step(self._choose(batch))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """What the policy does until it waits, tried out on a copy of the simulation."""
-        state = copy_state(view.state)
+        now, _, _, performance = live(view)
+        state = copy_state(now)
         rows = view.waiting
-        priority = queue_priority(self.actions.queue_order, state.jobs[0, : len(view.num_gpus)])
+        priority = queue_priority(self.actions.queue_order, state.jobs[0, :-1])
         state.jobs["priority"][0, : len(priority)] = priority
         state.waiting[0, : len(rows)] = rows[np.lexsort((rows, priority[rows]))]
         events = state.clusters["num_decisions"][0]
         allocations: list[Allocation] = []
-        batch = self._attach(state, view)
+        batch = self._attach(state, performance)
         while not batch.done[0] and state.clusters["num_decisions"][0] == events:
             action = self._choose(batch)
             if action[0] == self.actions.wait:
@@ -77,10 +79,10 @@ class AgentScheduler(Scheduler):
             batch.step(action)
         return allocations
 
-    def _attach(self, state: State, view: SchedulingView) -> ClusterBatch:
+    def _attach(self, state: State, performance: PerformanceModel) -> ClusterBatch:
         setting = Setting(
             cluster=self._cluster,
-            performance=view.performance,
+            performance=performance,
             observation=self.observation,
             actions=self.actions,
             num_workloads=1,

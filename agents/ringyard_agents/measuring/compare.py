@@ -174,7 +174,7 @@ def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]]) -> N
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
         for name in part:
             left = name in ("scheduler", "knows")
-            table.add_column(name, justify="left" if left else "right", no_wrap=True)
+            table.add_column(name, justify="left" if left else "right", no_wrap=name != "knows")
         for row in rows:
             table.add_row(*(row[name] for name in part))
         console.print(table)

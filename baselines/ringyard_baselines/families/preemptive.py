@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatVector, Int32Vector, IntVector, Records1, bundle, fills, kernel, slot
+from ringyard.compiled.reads import fields_read
+from ringyard.errors import SchedulerError
+from ringyard.information import COLUMNS, check_known
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
@@ -17,7 +20,8 @@ from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import start, stop
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.simulator import Simulator
-from ringyard.sim.view import SchedulingView
+from ringyard.sim.view import SchedulingView, live
+from ringyard.state import progress
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.families.ordered import raise_stalled
@@ -200,10 +204,14 @@ class PreemptiveScheduler(Scheduler):
         key: fills `JobKey`.
         parameters: [parameters] read by `key` and `wake`.
         placement: where a job goes.
-        information: what `key` uses.
+        information: what `key` and `wake` read of a job's record; functions of `ringyard.state.progress`
+            count as the column of their name.
         wake: fills `JobKey`: when a key needs another look; `never` if only events change the order.
         round_seconds: decide every this many seconds as well.
         strict: do not look past the first job that does not fit.
+
+    Raises:
+        SchedulerError: `key` or `wake` reads more than `information` names.
     """
 
     def __init__(
@@ -222,7 +230,17 @@ class PreemptiveScheduler(Scheduler):
         self.information = information
         self.round_seconds = round_seconds
         self._ranking = Ranking(key, wake, parameters, strict, wake is not never)
+        self._check()
         self._memory = _empty_memory(0)
+
+    def _check(self) -> None:
+        """Compiled code cannot be refused a field while it runs: look at what its source names, now."""
+        for role, function in (("key", self._ranking.key), ("wake", self._ranking.wake)):
+            for name in sorted(fields_read(function, progress.__name__) & COLUMNS.keys()):
+                try:
+                    check_known(name, self.information)
+                except SchedulerError as error:
+                    raise SchedulerError(f"{self.name}'s {role}: {error}") from None
 
     def use_parameters(self, parameters: NDArray[np.float64]) -> None:
         """Give `key` and `wake` other parameters, before a simulation begins."""
@@ -230,12 +248,14 @@ class PreemptiveScheduler(Scheduler):
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the order."""
+        self._check()
         self._memory = _empty_memory(len(jobs))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Stop and start so that the chosen jobs hold the GPUs."""
         memory = self._memory
-        choose(view.state, view.b, memory, self._ranking)
+        state, b, _, _ = live(view)
+        choose(state, b, memory, self._ranking)
         chosen = memory.chosen == memory.counts[2]
         status = view.column("status")
         draft = Draft(view)
@@ -256,14 +276,15 @@ class PreemptiveScheduler(Scheduler):
     def _ask_to_wake(self, view: SchedulingView, allocations: list[Allocation]) -> None:
         """As the compiled loop does after its starts: keys of started jobs change while they run."""
         decided = {allocation.job: not allocation.stops for allocation in allocations}
+        state, b, _, _ = live(view)
         times = []
         for job in self._memory.order[: self._memory.counts[0]].tolist():
-            record = view.state.jobs[view.b, job : job + 1].copy()
+            record = state.jobs[b, job : job + 1].copy()
             if decided.get(job):
                 record["status"] = _RUNNING
                 record["synced_seconds"] = view.now
             elif job in decided:
-                record["attained_service"] = view.attained_service[job]
+                record["attained_service"] += record["num_gpus"] * (view.now - record["synced_seconds"])
                 record["status"] = _WAITING
                 record["last_stop_seconds"] = view.now
             times.append(_wake_of(self._ranking, record, view.now))

@@ -27,7 +27,7 @@ class EasyBackfilling(Scheduler):
     """
 
     name = "easy"
-    information = Information.DURATIONS
+    information = Information.SIZES | Information.DURATIONS
     round_seconds: float | None = None
 
     def __init__(self, placement: PlacementRule) -> None:

@@ -17,11 +17,11 @@ def _by_submit_time(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.floa
 
 def fifo(placement: PlacementRule) -> OrderedScheduler:
     """By submit time; a job that does not fit is skipped."""
-    return OrderedScheduler("fifo", _by_submit_time, placement, strict=False, information=Information.NONE)
+    return OrderedScheduler("fifo", _by_submit_time, placement, strict=False, information=Information.NOTHING)
 
 
 def fifo_strict(placement: PlacementRule) -> OrderedScheduler:
     """By submit time; nothing starts before a job that does not fit."""
     return OrderedScheduler(
-        "fifo_strict", _by_submit_time, placement, strict=True, information=Information.NONE
+        "fifo_strict", _by_submit_time, placement, strict=True, information=Information.NOTHING
     )

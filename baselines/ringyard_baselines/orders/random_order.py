@@ -17,4 +17,4 @@ def _shuffled(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.float64]:
 
 def random_order(placement: PlacementRule) -> OrderedScheduler:
     """Each job draws its priority when it is submitted; a job that does not fit is skipped."""
-    return OrderedScheduler("random", _shuffled, placement, strict=False, information=Information.NONE)
+    return OrderedScheduler("random", _shuffled, placement, strict=False, information=Information.NOTHING)

@@ -34,7 +34,7 @@ def smallest_first(
         preemptive: a smaller arrival may stop a larger running job; False only starts jobs.
     """
     if preemptive:
-        return PreemptiveScheduler("smallest_first", gpus_asked, np.zeros(1), placement, Information.NONE)
+        return PreemptiveScheduler("smallest_first", gpus_asked, np.zeros(1), placement, Information.SIZES)
     return OrderedScheduler(
-        "smallest_first_start_only", _by_gpus, placement, strict=False, information=Information.NONE
+        "smallest_first_start_only", _by_gpus, placement, strict=False, information=Information.SIZES
     )

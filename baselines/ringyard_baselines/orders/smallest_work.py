@@ -18,5 +18,9 @@ def _by_gpu_seconds(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.floa
 def smallest_work(placement: PlacementRule) -> OrderedScheduler:
     """By isolated run time times GPUs; a job that does not fit is skipped."""
     return OrderedScheduler(
-        "smallest_work", _by_gpu_seconds, placement, strict=False, information=Information.DURATIONS
+        "smallest_work",
+        _by_gpu_seconds,
+        placement,
+        strict=False,
+        information=Information.SIZES | Information.DURATIONS,
     )

@@ -83,7 +83,8 @@ class AFSL(SizingScheduler):
     """
 
     def __init__(self, placement: PlacementRule) -> None:
-        super().__init__("afs_l", Information.PREDICTIONS_AND_SPEEDS, placement, BatchRule.ASKED)
+        knows = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
+        super().__init__("afs_l", knows, placement, BatchRule.ASKED)
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Shares of all, the shortest jobs placed first."""

@@ -104,7 +104,7 @@ class AITurbo(Scheduler):
     """
 
     name = "aiturbo"
-    information = Information.PREDICTIONS_AND_SPEEDS
+    information = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
 
     def __init__(
         self,

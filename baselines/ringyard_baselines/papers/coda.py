@@ -16,15 +16,7 @@ from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Information, Scheduler
 
-__all__ = ["Coda", "gpu_utilisation"]
-
-
-def gpu_utilisation(view: SchedulingView) -> NDArray[np.float64]:
-    """[jobs] share of each iteration in which a job's GPUs compute, as monitors show it; 0: not running."""
-    present = view.column("iteration_seconds") * view.column("progress_per_iteration")
-    computing = view.column("compute_seconds") / view.column("gpu_speed")
-    running = np.isin(np.arange(len(present)), view.running)
-    return np.where(running, np.minimum(computing / np.maximum(present, 1e-300), 1.0), 0.0)
+__all__ = ["Coda"]
 
 
 @dataclass
@@ -77,7 +69,7 @@ class Coda(Scheduler):
     """
 
     name = "coda"
-    information = Information.SPEEDS
+    information = Information.SIZES
 
     def __init__(
         self,
@@ -132,7 +124,7 @@ class Coda(Scheduler):
         if not view.cluster.cores_per_server:
             return self._plain(view)
         draft = Draft(view)
-        use = gpu_utilisation(view)
+        use = view.gpu_activity
         allocations = self._allocate(view, draft, use)
         allocations += self._eliminate(view, draft, use)
         changed = {allocation.job for allocation in allocations}
@@ -254,8 +246,7 @@ class Coda(Scheduler):
                 fewer = max(1, int(cores[job] * self._throttled))
                 change = (self._throttled, cores[job]) if self._throttle == "cap" else (1.0, fewer)
             else:
-                peak = float(view.state.servers["memory_bandwidth"][view.b, server])
-                uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / peak
+                uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / view.memory_bandwidth[server]
                 change = (1.0, asked[job]) if uncapped <= self._limit else (caps[job], cores[job])
             if change != (caps[job], cores[job]):
                 changed = Allocation(

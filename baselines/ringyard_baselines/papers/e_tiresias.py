@@ -47,7 +47,7 @@ class ElasticTiresias(SizingScheduler):
             )
         super().__init__(
             "e_tiresias",
-            Information.ATTAINED_SERVICE_AND_SPEEDS,
+            Information.SIZES | Information.ATTAINED_SERVICE | Information.SPEEDS,
             placement,
             BatchRule.ASKED,
             round_seconds,

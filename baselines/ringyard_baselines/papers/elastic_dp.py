@@ -91,7 +91,7 @@ class ElasticDP(SizingScheduler):
             raise ConfigurationError(f"elastic_dp batch is {batch!r}; expected one of {', '.join(BatchRule)}")
         super().__init__(
             "elastic_dp" if batch != BatchRule.ASKED else "elastic_dp_fixed_batch",
-            Information.SPEEDS,
+            Information.SIZES | Information.SPEEDS,
             placement,
             BatchRule(batch),
             round_seconds,

@@ -67,7 +67,7 @@ class Gadget(SizingScheduler):
             )
         super().__init__(
             "gadget",
-            Information.PREDICTIONS_AND_SPEEDS,
+            Information.SIZES | Information.PREDICTIONS | Information.SPEEDS,
             placement,
             BatchRule.ASKED,
             slot_seconds,

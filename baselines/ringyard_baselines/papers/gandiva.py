@@ -41,7 +41,7 @@ class Gandiva(Scheduler):
     """
 
     name = "gandiva"
-    information = Information.SPEEDS
+    information = Information.SIZES | Information.SPEEDS
 
     def __init__(
         self,

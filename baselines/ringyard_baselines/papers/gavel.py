@@ -15,7 +15,6 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
-from ringyard.state.records import DOWN
 from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
@@ -78,7 +77,7 @@ class Gavel(Scheduler):
     """
 
     name = "gavel"
-    information = Information.SPEEDS
+    information = Information.SIZES | Information.SPEEDS
 
     def __init__(self, placement: PlacementRule, round_seconds: float = 360.0) -> None:
         if not round_seconds > 0:
@@ -166,7 +165,7 @@ class Gavel(Scheduler):
 
     def _round(self, view: SchedulingView) -> dict[int, int]:
         """{job: type} of this round, counted as received."""
-        up = view.state.gpus["num_jobs"][view.b] < DOWN
+        up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
         left = np.bincount(self._type_of_gpu[up], minlength=self._mixed)
         asked = view.column("asked_gpus")
         shares = dict(zip(self._solved[0].tolist(), self._solved[1], strict=True))

@@ -77,7 +77,7 @@ class GittinsTiresias(PreemptiveScheduler):
             _rank_and_submit_time,
             np.array([delta_gpu_seconds, 0.0]),
             placement,
-            Information.DISTRIBUTION,
+            Information.SIZES | Information.ATTAINED_SERVICE | Information.DISTRIBUTION,
             wake=_next_step,
         )
         self._delta = delta_gpu_seconds
@@ -85,7 +85,7 @@ class GittinsTiresias(PreemptiveScheduler):
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Learn the distribution of GPU time; forget the order."""
         super().reset(cluster, jobs, rng)
-        services = jobs.duration_seconds * jobs.num_gpus
+        services = jobs.gpu_seconds_distribution
         steps = int(min(np.ceil(services.max() / self._delta), _STEPS))
         index = np.array([gittins_index(i * self._delta, services, self._delta) for i in range(steps + 1)])
         ranks = np.unique(-index, return_inverse=True)[1].astype(np.float64)

@@ -43,7 +43,7 @@ class Optimus(Scheduler):
     """
 
     name = "optimus"
-    information = Information.CURVES_AND_SPEEDS
+    information = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
 
     def __init__(
         self, placement: PlacementRule, round_seconds: float = 600.0, samples: int = 8, max_servers: int = 10

@@ -38,7 +38,6 @@ class PartitioningHeuristic(Scheduler):
     """
 
     round_seconds: float | None = None
-    information = Information.DURATIONS
 
     def __init__(self, placement: PlacementRule, policy: str = "para_max", most_workers: int = 16) -> None:
         if policy not in POLICIES or most_workers < 1:
@@ -47,6 +46,9 @@ class PartitioningHeuristic(Scheduler):
                 f" {', '.join(POLICIES)}, and 1 or more"
             )
         self.name = policy
+        self.information = Information.SIZES
+        if policy == "para_min":
+            self.information |= Information.DURATIONS
         self.placement = placement
         self._degrees = [1, *range(2, most_workers + 1, 2)]
         self._rng = np.random.default_rng(0)

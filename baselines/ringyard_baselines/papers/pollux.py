@@ -169,7 +169,7 @@ class Pollux(SizingScheduler):
             )
         super().__init__(
             "pollux",
-            Information.SPEEDS,
+            Information.SIZES | Information.SPEEDS,
             placement,
             BatchRule.GOODPUT,
             round_seconds,
@@ -212,14 +212,16 @@ class Pollux(SizingScheduler):
     def _optimum(
         self, view: SchedulingView, table: SpeedTable, jobs: NDArray[np.int64], held: NDArray[np.int64]
     ) -> NDArray[np.int64]:
+        speed, allowed = table.of(jobs), table.allowed_of(jobs)
+        most = int(np.flatnonzero((speed > 0).any(axis=0)).max())  # of these jobs, not of those to come
         choices = Choices(
-            speedup=np.ascontiguousarray(table.of(jobs) / table.least_of(jobs)[:, None]),
-            allowed=table.allowed_of(jobs),
+            speedup=np.ascontiguousarray(speed[:, : most + 1] / table.least_of(jobs)[:, None]),
+            allowed=np.ascontiguousarray(allowed[:, : most + 1]),
             held=held,
             num_gpus=view.num_gpus_up,
         )
         population = np.zeros((2 * self._population, len(jobs)), dtype=np.int64)
-        population[: self._population] = self._seeds(jobs, held, table.sizes)
+        population[: self._population] = self._seeds(jobs, held, most)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         best = _evolve(population, np.zeros(len(population)), choices, self._search, rng)
         self._last = {job: population[: self._population, i].copy() for i, job in enumerate(jobs.tolist())}
@@ -230,6 +232,8 @@ class Pollux(SizingScheduler):
         rows = np.zeros((self._population, len(jobs)), dtype=np.int64)
         for i, job in enumerate(jobs.tolist()):
             last = self._last.get(job)
-            rows[:, i] = self._rng.integers(0, most + 1, self._population) if last is None else last
+            rows[:, i] = (
+                self._rng.integers(0, most + 1, self._population) if last is None else np.minimum(last, most)
+            )
         rows[0] = held
         return rows

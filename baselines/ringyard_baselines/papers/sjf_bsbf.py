@@ -52,7 +52,7 @@ class SjfBsbf(Scheduler):
         pair_test: False shares whenever a GPU is free to be shared: the comparator SJF-FFS.
     """
 
-    information = Information.PREDICTIONS_AND_SPEEDS
+    information = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
     round_seconds: float | None = None
 
     def __init__(self, placement: PlacementRule, pair_test: bool = True) -> None:
@@ -100,7 +100,7 @@ class SjfBsbf(Scheduler):
     @staticmethod
     def _slowdown(view: SchedulingView, job: int, other: int) -> float:
         """Times longer an iteration takes beside the other: only computing suffers, not transfers."""
-        records = view.state.jobs[view.b]
-        excess = float(view.state.excess[records["model"][job], records["model"][other]])
-        share = records["base_compute_seconds"][job] / records["isolated_iteration_seconds"][job]
+        model = view.column("model")
+        excess = float(view.interference[model[job], model[other]])
+        share = view.column("base_compute_seconds")[job] / view.column("isolated_iteration_seconds")[job]
         return 1.0 + excess * min(float(share), 1.0)

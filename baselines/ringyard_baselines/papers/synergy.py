@@ -1,6 +1,6 @@
 """Synergy-TUNE (Mohan et al., OSDI 2022): CPU cores by profile, the fair share where they do not fit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,19 @@ def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
         saturation: in (0, 1].
     """
     return int(np.argmax(1.0 / seconds >= saturation * (1.0 / seconds).max()))
+
+
+#: [jobs] urgency of each order, ascending, and what it takes
+ORDERS: Mapping[str, Callable[[SchedulingView], NDArray[np.float64]]] = {
+    "srtf": predicted_seconds,
+    "fifo": lambda view: view.submit_seconds,
+    "las": lambda view: view.attained_service,
+}
+ORDERS_TAKE = {
+    "srtf": Information.PREDICTIONS,
+    "fifo": Information.NOTHING,
+    "las": Information.ATTAINED_SERVICE,
+}
 
 
 class SynergyTune(Scheduler):
@@ -59,7 +72,7 @@ class SynergyTune(Scheduler):
         saturation: float = 0.95,
         round_seconds: float = 300.0,
     ) -> None:
-        if order not in ("srtf", "fifo", "las"):
+        if order not in ORDERS:
             raise ConfigurationError(f"synergy_tune order is {order!r}; expected srtf, fifo or las")
         if not 0 < saturation <= 1 or not round_seconds > 0:
             raise ConfigurationError(
@@ -68,11 +81,7 @@ class SynergyTune(Scheduler):
             )
         self.placement = placement
         self.round_seconds: float | None = round_seconds
-        self.information = {
-            "srtf": Information.PREDICTIONS_AND_SPEEDS,
-            "fifo": Information.SPEEDS,
-            "las": Information.ATTAINED_SERVICE_AND_SPEEDS,
-        }[order]
+        self.information = Information.SIZES | Information.SPEEDS | ORDERS_TAKE[order]
         self._order = order
         self._saturation = saturation
         self._demands: dict[int, tuple[int, int]] = {}
@@ -84,12 +93,7 @@ class SynergyTune(Scheduler):
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Stop who lost its turn, shrink where cores are short, start the others."""
         jobs = view.gpu_jobs
-        rank = {
-            "srtf": predicted_seconds(view),
-            "fifo": view.submit_seconds,
-            "las": view.attained_service,
-        }[self._order][jobs]
-        order = jobs[np.lexsort((jobs, rank))].tolist()
+        order = jobs[np.lexsort((jobs, ORDERS[self._order](view)[jobs]))].tolist()
         chosen = [target.job for target in fitting(view, order)]
         draft = Draft(view)
         allocations = []

@@ -55,7 +55,7 @@ class Themis(Scheduler):
     """
 
     name = "themis"
-    information = Information.PREDICTIONS
+    information = Information.SIZES | Information.PREDICTIONS
 
     def __init__(
         self, placement: PlacementRule, lease_seconds: float = 1200.0, fairness_knob: float = 0.8

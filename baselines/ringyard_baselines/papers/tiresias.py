@@ -82,6 +82,6 @@ def tiresias(
         queue_and_submit_time,
         np.array([starvation_knob, *thresholds]),
         placement,
-        Information.ATTAINED_SERVICE,
+        Information.SIZES | Information.ATTAINED_SERVICE,
         wake=next_change,
     )

@@ -75,12 +75,11 @@ class SpeedTable:
 
 def _memory_limit(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """[n] samples of one worker that fit every GPU type, and at least those the job asks for."""
-    records = view.state.jobs[view.b]
     least = float(view.cluster.gpu_memory_bytes.min())
-    asked = records["base_batch"][rows] / records["asked_gpus"][rows]
-    each = records["sample_memory_bytes"][rows]
+    asked = view.column("base_batch")[rows] / view.column("asked_gpus")[rows]
+    each = view.column("sample_memory_bytes")[rows]
     with np.errstate(divide="ignore"):
-        fits = np.where(each > 0, (least - records["fixed_memory_bytes"][rows]) / each, np.inf)
+        fits = np.where(each > 0, (least - view.column("fixed_memory_bytes")[rows]) / each, np.inf)
     return np.maximum(np.floor(fits), asked)
 
 
@@ -91,9 +90,8 @@ def fewest_gpus(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.int
         view: any moment.
         rows: [n] rows of GPU jobs.
     """
-    records = view.state.jobs[view.b]
-    hold = np.ceil(records["base_batch"][rows] / _memory_limit(view, rows) - 1e-9)
-    return np.maximum(records["min_gpus"][rows], hold).astype(np.int64)
+    hold = np.ceil(view.column("base_batch")[rows] / _memory_limit(view, rows) - 1e-9)
+    return np.maximum(view.column("min_gpus")[rows], hold).astype(np.int64)
 
 
 def speed_table(view: SchedulingView, rule: BatchRule, most: int | None = None) -> SpeedTable:
@@ -104,25 +102,26 @@ def speed_table(view: SchedulingView, rule: BatchRule, most: int | None = None) 
         rule: the batch on n GPUs.
         most: largest number of GPUs considered; None: the largest any job may use.
     """
-    records = view.state.jobs[view.b, : len(view.column("kind"))]
-    rows = np.flatnonzero(records["kind"] != JobKind.CPU_ONLY)
-    limit = min(int(records["max_gpus"][rows].max(initial=1)), view.cluster.num_gpus)
+    kind = view.column("kind")
+    rows = np.flatnonzero(kind != JobKind.CPU_ONLY)
+    records = view.records(rows)
+    limit = min(int(records["max_gpus"].max(initial=1)), view.cluster.num_gpus)
     if most is not None:  # sizes that jobs ask for stay possible
-        limit = min(limit, max(most, int(records["asked_gpus"][rows].max(initial=1))))
+        limit = min(limit, max(most, int(records["asked_gpus"].max(initial=1))))
     gpus = np.arange(1, limit + 1)
-    place = np.full(len(records), -1)
+    place = np.full(len(kind), -1)
     place[rows] = np.arange(len(rows))
-    low = records["min_batch"][rows][:, None]
-    asked = records["base_batch"][rows][:, None]
-    high = np.minimum(records["max_batch"][rows][:, None], _memory_limit(view, rows)[:, None] * gpus[None, :])
-    possible = (gpus >= records["min_gpus"][rows][:, None]) & (gpus <= records["max_gpus"][rows][:, None])
+    low = records["min_batch"][:, None]
+    asked = records["base_batch"][:, None]
+    high = np.minimum(records["max_batch"][:, None], _memory_limit(view, rows)[:, None] * gpus[None, :])
+    possible = (gpus >= records["min_gpus"][:, None]) & (gpus <= records["max_gpus"][:, None])
     possible &= high >= low
     high = np.maximum(high, low)
     if rule is BatchRule.ASKED:
         possible &= gpus >= fewest_gpus(view, rows)[:, None]
         tried = np.clip(asked, low, high)[..., None]
     elif rule is BatchRule.PER_GPU:
-        tried = np.clip(asked / records["asked_gpus"][rows][:, None] * gpus, low, high)[..., None]
+        tried = np.clip(asked / records["asked_gpus"][:, None] * gpus, low, high)[..., None]
     else:
         steps = np.linspace(0.0, 1.0, CANDIDATES)
         geometric = low[..., None] * (high / low)[..., None] ** steps
@@ -132,7 +131,7 @@ def speed_table(view: SchedulingView, rule: BatchRule, most: int | None = None) 
     queries = np.broadcast_to(rows[:, None, None], shape).reshape(-1)
     sizes = np.broadcast_to(gpus[None, :, None], shape).reshape(-1)
     seconds = solo_seconds(view, queries, sizes, tried.reshape(-1)).reshape(shape)
-    noise, base = records["noise_scale"][rows], records["base_batch"][rows]
+    noise, base = records["noise_scale"], records["base_batch"]
     with np.errstate(invalid="ignore"):
         worth = (noise + base)[:, None, None] / (noise[:, None, None] + tried)
     worth = np.where(np.isinf(noise)[:, None, None], 1.0, worth)  # effective per processed sample

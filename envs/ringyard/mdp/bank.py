@@ -4,24 +4,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.compiled import Records1
+from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.mdp.episode import STATIC_FEATURES
 from ringyard.mdp.setting import Setting
 from ringyard.sim.engine.setup import prepare_jobs
 from ringyard.state.records import INTEGRALS, Job
 
-__all__ = ["WorkloadBank", "queue_priority", "static_features"]
+__all__ = ["QUEUE_TAKES", "WorkloadBank", "queue_priority", "static_features"]
+
+#: what each `Actions.queue_order` goes by
+QUEUE_TAKES = {
+    "submit": Information.NOTHING,
+    "gpus": Information.SIZES,
+    "duration": Information.PREDICTIONS,
+    "work": Information.SIZES | Information.PREDICTIONS,
+}
 
 
 def queue_priority(order: str, jobs: Records1[Job]) -> NDArray[np.float64]:
-    """[jobs] key of the waiting list for `Actions.queue_order`."""
-    if order == "duration":
-        return jobs["isolated_seconds"] * jobs["prediction_factor"]
-    if order == "work":
-        return jobs["isolated_seconds"] * jobs["prediction_factor"] * jobs["num_gpus"]
+    """[jobs] key of the waiting list for `Actions.queue_order`.
+
+    Jobs that are not predictable when they are submitted go behind the others in orders by predictions.
+    """
     if order == "gpus":
-        return jobs["num_gpus"].astype(np.float64)
-    return jobs["submit_seconds"].copy()
+        return jobs["asked_gpus"].astype(np.float64)
+    if order not in ("duration", "work"):
+        return jobs["submit_seconds"].copy()
+    predicted = jobs["isolated_seconds"] * jobs["prediction_factor"]
+    if order == "work":
+        predicted = predicted * jobs["asked_gpus"]
+    return np.where(jobs["predictable_from"] <= 0, predicted, np.inf)
 
 
 def static_features(jobs: Records1[Job]) -> NDArray[np.float32]:

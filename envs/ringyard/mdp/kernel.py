@@ -23,6 +23,7 @@ from ringyard.mdp.actions.moves import (
 from ringyard.mdp.actions.space import REJECT, STOP
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.observation import Observe
+from ringyard.mdp.slots import next_running, running_at
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.queues import sort_ascending
@@ -165,8 +166,9 @@ def _look_at_adjustments(state: State, b: int, how: How, mask: BoolVector) -> bo
     cluster = state.clusters[b]
     out = state.gpu_scratch[b]
     any_valid = False
+    j = -1
     for r in range(min(how.num_running, cluster.num_running)):
-        j = state.running[b, r]
+        j = next_running(state, b, r, j)
         if state.jobs[b, j].last_start_seconds >= cluster.now:
             continue
         for a in range(options.num_adjustments):
@@ -241,7 +243,7 @@ def _act(state: State, episode: Episode, b: int, action: int, how: How, physics:
         j = state.waiting[b, action // options.num_starts]
         start_by(state, b, j, options, action % options.num_starts, physics)
     elif change < how.num_running * options.num_adjustments:
-        j = state.running[b, change // options.num_adjustments]
+        j = running_at(state, b, change // options.num_adjustments)
         adjust(state, b, j, options, change % options.num_adjustments, physics)
     elif not advance(state, b, physics):
         return STALLED

@@ -9,7 +9,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import hold, let_go
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape
 from ringyard.sim.fits import check_allocation, wanted
-from ringyard.sim.view import SchedulingView
+from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobKind
 
@@ -40,10 +40,9 @@ class Draft:
     """
 
     def __init__(self, view: SchedulingView) -> None:
-        self._live = view.state
-        self._b = view.b
+        self._live, self._b, _, _ = live(view)
         self._cluster = view.cluster
-        self._state = copy_state(view.state)
+        self._state = copy_state(self._live)
 
     @property
     def num_free_gpus(self) -> int:

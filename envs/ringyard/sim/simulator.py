@@ -9,6 +9,7 @@ import numpy as np
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.failures import Failures, no_failures
+from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.restart import RestartCost, constant
@@ -98,9 +99,13 @@ class Simulator:
         """Whether every job has finished."""
         return bool(self.state.clusters["num_done"][0] == len(self.jobs))
 
-    def view(self) -> SchedulingView:
-        """What a scheduler sees now."""
-        return SchedulingView(self.state, 0, self.cluster, self.performance)
+    def view(self, knows: Information = Information.EVERYTHING) -> SchedulingView:
+        """What a scheduler sees now.
+
+        Args:
+            knows: what it declared; everything, for people at a prompt.
+        """
+        return SchedulingView(self.state, 0, self.cluster, self.performance, knows)
 
     def prioritise(self, priority: Any) -> None:
         """Order the waiting list by `priority` ascending, ties by row; before the first `advance`.

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel, whole
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, set_shape
-from ringyard.sim.view import SchedulingView
+from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
 
 __all__ = ["solo_seconds"]
@@ -63,8 +63,13 @@ def solo_seconds(
         cores_per_server_task: cores of each of them.
         gpu_type: position in `Cluster.distinct_gpu_types`; None: the job's fastest.
         num_servers: servers spanned; None: the fewest that hold so many GPUs.
+
+    Raises:
+        SchedulerError: the view's reader did not declare to know speeds.
     """
-    records = view.state.jobs[view.b]
+    view.check("solo_seconds")
+    state, b, physics, _ = live(view)
+    records = state.jobs[b]
 
     def given(value: ArrayLike | None, name: str) -> NDArray[np.float64]:
         values = records[name][rows] if value is None else value
@@ -80,20 +85,11 @@ def solo_seconds(
         ],
         axis=1,
     )
-    by_type = view.state.speeds[records["model"][rows]]
+    by_type = state.speeds[records["model"][rows]]
     speeds = np.nanmax(by_type, axis=1) if gpu_type is None else by_type[:, gpu_type]
     if num_servers is None:
         num_servers = view.cluster.fewest_servers(shapes[:, 0].astype(np.int64))
     spans = np.broadcast_to(np.asarray(num_servers, dtype=np.int64), rows.shape)
     out = np.zeros(len(rows))
-    _solo(
-        view.state,
-        view.b,
-        rows.astype(np.int64),
-        shapes,
-        np.ascontiguousarray(speeds),
-        spans.copy(),
-        view.physics,
-        out,
-    )
+    _solo(state, b, rows.astype(np.int64), shapes, np.ascontiguousarray(speeds), spans.copy(), physics, out)
     return out

@@ -1,66 +1,121 @@
 """What a scheduler sees: read-only columns of the running simulation, and what-if questions."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
+from ringyard.compiled import Records1
+from ringyard.information import COLUMNS, Information, check_known
 from ringyard.learning_curves import EPOCHS, loss_history, training_loss, validation_metric
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.physics import physics_of
+from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.what_if import what_if
 from ringyard.sim.fits import check_allocation, gpus_of, wanted
 from ringyard.state.arrays import State
-from ringyard.state.records import JobKind, JobStatus
+from ringyard.state.records import Job, JobKind, JobStatus
 
-__all__ = ["SchedulingView"]
+__all__ = ["Live", "SchedulingView", "live"]
+
+_TAKES = {name: takes.value for name, takes in COLUMNS.items()}
 
 
 class SchedulingView:
-    """The cluster and its jobs at a decision point.
+    """The cluster and its jobs at a decision point, as far as its reader knows them.
 
     Job columns are [jobs] arrays over the whole table, NaN where a value does not exist yet. They are
-    windows on live data: copy what must survive the next `advance`.
+    windows on live data: copy what must survive the next `advance`. Rows of jobs still to arrive are the
+    scheduler's to ignore. Whatever `ringyard.information.COLUMNS` takes more for than the reader declared
+    raises a SchedulerError.
+
+    Args:
+        state: the running simulation.
+        b: which cluster of the batch.
+        cluster: its servers.
+        performance: how fast jobs run.
+        knows: what the reader declared.
     """
 
-    def __init__(self, state: State, b: int, cluster: Cluster, performance: PerformanceModel) -> None:
-        self.state = state
-        self.b = b
+    def __init__(
+        self,
+        state: State,
+        b: int,
+        cluster: Cluster,
+        performance: PerformanceModel,
+        knows: Information = Information.EVERYTHING,
+    ) -> None:
         self.cluster = cluster
-        self.performance = performance
-        #: the performance model, for schedulers that plan in compiled code
-        self.physics = physics_of(performance)
+        self.knows = knows
+        self._state = state
+        self._b = b
+        self._performance = performance
+        self._physics = physics_of(performance)
         self._num_jobs = int(state.clusters["num_jobs"][b])
+        self._bits = knows.value
+
+    def check(self, name: str) -> None:
+        """Raise SchedulerError unless the reader may see this key of `ringyard.information.COLUMNS`."""
+        takes = _TAKES.get(name, -1)
+        if takes < 0 or (takes and not takes & self._bits):
+            check_known(name, self.knows)
 
     def column(self, name: str) -> NDArray[Any]:
-        """[jobs] a column of `ringyard.state.records.Job`, read-only."""
-        column: NDArray[Any] = self.state.jobs[name][self.b, : self._num_jobs]
+        """[jobs] a column of `ringyard.state.records.Job`, read-only.
+
+        Raises:
+            SchedulerError: the reader did not declare to know it.
+        """
+        self.check(name)
+        return self._column(name)
+
+    def _column(self, name: str) -> NDArray[Any]:
+        column: NDArray[Any] = self._state.jobs[name][self._b, : self._num_jobs]
         column.flags.writeable = False
         return column
+
+    def records(self, rows: NDArray[np.integer[Any]]) -> Records1[Job]:
+        """[rows] copies of job records, for planners in compiled code; what is hidden is NaN, or -1."""
+        records = self._state.jobs[self._b][rows]
+        for name in Job.dtype.names or ():
+            if _TAKES[name] and not _TAKES[name] & self._bits:
+                records[name] = np.nan if Job.dtype[name].kind == "f" else -1
+        return records
+
+    @property
+    def physics(self) -> Physics:
+        """The performance model, for planners in compiled code."""
+        self.check("physics")
+        return self._physics
+
+    @property
+    def interference(self) -> NDArray[np.float64]:
+        """[models + 1, models + 1] extra iteration time of the first model beside the second on a GPU."""
+        self.check("interference")
+        return self._state.excess
 
     @property
     def now(self) -> float:
         """Seconds since the start."""
-        return float(self.state.clusters["now"][self.b])
+        return float(self._state.clusters["now"][self._b])
 
     @property
     def waiting(self) -> NDArray[np.int32]:
         """[waiting] rows of the waiting jobs, in the order of the waiting list."""
-        return self.state.waiting[self.b, : self.state.clusters["num_waiting"][self.b]].copy()
+        return self._state.waiting[self._b, : self._state.clusters["num_waiting"][self._b]].copy()
 
     @property
     def running(self) -> NDArray[np.int32]:
         """[running] rows of the running jobs, ascending."""
-        return np.sort(self.state.running[self.b, : self.state.clusters["num_running"][self.b]])
+        return np.sort(self._state.running[self._b, : self._state.clusters["num_running"][self._b]])
 
     @property
     def gpu_jobs(self) -> NDArray[np.int64]:
         """[n] rows of the waiting and running jobs that use GPUs, by submission (rows are in that order)."""
-        status = self.column("status")
-        live = (status == JobStatus.WAITING) | (status == JobStatus.RUNNING)
-        return np.flatnonzero(live & (self.column("kind") != JobKind.CPU_ONLY))
+        status = self._column("status")
+        present = (status == JobStatus.WAITING) | (status == JobStatus.RUNNING)
+        return np.flatnonzero(present & (self._column("kind") != JobKind.CPU_ONLY))
 
     @property
     def num_gpus(self) -> NDArray[np.int32]:
@@ -75,33 +130,45 @@ class SchedulingView:
     @property
     def attained_service(self) -> NDArray[np.float64]:
         """[jobs] GPU seconds held so far."""
-        running = self.column("status") == JobStatus.RUNNING
-        held = np.where(running, self.now - self.column("synced_seconds"), 0.0)
-        return self.column("attained_service") + self.num_gpus * held
+        running = self._column("status") == JobStatus.RUNNING
+        held = np.where(running, self.now - self._column("synced_seconds"), 0.0)
+        return self.column("attained_service") + self._column("num_gpus") * held
 
     @property
     def remaining_seconds(self) -> NDArray[np.float64]:
         """[jobs] predicted seconds left if alone on consolidated GPUs; NaN for jobs not predictable now."""
-        return self.remaining_iterations * self.column("isolated_iteration_seconds")
+        self.check("predicted_seconds")
+        return self.remaining_iterations * self._column("isolated_iteration_seconds")
 
     @property
     def remaining_iterations(self) -> NDArray[np.float64]:
         """[jobs] predicted iterations (of the base batch) left; NaN for jobs not predictable now."""
-        known = self.column("predictable") != 0
-        return np.where(known, self._iterations_left * self.column("prediction_factor"), np.nan)
+        self.check("predicted_iterations")
+        known = self._column("predictable") != 0
+        return np.where(known, self._iterations_left * self._column("prediction_factor"), np.nan)
 
     @property
     def _iterations_left(self) -> NDArray[np.float64]:
-        running = self.column("status") == JobStatus.RUNNING
-        begin = np.maximum(self.column("synced_seconds"), self.column("progress_from_seconds"))
+        running = self._column("status") == JobStatus.RUNNING
+        begin = np.maximum(self._column("synced_seconds"), self._column("progress_from_seconds"))
         ran = np.where(running, np.maximum(self.now - begin, 0.0), 0.0)
-        seconds = np.where(running, self.column("iteration_seconds"), 1.0)
-        return np.maximum(self.column("remaining_iterations") - ran / seconds, 0.0)
+        seconds = np.where(running, self._column("iteration_seconds"), 1.0)
+        return np.maximum(self._column("remaining_iterations") - ran / seconds, 0.0)
 
     @property
     def completed_iterations(self) -> NDArray[np.float64]:
         """[jobs] iterations (of the base batch) done so far: what any training log shows."""
-        return self.column("total_iterations") - self._iterations_left
+        self.check("completed_iterations")
+        return self._column("total_iterations") - self._iterations_left
+
+    @property
+    def gpu_activity(self) -> NDArray[np.float64]:
+        """[jobs] share of its iterations in which a job's GPUs compute, as monitors show; 0: not running."""
+        self.check("gpu_activity")
+        present = self._column("iteration_seconds") * self._column("progress_per_iteration")
+        computing = self._column("compute_seconds") / self._column("gpu_speed")
+        running = self._column("status") == JobStatus.RUNNING
+        return np.where(running, np.minimum(computing / np.maximum(present, 1e-300), 1.0), 0.0)
 
     @property
     def validation_metric(self) -> NDArray[np.float64]:
@@ -109,42 +176,45 @@ class SchedulingView:
 
         See `ringyard.learning_curves`; a job's epochs are a fixed share of its iterations.
         """
-        return validation_metric(self.column("model"), self._done_share, self._seed)
+        self.check("validation_metric")
+        return validation_metric(self._column("model"), self._done_share, self._seed)
 
     @property
     def training_loss(self) -> NDArray[np.float64]:
         """[jobs] normalised training loss at the last full epoch (`ringyard.learning_curves`): 1 at first."""
-        return training_loss(self.column("model"), self._done_share, self._seed)
+        self.check("training_loss")
+        return training_loss(self._column("model"), self._done_share, self._seed)
 
     def loss_log(self, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What the job's training log shows so far: iterations [epochs], normalised loss [epochs]."""
-        total = float(self.column("total_iterations")[job])
+        self.check("loss_log")
+        total = float(self._column("total_iterations")[job])
         epochs = np.arange(1, int(self.completed_iterations[job] / total * EPOCHS) + 1)
-        loss = loss_history(int(self.column("model")[job]), job, epochs, self._seed)
+        loss = loss_history(int(self._column("model")[job]), job, epochs, self._seed)
         return epochs / EPOCHS * total, loss
 
     @property
     def _seed(self) -> int:
-        return int(self.state.clusters["seed"][self.b])
+        return int(self._state.clusters["seed"][self._b])
 
     @property
     def _done_share(self) -> NDArray[np.float64]:
-        return self.completed_iterations / self.column("total_iterations")
+        return self.completed_iterations / self._column("total_iterations")
 
     @property
     def num_free_gpus(self) -> int:
         """Free GPUs of the whole cluster."""
-        return int(self.state.clusters["free_gpus"][self.b])
+        return int(self._state.clusters["free_gpus"][self._b])
 
     @property
     def num_gpus_up(self) -> int:
         """GPUs of the servers that are there."""
-        return self.cluster.num_gpus - int(self.state.clusters["down_gpus"][self.b])
+        return self.cluster.num_gpus - int(self._state.clusters["down_gpus"][self._b])
 
     @property
     def free_gpus_per_server(self) -> NDArray[np.int32]:
         """[servers] free GPUs."""
-        return self.state.servers["free_gpus"][self.b].copy()
+        return self._state.servers["free_gpus"][self._b].copy()
 
     @property
     def job_of_gpu(self) -> NDArray[np.int32]:
@@ -154,41 +224,45 @@ class SchedulingView:
     @property
     def gpu_is_free(self) -> NDArray[np.bool_]:
         """[gpus] whether a GPU holds no job and its server is up."""
-        return self.state.gpus["num_jobs"][self.b] == 0
+        return self._state.gpus["num_jobs"][self._b] == 0
 
     @property
     def jobs_of_gpu(self) -> NDArray[np.int32]:
         """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
-        return self.state.slots["job"][self.b].reshape(self.cluster.num_gpus, -1).copy()
+        return self._state.slots["job"][self._b].reshape(self.cluster.num_gpus, -1).copy()
 
     @property
     def free_cores_per_server(self) -> NDArray[np.int32]:
         """[servers] free CPU cores; very many where the cluster does not count them."""
-        return self.state.servers["free_cores"][self.b].copy()
+        return self._state.servers["free_cores"][self._b].copy()
 
     @property
     def free_gpu_memory_bytes(self) -> NDArray[np.int64]:
         """[gpus] free memory; very much where the cluster does not tell GPU types apart."""
-        return self.state.gpus["free_memory_bytes"][self.b].copy()
+        return self._state.gpus["free_memory_bytes"][self._b].copy()
 
     @property
     def bandwidth_demand(self) -> NDArray[np.float64]:
         """[servers] memory bandwidth asked / there is."""
-        servers = self.state.servers[self.b]
-        return servers["bandwidth_demand"] / servers["memory_bandwidth"].astype(np.float64)
+        return self._state.servers["bandwidth_demand"][self._b] / self.memory_bandwidth
+
+    @property
+    def memory_bandwidth(self) -> NDArray[np.float64]:
+        """[servers] bytes per second; very many where the cluster does not count them."""
+        return self._state.servers["memory_bandwidth"][self._b].astype(np.float64)
 
     @property
     def servers_up(self) -> NDArray[np.bool_]:
         """[servers] whether each is there; a failed one holds nothing until its repair."""
-        return self.state.servers["up"][self.b] != 0
+        return self._state.servers["up"][self._b] != 0
 
     def gpus_of(self, job: int) -> tuple[int, ...]:
         """GPU ids a job holds, ascending."""
-        return tuple(int(gpu) for gpu in gpus_of(self.state, self.b, job, self.cluster.jobs_per_gpu))
+        return tuple(int(gpu) for gpu in gpus_of(self._state, self._b, job, self.cluster.jobs_per_gpu))
 
     def allocation_of(self, job: int) -> Allocation:
         """What a running job holds, with nothing left open; () GPUs and no server if it does not run."""
-        record = self.state.jobs[self.b, job]
+        record = self._state.jobs[self._b, job]
         return Allocation(
             job,
             self.gpus_of(job),
@@ -205,13 +279,34 @@ class SchedulingView:
 
         Raises:
             PlacementError: the cluster could not hold it.
+            SchedulerError: the reader did not declare to know speeds.
         """
-        check_allocation(self.state, self.b, self.cluster, allocation)
-        shape, places = wanted(self.state, self.b, allocation)
-        return float(what_if(self.state, self.b, allocation.job, shape, places, self.physics))
+        self.check("what_if")
+        check_allocation(self._state, self._b, self.cluster, allocation)
+        shape, places = wanted(self._state, self._b, allocation)
+        return float(what_if(self._state, self._b, allocation.job, shape, places, self._physics))
 
     def wake_at(self, seconds: float) -> None:
         """Ask for a decision point at `seconds`, if nothing else happens before."""
         if seconds > self.now:
-            wake = self.state.clusters["wake_seconds"]
-            wake[self.b] = min(wake[self.b], seconds)
+            wake = self._state.clusters["wake_seconds"]
+            wake[self._b] = min(wake[self._b], seconds)
+
+
+class Live(NamedTuple):
+    """What compiled code runs on: cluster `b` of a batch of simulations, and how fast its jobs run."""
+
+    state: State
+    b: int
+    physics: Physics
+    performance: PerformanceModel
+
+
+def live(view: SchedulingView) -> Live:
+    """The running simulation behind a view, with nothing hidden.
+
+    The one door for machinery whose questions were checked before: drafts, what-if questions, families of
+    schedulers that read nothing but the fields of a checked key, and agents, whose observation says what it
+    shows. A scheduler's own code never needs it (a test looks).
+    """
+    return Live(view._state, view._b, view._physics, view._performance)

@@ -235,6 +235,7 @@ class ClusterRecord(Record):
     next_cancel_seconds: f8  # first cancellation of a job in the system
     next_change_seconds: f8  # first server to fail or return
     inverse_durations: f8  # of the jobs in the system
+    predicted_inverse_durations: f8  # as predicted, of those that were predictable on arrival
     served_jct: f8  # total completion time of the finished jobs that were not blocked
     rng: u8
     seed: u8
@@ -261,6 +262,7 @@ class ClusterRecord(Record):
     network: i4  # Network
     sharing: i4
     bandwidth_limited: i4
+    certain: i4  # every job is predictable from the start, without error
     crowded: i4  # GPU types, sharing or bandwidth: more than links makes places differ
     global_links: i4  # links are counted all together, not server by server
     stamp: i4

@@ -54,7 +54,7 @@ class AdaSrsf(Scheduler):
         ConfigurationError: an argument out of its range.
     """
 
-    information = Information.PREDICTIONS
+    information = Information.SIZES | Information.PREDICTIONS
     round_seconds: float | None = None
 
     def __init__(

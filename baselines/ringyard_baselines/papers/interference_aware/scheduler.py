@@ -41,7 +41,7 @@ class InterferenceAware(Scheduler):
     """
 
     name = "interference_aware"
-    information = Information.SPEEDS
+    information = Information.SIZES | Information.SPEEDS
     round_seconds: float | None = None
 
     def __init__(
@@ -86,7 +86,7 @@ class InterferenceAware(Scheduler):
 
     def _predict(self, view: SchedulingView) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """[models + 1, models + 1] predicted loss of the first beside the second: by IASP, and by IAPP."""
-        profiles = profiles_of(view.state.excess)
+        profiles = profiles_of(view.interference)
         count = len(profiles)
         own = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
         other = np.broadcast_to(profiles[None], own.shape)

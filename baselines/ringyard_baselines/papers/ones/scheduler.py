@@ -59,7 +59,9 @@ class Ones(Scheduler):
     """
 
     name = "ones"
-    information = Information.CURVES_AND_SPEEDS
+    information = (
+        Information.SIZES | Information.ATTAINED_SERVICE | Information.TRAINING_CURVES | Information.SPEEDS
+    )
 
     def __init__(
         self,

@@ -19,7 +19,6 @@ __all__ = [
     "Plan",
     "Search",
     "empty_plan",
-    "job_records",
 ]
 
 
@@ -103,8 +102,3 @@ def empty_plan(cluster: Cluster, demands: NDArray[np.int64]) -> Plan:
         np.concatenate([[0], np.cumsum(demands)]).astype(np.int64),
         np.zeros(int(demands.sum()), np.int64),
     )
-
-
-def job_records(jobs: Records1[Job], rows: NDArray[np.int64]) -> Records1[Job]:
-    """[rows] copies of the given job records for planning."""
-    return jobs[rows].copy()

@@ -21,7 +21,6 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     Machine,
     Search,
     empty_plan,
-    job_records,
 )
 from ringyard_baselines.papers.sjf_bco.planning import search
 from ringyard_baselines.scheduler import Information, Scheduler
@@ -51,7 +50,7 @@ class PlannedScheduler(Scheduler):
             when they have started (an assumption of the online form, bounds decision time).
     """
 
-    information = Information.DURATIONS
+    information = Information.SIZES | Information.DURATIONS | Information.SPEEDS
     round_seconds: float | None = None
 
     def __init__(
@@ -134,7 +133,7 @@ class PlannedScheduler(Scheduler):
         else:
             order = np.sort(waiting)
         order = order[: self._max_planned]
-        records = job_records(view.state.jobs[view.b], order)
+        records = view.records(order)
         estimates = records["remaining_iterations"] * records["isolated_iteration_seconds"]
         estimates = estimates / self._estimate_factor
         demands = view.num_gpus[order].astype(np.int64)

@@ -4,6 +4,7 @@ import numpy as np
 
 from ringyard.compiled import FloatMatrix, Int32Vector, IntVector, bundle, kernel, linked_kernel, whole
 from ringyard.mdp.actions.space import IN_PLACE, PLACED, REJECT, STOP, Actions, Reject
+from ringyard.mdp.slots import running_at
 from ringyard.placement import PlacementRule, pack, place
 from ringyard.sim.engine.holding import collect, lift, put_back
 from ringyard.sim.engine.life import carry_out, end, same_places, start, stop
@@ -201,7 +202,7 @@ def describe(state: State, b: int, options: Options, num_waiting: int, action: i
     else:
         a = change % options.num_adjustments
         o = options.num_starts + a
-        j = whole(state.running[b, change // options.num_adjustments])
+        j = running_at(state, b, change // options.num_adjustments)
         target = target_shape(state.jobs[b, j], options, o)
         if options.kinds[o] != STOP:
             count = propose_adjustment(state, b, j, options, a, out)

@@ -95,7 +95,8 @@ class Actions:
         on_invalid: what a masked action does: "raise" an ActionError, or "wait" (or the first valid
             action where waiting is masked too) and set info["invalid_action"].
         queue_order: which waiting jobs are visible first: by "submit" time, "duration", "work" (GPU
-            seconds) or "gpus"; ties by row. "duration" and "work" use durations.
+            seconds) or "gpus"; ties by row. "duration" and "work" are predicted ones; jobs
+            that are not predictable when they are submitted come last.
     """
 
     num_waiting: int = 16

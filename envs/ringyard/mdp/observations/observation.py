@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import Float32Vector, FloatVector, slot
+from ringyard.information import Information
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.blocks import Block
@@ -41,12 +42,14 @@ class Observation:
         write: fills `Observe`.
         blocks: what it writes, in order. Each is one-dimensional in the space, as Stable-Baselines3 wants.
         flat: give the row as one Box instead of a Dict of its blocks.
+        knows: what it shows of jobs, besides arrivals and the present.
         parameters: [parameters] what `write` reads.
     """
 
     write: Observe
     blocks: tuple[Block, ...]
     flat: bool
+    knows: Information
     parameters: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     def size(self, cluster: Cluster, actions: Actions) -> int:

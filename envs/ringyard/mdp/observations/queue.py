@@ -1,15 +1,18 @@
 """The default observation: waiting jobs, what each placement would do to them, running jobs, servers."""
 
 from ringyard.compiled import Float32Vector, FloatVector, fills, kernel
+from ringyard.information import Information
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.blocks import Block, Each, Feature
 from ringyard.mdp.observations.observation import Observation, Observe
+from ringyard.mdp.slots import next_running
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations, slowdown
 
 __all__ = [
     "BLOCKS",
     "PLACEMENT_FEATURES",
+    "QUEUE_KNOWS",
     "SERVER_FEATURES",
     "queue_and_cluster",
     "squash",
@@ -30,7 +33,7 @@ _WAITING = Block(
         Feature("waited_rank", "rank of waited, likewise"),
         Feature("communication", "ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1"),
         Feature("predictable", "1 if predictable"),
-        Feature("left", "share of iterations left"),
+        Feature("left", "share of iterations left; 1 if not predictable"),
         Feature("attained_service", "s(GPU time held, 10 h)", "GPU s"),
     ),
 )
@@ -65,7 +68,7 @@ _RUNNING = Block(
 _RUNNING_MASK = Block(
     "running_mask",
     Each.RUNNING,
-    (Feature("present", "1 if the slot holds a job; slot 0 ends first, the others in heap order"),),
+    (Feature("present", "1 if the slot holds a job; in heap order of ends, by row if any is uncertain"),),
 )
 _SERVERS = Block(
     "servers",
@@ -87,7 +90,7 @@ _CLUSTER = Block(
         Feature("running", "s(running jobs, 16)", "jobs"),
         Feature("demand", "s(GPUs asked by waiting jobs / GPUs, 1)"),
         Feature("preemptions", "share of stops among starts and stops"),
-        Feature("load", "s(sum over jobs in the system of 1 / run time, 0.01)", "1/s"),
+        Feature("load", "s(sum over predictable jobs in the system of 1 / predicted run time, 0.01)", "1/s"),
     ),
 )
 #: what `queue_and_cluster` writes
@@ -99,6 +102,9 @@ RUNNING_FEATURES = len(_RUNNING.features)
 SERVER_FEATURES = len(_SERVERS.features)
 CLUSTER_FEATURES = len(_CLUSTER.features)
 _HOUR = 3600.0
+
+#: what the blocks of `queue_and_cluster` show; durations are predicted, and blank where they cannot be
+QUEUE_KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.PREDICTIONS | Information.SPEEDS
 
 
 @kernel
@@ -136,7 +142,7 @@ def _write_waiting(state: State, episode: Episode, b: int, visible: int, out: Fl
         out[row + 3] = squash(now - job.submit_seconds, _HOUR)
         out[row + 8] = static[3]
         out[row + 9] = 1.0 if known else 0.0
-        out[row + 10] = job.remaining_iterations / job.total_iterations
+        out[row + 10] = job.remaining_iterations / job.total_iterations if known else 1.0
         out[row + 11] = squash(job.attained_service, 10.0 * _HOUR)
     for feature in range(4):
         _ranks(out, visible, feature, 4 + feature)
@@ -157,8 +163,10 @@ def _write_placements(episode: Episode, b: int, visible: int, out: Float32Vector
 @kernel
 def _write_running(state: State, b: int, shown: int, out: Float32Vector) -> None:
     now = state.clusters[b].now
+    j = -1
     for i in range(shown):
-        job = state.jobs[b, state.running[b, i]]
+        j = next_running(state, b, i, j)
+        job = state.jobs[b, j]
         row = i * RUNNING_FEATURES
         known = job.predictable != 0
         left = remaining_iterations(job, now) * job.prediction_factor * job.iteration_seconds
@@ -183,7 +191,7 @@ def _write_cluster(state: State, b: int, visible: int, out: Float32Vector) -> No
     out[4] = squash(float(cluster.num_running), 16.0)
     out[5] = squash((cluster.demanded_gpus - running_gpus) / num_gpus, 1.0)
     out[6] = cluster.num_preemptions / (cluster.num_preemptions + float(cluster.num_starts) + 1.0)
-    out[7] = cluster.inverse_durations / (cluster.inverse_durations + 0.01)
+    out[7] = squash(cluster.predicted_inverse_durations, 0.01)
 
 
 @kernel
@@ -233,4 +241,4 @@ def queue_and_cluster(flat: bool = False) -> Observation:
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a set or pointer policy).
     """
-    return Observation(_queue_and_cluster, BLOCKS, flat)
+    return Observation(_queue_and_cluster, BLOCKS, flat, QUEUE_KNOWS)

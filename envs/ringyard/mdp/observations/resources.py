@@ -6,7 +6,8 @@ from ringyard.compiled import Float32Vector, FloatVector, fills, kernel
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.blocks import Block, Each, Feature
 from ringyard.mdp.observations.observation import Observation, Observe
-from ringyard.mdp.observations.queue import BLOCKS, squash, write_queue_and_cluster
+from ringyard.mdp.observations.queue import BLOCKS, QUEUE_KNOWS, squash, write_queue_and_cluster
+from ringyard.mdp.slots import next_running
 from ringyard.performance.elastic import statistical_efficiency
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
@@ -29,7 +30,7 @@ _WAITING = Block(
         Feature("efficiency", "statistical efficiency at twice its batch"),
         Feature(
             "time_to_deadline",
-            "s(time until its largest acceptable completion time, isolated run time); 1: any will do",
+            "s(time until its largest acceptable completion time, predicted run time or 1 h); 1: any will do",
             "s",
         ),
     ),
@@ -81,6 +82,7 @@ PLACEMENT_RESOURCES = len(_PLACEMENTS.features)
 RUNNING_RESOURCES = len(_RUNNING.features)
 SERVER_RESOURCES = len(_SERVERS.features)
 _GIGABYTES = 16e9
+_HOUR = 3600.0
 
 
 @kernel
@@ -104,9 +106,8 @@ def _write_waiting(state: State, b: int, visible: int, out: Float32Vector) -> No
         out[row + 6] = statistical_efficiency(job.noise_scale, job.base_batch, 2.0 * job.base_batch)
         out[row + 7] = 1.0
         if job.deadline_seconds < np.inf:
-            out[row + 7] = squash(
-                max(job.deadline_seconds - state.clusters[b].now, 0.0), job.isolated_seconds
-            )
+            scale = job.isolated_seconds * job.prediction_factor if job.predictable != 0 else _HOUR
+            out[row + 7] = squash(max(job.deadline_seconds - state.clusters[b].now, 0.0), scale)
 
 
 @kernel
@@ -123,8 +124,10 @@ def _write_placements(state: State, episode: Episode, b: int, visible: int, out:
 
 @kernel
 def _write_running(state: State, b: int, shown: int, out: Float32Vector) -> None:
+    j = -1
     for i in range(shown):
-        job = state.jobs[b, state.running[b, i]]
+        j = next_running(state, b, i, j)
+        job = state.jobs[b, j]
         row = i * RUNNING_RESOURCES
         out[row] = 1.0 if job.kind == _CPU_ONLY else 0.0
         out[row + 1] = squash(float(job.cores_per_worker), 8.0)
@@ -189,4 +192,4 @@ def queue_cluster_and_resources(flat: bool = False) -> Observation:
         flat: one Box row instead of a Dict of blocks.
     """
     blocks = (*BLOCKS, _WAITING, _PLACEMENTS, _RUNNING, _SERVERS, _CLUSTER)
-    return Observation(_queue_cluster_and_resources, blocks, flat)
+    return Observation(_queue_cluster_and_resources, blocks, flat, QUEUE_KNOWS)

@@ -312,6 +312,8 @@ def arrive(state: State, b: int) -> None:
     job.fair_share_integral = state.integrals[b, _FAIR_SHARE]
     cluster.demanded_gpus += job.asked_gpus
     cluster.inverse_durations += 1.0 / job.isolated_seconds
+    if job.predictable_from <= 0.0:
+        cluster.predicted_inverse_durations += 1.0 / (job.isolated_seconds * job.prediction_factor)
     cluster.next_cancel_seconds = min(cluster.next_cancel_seconds, job.cancel_seconds)
     waiting_add(state, b, j)
 
@@ -353,6 +355,8 @@ def end(state: State, b: int, j: int, early: int, physics: Physics) -> None:
     job.fair_share_integral = state.integrals[b, _FAIR_SHARE] - job.fair_share_integral
     cluster.demanded_gpus -= job.asked_gpus
     cluster.inverse_durations -= 1.0 / job.isolated_seconds
+    if job.predictable_from <= 0.0:
+        cluster.predicted_inverse_durations -= 1.0 / (job.isolated_seconds * job.prediction_factor)
     cluster.num_done += 1
     if job.cancel_seconds <= cluster.next_cancel_seconds < np.inf:
         cluster.next_cancel_seconds = _next_cancellation(state, b)

@@ -265,7 +265,10 @@ def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: 
     num_jobs = len(jobs)
     smallest = jobs[0].min_gpus
     num_classes = 0
+    certain = 1
     for j in range(num_jobs):
+        if jobs[j].predictable_from > 0.0 or jobs[j].prediction_factor != 1.0:
+            certain = 0
         state.jobs[b, j] = jobs[j]
         smallest = min(smallest, jobs[j].min_gpus)
         num_classes = max(num_classes, jobs[j].demand_class + 1)
@@ -281,10 +284,12 @@ def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: 
     cluster.limit_seconds = limit_seconds
     cluster.next_cancel_seconds = np.inf
     cluster.inverse_durations = 0.0
+    cluster.predicted_inverse_durations = 0.0
     cluster.served_jct = 0.0
     cluster.rng = seed
     cluster.seed = seed
     cluster.num_jobs = num_jobs
+    cluster.certain = certain
     cluster.num_classes = num_classes
     cluster.smallest_demand = smallest if cluster.jobs_per_gpu == 1 else 0
     cluster.free_gpus = cluster.num_gpus

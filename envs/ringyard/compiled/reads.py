@@ -1,0 +1,40 @@
+"""Which record fields the Python source of a compiled function reads."""
+
+import dis
+import inspect
+from typing import Any
+
+__all__ = ["fields_read"]
+
+
+def fields_read(function: Any, questions: str) -> set[str]:
+    """Names of all attributes read or written by a compiled function and by the kernels it calls.
+
+    Args:
+        function: decorated with `kernel`, `linked_kernel` or `fills`, or plain Python.
+        questions: a module whose kernels are not entered but named, as if they were fields of their name.
+    """
+    names: set[str] = set()
+    seen: set[Any] = set()
+    todo = [function]
+    while todo:
+        source = _source(todo.pop())
+        if source is None or source in seen:
+            continue
+        seen.add(source)
+        if source.__module__ == questions:
+            names.add(source.__name__)
+            continue
+        names |= {step.argval for step in dis.get_instructions(source) if step.opname in _ATTRIBUTES}
+        used = inspect.getclosurevars(source)
+        todo += [*used.globals.values(), *used.nonlocals.values()]
+    return names
+
+
+_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
+
+
+def _source(value: Any) -> Any:
+    """The Python function under a kernel or a compiled function; None for anything else."""
+    value = getattr(value, "python", value)
+    return value if inspect.isfunction(value) else None

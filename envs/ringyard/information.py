@@ -1,0 +1,115 @@
+"""What a reader of a simulation knows of its jobs, and what every column takes to be seen."""
+
+from enum import Flag, auto
+
+from ringyard.errors import SchedulerError
+
+__all__ = ["COLUMNS", "Information", "check_known"]
+
+
+class Information(Flag):
+    """What a scheduler decides by, besides arrivals, models and what runs where right now.
+
+    A scheduler declares it; the view and the job table refuse everything else. Placement rules are no part of
+    it: they see the sizes and speeds that they need.
+
+    Attributes:
+        NOTHING: arrivals and the present: who waits, who holds what, what monitors show of running jobs.
+        SIZES: what jobs ask for: GPUs, batch, cores, memory, bytes sent, acceptable completion time.
+        ATTAINED_SERVICE: GPU seconds and seconds that a job has held resources.
+        DISTRIBUTION: GPU seconds of all jobs, without saying whose.
+        PREDICTIONS: predicted work left, with the workload's error; absent where a job is not predictable.
+        DURATIONS: true run times and true work left.
+        TRAINING_CURVES: iterations, losses and validation metrics so far.
+        SPEEDS: how fast jobs are in other shapes and places, as profiling shows it.
+        FUTURE: what nobody knows in advance: withdrawals, failures, noise, errors of predictions.
+        EVERYTHING: all of it.
+    """
+
+    NOTHING = 0
+    SIZES = auto()
+    ATTAINED_SERVICE = auto()
+    DISTRIBUTION = auto()
+    PREDICTIONS = auto()
+    DURATIONS = auto()
+    TRAINING_CURVES = auto()
+    SPEEDS = auto()
+    FUTURE = auto()
+    EVERYTHING = (
+        SIZES | ATTAINED_SERVICE | DISTRIBUTION | PREDICTIONS | DURATIONS | TRAINING_CURVES | SPEEDS | FUTURE
+    )
+
+    def __str__(self) -> str:
+        """As tables print it."""
+        if self in (Information.NOTHING, Information.EVERYTHING):
+            return str(self.name).lower()
+        return ", ".join(_TEXTS.get(one, str(one.name).lower().replace("_", " ")) for one in self)
+
+
+_TEXTS = {
+    Information.DISTRIBUTION: "distribution of durations",
+    Information.PREDICTIONS: "predicted durations",
+    Information.FUTURE: "the future",
+}
+
+_WORK = Information.PREDICTIONS | Information.DURATIONS
+
+#: what shows each column, any one flag of it: columns of `ringyard.state.records.JOB` and of `JobTable`, and
+#: what views and job tables derive from them
+COLUMNS: dict[str, Information] = {
+    column: takes
+    for takes, columns in (
+        # who is where: anybody. A row of the job table may be used once its job is submitted
+        (Information.NOTHING, "status kind model model_ids job_id submit_seconds demand_class priority"),
+        (Information.NOTHING, "num_servers num_racks server first_slot next_cpu_job stamp"),
+        (Information.NOTHING, "first_start_seconds last_start_seconds last_stop_seconds synced_seconds"),
+        (Information.NOTHING, "progress_from_seconds num_preemptions num_resizes num_failures"),
+        (Information.NOTHING, "fair_share_integral straggler"),
+        # what monitors show of a running job (Gandiva measures throughput, CODA how busy GPUs are): anybody
+        (Information.NOTHING, "iteration_seconds gpu_activity memory_bandwidth_cap gpu_speed"),
+        (Information.NOTHING, "contenders new_contenders sharing_slowdown bandwidth_slowdown"),
+        # what its user writes into the submission, and the shape it holds
+        (Information.SIZES, "num_gpus asked_gpus min_gpus max_gpus deadline_seconds acceptable_jct"),
+        (Information.SIZES, "batch_size base_batch min_batch max_batch gradient_bytes memory_bandwidth"),
+        (Information.SIZES, "cores_per_worker asked_cores parameter_servers asked_parameter_servers"),
+        (Information.SIZES, "cores_per_server_task asked_cores_per_server_task"),
+        (Information.SIZES, "gpu_memory_bytes fixed_memory_bytes sample_memory_bytes"),
+        (Information.ATTAINED_SERVICE, "attained_service forgiven_service run_seconds"),
+        (Information.DISTRIBUTION, "gpu_seconds_distribution"),
+        # predictions come in iterations and in seconds alone; progress is part of any of them
+        (Information.PREDICTIONS, "predictable predicted_iterations predicted_seconds"),
+        (Information.TRAINING_CURVES | _WORK, "completed_iterations"),
+        (Information.TRAINING_CURVES, "validation_metric training_loss loss_log"),
+        (Information.SPEEDS | _WORK, "isolated_iteration_seconds"),
+        (Information.SPEEDS, "compute_seconds base_compute_seconds fixed_fraction noise_scale interference"),
+        (Information.SPEEDS, "samples_per_core_second progress_per_iteration restart_seconds resize_seconds"),
+        (Information.SPEEDS, "physics what_if solo_seconds"),
+        # the truth
+        (Information.DURATIONS, "duration_seconds iterations isolated_seconds total_iterations"),
+        (Information.DURATIONS, "remaining_iterations saved_iterations end_seconds"),
+        (Information.FUTURE, "due_seconds heap_position predictable_from prediction_factor"),
+        (Information.FUTURE, "cancel_seconds outcome"),
+    )
+    for column in columns.split()
+}
+
+
+def check_known(name: str, knows: Information) -> None:
+    """Refuse a column to a reader who did not declare it.
+
+    Args:
+        name: a key of `COLUMNS`.
+        knows: what the reader declared.
+
+    Raises:
+        SchedulerError: no flag that shows it is declared, or there is no such column.
+    """
+    takes = COLUMNS.get(name)
+    if takes is None:
+        raise SchedulerError(f"there is no column {name!r}; expected one of {', '.join(sorted(COLUMNS))}")
+    if takes and not takes & knows:
+        flags = " or ".join(f"Information.{one.name}" for one in takes)
+        raise SchedulerError(
+            f"{name} is hidden from a scheduler that declares to know {knows}; expected {flags} in its"
+            " `information`: declare it, or decide by something else"
+        )

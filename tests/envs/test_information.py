@@ -1,0 +1,221 @@
+"""Who may see what: every column says what it takes, views and job tables refuse the rest."""
+
+import re
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from ringyard import Cluster, JobTable, Simulator, ideal
+from ringyard.compiled import FloatVector, fills, kernel
+from ringyard.errors import SchedulerError
+from ringyard.information import COLUMNS, Information
+from ringyard.mdp.bank import queue_priority
+from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.observations import queue_cluster_and_resources
+from ringyard.mdp.setting import Setting
+from ringyard.placement import pack
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine.setup import prepare_jobs
+from ringyard.sim.solo import solo_seconds
+from ringyard.sim.view import SchedulingView
+from ringyard.state.progress import attained_service, remaining_iterations
+from ringyard.state.records import Job
+from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
+
+SINGLE = list(Information.EVERYTHING)
+
+
+def running_sim():
+    jobs = JobTable.from_columns([0.0, 0.0], [1, 2], [100.0, 50.0])
+    sim = Simulator(Cluster((4,)), jobs, ideal())
+    sim.advance()
+    sim.apply([Allocation(0, (0,))])
+    return sim
+
+
+def test_every_column_says_what_it_takes():
+    assert set(Job.dtype.names) | {field.name for field in fields(JobTable)} <= set(COLUMNS)
+
+
+def test_texts():
+    assert str(Information.NOTHING) == "nothing"
+    assert str(Information.EVERYTHING) == "everything"
+    assert str(Information.SPEEDS | Information.PREDICTIONS) == "predicted durations, speeds"
+    assert f"{Information.ATTAINED_SERVICE}" == "attained service"
+
+
+@pytest.mark.parametrize("name", Job.dtype.names)
+def test_columns_of_views_are_seen_with_any_of_their_flags_and_else_refused(name):
+    sim = running_sim()
+    for flag in SINGLE:
+        if not COLUMNS[name] or flag in COLUMNS[name]:
+            column = sim.view(flag).column(name)
+            assert len(column) == 2
+            assert not column.flags.writeable
+        else:
+            with pytest.raises(SchedulerError, match=f"{name} is hidden from .* {flag}; expected"):
+                sim.view(flag).column(name)
+    assert len(sim.view().column(name)) == 2
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(JobTable)])
+def test_columns_of_job_tables_are_refused_the_same_way(name):
+    jobs = running_sim().jobs
+    for flag in SINGLE:
+        known = jobs.as_known(flag)
+        assert len(known) == 2
+        if not COLUMNS[name] or flag in COLUMNS[name]:
+            assert getattr(known, name) is getattr(jobs, name)
+        else:
+            with pytest.raises(SchedulerError, match=f"{name} is hidden .*Information"):
+                getattr(known, name)
+
+
+QUESTIONS = {
+    "num_gpus": (lambda view: view.num_gpus, Information.SIZES),
+    "attained_service": (lambda view: view.attained_service, Information.ATTAINED_SERVICE),
+    "predicted_seconds": (lambda view: view.remaining_seconds, Information.PREDICTIONS),
+    "predicted_iterations": (lambda view: view.remaining_iterations, Information.PREDICTIONS),
+    "completed_iterations": (lambda view: view.completed_iterations, Information.TRAINING_CURVES),
+    "training_loss": (lambda view: view.training_loss, Information.TRAINING_CURVES),
+    "validation_metric": (lambda view: view.validation_metric, Information.TRAINING_CURVES),
+    "loss_log": (lambda view: view.loss_log(0), Information.TRAINING_CURVES),
+    "interference": (lambda view: view.interference, Information.SPEEDS),
+    "physics": (lambda view: view.physics, Information.SPEEDS),
+    "what_if": (lambda view: view.iteration_seconds(Allocation(1, (1, 2))), Information.SPEEDS),
+    "solo_seconds": (lambda view: solo_seconds(view, np.array([1])), Information.SPEEDS),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_questions_take_what_their_answers_show(name):
+    ask, takes = QUESTIONS[name]
+    sim = running_sim()
+    ask(sim.view(takes))
+    with pytest.raises(SchedulerError, match=rf"{name} is hidden.*Information\.{takes.name}"):
+        ask(sim.view(Information.EVERYTHING & ~COLUMNS[name]))
+
+
+def test_the_present_is_for_anybody():
+    view = running_sim().view(Information.NOTHING)
+    public = [name for name, value in vars(SchedulingView).items() if isinstance(value, property)]
+    hidden = {"num_gpus", "attained_service", "remaining_seconds", "remaining_iterations", "physics"}
+    hidden |= {"completed_iterations", "validation_metric", "training_loss", "interference"}
+    shown = [name for name in public if not name.startswith("_") and name not in hidden]
+    assert {"now", "waiting", "running", "gpu_activity", "jobs_of_gpu", "servers_up"} <= set(shown)
+    for name in shown:
+        getattr(view, name)
+    assert view.gpu_activity.tolist() == [1.0, 0.0]
+    assert view.allocation_of(0).gpu_ids == (0,)
+
+
+def test_an_unknown_column_is_named():
+    with pytest.raises(SchedulerError, match=r"no column 'duration'; expected one of .*submit_seconds"):
+        running_sim().view().column("duration")
+
+
+def test_planners_get_records_with_hidden_fields_blank():
+    records = running_sim().view(Information.SIZES).records(np.array([1]))
+    assert records["num_gpus"].tolist() == [2]
+    assert np.isnan(records["remaining_iterations"]).all()
+    assert records["outcome"].tolist() == [-1]
+
+
+def test_the_distribution_does_not_say_whose_durations_are_whose():
+    known = running_sim().jobs.as_known(Information.DISTRIBUTION)
+    assert known.gpu_seconds_distribution.tolist() == [100.0, 100.0]
+    with pytest.raises(SchedulerError, match="duration_seconds"):
+        known.duration_seconds  # noqa: B018
+
+
+@kernel
+def _of_the_future(job: Job) -> float:
+    return job.cancel_seconds
+
+
+@fills(JobKey)
+def _peeks(job: Job, now: float, parameters: FloatVector) -> float:
+    return _of_the_future(job)
+
+
+@fills(JobKey)
+def _asks(job: Job, now: float, parameters: FloatVector) -> float:
+    return attained_service(job, now) + remaining_iterations(job, now)
+
+
+def test_compiled_keys_are_checked_before_they_run():
+    with pytest.raises(SchedulerError, match=r"mine's key: cancel_seconds .*Information\.FUTURE"):
+        PreemptiveScheduler("mine", _peeks, np.zeros(1), pack(), Information.DURATIONS)
+    with pytest.raises(SchedulerError, match=r"key: remaining_iterations .*Information\.DURATIONS"):
+        PreemptiveScheduler("mine", _asks, np.zeros(1), pack(), Information.ATTAINED_SERVICE)
+    both = Information.ATTAINED_SERVICE | Information.DURATIONS
+    assert PreemptiveScheduler("mine", _asks, np.zeros(1), pack(), both).information == both
+
+
+def test_only_families_reach_behind_the_view():
+    folder = ROOT / "baselines" / "ringyard_baselines"
+    reaching = {
+        file.name
+        for file in folder.rglob("*.py")
+        if re.search(r"import .*\blive\b|(view|sim|draft)\._?state\b", file.read_text())
+    }
+    assert reaching == {"ordered.py", "preemptive.py"}
+
+
+class OneTable:
+    """A workload that is always the same jobs."""
+
+    def __init__(self, jobs):
+        self.jobs, self.num_jobs = jobs, len(jobs)
+
+    def sample(self, cluster, rng):
+        return self.jobs
+
+
+def observed(jobs):
+    """The first observation of an episode, and those after the starts of three jobs."""
+    setting = Setting(
+        cluster=Cluster.homogeneous(1, 8),
+        workload=OneTable(jobs),
+        observation=queue_cluster_and_resources(flat=True),
+        num_workloads=1,
+    )
+    batch = ClusterBatch(setting, 1)
+    batch.reset(np.array([0]), np.array([0]))
+    rows = [batch.observations.copy()]
+    for _ in range(3):
+        batch.step(batch.masks.argmax(axis=1))
+        rows.append(batch.observations.copy())
+    assert batch.state.clusters["num_running"][0] == 3
+    return np.concatenate(rows)
+
+
+def test_observations_do_not_show_the_durations_of_unpredictable_jobs():
+    count = 8
+    rng = np.random.default_rng(0)
+    jobs = JobTable.from_columns(np.zeros(count), np.full(count, 2), rng.uniform(50, 500, count))
+    jobs = replace(
+        jobs,
+        predictable_from=np.where(np.arange(count) % 2, np.inf, 0.0),
+        prediction_factor=rng.uniform(0.5, 2.0, count),
+        acceptable_jct=np.full(count, 1e5),
+    )
+    unknown = np.isinf(jobs.predictable_from)
+    other = replace(jobs, duration_seconds=np.where(unknown, 7.0, 1.0) * jobs.duration_seconds)
+    assert np.array_equal(observed(jobs), observed(other))
+    exact = np.where(unknown, 1.0, jobs.prediction_factor) * jobs.duration_seconds
+    predicted = replace(other, duration_seconds=exact, prediction_factor=np.ones(count))
+    assert np.allclose(observed(jobs), observed(predicted), atol=1e-6)
+    longer = replace(jobs, duration_seconds=3.0 * jobs.duration_seconds)
+    assert not np.array_equal(observed(jobs), observed(longer))
+
+
+@pytest.mark.parametrize("order", ["duration", "work"])
+def test_unpredictable_jobs_queue_behind_the_predictable_by_submission(order):
+    jobs = JobTable.from_columns(np.arange(4.0), [1, 1, 1, 1], [9.0, 1.0, 5.0, 7.0])
+    jobs = replace(jobs, predictable_from=np.array([0.0, np.inf, 0.3, 0.0]))
+    records = prepare_jobs(jobs, Cluster((4,)), ideal(), Setting().restart)
+    priority = queue_priority(order, records)
+    assert np.lexsort((np.arange(4), priority)).tolist() == [3, 0, 1, 2]
