@@ -209,7 +209,7 @@ def test_an_experiment_is_the_whole_command(tmp_path):
     )  # fmt: skip
     same = ["experiment=sharing", "workload.base.num_jobs=12"]
     out, _ = ringyard(tmp_path, "compare", *same, "schedulers=[fifo@share,mine:runs/run]", "seeds=2")
-    assert re.search(r"mine +durations", out)
+    assert re.search(r"mine +sizes, attained service", out)
     assert "mean jct" in ringyard(tmp_path, "simulate", *same)[0]
 
 
