@@ -1,5 +1,6 @@
 """The examples of README and docstrings run as they stand."""
 
+import ast
 import doctest
 import re
 
@@ -8,6 +9,12 @@ import pytest
 from conftest import ROOT, composed
 
 README = (ROOT / "README.md").read_text()
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+PACKAGES = {
+    "ringyard": ROOT / "envs",
+    "ringyard_baselines": ROOT / "baselines",
+    "ringyard_agents": ROOT / "agents",
+}
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
@@ -39,3 +46,74 @@ def test_linked_files_exist():
     for page in [README, *(file.read_text() for file in (ROOT / "docs").glob("*.md"))]:
         for link in re.findall(r"\]\((?!http)([^)#]+)\)", page):
             assert (ROOT / link).exists() or (ROOT / "docs" / link).exists(), link
+
+
+REFERENCE = r"(?<!\S)([\w.<>/-]+(?:/|\.(?:py|yaml|json|md|toml)))(?::(\S+))?"
+
+
+def defined(body, inside=""):
+    """Names of functions, classes and assignments, and those inside classes as Class.name."""
+    for node in body:
+        for target in getattr(node, "targets", [getattr(node, "target", node)]):
+            yield inside + str(getattr(target, "name", getattr(target, "id", "")))
+        if isinstance(node, ast.ClassDef):
+            yield from defined(node.body, f"{inside}{node.name}.")
+
+
+def stale(page):
+    """References `folder/`, `folder/<name>.yaml`, `file.py` or `file.py:name,name` to what is not there."""
+    for code in re.findall(r"`([^`\n]+)`", page):
+        for path, names in re.findall(REFERENCE, code):
+            pattern = re.sub(r"<\w+>", "*", path)
+            files = [file for home in (ROOT, *PACKAGES.values()) for file in home.glob(pattern)]
+            if not files:
+                yield path
+            elif names:
+                there = set(defined(ast.parse(files[0].read_text()).body))
+                yield from (f"{path}:{name}" for name in names.split(",") if name not in there)
+
+
+def test_what_the_architecture_names_exists():
+    assert list(stale(ARCHITECTURE)) == []
+
+
+def test_stale_references_are_noticed():
+    page = "`ringyard/jobs.py:JobTable.check,JobTable.no,no`, `pytest tests/no.py`, `conf/no/<name>.yaml`"
+    missing = ["ringyard/jobs.py:JobTable.no", "ringyard/jobs.py:no", "tests/no.py", "conf/no/<name>.yaml"]
+    assert list(stale(page)) == missing
+
+
+def test_every_room_is_in_the_architecture():
+    for package, home in PACKAGES.items():
+        for room in (home / package).glob("*/__init__.py"):
+            assert f"| `{package}/{room.parent.name}/` |" in ARCHITECTURE
+
+
+def drawn():
+    """{module: line} of the architecture's drawing: package │ modules, then remarks."""
+    lines, package = {}, ""
+    for number, line in enumerate(re.search(r"```\n(.*?)```", ARCHITECTURE, re.DOTALL)[1].splitlines()):
+        head, _, modules = line.partition("│ ")
+        package = head.strip(" ▼") or package
+        lines |= {f"{package}.{module}": number for module in modules.split("   ")[0].split()}
+    return lines
+
+
+def test_imports_go_down_the_drawing_of_the_architecture():
+    lines = drawn()
+
+    def room_of(module):
+        """What is drawn of the module or of what it is part of; an empty name if nothing is."""
+        while module and module not in lines:
+            module = module.rpartition(".")[0]
+        return module
+
+    each_other = {"ringyard_agents.learning", "ringyard_agents.checkpoint"}
+    for home in PACKAGES.values():
+        for file in home.rglob("*.py"):
+            here = room_of(".".join(file.relative_to(home).with_suffix("").parts))
+            assert here or file.name in ("__init__.py", "__main__.py"), f"{file} is not drawn"
+            for node in ast.walk(ast.parse(file.read_text())):
+                there = room_of(node.module) if here and isinstance(node, ast.ImportFrom) else ""
+                if there not in ("", here) and {here, there} != each_other:
+                    assert lines[here] < lines[there], f"{file} imports {there}, which is not below"

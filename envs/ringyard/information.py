@@ -54,7 +54,7 @@ _TEXTS = {
 
 _WORK = Information.PREDICTIONS | Information.DURATIONS
 
-#: what shows each column, any one flag of it: columns of `ringyard.state.records.JOB` and of `JobTable`, and
+#: what shows each column, any one flag of it: columns of `ringyard.state.records.Job` and of `JobTable`, and
 #: what views and job tables derive from them
 COLUMNS: dict[str, Information] = {
     column: takes

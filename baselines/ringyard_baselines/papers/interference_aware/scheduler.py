@@ -25,7 +25,7 @@ class InterferenceAware(Scheduler):
     FOUND (abstract): a cluster-level stage (CLWP) assigns jobs to servers with IASP, a similarity predictor
     by deep collaborative filtering; a node-level stage (NLWP) places tasks on GPUs with IAPP, a network that
     predicts performance under co-location, plus the communication cost between tasks. Assumed, for want of
-    any text: the networks' shapes and inputs (`interference_networks`); the score of a server is the mean
+    any text: the networks' shapes and inputs (`networks`); the score of a server is the mean
     loss of speed that the job and those it would meet there are predicted to suffer, plus `communication`
     for each further server a job needs; a job waits rather than be slowed, or slow another, below
     `least_speed` (at 0.5 two jobs are as well off in turn).
