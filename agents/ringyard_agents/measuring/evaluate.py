@@ -21,7 +21,7 @@ from ringyard.sim.metrics import JobTimes, Metrics, job_times, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard_baselines.scheduler import Scheduler, run
 
-__all__ = ["RunResult", "Task", "check", "evaluate", "run_all", "simulator"]
+__all__ = ["RunResult", "Task", "build", "check", "evaluate", "run_all", "simulator"]
 
 
 @dataclass(frozen=True)

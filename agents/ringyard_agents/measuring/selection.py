@@ -101,7 +101,9 @@ def able(
     fit, refused = [], {}
     for label, config in schedulers.items():
         try:
-            build(config).reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+            scheduler = build(config)
+            known = sim.jobs.as_known(scheduler.information)
+            scheduler.reset(sim.cluster, known, np.random.default_rng(0))
             fit.append(label)
         except SchedulerError as error:
             refused[label] = str(error)

@@ -132,7 +132,7 @@ def _look_at_templates(state: State, episode: Episode, b: int, how: How, physics
             state.class_stamp[b, demand] = stamp
             episode.class_slot[b, demand] = i
         slot = episode.class_slot[b, demand]
-        for t in range(options.num_starts):
+        for t in range(options.num_templates):
             found = episode.looks[b, i, t]
             if known:
                 found = episode.looks[b, slot, t]
@@ -172,7 +172,7 @@ def _look_at_adjustments(state: State, b: int, how: How, mask: BoolVector) -> bo
         if state.jobs[b, j].last_start_seconds >= cluster.now:
             continue
         for a in range(options.num_adjustments):
-            if options.kinds[options.num_starts + a] == STOP:
+            if options.kinds[options.num_templates + a] == STOP:
                 valid = cluster.num_waiting > 0
             else:
                 valid = propose_adjustment(state, b, j, options, a, out) > 0
@@ -190,7 +190,7 @@ def _write_mask(state: State, episode: Episode, b: int, how: How, mask: BoolVect
     again makes time pass.
     """
     options = how.options
-    num_templates = options.num_starts
+    num_templates = options.num_templates
     cluster = state.clusters[b]
     time_can_pass = cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs
     mask[:] = False
@@ -237,11 +237,11 @@ def _settle(state: State, episode: Episode, b: int, how: How, physics: Physics, 
 def _act(state: State, episode: Episode, b: int, action: int, how: How, physics: Physics) -> int:
     """Carry out a valid action; STALLED if it waits and nothing can happen."""
     options = how.options
-    num_starts = episode.looks.shape[1] * options.num_starts
+    num_starts = episode.looks.shape[1] * options.num_templates
     change = action - num_starts
     if change < 0:
-        j = state.waiting[b, action // options.num_starts]
-        start_by(state, b, j, options, action % options.num_starts, physics)
+        j = state.waiting[b, action // options.num_templates]
+        start_by(state, b, j, options, action % options.num_templates, physics)
     elif change < how.num_running * options.num_adjustments:
         j = running_at(state, b, change // options.num_adjustments)
         adjust(state, b, j, options, change % options.num_adjustments, physics)

@@ -267,13 +267,13 @@ class ReferenceSimulator(ReferencePhysics):
             job.ran += elapsed
         self.now = time
 
-    def _leave(self, job: ReferenceJob, early: JobOutcome) -> None:
+    def _leave(self, job: ReferenceJob, outcome: JobOutcome) -> None:
         job.gpus, job.server = (), None
         job.end = self.now
-        if early is JobOutcome.COMPLETED:
+        if outcome is JobOutcome.COMPLETED:
             job.remaining = 0.0
         else:
-            job.outcome = int(early)
+            job.outcome = int(outcome)
 
     def _change_server(self, server: int) -> None:
         if self._up[server]:

@@ -39,7 +39,7 @@ class Options:
         factors: [T + A, 4] of GPUs, batch and cores; bandwidth cap, 0: keep.
         kinds: [T + A] PLACED, IN_PLACE, STOP or REJECT.
         scaled: whether any start differs from what jobs ask for.
-        num_starts: T.
+        num_templates: T.
         num_adjustments: A.
     """
 
@@ -47,7 +47,7 @@ class Options:
     factors: FloatMatrix
     kinds: IntVector
     scaled: bool
-    num_starts: int
+    num_templates: int
     num_adjustments: int
 
 
@@ -65,13 +65,13 @@ def options_of(actions: Actions) -> Options:
         factors = (change.gpu_factor, change.batch_factor, change.core_factor, change.bandwidth_cap or 0.0)
         kind = IN_PLACE if change.placement is None else PLACED
         rows.append((change.placement or unasked, factors, kind))
-    num_starts = len(actions.starts)
+    num_templates = len(actions.starts)
     return Options(
         rules=tuple(rule for rule, _, _ in rows),
         factors=np.array([factors for _, factors, _ in rows]),
         kinds=np.array([kind for _, _, kind in rows], dtype=np.int64),
-        scaled=any(factors[:3] != (1.0, 1.0, 1.0) for _, factors, _ in rows[:num_starts]),
-        num_starts=num_starts,
+        scaled=any(factors[:3] != (1.0, 1.0, 1.0) for _, factors, _ in rows[:num_templates]),
+        num_templates=num_templates,
         num_adjustments=actions.num_adjustments,
     )
 
@@ -143,7 +143,7 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
 
     Everything is left as it was.
     """
-    o = options.num_starts + a
+    o = options.num_templates + a
     job = state.jobs[b, j]
     if options.kinds[o] == STOP:
         return 1
@@ -171,7 +171,7 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
 @kernel
 def adjust(state: State, b: int, j: int, options: Options, a: int, physics: Physics) -> None:
     """Carry out adjustment a, which is possible, on running job j."""
-    o = options.num_starts + a
+    o = options.num_templates + a
     if options.kinds[o] == STOP:
         stop(state, b, j, physics)
         return
@@ -190,18 +190,18 @@ def describe(state: State, b: int, options: Options, num_waiting: int, action: i
         (others): as above.
     """
     out = state.gpu_scratch[b]
-    change = action - num_waiting * options.num_starts
+    change = action - num_waiting * options.num_templates
     count = 0
     if change < 0:
-        o = action % options.num_starts
-        j = whole(state.waiting[b, action // options.num_starts])
+        o = action % options.num_templates
+        j = whole(state.waiting[b, action // options.num_templates])
         target = target_shape(state.jobs[b, j], options, o)
         if options.kinds[o] != REJECT:
             count = propose_start(state, b, j, options, o, out)
         ask(state.jobs[b, j])
     else:
         a = change % options.num_adjustments
-        o = options.num_starts + a
+        o = options.num_templates + a
         j = running_at(state, b, change // options.num_adjustments)
         target = target_shape(state.jobs[b, j], options, o)
         if options.kinds[o] != STOP:

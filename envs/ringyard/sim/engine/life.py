@@ -329,11 +329,11 @@ def _next_cancellation(state: State, b: int) -> float:
 
 
 @kernel
-def end(state: State, b: int, j: int, early: int, physics: Physics) -> None:
+def end(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
     """Job j leaves the system, running or waiting.
 
     Args:
-        early: COMPLETED: its work is done; CANCELLED or BLOCKED: before that.
+        outcome: COMPLETED: its work is done; CANCELLED or BLOCKED: before that.
         (others): as everywhere.
     """
     cluster = state.clusters[b]
@@ -343,11 +343,11 @@ def end(state: State, b: int, j: int, early: int, physics: Physics) -> None:
     else:
         waiting_remove(state, b, j)
     job.status = _DONE
-    if early == _COMPLETED:
+    if outcome == _COMPLETED:
         job.remaining_iterations = 0.0
     else:
-        job.outcome = early
-    if early == _BLOCKED:
+        job.outcome = outcome
+    if outcome == _BLOCKED:
         state.integrals[b, _BLOCKED_JOBS] += 1.0
     else:
         cluster.served_jct += cluster.now - job.submit_seconds
