@@ -19,9 +19,9 @@ from ringyard.mdp.setting import Setting
 from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
-from ringyard_agents.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_agents.learning.callbacks import episode_metrics
+from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
 from ringyard_agents.learning.credit import group_advantages
 from ringyard_agents.learning.greedy import GreedyPolicy

@@ -18,7 +18,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
-from ringyard_agents.checkpoint import find_checkpoint, load_policy
+from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_baselines.scheduler import Scheduler
 

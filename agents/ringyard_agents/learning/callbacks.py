@@ -11,7 +11,7 @@ from stable_baselines3.common.logger import configure
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.checkpoint import AGENT, LAST, save_learner
+from ringyard_agents.learning.checkpoint import AGENT, LAST, save_learner
 from ringyard_agents.learning.learner import Learner, Policy
 
 __all__ = ["Evaluation", "ProgressBar", "episode_metrics", "ratio"]

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.presets import setting_of
-from ringyard_agents.checkpoint import AGENT, LAST, readable, save_learner, write_spec
 from ringyard_agents.configuration import WORLD, label_of, plain, scheduler_config
 from ringyard_agents.learning.callbacks import Evaluation, ProgressBar, ratio
+from ringyard_agents.learning.checkpoint import AGENT, LAST, readable, save_learner, write_spec
 from ringyard_agents.learning.learner import Learner, world_of
 from ringyard_agents.measuring.evaluate import Task, run_all
 from ringyard_agents.record import run_folder, write_record

@@ -16,8 +16,8 @@ from omegaconf import OmegaConf
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.checkpoint import AGENT
 from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.learning.checkpoint import AGENT
 from ringyard_agents.measuring.evaluate import RunResult, Task, check, run_all
 from ringyard_agents.reproduction.claims import Measured, measure_claim, metric_values, read_claims
 from ringyard_baselines.papers.ada_srsf import transfers
