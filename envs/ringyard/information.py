@@ -3,6 +3,7 @@
 from enum import Flag, auto
 
 from ringyard.errors import SchedulerError
+from ringyard.state.records import Job
 
 __all__ = ["COLUMNS", "Information", "check_known"]
 
@@ -55,8 +56,8 @@ _TEXTS = {
 _WORK = Information.PREDICTIONS | Information.DURATIONS
 
 #: what shows each column, any one flag of it: columns of `ringyard.state.records.Job` and of `JobTable`, and
-#: what views and job tables derive from them
-COLUMNS: dict[str, Information] = {
+#: what views and job tables derive from them. A column of `Job` that is not named is hidden as the future is
+COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Information.FUTURE) | {
     column: takes
     for takes, columns in (
         # who is where: anybody. A row of the job table may be used once its job is submitted

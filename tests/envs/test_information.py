@@ -37,6 +37,8 @@ def running_sim():
 
 def test_every_column_says_what_it_takes():
     assert set(Job.dtype.names) | {field.name for field in fields(JobTable)} <= set(COLUMNS)
+    assert COLUMNS["fair_share_integral"] == Information.NOTHING
+    assert COLUMNS["cancel_seconds"] == Information.FUTURE  # as whatever nobody named
 
 
 def test_texts():

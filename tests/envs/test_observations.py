@@ -1,5 +1,8 @@
 """Blocks of observations: spaces, windows and documentation all follow from them."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import yaml
 from hydra.utils import get_method
@@ -7,9 +10,11 @@ from hydra.utils import get_method
 from conftest import CONF, ROOT, names
 from ringyard import Cluster
 from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.observations import queue_and_cluster
 from ringyard.mdp.observations.tables import feature_table, observations_page
+from ringyard.mdp.presets import preset
 
 CLUSTER = Cluster((2, 4, 4))
 ACTIONS = Actions(num_waiting=5, num_running=7)
@@ -38,6 +43,24 @@ def test_blocks_fill_the_row_in_the_order_of_the_space(factory):
         end = window.stop
     assert end == observation.size(CLUSTER, ACTIONS)
     assert factory(flat=True).space(CLUSTER, ACTIONS).shape == (end,)
+
+
+@pytest.mark.parametrize("factory", factories())
+def test_the_row_is_written_whole_and_nothing_beside_it(factory):
+    setting = replace(preset("full"), actions=ACTIONS, observation=factory(flat=True), num_workloads=1)
+    batch = ClusterBatch(setting, 1)
+    batch.reset(np.array([0]), np.array([0]))
+    observation = setting.observation
+    size = observation.size(setting.cluster, ACTIONS)
+    for _ in range(200):
+        if batch.done[0]:
+            batch.reset(np.array([0]), np.array([0]))
+        batch.step(batch.masks.argmax(axis=1))
+        room = np.full(size + 1000, np.nan, np.float32)
+        shown = ACTIONS.num_running
+        observation.write(batch.state, batch.episode, 0, shown, observation.parameters, room[:size])
+        assert not np.isnan(room[:size]).any()
+        assert np.isnan(room[size:]).all()
 
 
 @pytest.mark.parametrize("factory", factories())

@@ -13,7 +13,8 @@ from ringyard.performance import composed, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, pack, share
 from ringyard.profiles import profile, read_profile
 from ringyard.sim.draft import Draft
-from ringyard.sim.engine.what_if import Look, look, seconds_there
+from ringyard.sim.engine.surroundings import Surroundings, look, seconds_in
+from ringyard.sim.solo import solo_seconds
 from ringyard.state.records import JobKind
 from ringyard.workloads import (
     Arrivals,
@@ -221,7 +222,7 @@ def test_rules_respect_cores_and_memory():
 @kernel
 def _look(state, j, gpus, found, physics):
     look(state, 0, j, gpus, len(gpus), found[0])
-    return seconds_there(state, 0, j, found[0], physics)
+    return seconds_in(state.jobs[0, j], found[0], physics)
 
 
 def test_a_look_finds_what_happens():
@@ -241,7 +242,7 @@ def looks_that_agree(seed):
             if allocation is None:
                 continue
             places = allocation.gpu_ids or (allocation.server,)
-            found = Look.zeros(1)
+            found = Surroundings.zeros(1)
             quick = _look(sim.state, j, np.array(places, np.int32), found, sim.physics)
             if sim.state.clusters["global_links"][0] == 0 or found["num_servers"][0] == 1:
                 assert quick == pytest.approx(sim.view().iteration_seconds(allocation), rel=1e-12)
@@ -249,6 +250,15 @@ def looks_that_agree(seed):
             sim.apply([allocation])
         sim.advance()
     return looked
+
+
+def test_profiles_agree_with_the_isolated_speed():
+    for seed in range(20):
+        cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 20)
+        view = Simulator(cluster, jobs, performance, seed=seed).view()
+        rows = np.flatnonzero(view.column("kind") != JobKind.CPU_ONLY)
+        isolated = view.column("isolated_iteration_seconds")[rows]
+        assert solo_seconds(view, rows) == pytest.approx(isolated, rel=1e-12)
 
 
 # workloads

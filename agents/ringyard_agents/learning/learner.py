@@ -76,7 +76,7 @@ class Learner(Protocol):
         ...
 
     def save(self, file: Path) -> None:
-        """Write all that `begin` and `load` need."""
+        """Write all that `begin` and `load` need to exactly this path, whatever it ends in."""
         ...
 
     def load(self, file: Path) -> Policy:

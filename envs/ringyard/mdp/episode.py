@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import Float32Cube, FloatMatrix, Int32Matrix, Records3, bundle
-from ringyard.sim.engine.what_if import Look
+from ringyard.sim.engine.surroundings import Surroundings
 from ringyard.state.records import INTEGRALS
 
 __all__ = ["STATIC_FEATURES", "Episode", "empty_episode"]
@@ -17,7 +17,7 @@ class Episode:
 
     Attributes:
         static: [clusters, jobs, STATIC_FEATURES] standardised features that never change.
-        looks: [clusters, V, T] `Look`: what the visible job would find where the template puts it.
+        looks: [clusters, V, T] `Surroundings`: what the visible job would find where the template puts it.
         template_slowdown: [clusters, V, T] `progress.slowdown` there, in (-1, 1).
         class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
         reward_weights: [clusters, Integral] reward per unit of each integral's growth.
@@ -25,7 +25,7 @@ class Episode:
     """
 
     static: Float32Cube
-    looks: Records3[Look]
+    looks: Records3[Surroundings]
     template_slowdown: Float32Cube
     class_slot: Int32Matrix
     reward_weights: FloatMatrix
@@ -39,7 +39,7 @@ def empty_episode(
     table = (num_clusters, num_visible, num_templates)
     return Episode(
         static=np.zeros((num_clusters, num_jobs, STATIC_FEATURES), np.float32),
-        looks=Look.zeros(*table),
+        looks=Surroundings.zeros(*table),
         template_slowdown=np.zeros(table, np.float32),
         class_slot=np.zeros((num_clusters, num_classes), np.int32),
         reward_weights=np.zeros((num_clusters, INTEGRALS)),

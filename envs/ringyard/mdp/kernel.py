@@ -29,7 +29,7 @@ from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.queues import sort_ascending
 from ringyard.sim.engine.setup import load
 from ringyard.sim.engine.shape import ask
-from ringyard.sim.engine.what_if import look, seconds_there
+from ringyard.sim.engine.surroundings import look, seconds_in
 from ringyard.state.arrays import State
 from ringyard.state.progress import slowdown
 from ringyard.state.records import Job
@@ -150,7 +150,7 @@ def _look_at_templates(state: State, episode: Episode, b: int, how: How, physics
                 possible = True
                 if options.scaled:
                     dress_for(job, options, t)
-                seconds = seconds_there(state, b, j, found, physics)
+                seconds = seconds_in(job, found, physics)
                 episode.template_slowdown[b, i, t] = slowdown(job.isolated_iteration_seconds, seconds)
                 if options.kinds[t] == REJECT:
                     episode.template_slowdown[b, i, t] = 1.0  # it will never end

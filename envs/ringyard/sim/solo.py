@@ -3,9 +3,10 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel, whole
+from ringyard.compiled import FloatMatrix, FloatVector, IntVector, Records1, kernel, whole
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, set_shape
+from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
 
@@ -18,26 +19,19 @@ def _solo(
     b: int,
     rows: IntVector,
     shapes: FloatMatrix,
-    speeds: FloatVector,
-    spans: IntVector,
+    places: Records1[Surroundings],
     physics: Physics,
     out: FloatVector,
 ) -> None:
-    """Seconds per base iteration of job rows[i] in shape shapes[i], into out[i]."""
+    """Seconds per base iteration of job rows[i] in shape shapes[i] and place places[i], into out[i]."""
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     for i in range(len(rows)):
         state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, rows[i]]
         num_gpus, cores = whole(shapes[i, 0]), whole(shapes[i, 2])
         servers, server_cores = whole(shapes[i, 3]), whole(shapes[i, 4])
         set_shape(scratch, Shape(num_gpus, shapes[i, 1], cores, servers, server_cores, 1.0))
-        scratch.num_servers = spans[i]
-        scratch.num_racks = 1
-        scratch.contenders = 1.0 if spans[i] > 1 else 0.0
-        scratch.gpu_speed = speeds[i]
-        scratch.sharing_slowdown = 1.0
-        scratch.bandwidth_slowdown = 1.0
         scratch.straggler = 1.0
-        out[i] = physics.seconds(scratch, physics.parameters) / scratch.progress_per_iteration
+        out[i] = seconds_in(scratch, places[i], physics)
 
 
 def solo_seconds(
@@ -87,9 +81,8 @@ def solo_seconds(
     )
     by_type = state.speeds[records["model"][rows]]
     speeds = np.nanmax(by_type, axis=1) if gpu_type is None else by_type[:, gpu_type]
-    if num_servers is None:
-        num_servers = view.cluster.fewest_servers(shapes[:, 0].astype(np.int64))
-    spans = np.broadcast_to(np.asarray(num_servers, dtype=np.int64), rows.shape)
+    spans = None if num_servers is None else np.asarray(num_servers, dtype=np.int64)
+    places = alone(view.cluster, shapes[:, 0].astype(np.int64), speeds, spans)
     out = np.zeros(len(rows))
-    _solo(state, b, rows.astype(np.int64), shapes, np.ascontiguousarray(speeds), spans.copy(), physics, out)
+    _solo(state, b, rows.astype(np.int64), shapes, places, physics, out)
     return out

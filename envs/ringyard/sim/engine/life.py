@@ -3,12 +3,13 @@
 import numpy as np
 
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
-from ringyard.sim.engine.coupling import count_links, surround
 from ringyard.sim.engine.holding import collect, hold, let_go
+from ringyard.sim.engine.links import count_links
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
 from ringyard.sim.engine.segments import log_segments
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
+from ringyard.sim.engine.surroundings import nowhere, surround
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations, run_seconds
 from ringyard.state.random_numbers import normal_at
@@ -209,12 +210,9 @@ def _release(state: State, b: int, j: int, physics: Physics) -> None:
     _rerate_neighbours(state, b, j, physics)
     job.first_slot = -1
     job.server = -1
-    job.num_servers = 0
     job.num_racks = 0
-    job.contenders = 0.0
-    job.sharing_slowdown = 1.0
-    job.bandwidth_slowdown = 1.0
     job.straggler = 1.0
+    nowhere(job)
 
 
 @kernel

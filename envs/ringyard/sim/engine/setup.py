@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import (
-    FloatVector,
-    IntVector,
     Records1,
     announce_compilation,
     kernel,
@@ -24,6 +22,7 @@ from ringyard.restart import RestartCost
 from ringyard.sim.engine.events import first_failures
 from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.shape import ask
+from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
 from ringyard.state.arrays import Sizes, State, empty_state
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, JobKind, Network
 
@@ -31,18 +30,11 @@ __all__ = ["load", "new_state", "prepare_jobs"]
 
 
 @kernel
-def _isolate(jobs: Records1[Job], fewest_servers: IntVector, fastest: FloatVector, physics: Physics) -> None:
-    """Shape jobs as they ask; seconds per iteration of each alone, on its fastest GPUs and fewest servers."""
+def _isolate(jobs: Records1[Job], places: Records1[Surroundings], physics: Physics) -> None:
+    """Shape jobs as they ask; seconds per iteration of each alone."""
     for j in range(len(jobs)):
-        job = jobs[j]
-        ask(job)
-        job.num_servers = fewest_servers[j]
-        job.contenders = 1.0 if fewest_servers[j] > 1 else 0.0
-        job.gpu_speed = fastest[j]
-        job.isolated_iteration_seconds = physics.seconds(job, physics.parameters)
-        job.num_servers = 0
-        job.contenders = 0.0
-        job.gpu_speed = 1.0
+        ask(jobs[j])
+        jobs[j].isolated_iteration_seconds = seconds_in(jobs[j], places[j], physics)
 
 
 def _speeds(cluster: Cluster) -> NDArray[np.float64]:
@@ -148,7 +140,7 @@ def prepare_jobs(
     announce_compilation(load)
     jobs = _given(table, cluster, restart)
     fastest = _speeds(cluster)[jobs["model"]].max(axis=1)
-    _isolate(jobs, cluster.fewest_servers(table.num_gpus), fastest, physics_of(performance))
+    _isolate(jobs, alone(cluster, table.num_gpus, fastest), physics_of(performance))
     iteration = jobs["isolated_iteration_seconds"]
     iterations = np.where(np.isnan(table.iterations), table.duration_seconds / iteration, table.iterations)
     jobs["total_iterations"] = iterations

@@ -1,97 +1,16 @@
-"""What neighbours do to a job: rings on its links, jobs on its GPUs, memory bandwidth of its servers."""
+"""Rings on links that are counted all together: racks' uplinks, transfers in flight, max-min shares."""
 
 import numpy as np
 
 from ringyard.compiled import kernel
 from ringyard.performance.allreduce import ring_seconds
-from ringyard.performance.cpu import bandwidth_stretch
 from ringyard.state.arrays import State
-from ringyard.state.records import ClusterRecord, Job, JobKind, Network
+from ringyard.state.records import ClusterRecord, Job, Network
 
-__all__ = ["count_links", "surround", "worst_link"]
+__all__ = ["count_links"]
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-_WORST_LINK = int(Network.WORST_LINK)
 _LIVE = int(Network.LIVE_TRANSFERS)
 _MAX_MIN = int(Network.MAX_MIN)
-
-
-@kernel
-def worst_link(state: State, b: int, j: int) -> float:
-    """SJF-BCO eq. 6's p: most jobs that span servers on any one server of job j; 0 if j does not span."""
-    job = state.jobs[b, j]
-    if job.num_servers <= 1:
-        return 0.0
-    worst = 0
-    i = job.first_slot
-    while i >= 0:
-        worst = max(worst, state.servers[b, state.slots[b, i].server].spanning_jobs)
-        i = state.slots[b, i].next_server_slot
-    return float(worst)
-
-
-@kernel
-def _sharing_slowdown(state: State, b: int, j: int) -> float:
-    """1 + the neighbours' summed excess on the worst of the job's GPUs."""
-    worst = 0.0
-    per_gpu = state.clusters[b].jobs_per_gpu
-    model = state.jobs[b, j].model
-    i = state.jobs[b, j].first_slot
-    while i >= 0:
-        gpu = state.slots[b, i].gpu
-        if state.gpus[b, gpu].num_jobs > 1:
-            excess = 0.0
-            for k in range(gpu * per_gpu, (gpu + 1) * per_gpu):
-                other = state.slots[b, k].job
-                if other >= 0 and other != j:
-                    excess += state.excess[model, state.jobs[b, other].model]
-            worst = max(worst, excess)
-        i = state.slots[b, i].next_slot
-    return 1.0 + worst
-
-
-@kernel
-def _bandwidth_slowdown(state: State, b: int, j: int) -> float:
-    """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
-    job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
-        server = state.servers[b, job.server]
-        return bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
-    worst = 1.0
-    i = job.first_slot
-    while i >= 0:
-        server = state.servers[b, state.slots[b, i].server]
-        stretch = bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
-        worst = max(worst, stretch)
-        i = state.slots[b, i].next_server_slot
-    return worst
-
-
-@kernel
-def surround(state: State, b: int, j: int) -> bool:
-    """Bring up to date what the record of job j says of its neighbours; whether anything changed.
-
-    Links that are counted all together are left to `count_links`.
-    """
-    cluster = state.clusters[b]
-    job = state.jobs[b, j]
-    changed = False
-    if cluster.network == _WORST_LINK and cluster.global_links == 0:
-        worst = worst_link(state, b, j)
-        if worst != job.contenders:
-            job.contenders = worst
-            changed = True
-    if cluster.sharing:
-        slowdown = _sharing_slowdown(state, b, j)
-        if slowdown != job.sharing_slowdown:
-            job.sharing_slowdown = slowdown
-            changed = True
-    if cluster.bandwidth_limited:
-        slowdown = _bandwidth_slowdown(state, b, j)
-        if slowdown != job.bandwidth_slowdown:
-            job.bandwidth_slowdown = slowdown
-            changed = True
-    return changed
 
 
 @kernel
@@ -214,7 +133,7 @@ def count_links(state: State, b: int, extra: int) -> bool:
 
     Args:
         extra: a job that holds its GPUs but is not among the running ones yet; -1: none.
-        (others): as above.
+        (others): as everywhere.
     """
     _load_links(state, b, extra)
     fill = state.clusters[b].network == _MAX_MIN

@@ -1,0 +1,220 @@
+"""What makes a place fast or slow for a job: where it holds GPUs, where it might, or alone."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.compiled import Int32Vector, Record, Records1, f8, i4, kernel
+from ringyard.performance.cpu import bandwidth_asked, bandwidth_stretch
+from ringyard.sim.engine.physics import Physics
+from ringyard.state.arrays import State
+from ringyard.state.records import Job, JobKind, Network
+
+__all__ = ["Surroundings", "alone", "look", "nowhere", "seconds_in", "surround"]
+
+
+class Surroundings(Record):
+    """What performance models read of a place: the fields of these names in the record of a job there."""
+
+    contenders: f8
+    gpu_speed: f8
+    sharing_slowdown: f8
+    bandwidth_slowdown: f8
+    num_servers: i4
+    num_places: i4  # GPUs, or the server of a CPU-only job; 0: no place was found
+
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+_NO_NETWORK = int(Network.NONE)
+_WORST_LINK = int(Network.WORST_LINK)
+
+
+@kernel
+def _worst_link(state: State, b: int, j: int) -> float:
+    """SJF-BCO eq. 6's p: most jobs that span servers on any one server of job j; 0 if j does not span."""
+    job = state.jobs[b, j]
+    if job.num_servers <= 1:
+        return 0.0
+    worst = 0
+    i = job.first_slot
+    while i >= 0:
+        worst = max(worst, state.servers[b, state.slots[b, i].server].spanning_jobs)
+        i = state.slots[b, i].next_server_slot
+    return float(worst)
+
+
+@kernel
+def _sharing_slowdown(state: State, b: int, j: int) -> float:
+    """1 + the neighbours' summed excess on the worst of the job's GPUs."""
+    worst = 0.0
+    per_gpu = state.clusters[b].jobs_per_gpu
+    model = state.jobs[b, j].model
+    i = state.jobs[b, j].first_slot
+    while i >= 0:
+        gpu = state.slots[b, i].gpu
+        if state.gpus[b, gpu].num_jobs > 1:
+            excess = 0.0
+            for k in range(gpu * per_gpu, (gpu + 1) * per_gpu):
+                other = state.slots[b, k].job
+                if other >= 0 and other != j:
+                    excess += state.excess[model, state.jobs[b, other].model]
+            worst = max(worst, excess)
+        i = state.slots[b, i].next_slot
+    return 1.0 + worst
+
+
+@kernel
+def _bandwidth_slowdown(state: State, b: int, j: int) -> float:
+    """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        server = state.servers[b, job.server]
+        return bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
+    worst = 1.0
+    i = job.first_slot
+    while i >= 0:
+        server = state.servers[b, state.slots[b, i].server]
+        stretch = bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
+        worst = max(worst, stretch)
+        i = state.slots[b, i].next_server_slot
+    return worst
+
+
+@kernel
+def surround(state: State, b: int, j: int) -> bool:
+    """Bring up to date what the record of job j says of its neighbours; whether anything changed.
+
+    Links that are counted all together are left to `count_links`.
+    """
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    changed = False
+    if cluster.network == _WORST_LINK and cluster.global_links == 0:
+        worst = _worst_link(state, b, j)
+        if worst != job.contenders:
+            job.contenders = worst
+            changed = True
+    if cluster.sharing:
+        slowdown = _sharing_slowdown(state, b, j)
+        if slowdown != job.sharing_slowdown:
+            job.sharing_slowdown = slowdown
+            changed = True
+    if cluster.bandwidth_limited:
+        slowdown = _bandwidth_slowdown(state, b, j)
+        if slowdown != job.bandwidth_slowdown:
+            job.bandwidth_slowdown = slowdown
+            changed = True
+    return changed
+
+
+@kernel
+def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Surroundings) -> None:
+    """What waiting job j would find on `places[:count]` (ascending), written to `out`.
+
+    As `what_if` would find it, but quicker. Where links are counted all together, the rings on the servers'
+    own links are an estimate of the contenders: uplinks and max-min shares are left to `what_if`.
+    """
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    out.num_servers = 0
+    out.contenders = 0.0
+    out.gpu_speed = np.inf
+    out.sharing_slowdown = 1.0
+    out.bandwidth_slowdown = 1.0
+    if job.kind == _CPU_ONLY:
+        out.num_servers = 1
+        out.gpu_speed = 1.0
+        if cluster.bandwidth_limited:
+            out.bandwidth_slowdown = _stretch_with(state, b, j, places[0], job.cores_per_worker)
+        return
+    first = -1
+    for i in range(count):
+        g = places[i]
+        s = state.gpus[b, g].server
+        if cluster.sharing and state.gpus[b, g].num_jobs > 0:
+            excess = 1.0 + _excess_on(state, b, j, g)
+            out.sharing_slowdown = max(out.sharing_slowdown, excess)
+        if i + 1 < count and state.gpus[b, places[i + 1]].server == s:
+            if first < 0:
+                first = i
+            continue
+        workers = i + 1 - (first if first >= 0 else i)
+        first = -1
+        out.num_servers += 1
+        out.gpu_speed = min(out.gpu_speed, state.speeds[job.model, state.servers[b, s].gpu_type])
+        crowd = float(state.servers[b, s].spanning_jobs + 1)
+        if cluster.global_links:
+            crowd = state.links[b, s].load + 1.0
+        out.contenders = max(out.contenders, crowd)
+        if cluster.bandwidth_limited:
+            stretch = _stretch_with(state, b, j, s, workers * job.cores_per_worker)
+            out.bandwidth_slowdown = max(out.bandwidth_slowdown, stretch)
+    if out.num_servers == 1 or cluster.network == _NO_NETWORK:
+        out.contenders = 0.0
+
+
+@kernel
+def _excess_on(state: State, b: int, j: int, g: int) -> float:
+    """Extra time of job j beside those on GPU g."""
+    per_gpu = state.clusters[b].jobs_per_gpu
+    excess = 0.0
+    for k in range(g * per_gpu, (g + 1) * per_gpu):
+        other = state.slots[b, k].job
+        if other >= 0:
+            excess += state.excess[state.jobs[b, j].model, state.jobs[b, other].model]
+    return excess
+
+
+@kernel
+def _stretch_with(state: State, b: int, j: int, s: int, cores: int) -> float:
+    """Stretch of memory accesses on server s with `cores` cores of job j added."""
+    server = state.servers[b, s]
+    job = state.jobs[b, j]
+    demand = server.bandwidth_demand + bandwidth_asked(job, cores)
+    return bandwidth_stretch(float(demand), float(server.memory_bandwidth))
+
+
+def alone(
+    cluster: Cluster,
+    num_gpus: NDArray[np.int64],
+    gpu_speed: NDArray[np.float64],
+    num_servers: NDArray[np.int64] | None = None,
+) -> Records1[Surroundings]:
+    """[jobs] what jobs find in an empty cluster.
+
+    Args:
+        cluster: its servers.
+        num_gpus: [jobs] GPUs of each; 0: CPU-only.
+        gpu_speed: [jobs] of its slowest GPU there, reference GPU = 1.
+        num_servers: [jobs] servers that each spans; None: the fewest that hold it.
+    """
+    places = Surroundings.zeros(len(num_gpus))
+    places["num_servers"] = cluster.fewest_servers(num_gpus) if num_servers is None else num_servers
+    places["contenders"] = places["num_servers"] > 1
+    places["gpu_speed"] = gpu_speed
+    places["sharing_slowdown"] = places["bandwidth_slowdown"] = 1.0
+    places["num_places"] = np.maximum(num_gpus, 1)
+    return places
+
+
+@kernel
+def nowhere(job: Job) -> None:
+    """The job is in no place: it holds nothing."""
+    job.num_servers = 0
+    job.contenders = 0.0
+    job.gpu_speed = 1.0
+    job.sharing_slowdown = 1.0
+    job.bandwidth_slowdown = 1.0
+
+
+@kernel
+def seconds_in(job: Job, place: Surroundings, physics: Physics) -> float:
+    """Seconds per base iteration of a job that holds nothing, were it in this place."""
+    job.num_servers = place.num_servers
+    job.contenders = place.contenders
+    job.gpu_speed = place.gpu_speed
+    job.sharing_slowdown = place.sharing_slowdown
+    job.bandwidth_slowdown = place.bandwidth_slowdown
+    seconds = physics.seconds(job, physics.parameters) / job.progress_per_iteration
+    nowhere(job)
+    return seconds
