@@ -2,21 +2,28 @@
 
 import dis
 import inspect
+from collections.abc import Hashable
+from functools import cache
 from typing import Any
 
 __all__ = ["fields_read"]
 
 
-def fields_read(function: Any, questions: str) -> set[str]:
+def fields_read(function: Any, questions: str) -> frozenset[str]:
     """Names of all attributes read or written by a compiled function and by the kernels it calls.
 
     Args:
         function: decorated with `kernel`, `linked_kernel` or `fills`, or plain Python.
         questions: a module whose kernels are not entered but named, as if they were fields of their name.
     """
+    return _fields_read(function, questions)
+
+
+@cache
+def _fields_read(function: Hashable, questions: str) -> frozenset[str]:
     names: set[str] = set()
     seen: set[Any] = set()
-    todo = [function]
+    todo: list[Any] = [function]
     while todo:
         source = _source(todo.pop())
         if source is None or source in seen:
@@ -28,7 +35,7 @@ def fields_read(function: Any, questions: str) -> set[str]:
         names |= {step.argval for step in dis.get_instructions(source) if step.opname in _ATTRIBUTES}
         used = inspect.getclosurevars(source)
         todo += [*used.globals.values(), *used.nonlocals.values()]
-    return names
+    return frozenset(names)
 
 
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
