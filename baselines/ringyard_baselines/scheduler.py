@@ -8,6 +8,7 @@ import numpy as np
 from ringyard.cluster import Cluster
 from ringyard.information import Information
 from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
@@ -29,6 +30,12 @@ class Scheduler(Protocol):
     learned: bool = False
     information: Information
     round_seconds: float | None
+
+    @property
+    def knows(self) -> Information:
+        """All that its decisions depend on: its information, and what its placement rule takes."""
+        rule = getattr(self, "placement", None)
+        return self.information | (rule.takes if isinstance(rule, PlacementRule) else Information.NOTHING)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget everything; a simulation is about to begin.

@@ -4,7 +4,8 @@ RingyardError
   ConfigurationError   a parameter or a config that makes no sense
   WorkloadError        job data that is missing, unsorted, negative, not finite or too large for the cluster
   PlacementError       an allocation that the cluster cannot hold
-  SchedulerError       a scheduler that leaves jobs waiting for ever, or looks at what it did not declare
+  SchedulerError       a scheduler that leaves jobs waiting for ever, or cannot serve a workload
+    InformationError   a scheduler that looks at what it did not declare to know
   ActionError          an action the environment's mask forbids
   CheckpointError      a trained agent that cannot be loaded or does not match
 """
@@ -13,6 +14,7 @@ __all__ = [
     "ActionError",
     "CheckpointError",
     "ConfigurationError",
+    "InformationError",
     "PlacementError",
     "RingyardError",
     "SchedulerError",
@@ -37,7 +39,11 @@ class PlacementError(RingyardError):
 
 
 class SchedulerError(RingyardError):
-    """A scheduler leaves jobs waiting for ever, or looks at what it did not declare to know."""
+    """A scheduler leaves jobs waiting for ever, or cannot serve a workload."""
+
+
+class InformationError(SchedulerError):
+    """A scheduler looks at what it did not declare to know."""
 
 
 class ActionError(RingyardError):

@@ -1,18 +1,21 @@
 """What a reader of a simulation knows of its jobs, and what every column takes to be seen."""
 
 from enum import Flag, auto
+from typing import Any
 
-from ringyard.errors import SchedulerError
+from ringyard.compiled.reads import fields_read
+from ringyard.errors import InformationError
+from ringyard.state import progress
 from ringyard.state.records import Job
 
-__all__ = ["COLUMNS", "Information", "check_known"]
+__all__ = ["COLUMNS", "Information", "check_known", "check_reads"]
 
 
 class Information(Flag):
     """What a scheduler decides by, besides arrivals, models and what runs where right now.
 
-    A scheduler declares it; the view and the job table refuse everything else. Placement rules are no part of
-    it: they see the sizes and speeds that they need.
+    A scheduler declares it; the view and the job table refuse everything else. Placement rules see the sizes
+    and speeds that they need, and say what else they take (`PlacementRule.takes`).
 
     Attributes:
         NOTHING: arrivals and the present: who waits, who holds what, what monitors show of running jobs.
@@ -78,7 +81,7 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         (Information.ATTAINED_SERVICE, "attained_service forgiven_service run_seconds"),
         (Information.DISTRIBUTION, "gpu_seconds_distribution"),
         # predictions come in iterations and in seconds alone; progress is part of any of them
-        (Information.PREDICTIONS, "predictable predicted_iterations predicted_seconds"),
+        (Information.PREDICTIONS, "predictable predicted_iterations predicted_seconds predicted_share"),
         (Information.TRAINING_CURVES | _WORK, "completed_iterations"),
         (Information.TRAINING_CURVES, "validation_metric training_loss loss_log"),
         (Information.SPEEDS | _WORK, "isolated_iteration_seconds"),
@@ -103,14 +106,35 @@ def check_known(name: str, knows: Information) -> None:
         knows: what the reader declared.
 
     Raises:
-        SchedulerError: no flag that shows it is declared, or there is no such column.
+        InformationError: no flag that shows it is declared, or there is no such column.
     """
     takes = COLUMNS.get(name)
     if takes is None:
-        raise SchedulerError(f"there is no column {name!r}; expected one of {', '.join(sorted(COLUMNS))}")
+        raise InformationError(f"there is no column {name!r}; expected one of {', '.join(sorted(COLUMNS))}")
     if takes and not takes & knows:
         flags = " or ".join(f"Information.{one.name}" for one in takes)
-        raise SchedulerError(
-            f"{name} is hidden from a scheduler that declares to know {knows}; expected {flags} in its"
-            " `information`: declare it, or decide by something else"
+        raise InformationError(
+            f"{name} is hidden from whoever declares to know {knows}; expected {flags} in its"
+            " `information`: declare it, or do without"
         )
+
+
+def check_reads(function: Any, knows: Information, what: str) -> None:
+    """Refuse a compiled function whose source reads more than was declared; it cannot be refused as it runs.
+
+    Fields of other records that have the name of a column count as well; functions of
+    `ringyard.state.progress` count as the column of their name.
+
+    Args:
+        function: decorated with `fills` or `kernel`.
+        knows: what was declared.
+        what: names the function in the error.
+
+    Raises:
+        InformationError: it reads more.
+    """
+    for name in sorted(fields_read(function, progress.__name__) & COLUMNS.keys()):
+        try:
+            check_known(name, knows)
+        except InformationError as error:
+            raise InformationError(f"{what}: {error}") from None

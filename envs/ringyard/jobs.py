@@ -255,7 +255,7 @@ class JobTable:
         )
 
     def as_known(self, knows: Information) -> "JobTable":
-        """The same jobs for a scheduler: columns that it did not declare to know raise a SchedulerError.
+        """The same jobs for a scheduler: columns that it did not declare to know raise an InformationError.
 
         Rows of jobs still to arrive are there, as priorities are given to all rows at once; a decision may
         use a row only once its job is submitted.

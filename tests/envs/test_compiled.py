@@ -169,20 +169,26 @@ def test_an_annotation_that_kernels_do_not_know_is_named():
 
 
 def test_machine_code_of_another_version_is_compiled_anew(tmp_path):
-    """Types that are gone, and edits: a cache is never an error and never old."""
-    file = tmp_path / "mine.py"
-    text = (
-        "from ringyard.compiled import Record, Records2, f8, i4, kernel, linked_kernel\n"
-        "class NAME(Record):\n    value: f8\n"
-        "@linked_kernel\ndef inner(cells: Records2[NAME]) -> float:\n    return cells[0, 0].value + NUMBER\n"
-        "@kernel\ndef outer(cells: Records2[NAME]) -> float:\n    return inner(cells)\n"
-        "print(outer(NAME.zeros(1, 1)))\n"
+    """Types that are gone, and edits of what a kernel calls: a cache is never an error and never old."""
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    inner = (
+        "from typing import NamedTuple\nfrom ringyard.compiled import kernel\n"
+        "class NAME(NamedTuple):\n    value: float\n"
+        "Cell = NAME\n"
+        "@kernel\ndef inner(cell: Cell) -> float:\n    return cell.value + NUMBER\n"
+    )
+    (package / "outer.py").write_text(
+        "from mine.inner import Cell, inner\nfrom ringyard.compiled import linked_kernel\n"
+        "@linked_kernel\ndef outer(cell: Cell) -> float:\n    return inner(cell)\n"
+        "print(outer(Cell(0.0)))\n"
     )
     found = []
-    for name, number in (("Old", "1.0"), ("Old", "1.0"), ("New", "2.0")):
-        file.write_text(text.replace("NAME", name).replace("NUMBER", number))
+    for name, number in (("Old", "1.0"), ("Old", "1.0"), ("New", "2.0"), ("New", "3.0")):
+        (package / "inner.py").write_text(inner.replace("NAME", name).replace("NUMBER", number))
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", "import mine"],
+            [sys.executable, "-W", "ignore", "-c", "import mine.outer"],
             cwd=tmp_path,
             env={"PYTHONPATH": str(ROOT / "envs"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
             capture_output=True,
@@ -190,4 +196,4 @@ def test_machine_code_of_another_version_is_compiled_anew(tmp_path):
             check=True,
         )
         found.append(float(done.stdout))
-    assert found == [1.0, 1.0, 2.0]
+    assert found == [1.0, 1.0, 2.0, 3.0]

@@ -21,11 +21,11 @@ def test_a_job_becomes_predictable_at_its_share_of_life():
     jobs = replace(jobs, predictable_from=np.array([0.25, INF]), prediction_factor=np.array([1.5, 1.0]))
     sim = arrived(Cluster.homogeneous(1, 2), jobs, ideal())
     sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
-    assert np.isnan(sim.view().remaining_seconds).all()
+    assert np.isnan(sim.view().predicted_seconds).all()
     sim.advance()
     assert sim.now == 25.0  # a decision point of its own
-    assert sim.view().remaining_seconds[0] == pytest.approx(75.0 * 1.5)
-    assert np.isnan(sim.view().remaining_seconds[1])
+    assert sim.view().predicted_seconds[0] == pytest.approx(75.0 * 1.5)
+    assert np.isnan(sim.view().predicted_seconds[1])
     sim.advance()
     assert sim.now == 100.0
 
@@ -60,7 +60,7 @@ def test_a_failure_costs_the_progress_since_the_last_checkpoint(checkpoint, lost
     assert not sim.view().servers_up[0]
     ran = sim.now - begin
     kept = {"all": 0.0, "nothing": ran, "since the last": np.floor(ran / 7.0) * 7.0}[lost]
-    assert sim.view().remaining_iterations[0] == pytest.approx(1000.0 - kept, abs=1e-5)
+    assert sim.view().predicted_iterations[0] == pytest.approx(1000.0 - kept, abs=1e-5)
     assert sim.view().waiting.tolist() == [0]
     assert sim.view().num_free_gpus == 0
     failed_at = sim.now

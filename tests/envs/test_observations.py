@@ -46,7 +46,7 @@ def test_blocks_fill_the_row_in_the_order_of_the_space(factory):
 
 
 @pytest.mark.parametrize("factory", factories())
-def test_the_row_is_written_whole_and_nothing_beside_it(factory):
+def test_writers_stay_inside_their_row(factory):
     setting = replace(preset("full"), actions=ACTIONS, observation=factory(flat=True), num_workloads=1)
     batch = ClusterBatch(setting, 1)
     batch.reset(np.array([0]), np.array([0]))

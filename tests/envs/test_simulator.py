@@ -206,8 +206,8 @@ def test_unpredictable_jobs_hide_their_durations():
     jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [5.0, 5.0])
     object.__setattr__(jobs, "predictable_from", np.array([0.0, np.inf]))
     view = Simulator(Cluster((2,)), jobs, ideal()).view()
-    assert view.remaining_seconds[0] == 5.0
-    assert np.isnan(view.remaining_seconds[1])
+    assert view.predicted_seconds[0] == 5.0
+    assert np.isnan(view.predicted_seconds[1])
 
 
 def test_stalling_is_an_error():

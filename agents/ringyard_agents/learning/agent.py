@@ -42,7 +42,7 @@ class AgentScheduler(Scheduler):
         self, policy: Policy, observation: Observation, actions: Actions, name: str = "agent"
     ) -> None:
         self.name = name
-        self.information = observation.knows | QUEUE_TAKES[actions.queue_order]
+        self.information = observation.knows | QUEUE_TAKES[actions.queue_order] | actions.takes
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
         self.actions = replace(actions, on_invalid="wait")

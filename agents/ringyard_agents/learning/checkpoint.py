@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ringyard.errors import CheckpointError
+from ringyard.errors import CheckpointError, RingyardError
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations.observation import Observation
 from ringyard_agents.configuration import plain
@@ -72,6 +72,8 @@ def readable(file: Path) -> Iterator[None]:
     """Raise a CheckpointError for what reading `file` ends in, should it be damaged or another learner's."""
     try:
         yield
+    except RingyardError:
+        raise
     except _UNREADABLE as error:
         raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
 

@@ -135,7 +135,7 @@ class GroupRelative:
         observations: Any = env.next_round()
         decided: list[tuple[Any, ...]] = []
         outcomes: list[tuple[Any, ...]] = []
-        # each job is started once per stop, and each wait passes an arrival or a completion
+        # a job is started once and a wait passes an arrival or a completion; what stops more is cut off
         most_steps = 4 * env.setting.workload.num_jobs + 8
         while not env.idle.all() and len(decided) < most_steps:
             playing, masks = ~env.idle, env.action_masks().copy()

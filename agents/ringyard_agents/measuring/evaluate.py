@@ -118,7 +118,7 @@ def evaluate(task: Task) -> RunResult:
     return RunResult(
         label=task.label,
         workload=task.workload,
-        information=str(scheduler.information),
+        information=str(scheduler.knows),
         learned=scheduler.learned,
         metrics=sim.metrics(),
         bounds=bounds_of(sim),

@@ -9,7 +9,7 @@ import yaml
 from omegaconf import DictConfig
 
 from ringyard.config_folder import config_folder
-from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard_agents.configuration import WORLD, label_of, plain, scheduler_names
 from ringyard_agents.measuring.evaluate import build, simulator
 
@@ -105,6 +105,8 @@ def able(
             known = sim.jobs.as_known(scheduler.information)
             scheduler.reset(sim.cluster, known, np.random.default_rng(0))
             fit.append(label)
+        except InformationError:
+            raise
         except SchedulerError as error:
             refused[label] = str(error)
     return fit, refused

@@ -53,7 +53,7 @@ def simulate(config: DictConfig) -> None:
         write_jobs(Path(config.output.jobs_csv).expanduser(), times)
     bounds = bounds_of(sim)
     metrics = sim.metrics()
-    table = Table(title=f"{scheduler.name} (knows: {scheduler.information})", show_header=False)
+    table = Table(title=f"{scheduler.name} (knows: {scheduler.knows})", show_header=False)
     for name, value in metrics.as_dict().items():
         table.add_row(name.replace("_", " "), f"{value:,.3f}" if isinstance(value, float) else f"{value:,}")
     table.add_row("gap to lower bound", f"{metrics.mean_jct / bounds.mean_jct:.3f}")

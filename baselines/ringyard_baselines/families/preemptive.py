@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatVector, Int32Vector, IntVector, Records1, bundle, fills, kernel, slot
-from ringyard.compiled.reads import fields_read
-from ringyard.errors import SchedulerError
-from ringyard.information import COLUMNS, check_known
+from ringyard.information import check_reads
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
@@ -21,7 +19,6 @@ from ringyard.sim.engine.life import start, stop
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
-from ringyard.state import progress
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.families.ordered import raise_stalled
@@ -211,7 +208,7 @@ class PreemptiveScheduler(Scheduler):
         strict: do not look past the first job that does not fit.
 
     Raises:
-        SchedulerError: `key` or `wake` reads more than `information` names.
+        InformationError: `key` or `wake` reads more than `information` names.
     """
 
     def __init__(
@@ -234,13 +231,8 @@ class PreemptiveScheduler(Scheduler):
         self._memory = _empty_memory(0)
 
     def _check(self) -> None:
-        """Compiled code cannot be refused a field while it runs: look at what its source names, now."""
-        for role, function in (("key", self._ranking.key), ("wake", self._ranking.wake)):
-            for name in sorted(fields_read(function, progress.__name__) & COLUMNS.keys()):
-                try:
-                    check_known(name, self.information)
-                except SchedulerError as error:
-                    raise SchedulerError(f"{self.name}'s {role}: {error}") from None
+        check_reads(self._ranking.key, self.information, f"{self.name}'s key")
+        check_reads(self._ranking.wake, self.information, f"{self.name}'s wake")
 
     def use_parameters(self, parameters: NDArray[np.float64]) -> None:
         """Give `key` and `wake` other parameters, before a simulation begins."""

@@ -152,7 +152,7 @@ class AITurbo(Scheduler):
         """Change sizes when a slot begins or a job turned predictable; rank and admit always."""
         jobs = view.gpu_jobs
         self._account(view)
-        left = view.remaining_iterations
+        left = view.predicted_iterations
         known = ~np.isnan(left[jobs])
         turned = set(jobs[known].tolist()) - self._predictable
         self._predictable |= turned

@@ -22,7 +22,7 @@ def predicted_iterations(view: SchedulingView) -> NDArray[np.float64]:
     Assumption: of a job that is not predictable now, as much is left as is done; one that has not
     begun counts as if it had run one second.
     """
-    known = view.remaining_iterations
+    known = view.predicted_iterations
     return np.where(np.isnan(known), _as_much_again(view), known)
 
 

@@ -9,6 +9,7 @@ into memory laid out as numba lays out its fields; kernels get its address. Fiel
 import operator
 import typing
 from dataclasses import dataclass
+from enum import Flag
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
@@ -152,16 +153,20 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
     return [int(value)]
 
 
+def _stays_in_python(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, str | Flag)
+
+
 @dataclass_transform(frozen_default=True, eq_default=False)
 def bundle(cls: C) -> C:
     """Make a class a frozen dataclass that kernels receive as a pointer; attributes read as usual.
 
     Annotations say what kernels see (array types, slots, bundles, `tuple[Bundle, ...]`); a field annotated
-    `str` stays in Python.
+    `str` and flags stay in Python.
     """
     hints = typing.get_type_hints(cls, include_extras=True)
     names = list(cls.__annotations__)
-    fields = {name: numba_type_of(hints[name]) for name in names if hints[name] is not str}
+    fields = {name: numba_type_of(hints[name]) for name in names if not _stays_in_python(hints[name])}
     numba_type = BundleType(f"{cls.__module__}.{cls.__qualname__}", fields)
 
     def pack(self: Any, name: str) -> int:

@@ -10,7 +10,9 @@ __all__ = ["fields_read"]
 
 
 def fields_read(function: Any, questions: str) -> frozenset[str]:
-    """Names of all attributes read or written by a compiled function and by the kernels it calls.
+    """Names of all fields read or written by a compiled function and by the kernels it calls.
+
+    As attributes (`job.kind`) or by a constant text (`job["kind"]`).
 
     Args:
         function: decorated with `kernel`, `linked_kernel` or `fills`, or plain Python.
@@ -32,9 +34,13 @@ def _fields_read(function: Hashable, questions: str) -> frozenset[str]:
         if source.__module__ == questions:
             names.add(source.__name__)
             continue
-        names |= {step.argval for step in dis.get_instructions(source) if step.opname in _ATTRIBUTES}
+        attributes = {step.argval for step in dis.get_instructions(source) if step.opname in _ATTRIBUTES}
+        names |= attributes | {text for text in source.__code__.co_consts if isinstance(text, str)}
         used = inspect.getclosurevars(source)
-        todo += [*used.globals.values(), *used.nonlocals.values()]
+        values = [*used.globals.values(), *used.nonlocals.values()]
+        modules = [value for value in values if inspect.ismodule(value)]
+        inside = [getattr(module, name, None) for module in modules for name in attributes]
+        todo += values + [value for value in inside if hasattr(value, "python")]
     return frozenset(names)
 
 

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from numba.core import types
 from numba.experimental import function_type  # noqa: F401  (registers functions as values)
@@ -13,7 +13,7 @@ from ringyard.compiled.types import signature_of
 __all__ = ["CompiledFunction", "fills", "slot"]
 
 C = TypeVar("C", bound=type)
-F = TypeVar("F", bound=Callable[..., Any])
+P = TypeVar("P")
 
 
 def slot(protocol: C) -> C:
@@ -37,12 +37,10 @@ class CompiledFunction:
 
     Attributes:
         python: the plain function.
-        protocol: as given.
     """
 
     def __init__(self, function: Callable[..., Any], protocol: Any) -> None:
         self.python = function
-        self.protocol = protocol
         self._kernel = Kernel(function, linked=False)
         self._kernel.signature = protocol.signature
 
@@ -64,11 +62,11 @@ def _named(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def fills(protocol: Any) -> Callable[[F], F]:
+def fills(protocol: type[P]) -> Callable[[P], P]:
     """Decorate a module-level function to make it a `CompiledFunction` of a slot."""
 
-    def decorate(function: F) -> F:
-        value: Any = CompiledFunction(function, protocol)
+    def decorate(function: P) -> P:
+        value: Any = CompiledFunction(cast(Any, function), protocol)
         return value
 
     return decorate

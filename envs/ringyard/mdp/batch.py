@@ -18,8 +18,8 @@ from ringyard.mdp.kernel import (
     STEP,
     TRUNCATED,
     Bank,
-    How,
     Outputs,
+    StepRules,
     all_valid,
     play_batch,
 )
@@ -78,7 +78,9 @@ class ClusterBatch:
         num_templates = len(actions.starts)
         self.episode = empty_episode(num_clusters, jobs, classes, actions.num_waiting, num_templates)
         observation = setting.observation
-        self._how = How(options_of(actions), observation.write, observation.parameters, actions.num_running)
+        self._how = StepRules(
+            options_of(actions), observation.write, observation.parameters, actions.num_running
+        )
         bank = self.bank
         self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights)
         self._physics = physics_of(setting.performance)

@@ -15,15 +15,15 @@ from ringyard.compiled import (
 from ringyard.mdp.actions.moves import (
     Options,
     adjust,
-    dress_for,
     propose_adjustment,
     propose_start,
+    set_template_shape,
     start_by,
 )
 from ringyard.mdp.actions.space import REJECT, STOP
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.observation import Observe
-from ringyard.mdp.slots import next_running, running_at
+from ringyard.mdp.positions import next_running, running_at
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.queues import sort_ascending
@@ -42,8 +42,8 @@ __all__ = [
     "STEP",
     "TRUNCATED",
     "Bank",
-    "How",
     "Outputs",
+    "StepRules",
     "all_valid",
     "play_batch",
 ]
@@ -55,7 +55,7 @@ STEP, BEGIN, SETTLE = 0, 1, 2
 
 
 @bundle
-class How:
+class StepRules:
     """What every cluster of a batch shares.
 
     Attributes:
@@ -110,7 +110,7 @@ class Bank:
 
 
 @kernel
-def _look_at_templates(state: State, episode: Episode, b: int, how: How, physics: Physics) -> bool:
+def _look_at_templates(state: State, episode: Episode, b: int, how: StepRules, physics: Physics) -> bool:
     """Ask every template for every visible job; whether any start is possible.
 
     Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
@@ -149,7 +149,7 @@ def _look_at_templates(state: State, episode: Episode, b: int, how: How, physics
             if found.num_places > 0:
                 possible = True
                 if options.scaled:
-                    dress_for(job, options, t)
+                    set_template_shape(job, options, t)
                 seconds = seconds_in(job, found, physics)
                 episode.template_slowdown[b, i, t] = slowdown(job.isolated_iteration_seconds, seconds)
                 if options.kinds[t] == REJECT:
@@ -160,7 +160,7 @@ def _look_at_templates(state: State, episode: Episode, b: int, how: How, physics
 
 
 @kernel
-def _look_at_adjustments(state: State, b: int, how: How, mask: BoolVector) -> bool:
+def _look_at_adjustments(state: State, b: int, how: StepRules, mask: BoolVector) -> bool:
     """Mark the possible changes of visible running jobs in their part of the mask; whether there are any."""
     options = how.options
     cluster = state.clusters[b]
@@ -183,7 +183,7 @@ def _look_at_adjustments(state: State, b: int, how: How, mask: BoolVector) -> bo
 
 
 @kernel
-def _write_mask(state: State, episode: Episode, b: int, how: How, mask: BoolVector) -> bool:
+def _write_mask(state: State, episode: Episode, b: int, how: StepRules, mask: BoolVector) -> bool:
     """Valid actions into `mask`; whether any start or change is among them.
 
     A job that changed hands at this very moment is left alone until time passes, unless only starting it
@@ -212,7 +212,9 @@ def _write_mask(state: State, episode: Episode, b: int, how: How, mask: BoolVect
 
 
 @kernel
-def _settle(state: State, episode: Episode, b: int, how: How, physics: Physics, mask: BoolVector) -> int:
+def _settle(
+    state: State, episode: Episode, b: int, how: StepRules, physics: Physics, mask: BoolVector
+) -> int:
     """Let time pass until there is a start or change to choose, or the episode ends."""
     cluster = state.clusters[b]
     changes = how.options.num_adjustments > 0
@@ -234,7 +236,7 @@ def _settle(state: State, episode: Episode, b: int, how: How, physics: Physics, 
 
 
 @kernel
-def _act(state: State, episode: Episode, b: int, action: int, how: How, physics: Physics) -> int:
+def _act(state: State, episode: Episode, b: int, action: int, how: StepRules, physics: Physics) -> int:
     """Carry out a valid action; STALLED if it waits and nothing can happen."""
     options = how.options
     num_starts = episode.looks.shape[1] * options.num_templates
@@ -296,7 +298,7 @@ def play_batch(
     numbers: IntVector,
     bank: Bank,
     limit_seconds: float,
-    how: How,
+    how: StepRules,
     physics: Physics,
     out: Outputs,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from ringyard.compiled import FloatVector, Int32Vector, bundle, linked_kernel, slot
+from ringyard.information import Information
 from ringyard.placement.room import cpu_server
 from ringyard.state.arrays import State
 
@@ -36,12 +37,14 @@ class PlacementRule:
         name: shown in tables.
         parameters: [parameters] float64, whatever the function reads.
         shares: it may give GPUs that other jobs hold; others are asked only where enough GPUs are free.
+        takes: what it goes by, besides sizes and speeds.
     """
 
     find: FindGpus
     name: str
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
     shares: bool = False
+    takes: Information = Information.NOTHING
 
 
 @linked_kernel

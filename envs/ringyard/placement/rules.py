@@ -4,10 +4,11 @@ import numpy as np
 
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.errors import ConfigurationError
+from ringyard.information import Information
 from ringyard.placement.room import room, take_free
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.state.arrays import State
-from ringyard.state.progress import remaining_iterations
+from ringyard.state.progress import predicted_iterations
 from ringyard.state.random_numbers import next_random
 
 __all__ = [
@@ -231,15 +232,15 @@ def fastest() -> PlacementRule:
 
 @kernel
 def _mean_work(state: State, b: int, s: int) -> float:
-    """Isolated seconds left of the jobs on server s, per GPU."""
+    """Isolated seconds left of the jobs on server s as predicted, where they can be, per GPU."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     load = 0.0
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         holder = state.slots[b, i].job
-        if holder >= 0:
+        if holder >= 0 and state.jobs[b, holder].predictable != 0:
             job = state.jobs[b, holder]
-            load += remaining_iterations(job, state.clusters[b].now) * job.isolated_iteration_seconds
+            load += predicted_iterations(job, state.clusters[b].now) * job.isolated_iteration_seconds
     return load / server.num_gpus
 
 
@@ -269,15 +270,15 @@ def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out
 def lwf(kappa: int) -> PlacementRule:
     """LWF-kappa (Ada-SRSF): jobs of at most kappa GPUs fill the lowest free GPUs, larger ones servers.
 
-    Larger jobs fill whole servers in ascending order of mean remaining work per GPU. A free exclusive GPU
-    has no work left, so that the paper's order of single GPUs reduces to (server, GPU).
+    Larger jobs fill whole servers in ascending order of mean predicted work left per GPU. A free exclusive
+    GPU has no work left, so that the paper's order of single GPUs reduces to (server, GPU).
 
     Raises:
         ConfigurationError: kappa below 0.
     """
     if kappa < 0:
         raise ConfigurationError(f"placement.kappa is {kappa}; expected 0 or more")
-    return PlacementRule(_lwf, f"lwf_{kappa}", np.array([float(kappa)]))
+    return PlacementRule(_lwf, f"lwf_{kappa}", np.array([float(kappa)]), takes=Information.PREDICTIONS)
 
 
 @fills(FindGpus)

@@ -59,7 +59,7 @@ def solo_seconds(
         num_servers: servers spanned; None: the fewest that hold so many GPUs.
 
     Raises:
-        SchedulerError: the view's reader did not declare to know speeds.
+        InformationError: the view's reader did not declare to know speeds.
     """
     view.check("solo_seconds")
     state, b, physics, _ = live(view)

@@ -28,7 +28,7 @@ class SchedulingView:
     Job columns are [jobs] arrays over the whole table, NaN where a value does not exist yet. They are
     windows on live data: copy what must survive the next `advance`. Rows of jobs still to arrive are the
     scheduler's to ignore. Whatever `ringyard.information.COLUMNS` takes more for than the reader declared
-    raises a SchedulerError.
+    raises an InformationError.
 
     Args:
         state: the running simulation.
@@ -56,7 +56,7 @@ class SchedulingView:
         self._bits = knows.value
 
     def check(self, name: str) -> None:
-        """Raise SchedulerError unless the reader may see this key of `ringyard.information.COLUMNS`."""
+        """Raise InformationError unless the reader may see this key of `ringyard.information.COLUMNS`."""
         takes = _TAKES.get(name, -1)
         if takes < 0 or (takes and not takes & self._bits):
             check_known(name, self.knows)
@@ -65,7 +65,7 @@ class SchedulingView:
         """[jobs] a column of `ringyard.state.records.Job`, read-only.
 
         Raises:
-            SchedulerError: the reader did not declare to know it.
+            InformationError: the reader did not declare to know it.
         """
         self.check(name)
         return self._column(name)
@@ -135,13 +135,13 @@ class SchedulingView:
         return self.column("attained_service") + self._column("num_gpus") * held
 
     @property
-    def remaining_seconds(self) -> NDArray[np.float64]:
+    def predicted_seconds(self) -> NDArray[np.float64]:
         """[jobs] predicted seconds left if alone on consolidated GPUs; NaN for jobs not predictable now."""
         self.check("predicted_seconds")
-        return self.remaining_iterations * self._column("isolated_iteration_seconds")
+        return self.predicted_iterations * self._column("isolated_iteration_seconds")
 
     @property
-    def remaining_iterations(self) -> NDArray[np.float64]:
+    def predicted_iterations(self) -> NDArray[np.float64]:
         """[jobs] predicted iterations (of the base batch) left; NaN for jobs not predictable now."""
         self.check("predicted_iterations")
         known = self._column("predictable") != 0
@@ -261,7 +261,12 @@ class SchedulingView:
         return tuple(int(gpu) for gpu in gpus_of(self._state, self._b, job, self.cluster.jobs_per_gpu))
 
     def allocation_of(self, job: int) -> Allocation:
-        """What a running job holds, with nothing left open; () GPUs and no server if it does not run."""
+        """What a running job holds, with nothing left open; () GPUs and no server if it does not run.
+
+        Raises:
+            InformationError: the reader did not declare to know sizes.
+        """
+        self.check("batch_size")
         record = self._state.jobs[self._b, job]
         return Allocation(
             job,
@@ -279,7 +284,7 @@ class SchedulingView:
 
         Raises:
             PlacementError: the cluster could not hold it.
-            SchedulerError: the reader did not declare to know speeds.
+            InformationError: the reader did not declare to know speeds.
         """
         self.check("what_if")
         check_allocation(self._state, self._b, self.cluster, allocation)

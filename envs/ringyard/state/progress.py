@@ -3,7 +3,15 @@
 from ringyard.compiled import kernel
 from ringyard.state.records import Job, JobStatus
 
-__all__ = ["attained_service", "remaining_iterations", "run_seconds", "slowdown"]
+__all__ = [
+    "attained_service",
+    "predicted_iterations",
+    "predicted_seconds",
+    "predicted_share",
+    "remaining_iterations",
+    "run_seconds",
+    "slowdown",
+]
 
 _RUNNING = int(JobStatus.RUNNING)
 
@@ -17,6 +25,25 @@ def remaining_iterations(job: Job, now: float) -> float:
     if now <= begin:
         return job.remaining_iterations
     return max(0.0, job.remaining_iterations - (now - begin) / job.iteration_seconds)
+
+
+@kernel
+def predicted_iterations(job: Job, now: float) -> float:
+    """Iterations left at time `now` as predicted, of a job that is predictable now."""
+    return remaining_iterations(job, now) * job.prediction_factor
+
+
+@kernel
+def predicted_share(job: Job) -> float:
+    """Iterations left / all, as predicted, of a waiting job that is predictable now."""
+    left = job.remaining_iterations * job.prediction_factor
+    return left / (job.total_iterations + (left - job.remaining_iterations))
+
+
+@kernel
+def predicted_seconds(job: Job) -> float:
+    """Isolated run time as predicted, of a job that is predictable now."""
+    return job.isolated_seconds * job.prediction_factor
 
 
 @kernel

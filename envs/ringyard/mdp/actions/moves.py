@@ -4,7 +4,7 @@ import numpy as np
 
 from ringyard.compiled import FloatMatrix, Int32Vector, IntVector, bundle, kernel, linked_kernel, whole
 from ringyard.mdp.actions.space import IN_PLACE, PLACED, REJECT, STOP, Actions, Reject
-from ringyard.mdp.slots import running_at
+from ringyard.mdp.positions import running_at
 from ringyard.placement import PlacementRule, pack, place
 from ringyard.sim.engine.holding import collect, lift, put_back
 from ringyard.sim.engine.life import carry_out, end, same_places, start, stop
@@ -18,10 +18,10 @@ __all__ = [
     "Options",
     "adjust",
     "describe",
-    "dress_for",
     "options_of",
     "propose_adjustment",
     "propose_start",
+    "set_template_shape",
     "start_by",
     "target_shape",
 ]
@@ -100,7 +100,7 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
 
 
 @kernel
-def dress_for(job: Job, options: Options, t: int) -> None:
+def set_template_shape(job: Job, options: Options, t: int) -> None:
     """Give a waiting job, shaped as it asks, the shape of template t; `ask` undoes it."""
     set_shape(job, target_shape(job, options, t))
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Literal
 
 from ringyard.errors import ConfigurationError
+from ringyard.information import Information
 from ringyard.placement import PlacementRule, least_contended, pack
 
 __all__ = ["IN_PLACE", "PLACED", "REJECT", "STOP", "Actions", "Adjustment", "Reject", "Template"]
@@ -130,6 +133,13 @@ class Actions:
     def starts(self) -> tuple[Template, ...]:
         """[T] the templates, none of them a bare rule."""
         return tuple(one if isinstance(one, Template) else Template(one) for one in self.templates)
+
+    @property
+    def takes(self) -> Information:
+        """What its placement rules go by, besides sizes and speeds."""
+        options: tuple[Template | Adjustment, ...] = (*self.starts, *self.adjustments)
+        rules = (option.placement for option in options)
+        return reduce(or_, (rule.takes for rule in rules if rule is not None), Information.NOTHING)
 
     @property
     def num_starts(self) -> int:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import Float32Vector, FloatVector, slot
-from ringyard.information import Information
+from ringyard.information import Information, check_reads
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.blocks import Block
@@ -44,6 +44,9 @@ class Observation:
         flat: give the row as one Box instead of a Dict of its blocks.
         knows: what it shows of jobs, besides arrivals and the present.
         parameters: [parameters] what `write` reads.
+
+    Raises:
+        InformationError: `write` reads more of jobs than `knows` names.
     """
 
     write: Observe
@@ -51,6 +54,9 @@ class Observation:
     flat: bool
     knows: Information
     parameters: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    def __post_init__(self) -> None:
+        check_reads(self.write, self.knows, "the observation")
 
     def size(self, cluster: Cluster, actions: Actions) -> int:
         """Length of the row."""

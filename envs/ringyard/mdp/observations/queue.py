@@ -5,9 +5,9 @@ from ringyard.information import Information
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.blocks import Block, Each, Feature
 from ringyard.mdp.observations.observation import Observation, Observe
-from ringyard.mdp.slots import next_running
+from ringyard.mdp.positions import next_running
 from ringyard.state.arrays import State
-from ringyard.state.progress import attained_service, remaining_iterations, slowdown
+from ringyard.state.progress import attained_service, predicted_iterations, predicted_share, slowdown
 
 __all__ = [
     "BLOCKS",
@@ -33,7 +33,7 @@ _WAITING = Block(
         Feature("waited_rank", "rank of waited, likewise"),
         Feature("communication", "ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1"),
         Feature("predictable", "1 if predictable"),
-        Feature("left", "share of iterations left; 1 if not predictable"),
+        Feature("left", "predicted share of iterations left; 1 if not predictable"),
         Feature("attained_service", "s(GPU time held, 10 h)", "GPU s"),
     ),
 )
@@ -142,7 +142,7 @@ def _write_waiting(state: State, episode: Episode, b: int, visible: int, out: Fl
         out[row + 3] = squash(now - job.submit_seconds, _HOUR)
         out[row + 8] = static[3]
         out[row + 9] = 1.0 if known else 0.0
-        out[row + 10] = job.remaining_iterations / job.total_iterations if known else 1.0
+        out[row + 10] = predicted_share(job) if known else 1.0
         out[row + 11] = squash(job.attained_service, 10.0 * _HOUR)
     for feature in range(4):
         _ranks(out, visible, feature, 4 + feature)
@@ -169,7 +169,7 @@ def _write_running(state: State, b: int, shown: int, out: Float32Vector) -> None
         job = state.jobs[b, j]
         row = i * RUNNING_FEATURES
         known = job.predictable != 0
-        left = remaining_iterations(job, now) * job.prediction_factor * job.iteration_seconds
+        left = predicted_iterations(job, now) * job.iteration_seconds
         out[row] = squash(left, _HOUR) if known else 0.0
         out[row + 1] = 1.0 if known else 0.0
         out[row + 2] = squash(float(job.num_gpus), 4.0)

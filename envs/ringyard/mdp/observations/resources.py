@@ -7,9 +7,10 @@ from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.blocks import Block, Each, Feature
 from ringyard.mdp.observations.observation import Observation, Observe
 from ringyard.mdp.observations.queue import BLOCKS, QUEUE_KNOWS, squash, write_queue_and_cluster
-from ringyard.mdp.slots import next_running
+from ringyard.mdp.positions import next_running
 from ringyard.performance.elastic import statistical_efficiency
 from ringyard.state.arrays import State
+from ringyard.state.progress import predicted_seconds
 from ringyard.state.records import JobKind
 
 __all__ = ["queue_cluster_and_resources"]
@@ -106,7 +107,7 @@ def _write_waiting(state: State, b: int, visible: int, out: Float32Vector) -> No
         out[row + 6] = statistical_efficiency(job.noise_scale, job.base_batch, 2.0 * job.base_batch)
         out[row + 7] = 1.0
         if job.deadline_seconds < np.inf:
-            scale = job.isolated_seconds * job.prediction_factor if job.predictable != 0 else _HOUR
+            scale = predicted_seconds(job) if job.predictable != 0 else _HOUR
             out[row + 7] = squash(max(job.deadline_seconds - state.clusters[b].now, 0.0), scale)
 
 

@@ -74,7 +74,7 @@ def _rerate(state: State, b: int, j: int, physics: Physics) -> None:
 
 
 @kernel
-def _look_at(state: State, b: int, j: int, stamp: int, physics: Physics) -> None:
+def _rerate_if_changed(state: State, b: int, j: int, stamp: int, physics: Physics) -> None:
     """Re-rate neighbour j if its surroundings changed, once per stamp."""
     job = state.jobs[b, j]
     if job.stamp != stamp:
@@ -91,10 +91,10 @@ def _rerate_server(state: State, b: int, s: int, stamp: int, physics: Physics) -
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
         if j >= 0:
-            _look_at(state, b, j, stamp, physics)
+            _rerate_if_changed(state, b, j, stamp, physics)
     j = server.first_cpu_job
     while j >= 0:
-        _look_at(state, b, j, stamp, physics)
+        _rerate_if_changed(state, b, j, stamp, physics)
         j = state.jobs[b, j].next_cpu_job
 
 

@@ -112,7 +112,8 @@ def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Sur
     """What waiting job j would find on `places[:count]` (ascending), written to `out`.
 
     As `what_if` would find it, but quicker. Where links are counted all together, the rings on the servers'
-    own links are an estimate of the contenders: uplinks and max-min shares are left to `what_if`.
+    own links are an estimate of the contenders: uplinks and max-min shares are left to `what_if`, as is the
+    memory bandwidth of parameter servers.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
