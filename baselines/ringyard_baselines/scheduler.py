@@ -78,11 +78,12 @@ def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, drive: b
         SchedulerError: the scheduler leaves jobs waiting for ever, or looks at what it did not declare.
         PlacementError: it names GPUs the cluster cannot give.
     """
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), rng)
+    knows = scheduler.information
+    scheduler.reset(sim.cluster, sim.jobs.as_known(knows), rng)
     if drive and isinstance(scheduler, DrivingScheduler):
         scheduler.drive(sim)
         return
     while not sim.done:
-        sim.apply(scheduler.decide(sim.view(scheduler.information)))
+        sim.apply(scheduler.decide(sim.view(knows)))
         if not sim.done:
             sim.advance()

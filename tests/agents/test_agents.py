@@ -418,3 +418,10 @@ def test_reduced_precision_policy_learns_and_stays_close():
     assert not torch.equal(exact, rounded)
     assert torch.allclose(exact, rounded, atol=0.01)
     reduced.learn(128)
+
+
+def test_a_block_that_the_policy_does_not_know_is_an_error():
+    space = Setting().observation.space(Cluster((4,)), Actions())
+    space.spaces["odd"] = space["cluster"]
+    with pytest.raises(ConfigurationError, match="does not know the observation's block 'odd'"):
+        PointerPolicy(space, spaces.Discrete(9), lambda progress: 1e-3)

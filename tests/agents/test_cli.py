@@ -142,7 +142,9 @@ def test_train_resume_compare(tmp_path):
     ringyard(tmp_path, "train", *toy, "name=toy", "total_decisions=2000")
     ringyard(tmp_path, "train", *toy, "resume=runs/toy", "total_decisions=3000")
     assert json.loads((tmp_path / "runs" / "toy" / "training.json").read_text())["decisions"] == 3000
-    _, error = ringyard(tmp_path, "train", *tiny, "resume=runs/toy", code=2)  # another learner's file
+    _, error = ringyard(tmp_path, "train", *tiny, "resume=runs/first", "reward=makespan", code=2)
+    assert "reward is not what that run was trained with" in error
+    _, error = ringyard(tmp_path, "train", *toy[2:], "resume=runs/toy", code=2)  # another learner's file
     assert "not a usable checkpoint" in error
 
     same = ["compare", "schedulers=[fifo,sjf,srtf,mine:runs/first,toy:runs/toy]", "seeds=3"]
@@ -178,6 +180,8 @@ def test_agents_are_named(tmp_path):
     assert "no checkpoint nowhere" in error
     _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,a:x,a:y]", code=2)
     assert "different names" in error
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,sjf:x]", code=2)
+    assert "a name of its own" in error
 
 
 def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import ROOT
 from ringyard import Cluster, JobTable, Simulator, ideal
-from ringyard.compiled import FloatVector, fills, kernel
+from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.errors import InformationError
 from ringyard.information import COLUMNS, Information
 from ringyard.mdp.actions.space import Actions
@@ -16,12 +16,13 @@ from ringyard.mdp.bank import queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations import queue_cluster_and_resources
 from ringyard.mdp.setting import Setting
-from ringyard.placement import lwf, pack
+from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.setup import prepare_jobs
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state import progress
+from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job
 from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
@@ -156,6 +157,26 @@ def _peeks_elsewhere(job: Job, now: float, parameters: FloatVector) -> float:
 
 
 @fills(JobKey)
+def _peeks_inside(job: Job, now: float, parameters: FloatVector) -> float:
+    return (lambda one: one.cancel_seconds)(job)
+
+
+_PEEKS = (_of_the_future,)
+
+
+@fills(JobKey)
+def _peeks_through_a_table(job: Job, now: float, parameters: FloatVector) -> float:
+    return _PEEKS[0](job)
+
+
+@fills(FindGpus)
+def _find_by_truth(
+    state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
+) -> int:
+    return int(state.jobs[b, j].remaining_iterations)
+
+
+@fills(JobKey)
 def _asks(job: Job, now: float, parameters: FloatVector) -> float:
     return attained_service(job, now) + remaining_iterations(job, now)
 
@@ -163,8 +184,9 @@ def _asks(job: Job, now: float, parameters: FloatVector) -> float:
 def test_compiled_keys_are_checked_before_they_run():
     with pytest.raises(InformationError, match=r"mine's key: cancel_seconds .*Information\.FUTURE"):
         PreemptiveScheduler("mine", _peeks, np.zeros(1), pack(), Information.DURATIONS)
-    with pytest.raises(InformationError, match=r"mine's key: cancel_seconds"):
-        PreemptiveScheduler("mine", _peeks_by_text, np.zeros(1), pack(), Information.DURATIONS)
+    for peeks in (_peeks_by_text, _peeks_inside, _peeks_through_a_table):
+        with pytest.raises(InformationError, match=r"mine's key: cancel_seconds"):
+            PreemptiveScheduler("mine", peeks, np.zeros(1), pack(), Information.DURATIONS)
     with pytest.raises(InformationError, match=r"mine's key: remaining_iterations"):
         PreemptiveScheduler("mine", _peeks_elsewhere, np.zeros(1), pack(), Information.SIZES)
     with pytest.raises(InformationError, match=r"key: remaining_iterations .*Information\.DURATIONS"):
@@ -179,6 +201,8 @@ def test_observations_are_checked_before_they_run():
 
 
 def test_placement_rules_say_what_they_take():
+    with pytest.raises(InformationError, match=r"placement rule true: remaining_iterations"):
+        PlacementRule(_find_by_truth, "true")
     assert fifo(pack()).knows == Information.NOTHING
     assert fifo(lwf(1)).knows == Information.PREDICTIONS
     assert Actions(templates=(pack(), lwf(1))).takes == Information.PREDICTIONS

@@ -5,10 +5,11 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
@@ -56,9 +57,21 @@ def _learner(config: DictConfig) -> Learner:
     file = Path(config.resume).expanduser() / LAST
     if not file.is_file():
         raise CheckpointError(f"cannot resume: there is no {file}")
+    _check_same_world(config, file.with_name("config.yaml"))
     with readable(file):
         learner.begin(setting, config.seed, file)
     return learner
+
+
+def _check_same_world(config: DictConfig, file: Path) -> None:
+    """Raise ConfigurationError if the run that goes on saw another world than this config's."""
+    saved: Any = OmegaConf.load(file) if file.is_file() else config
+    for part in (*WORLD, "action", "observation", "reward"):
+        if plain(saved[part]) != plain(config[part]):
+            raise ConfigurationError(
+                f"resume={config.resume}: {part} is not what that run was trained with; give the same"
+                f" experiment= and overrides (all of them are in {file})"
+            )
 
 
 def _best_before(config: DictConfig, metric: str) -> float:

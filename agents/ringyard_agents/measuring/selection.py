@@ -34,6 +34,11 @@ def labels_of(config: DictConfig) -> dict[str, str]:
     given = [config.schedulers] if isinstance(config.schedulers, str) else list(config.schedulers)
     entries = [name for entry in given for name in (scheduler_names() if entry == "all" else [entry])]
     labels = {label_of(entry): entry for entry in entries}
+    taken = [label for label in labels if ":" in labels[label] and label in ("", "all", *scheduler_names())]
+    if taken:
+        raise ConfigurationError(
+            f"schedulers has {labels[taken[0]]!r}; expected a name of its own before the colon, such as mine"
+        )
     if not labels or len(labels) != len(entries):
         raise ConfigurationError(f"schedulers is {given}; expected one or more entries of different names")
     return labels

@@ -138,10 +138,16 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
     if isinstance(kind, types.Array):
         if not value.flags.c_contiguous or value.ndim != kind.ndim:
             raise TypeError(f"expected a contiguous array of {kind.ndim} dimensions, got {value.shape}")
+        if not isinstance(kind.dtype, types.Record) and value.dtype.name != str(kind.dtype):
+            raise TypeError(f"expected an array of {kind.dtype}, got {value.dtype}")
         return [0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides]
     if isinstance(kind, types.FunctionType):
         if not isinstance(value, CompiledFunction):
             raise TypeError(f"expected a function that fills a slot (`@fills`), got {value!r}")
+        if value.signature != kind.signature:
+            raise TypeError(
+                f"expected a function {kind.signature}, got {value.python.__name__}{value.signature}"
+            )
         return [0, 0, value.address]  # kernels call numba's own entry, not those for C and Python
     if isinstance(kind, BundleType):
         return [value._address]

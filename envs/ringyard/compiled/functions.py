@@ -1,6 +1,8 @@
 """Kernels: functions compiled to machine code on first use, and kept on disk."""
 
 import functools
+import inspect
+import pickle
 import sys
 import warnings
 import zlib
@@ -37,7 +39,7 @@ _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 def _checksum(package: Path) -> int:
     """Of the files of a package that may take part in a kernel."""
     checksum = 0
-    for file in sorted(package.rglob("*.py")):
+    for file in sorted(file for file in package.rglob("*.py") if file.is_file()):
         text = file.read_bytes()
         if b"ringyard.compiled" in text:
             checksum = zlib.crc32(text, checksum)
@@ -75,7 +77,12 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
             linked.link()
         try:
             return load(signature, context)
-        except (AttributeError, ImportError):  # machine code of another version, for types that are gone
+        except (
+            AttributeError,
+            ImportError,
+            pickle.UnpicklingError,
+            EOFError,
+        ):  # machine code of another version, for types that are gone
             cache.flush()
             return None
 
@@ -85,8 +92,10 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 
 def _linked_by(function: Any, seen: set[int]) -> Iterator["Kernel"]:
     """The linked kernels that a Python function calls, straight or through plain kernels."""
-    for name in function.__code__.co_names:
-        value = function.__globals__.get(name)
+    names = function.__code__.co_names
+    values = [function.__globals__.get(name) for name in names]
+    modules = [value for value in values if inspect.ismodule(value)]
+    for value in values + [getattr(module, name, None) for module in modules for name in names]:
         if isinstance(value, Kernel) and id(value) not in seen:
             seen.add(id(value))
             if value.linked:

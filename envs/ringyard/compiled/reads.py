@@ -4,6 +4,7 @@ import dis
 import inspect
 from collections.abc import Hashable
 from functools import cache
+from types import CodeType
 from typing import Any
 
 __all__ = ["fields_read"]
@@ -34,10 +35,11 @@ def _fields_read(function: Hashable, questions: str) -> frozenset[str]:
         if source.__module__ == questions:
             names.add(source.__name__)
             continue
-        attributes = {step.argval for step in dis.get_instructions(source) if step.opname in _ATTRIBUTES}
-        names |= attributes | {text for text in source.__code__.co_consts if isinstance(text, str)}
+        attributes, texts = _named_in(source.__code__)
         used = inspect.getclosurevars(source)
         values = [*used.globals.values(), *used.nonlocals.values()]
+        values += [one for value in values if isinstance(value, tuple | list) for one in value]
+        names |= attributes | texts | {value for value in values if isinstance(value, str)}
         modules = [value for value in values if inspect.ismodule(value)]
         inside = [getattr(module, name, None) for module in modules for name in attributes]
         todo += values + [value for value in inside if hasattr(value, "python")]
@@ -45,6 +47,18 @@ def _fields_read(function: Hashable, questions: str) -> frozenset[str]:
 
 
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
+
+
+def _named_in(code: CodeType) -> tuple[set[str], set[str]]:
+    """Attributes and texts in a function's code and in that of functions inside it."""
+    steps = dis.get_instructions(code)
+    attributes = {step.argval for step in steps if step.opname in _ATTRIBUTES}
+    texts = {value for value in code.co_consts if isinstance(value, str)}
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            more = _named_in(value)
+            attributes, texts = attributes | more[0], texts | more[1]
+    return attributes, texts
 
 
 def _source(value: Any) -> Any:

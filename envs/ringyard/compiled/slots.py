@@ -37,12 +37,13 @@ class CompiledFunction:
 
     Attributes:
         python: the plain function.
+        signature: that of the slot, as numba knows it.
     """
 
     def __init__(self, function: Callable[..., Any], protocol: Any) -> None:
         self.python = function
         self._kernel = Kernel(function, linked=False)
-        self._kernel.signature = protocol.signature
+        self.signature = self._kernel.signature = protocol.signature
 
     @property
     def address(self) -> int:

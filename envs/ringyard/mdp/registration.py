@@ -3,6 +3,7 @@
 from gymnasium.envs.registration import register, registry
 
 from ringyard.config_folder import config_folder
+from ringyard.errors import ConfigurationError
 
 __all__ = ["preset_ids", "register_environments"]
 
@@ -13,13 +14,21 @@ def preset_ids() -> dict[str, str]:
     """{environment id: experiment} of the experiments with a line `gym: ID`, in order of their names.
 
     Lines are looked at as text: at import, nothing is worth the time of parsing them.
+
+    Raises:
+        ConfigurationError: two experiments of one id.
     """
-    found = {}
-    for file in sorted((config_folder() / "experiment").glob("*.yaml")):
+    found: dict[str, str] = {}
+    files = (config_folder() / "experiment").glob("*.yaml")
+    for file in sorted(file for file in files if file.is_file()):
         for line in file.read_text().splitlines():
             if line.startswith(_KEY):
-                name = line.removeprefix(_KEY).partition("#")[0].strip()
-                found[f"ringyard/{name}"] = file.stem
+                name = line.removeprefix(_KEY).partition("#")[0].strip().strip("'\"")
+                if name and found.setdefault(f"ringyard/{name}", file.stem) != file.stem:
+                    raise ConfigurationError(
+                        f"conf/experiment has {found[f'ringyard/{name}']}.yaml and {file.name}, both with"
+                        f" gym: {name}; expected ids of their own"
+                    )
     return found
 
 

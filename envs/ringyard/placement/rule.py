@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from ringyard.compiled import FloatVector, Int32Vector, bundle, linked_kernel, slot
-from ringyard.information import Information
+from ringyard.information import Information, check_reads
 from ringyard.placement.room import cpu_server
 from ringyard.state.arrays import State
 
@@ -38,6 +38,9 @@ class PlacementRule:
         parameters: [parameters] float64, whatever the function reads.
         shares: it may give GPUs that other jobs hold; others are asked only where enough GPUs are free.
         takes: what it goes by, besides sizes and speeds.
+
+    Raises:
+        InformationError: `find` reads more of jobs than that.
     """
 
     find: FindGpus
@@ -45,6 +48,10 @@ class PlacementRule:
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
     shares: bool = False
     takes: Information = Information.NOTHING
+
+    def __post_init__(self) -> None:
+        knows = self.takes | Information.SIZES | Information.SPEEDS
+        check_reads(self.find, knows, f"placement rule {self.name}")
 
 
 @linked_kernel

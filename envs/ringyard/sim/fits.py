@@ -13,7 +13,7 @@ from ringyard.sim.engine.holding import dealt
 from ringyard.sim.engine.queues import sort_ascending
 from ringyard.sim.engine.shape import Shape, memory_of
 from ringyard.state.arrays import State
-from ringyard.state.records import DOWN, Job, JobKind, JobStatus
+from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus
 
 __all__ = ["FITS", "Shortfall", "check_allocation", "fits", "gpus_of", "wanted"]
 
@@ -183,13 +183,16 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
         raise PlacementError(f"job {j} is given a memory bandwidth cap of {cap}; expected in (0, 1]")
     if cap < 1 and job["kind"] != JobKind.CPU_ONLY:
         raise PlacementError(f"job {j} runs on GPUs; memory bandwidth is capped for CPU-only jobs, got {cap}")
-    if cores < 0 or server_cores < 0:
-        raise PlacementError(f"job {j} is given {cores} and {server_cores} cores; expected 0 or more")
+    for number in (cores, server_cores):
+        if not 0 <= number < UNLIMITED_CORES:
+            raise PlacementError(
+                f"job {j} is given {cores} and {server_cores} cores; expected 0 or more each"
+            )
     if job["kind"] == JobKind.CPU_ONLY and cores < 1:
         raise PlacementError(f"CPU-only job {j} is given {cores} cores; expected 1 or more")
     if job["kind"] == JobKind.PARAMETER_SERVER and servers < 1:
         raise PlacementError(f"job {j} is given {servers} parameter servers; expected 1 or more")
-    if job["kind"] != JobKind.PARAMETER_SERVER and servers > 0:
+    if job["kind"] != JobKind.PARAMETER_SERVER and servers != 0:
         raise PlacementError(f"job {j} is given {servers} parameter servers; it is a ring, it takes none")
     if not cluster.cores_per_server and job["kind"] != JobKind.CPU_ONLY and cores + server_cores > 0:
         raise PlacementError(

@@ -28,7 +28,8 @@ class SchedulingView:
     Job columns are [jobs] arrays over the whole table, NaN where a value does not exist yet. They are
     windows on live data: copy what must survive the next `advance`. Rows of jobs still to arrive are the
     scheduler's to ignore. Whatever `ringyard.information.COLUMNS` takes more for than the reader declared
-    raises an InformationError.
+    raises an InformationError. This keeps the honest honest: names that begin with an underscore, and bases
+    of columns, are nobody's business.
 
     Args:
         state: the running simulation.
@@ -47,7 +48,7 @@ class SchedulingView:
         knows: Information = Information.EVERYTHING,
     ) -> None:
         self.cluster = cluster
-        self.knows = knows
+        self._knows = knows
         self._state = state
         self._b = b
         self._performance = performance
@@ -55,11 +56,16 @@ class SchedulingView:
         self._num_jobs = int(state.clusters["num_jobs"][b])
         self._bits = knows.value
 
+    @property
+    def knows(self) -> Information:
+        """What the reader declared."""
+        return self._knows
+
     def check(self, name: str) -> None:
         """Raise InformationError unless the reader may see this key of `ringyard.information.COLUMNS`."""
         takes = _TAKES.get(name, -1)
         if takes < 0 or (takes and not takes & self._bits):
-            check_known(name, self.knows)
+            check_known(name, self._knows)
 
     def column(self, name: str) -> NDArray[Any]:
         """[jobs] a column of `ringyard.state.records.Job`, read-only.
@@ -77,7 +83,7 @@ class SchedulingView:
 
     def records(self, rows: NDArray[np.integer[Any]]) -> Records1[Job]:
         """[rows] copies of job records, for planners in compiled code; what is hidden is NaN, or -1."""
-        records = self._state.jobs[self._b][rows]
+        records = self._state.jobs[self._b][rows].copy()
         for name in Job.dtype.names or ():
             if _TAKES[name] and not _TAKES[name] & self._bits:
                 records[name] = np.nan if Job.dtype[name].kind == "f" else -1
@@ -93,7 +99,7 @@ class SchedulingView:
     def interference(self) -> NDArray[np.float64]:
         """[models + 1, models + 1] extra iteration time of the first model beside the second on a GPU."""
         self.check("interference")
-        return self._state.excess
+        return self._state.excess.copy()
 
     @property
     def now(self) -> float:
