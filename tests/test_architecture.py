@@ -74,11 +74,3 @@ def test_a_mistyped_field_in_a_kernel_is_an_error_of_mypy(tmp_path):
     )
     said, _, _ = api.run(["--config-file", str(ROOT / "pyproject.toml"), str(file)])
     assert '"Job" has no attribute "end_second"' in said
-
-
-def test_an_edit_of_any_kernel_makes_cached_code_stale():
-    from ringyard.compiled import functions
-    from ringyard.sim.engine.setup import load
-
-    stamp = load.inside._cache._cache_file._source_stamp
-    assert stamp[1] == functions._sources(load.python)

@@ -114,8 +114,8 @@ def check_known(name: str, knows: Information) -> None:
     if takes and not takes & knows:
         flags = " or ".join(f"Information.{one.name}" for one in takes)
         raise InformationError(
-            f"{name} is hidden from whoever declares to know {knows}; expected {flags} in its"
-            " `information`: declare it, or do without"
+            f"{name} is hidden from whoever declares to know {knows}; expected {flags} as well: declare it,"
+            " or do without"
         )
 
 

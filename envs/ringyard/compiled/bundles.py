@@ -1,9 +1,9 @@
 """Bundles: frozen dataclasses that kernels receive as one pointer.
 
-Numba hands a NamedTuple over field by field, nine words for each two-dimensional array: a call that is not
-inlined then costs more than a short kernel does, and so does every call from Python. A bundle is packed once
-into memory laid out as numba lays out its fields; kernels get its address. Fields never change after that
-(what arrays hold may), so that loads through the pointer are invariant.
+Numba hands a NamedTuple over field by field, nine words for each two-dimensional array, at each call that is
+not inlined. A bundle is packed once into memory laid out as numba lays out its fields; kernels get its
+address. Fields never change after that (what arrays hold may), so that loads through the pointer are
+invariant.
 """
 
 import operator

@@ -77,13 +77,8 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
             linked.link()
         try:
             return load(signature, context)
-        except (
-            AttributeError,
-            ImportError,
-            pickle.UnpicklingError,
-            EOFError,
-        ):  # machine code of another version, for types that are gone
-            cache.flush()
+        except (AttributeError, ImportError, pickle.UnpicklingError, EOFError):
+            cache.flush()  # machine code of another version, for types that are gone, or cut short
             return None
 
     cache.load_overload = load_after_linking
@@ -227,7 +222,7 @@ def _linked_type(linked: Kernel) -> Any:
 def entry_point(function: Any) -> Callable[..., Any]:
     """A kernel compiled for the types it declares, to be called from Python without looking at types again.
 
-    Numba looks at the types of all arguments at every call, some 20 us for what a step needs. The caller
+    Numba looks at the types of all arguments at every call, some microseconds for each bundle. The caller
     vouches for them instead: other types crash.
     """
     function.outside.compile(function.signature)

@@ -8,7 +8,7 @@ from ringyard.state.records import INTEGRALS
 
 __all__ = ["STATIC_FEATURES", "Episode", "empty_episode"]
 
-STATIC_FEATURES = 4  # log duration, log2 GPUs, log GPU seconds, log communication intensity
+STATIC_FEATURES = 4  # log predicted duration, log2 GPUs, log GPU seconds, log communication intensity
 
 
 @bundle

@@ -106,7 +106,7 @@ class Draft:
         )
 
     def take(self, allocation: Allocation) -> bool:
-        """Take exactly these GPUs (or this server); False, and nothing changes, if there is no room."""
+        """Take exactly these GPUs (or this server); False, and nothing is taken, if there is no room."""
         ask(self._state.jobs[self._b, allocation.job])
         try:
             check_allocation(self._state, self._b, self._cluster, allocation)

@@ -83,7 +83,7 @@ class SchedulingView:
 
     def records(self, rows: NDArray[np.integer[Any]]) -> Records1[Job]:
         """[rows] copies of job records, for planners in compiled code; what is hidden is NaN, or -1."""
-        records = self._state.jobs[self._b][rows].copy()
+        records = self._state.jobs[self._b][np.atleast_1d(rows)]
         for name in Job.dtype.names or ():
             if _TAKES[name] and not _TAKES[name] & self._bits:
                 records[name] = np.nan if Job.dtype[name].kind == "f" else -1

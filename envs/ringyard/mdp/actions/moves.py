@@ -7,7 +7,7 @@ from ringyard.mdp.actions.space import IN_PLACE, PLACED, REJECT, STOP, Actions, 
 from ringyard.mdp.positions import running_at
 from ringyard.placement import PlacementRule, pack, place
 from ringyard.sim.engine.holding import collect, lift, put_back
-from ringyard.sim.engine.life import carry_out, end, same_places, start, stop
+from ringyard.sim.engine.life import carry_out, end, same_places, stop
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
 from ringyard.sim.fits import FITS, fits
@@ -134,7 +134,7 @@ def start_by(state: State, b: int, j: int, options: Options, t: int, physics: Ph
         return
     out = state.gpu_scratch[b]
     propose_start(state, b, j, options, t, out)
-    start(state, b, j, out, physics)
+    carry_out(state, b, j, shape_of(state.jobs[b, j]), out, physics)
 
 
 @linked_kernel

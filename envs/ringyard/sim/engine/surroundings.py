@@ -44,21 +44,26 @@ def _worst_link(state: State, b: int, j: int) -> float:
 
 
 @kernel
+def _excess_on(state: State, b: int, j: int, g: int) -> float:
+    """Extra time of job j beside the others on GPU g."""
+    per_gpu = state.clusters[b].jobs_per_gpu
+    excess = 0.0
+    for k in range(g * per_gpu, (g + 1) * per_gpu):
+        other = state.slots[b, k].job
+        if other >= 0 and other != j:
+            excess += state.excess[state.jobs[b, j].model, state.jobs[b, other].model]
+    return excess
+
+
+@kernel
 def _sharing_slowdown(state: State, b: int, j: int) -> float:
     """1 + the neighbours' summed excess on the worst of the job's GPUs."""
     worst = 0.0
-    per_gpu = state.clusters[b].jobs_per_gpu
-    model = state.jobs[b, j].model
     i = state.jobs[b, j].first_slot
     while i >= 0:
         gpu = state.slots[b, i].gpu
         if state.gpus[b, gpu].num_jobs > 1:
-            excess = 0.0
-            for k in range(gpu * per_gpu, (gpu + 1) * per_gpu):
-                other = state.slots[b, k].job
-                if other >= 0 and other != j:
-                    excess += state.excess[model, state.jobs[b, other].model]
-            worst = max(worst, excess)
+            worst = max(worst, _excess_on(state, b, j, gpu))
         i = state.slots[b, i].next_slot
     return 1.0 + worst
 
@@ -152,18 +157,6 @@ def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Sur
             out.bandwidth_slowdown = max(out.bandwidth_slowdown, stretch)
     if out.num_servers == 1 or cluster.network == _NO_NETWORK:
         out.contenders = 0.0
-
-
-@kernel
-def _excess_on(state: State, b: int, j: int, g: int) -> float:
-    """Extra time of job j beside those on GPU g."""
-    per_gpu = state.clusters[b].jobs_per_gpu
-    excess = 0.0
-    for k in range(g * per_gpu, (g + 1) * per_gpu):
-        other = state.slots[b, k].job
-        if other >= 0:
-            excess += state.excess[state.jobs[b, j].model, state.jobs[b, other].model]
-    return excess
 
 
 @kernel
