@@ -373,8 +373,28 @@ def test_learners_refuse_what_they_cannot():
         )
     with pytest.raises(ConfigurationError, match="time_aligned"):
         GroupRelative(PointerPolicy, credit="all")
-    with pytest.raises(ConfigurationError, match="2 or more"):
-        GroupRelative(PointerPolicy, group_size=1)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"group_size": 1},
+        {"batch_size": 0},
+        {"learning_rate": 0.0},
+        {"clip_range": float("nan")},
+        {"n_epochs": 0},
+        {"num_envs": True},
+        {"target_kl": "0.1"},
+        {"teacher": partial(QueueTeacher, templates=["pack"])},
+    ],
+)
+def test_numbers_that_cannot_train_are_refused(bad):
+    (name,) = bad
+    with pytest.raises(ConfigurationError, match=rf"agent\.{name} is .*; expected "):
+        GroupRelative(PointerPolicy, **bad)
+    if name not in ("group_size", "num_envs", "teacher"):
+        with pytest.raises(ConfigurationError, match=rf"agent\.model\.{name} is .*; expected "):
+            StableBaselines(partial(PPO, "MlpPolicy", **bad), True)
 
 
 def test_a_teacher_also_starts_maskable_ppo():

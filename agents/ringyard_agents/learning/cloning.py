@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import obs_as_tensor
 
+from ringyard.checks import Count, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions.space import Actions
 from ringyard_agents.learning.learner import Policy
@@ -54,6 +55,7 @@ class QueueTeacher:
         return np.where(starts.any(axis=1), chosen, waits)
 
 
+@checked("agent.teacher")
 @dataclass(frozen=True)
 class CloneTeacher:
     """Watches a teacher for some steps, then fits a network to its choices.
@@ -67,10 +69,10 @@ class CloneTeacher:
     """
 
     teacher: Callable[[Actions], Policy]
-    steps: int = 300
-    batches: int = 300
-    batch_size: int = 512
-    learning_rate: float = 1e-3
+    steps: Count = 300
+    batches: Count = 300
+    batch_size: Count = 512
+    learning_rate: Positive = 1e-3
 
     def fit(self, network: MaskableActorCriticPolicy, env: RingyardVecEnv, seed: int) -> dict[str, float]:
         """Fit the network; curves to plot.

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import obs_as_tensor
 
-from ringyard.errors import ConfigurationError
+from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.credit import Credit, group_advantages
@@ -34,6 +34,7 @@ class _Round(NamedTuple):
     advantages: NDArray[np.float32]  # [decisions]
 
 
+@checked("agent")
 @dataclass
 class GroupRelative:
     """PPO without a critic: every cluster plays one episode a round, groups of clusters the same workload.
@@ -52,16 +53,16 @@ class GroupRelative:
 
     network: Callable[..., MaskableActorCriticPolicy]
     flat: bool = False
-    num_envs: int = 64
-    group_size: int = 8
+    num_envs: Count = 64
+    group_size: Annotated[int, "[2, 2147483647]"] = 8
     credit: Credit = "time_aligned"
-    learning_rate: float = 3e-4
-    n_epochs: int = 3
-    batch_size: int = 4096
-    clip_range: float = 0.2
-    ent_coef: float = 1e-3
-    max_grad_norm: float = 0.5
-    target_kl: float | None = None
+    learning_rate: Positive = 3e-4
+    n_epochs: Count = 3
+    batch_size: Count = 4096
+    clip_range: Positive = 0.2
+    ent_coef: Amount = 1e-3
+    max_grad_norm: Positive = 0.5
+    target_kl: Positive | None = None
     teacher: CloneTeacher | None = None
     masked: bool = field(default=True, init=False)
     decisions: int = field(default=0, init=False)
@@ -69,14 +70,6 @@ class GroupRelative:
     _env: RingyardVecEnv = field(init=False, repr=False)
     _seed: int = field(init=False, repr=False)
     _rng: np.random.RandomState = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.credit not in ("episode", "time_aligned"):
-            raise ConfigurationError(f"credit is {self.credit!r}; expected 'episode' or 'time_aligned'")
-        if self.group_size < 2:
-            raise ConfigurationError(
-                f"group_size is {self.group_size}; expected 2 or more episodes to compare"
-            )
 
     @property
     def policy(self) -> GreedyPolicy:

@@ -1,10 +1,11 @@
 """On-policy algorithms of Stable-Baselines3 and sb3-contrib as learners."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from sb3_contrib import MaskablePPO
@@ -13,6 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from ringyard.checks import Amount, Count, Positive, Share, checked, require
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.cloning import CloneTeacher
@@ -59,6 +61,21 @@ class _BetweenRollouts(BaseCallback):
         self._on_rollout_start()
 
 
+_Schedule = Callable[[float], float]
+#: what the algorithms' own numbers may be; others are the algorithm's to check
+_ARGUMENTS = {
+    **dict.fromkeys(("n_steps", "n_epochs"), Count),
+    **dict.fromkeys(("ent_coef", "vf_coef"), Amount),
+    **dict.fromkeys(("gamma", "gae_lambda"), Share),
+    **dict.fromkeys(("learning_rate", "clip_range"), Positive | _Schedule),
+    "batch_size": Annotated[int, "[2, 2147483647]"],
+    "clip_range_vf": Positive | _Schedule | None,
+    "max_grad_norm": Positive,
+    "target_kl": Positive | None,
+}
+
+
+@checked("agent")
 @dataclass
 class StableBaselines:
     """Learns with any on-policy algorithm, PPO or MaskablePPO for instance.
@@ -73,7 +90,7 @@ class StableBaselines:
 
     model: partial[OnPolicyAlgorithm]
     flat: bool
-    num_envs: int = 64
+    num_envs: Count = 64
     teacher: CloneTeacher | None = None
     masked: bool = field(init=False)
     _running: OnPolicyAlgorithm = field(init=False, repr=False)
@@ -87,6 +104,9 @@ class StableBaselines:
                 f"agent.model is {algorithm.__name__}; expected an on-policy algorithm such as"
                 " stable_baselines3.PPO or sb3_contrib.MaskablePPO"
             )
+        for name, value in self.model.keywords.items():
+            if name in _ARGUMENTS:
+                require(f"agent.model.{name}", value, _ARGUMENTS[name])
         self.masked = issubclass(algorithm, MaskablePPO)
         if self.teacher is not None and not self.masked:
             raise ConfigurationError(
