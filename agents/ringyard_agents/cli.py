@@ -46,7 +46,10 @@ def _run_hydra(command: str, overrides: Sequence[str]) -> None:
     import hydra
 
     from ringyard.config_folder import config_folder
+    from ringyard_agents.files import remove_if_empty
+    from ringyard_agents.record import register_run_folders, run_folder
 
+    register_run_folders()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     sys.argv = [f"ringyard {command}", *overrides]
 
@@ -58,6 +61,8 @@ def _run_hydra(command: str, overrides: Sequence[str]) -> None:
             _recipe(command)(config)
         except Exception as error:  # a sweep goes on with its other jobs
             failures.append(error)
+        finally:
+            remove_if_empty(run_folder())  # Hydra has made it, before anything was found wrong
 
     entry()
     if failures:
@@ -73,7 +78,8 @@ def _message(error: BaseException) -> str | None:
     while cause is not None:
         if isinstance(cause, RingyardError):
             return str(cause)
-        cause = cause.__cause__
+        wrapped = cause.__context__ if isinstance(cause, OmegaConfBaseException) else None
+        cause = cause.__cause__ or wrapped
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value; give {error.full_key}=..."
     if isinstance(error, HydraException | OmegaConfBaseException):

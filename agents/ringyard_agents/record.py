@@ -1,4 +1,4 @@
-"""What every run leaves beside its results: the resolved config, the commit, the seeds."""
+"""Where a run's files go, and what it leaves beside its results: resolved config, commit, seeds."""
 
 import json
 import os
@@ -9,7 +9,49 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-__all__ = ["run_folder", "write_record"]
+from ringyard.errors import CheckpointError, ConfigurationError
+
+__all__ = ["register_run_folders", "run_folder", "write_record"]
+
+_LONGEST_NAME = 255  # bytes, of a folder on most file systems
+
+
+def register_run_folders() -> None:
+    """Let conf/run.yaml say `${run_folder:...}`: names are checked before Hydra makes a folder."""
+    OmegaConf.register_new_resolver("run_folder", _folder, replace=True)
+    OmegaConf.register_new_resolver("run_subfolder", _subfolder, replace=True)
+
+
+def _folder(name: object, resume: object) -> str:
+    """Where a run writes: `resume`, if it goes on, else runs/<name>, which stays inside runs/.
+
+    Raises:
+        ConfigurationError: no name of a folder inside runs/.
+        CheckpointError: no folder to go on in.
+    """
+    if resume is not None:
+        folder = Path(str(resume)).expanduser()
+        if not str(resume) or not folder.is_dir():
+            raise CheckpointError(f"cannot resume: there is no run folder {str(resume)!r}")
+        return str(folder)
+    segments = str(name).split("/")
+    if name is None or any(segment in ("", ".", "..") for segment in segments) or not str(name).isprintable():
+        raise ConfigurationError(
+            f"name is {name!r}; expected a folder inside runs/, such as mine or mine/first: not absolute,"
+            " without . and .., of printable characters"
+        )
+    longest = max(len(os.fsencode(segment)) for segment in segments)
+    if longest > _LONGEST_NAME:
+        raise ConfigurationError(f"name has a part of {longest} bytes; expected at most {_LONGEST_NAME}")
+    return str(Path("runs", *segments))
+
+
+def _subfolder(number: int, overrides: str, resume: object) -> str:
+    """Where a job of a sweep writes, inside the sweep's folder; a run that goes on has its own."""
+    if resume is not None:
+        return "."
+    name = f"{number}_{overrides.replace('/', '_')}"
+    return os.fsencode(name)[:_LONGEST_NAME].decode(errors="ignore")
 
 
 def _git(*arguments: str) -> str:

@@ -1,0 +1,112 @@
+"""Files that are whole or not there, and run folders with one writer."""
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ringyard.errors import ConfigurationError
+
+__all__ = ["locked", "remove_if_empty", "replaced"]
+
+_LOCK = ".lock"
+_PARTIAL = ".partial-"
+
+#: errors of file systems that have no locks
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+@contextmanager
+def replaced(file: Path) -> Iterator[Path]:
+    """A path to write what `file` shall hold; `file` is as it was until all of it is on the disk.
+
+    The path is in the same folder and has the same suffix. Whatever goes wrong, it goes too; what a killed
+    process leaves behind goes when the folder is next locked. A device or pipe is written to directly.
+
+    Args:
+        file: may exist; its folder does.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if file.exists() and not (file.is_file() or file.is_dir()):
+        yield file
+        return
+    file = file.resolve()
+    partial = file.with_name(f"{_PARTIAL}{secrets.token_hex(8)}{file.suffix}")
+    try:
+        yield partial
+        _sync(partial, os.O_RDWR)
+        os.replace(partial, file)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+    with suppress(OSError):  # not every system lets folders be synchronised
+        _sync(file.parent, os.O_RDONLY)
+
+
+def _sync(path: Path, mode: int) -> None:
+    descriptor = os.open(path, mode)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Be the only process that writes to a run folder; it is made if need be, and goes if it stays empty.
+
+    The lock goes with the process, however that ends. On file systems without locks there is none.
+
+    Raises:
+        ConfigurationError: another process writes to it.
+        OSError: the folder cannot be made or written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / _LOCK, blocking=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ConfigurationError(
+            f"another process is writing to {folder}; wait until it has ended, or give another name="
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            remove_if_empty(folder)
+            raise
+    try:
+        _remove_partial_files(folder)
+        yield
+    finally:
+        with suppress(OSError):
+            (folder / _LOCK).unlink()
+        remove_if_empty(folder)
+        lock.release()
+
+
+def _remove_partial_files(folder: Path) -> None:
+    """Remove what killed writers left, but not in folders inside that others are writing to."""
+    for home, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not Path(home, name, _LOCK).exists()]
+        for name in files:
+            if name.startswith(_PARTIAL):
+                with suppress(OSError):
+                    Path(home, name).unlink()
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove an empty folder and those around it that are then empty, below the working folder."""
+    here = Path.cwd()
+    folder = folder.resolve()
+    while here in folder.parents:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent

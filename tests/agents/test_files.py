@@ -1,0 +1,119 @@
+"""Files that are whole or not there, run folders with one writer, names that stay inside runs/."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard_agents.files import locked, remove_if_empty, replaced
+from ringyard_agents.record import _folder, _subfolder
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    file = tmp_path / "a.zip"
+    file.write_text("old")
+
+    def fail(failure):
+        with replaced(file) as partial:
+            assert partial.suffix == ".zip"
+            partial.write_text("half")
+            raise failure
+
+    for failure in (OSError, KeyboardInterrupt):
+        with pytest.raises(failure):
+            fail(failure)
+        assert file.read_text() == "old"
+        assert os.listdir(tmp_path) == ["a.zip"]
+    with replaced(file) as partial:
+        partial.write_text("new")
+        assert file.read_text() == "old"
+    assert file.read_text() == "new"
+    assert os.listdir(tmp_path) == ["a.zip"]
+
+
+def test_a_device_is_written_to_and_a_full_one_says_so(tmp_path):
+    with replaced(tmp_path / "null") as other, replaced(type(tmp_path)(os.devnull)) as device:
+        other.write_text("")
+        assert str(device) == os.devnull
+    if os.path.exists("/dev/full"):
+        with pytest.raises(OSError, match="No space"), replaced(type(tmp_path)("/dev/full")) as device:
+            device.write_text("x")
+
+
+def test_one_writer_and_a_lock_that_dies_with_its_process(tmp_path):
+    folder = tmp_path / "runs" / "mine"
+    script = (
+        "import sys, time; from pathlib import Path; from ringyard_agents.files import locked, replaced\n"
+        "with locked(Path(sys.argv[1])), replaced(Path(sys.argv[1], 'x')) as partial:\n"
+        "    partial.write_text('half'); print('locked', flush=True); time.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    first = subprocess.Popen(
+        [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, env=environment
+    )
+    assert first.stdout.readline() == b"locked\n"
+    with pytest.raises(ConfigurationError, match=f"another process is writing to {folder}"), locked(folder):
+        pass
+    with locked(folder.parent):  # of another run: what is half written inside is not its business
+        assert len(list(folder.glob(".partial-*"))) == 1
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    with locked(folder):
+        assert not list(folder.glob(".partial-*"))
+        with pytest.raises(ConfigurationError), locked(folder):
+            pass
+        (folder / "x").write_text("done")
+    assert os.listdir(folder) == ["x"]
+
+
+def test_folders_that_stay_empty_go(tmp_path):
+    with locked(tmp_path / "runs" / "a" / "b"):
+        assert (tmp_path / "runs" / "a" / "b").is_dir()
+    assert os.listdir(tmp_path) == []
+    remove_if_empty(tmp_path)  # the working folder stays
+    assert tmp_path.is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_is_read_only_says_so(tmp_path):
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    with pytest.raises(PermissionError), locked(folder):
+        pass
+
+
+@pytest.mark.parametrize("name", ["mine", "a/b", "2026-01-01_00-00-00", "ü" * 127, 5])
+def test_names_inside_runs(name):
+    assert _folder(name, None) == f"runs/{name}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", None, "..", "../x", "a/../../x", "/tmp/x", "a//b", "a/", ".", "./a", "a\0b", "a\nb", "ü" * 128],
+)
+def test_names_outside_runs_are_refused(name):
+    with pytest.raises(ConfigurationError, match="name"):
+        _folder(name, None)
+
+
+def test_a_run_that_goes_on_stays_in_its_folder(tmp_path):
+    (tmp_path / "mine").mkdir()
+    assert _folder("new", "mine") == "mine"
+    assert _subfolder(3, "seed=1", "mine") == "."
+    for nowhere in ("", "nowhere", 5):
+        with pytest.raises(CheckpointError, match="no run folder"):
+            _folder("new", nowhere)
+
+
+def test_folders_of_a_sweep_stay_inside_it():
+    assert _subfolder(0, "seed=1", None) == "0_seed=1"
+    assert "/" not in _subfolder(0, "+a=../../x", None)
+    assert len(os.fsencode(_subfolder(0, "ü" * 300, None))) <= 255
