@@ -6,9 +6,10 @@
         num_jobs: Count
         load: Positive = 1.0
 
-Annotations are read as usual (numbers, text, `Literal`, unions, sequences, mappings, classes, protocols), and
-an interval beside a number says which numbers: `Annotated[float, "(0, 1]"]`. NaN is in no interval, infinity
-only in those that close with it. Numbers of numpy are numbers; True and False are not.
+Annotations are read as usual (numbers, text, `Literal`, unions, lists, mappings, classes, protocols). What
+stands beside one says more: an interval which numbers, `Annotated[float, "(0, 1]"]`; `_RULES` has the rest,
+for lists and mappings. NaN is in no interval, infinity only in those that close with it. Numbers of numpy are
+numbers; True and False are not; a list will do where a tuple is meant.
 """
 
 import functools
@@ -25,7 +26,18 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["Amount", "Count", "Interval", "Positive", "Share", "Whole", "checked", "require", "shown"]
+__all__ = [
+    "Amount",
+    "Count",
+    "Interval",
+    "Positive",
+    "Share",
+    "Weights",
+    "Whole",
+    "checked",
+    "require",
+    "shown",
+]
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -35,6 +47,9 @@ Share = Annotated[float, "[0, 1]"]
 #: as many as records count
 Count = Annotated[int, "[1, 2147483647]"]
 Whole = Annotated[int, "[0, 2147483647]"]
+
+#: {name: weight}, drawn by
+Weights = Annotated[Mapping[str, Amount], "with a weight above 0"]
 
 _LONGEST = 100
 
@@ -53,34 +68,30 @@ class Interval:
 
     @functools.cached_property
     def ends(self) -> tuple[float, float]:
-        """The lower and the upper end."""
-        low, high = self.text[1:-1].split(",")
-        return float(low), float(high)
+        """The smallest and the largest float in it."""
+        low, high = map(float, self.text[1:-1].split(","))
+        return (
+            low if self.text[0] == "[" else float(np.nextafter(low, np.inf)),
+            high if self.text[-1] == "]" else float(np.nextafter(high, -np.inf)),
+        )
 
     def holds(self, values: Any) -> NDArray[np.bool_]:
         """[...] which of the values lie in it."""
         low, high = self.ends
-        above = values >= low if self.text[0] == "[" else values > low
-        inside = above & (values <= high if self.text[-1] == "]" else values < high)
+        inside = (values >= low) & (values <= high)
         return np.asarray(inside & (values == np.floor(values)) if self.whole else inside)
 
     def __str__(self) -> str:
         """What an error says was expected."""
-        low, high = self.ends
-        kind = (
-            "a whole number"
-            if self.whole
-            else "a number"
-            if self.text.endswith("inf]")
-            else "a finite number"
-        )
-        if np.isinf(low) and np.isinf(high):
+        low, high = self.text[1:-1].split(", ")
+        kind = "a whole number" if self.whole else "a number" if high == "inf" else f"a number in {self.text}"
+        if high != "inf":
+            return f"{kind}, {int(low):,} to {int(high):,}" if self.whole else kind
+        if self.text[-1] == ")":
+            kind = kind.replace("a ", "a finite ")
+        if low == "-inf":
             return kind
-        if np.isinf(high):
-            return f"{kind} above {low:g}" if self.text[0] == "(" else f"{kind}, {low:g} or more"
-        if self.whole:
-            return f"{kind}, {low:,.0f} to {high:,.0f}"
-        return f"a number in {self.text}"
+        return f"{kind} above {low}" if self.text[0] == "(" else f"{kind}, {low} or more"
 
 
 def shown(value: Any) -> str:
@@ -95,6 +106,11 @@ class _WrongError(Exception):
     def __init__(self, where: str, value: Any, expected: str) -> None:
         super().__init__(where, value, expected)
         self.where, self.value, self.expected = where, value, expected
+
+
+@functools.cache
+def _interval(text: str, whole: bool) -> Interval:
+    return Interval(text, whole)
 
 
 def _number(value: Any, where: str, interval: Interval) -> None:
@@ -160,14 +176,37 @@ def _instance(value: Any, where: str, kind: type) -> None:
         raise _WrongError(where, value, {str: "text", NoneType: "none"}.get(kind, f"a {kind.__name__}"))
 
 
+#: what else an annotation may say of a list, a mapping or an array
+_RULES: Mapping[str, Callable[[Any], bool]] = {
+    "not empty": lambda value: len(value) > 0,
+    "ascending": lambda value: list(value) == sorted(value),
+    "with a weight above 0": lambda value: 0 < sum(value.values()) < float("inf"),
+    "one-dimensional": lambda value: value.ndim == 1,
+}
+
+
+def _annotated(value: Any, where: str, base: Any, text: str) -> None:
+    if base is float or base is int:
+        return _number(value, where, _interval(text, base is int))
+    _check(value, where, base)
+    if not _RULES[text](value):
+        raise _WrongError(where, value, text)
+    return None
+
+
+def _array(value: Any, where: str, kind: Any) -> None:
+    wanted = np.dtype(typing.get_args(kind)[0])
+    if not isinstance(value, np.ndarray) or value.dtype != wanted:
+        raise _WrongError(where, value, f"an array of {wanted}")
+
+
 def _check(value: Any, where: str, hint: Any) -> None:
     """Raise `_WrongError` unless the value is what the annotation says."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        base, text = arguments[0], arguments[1]
-        _number(value, where, Interval(text, base is int))
+        _annotated(value, where, arguments[0], arguments[1])
     elif hint is float or hint is int:
-        _number(value, where, Interval("(-inf, inf)", hint is int))
+        _number(value, where, _interval("(-inf, inf)", hint is int))
     elif origin is Literal:
         if value not in arguments:
             raise _WrongError(where, value, f"one of {', '.join(map(str, arguments))}")
@@ -176,6 +215,8 @@ def _check(value: Any, where: str, hint: Any) -> None:
     elif origin is Callable:
         if not callable(value):
             raise _WrongError(where, value, "a function")
+    elif origin is np.ndarray:
+        _array(value, where, arguments[1])
     elif isinstance(origin, type) and issubclass(origin, Mapping):
         _mapping(value, where, *arguments)
     elif isinstance(origin, type) and issubclass(origin, Sequence):

@@ -1,14 +1,14 @@
 """Servers that fail and return."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-import numpy as np
-
-from ringyard.errors import ConfigurationError
+from ringyard.checks import Positive, checked
 
 __all__ = ["Failures", "no_failures"]
 
 
+@checked("failures")
 @dataclass(frozen=True)
 class Failures:
     """Exponential times to failure and repair, independent for each server, the same for every scheduler.
@@ -25,15 +25,9 @@ class Failures:
         ConfigurationError: a time that is not above 0.
     """
 
-    mean_up_seconds: float
-    mean_repair_seconds: float
-    checkpoint_seconds: float
-
-    def __post_init__(self) -> None:
-        for name in ("mean_up_seconds", "mean_repair_seconds", "checkpoint_seconds"):
-            value = getattr(self, name)
-            if not value > 0 or (name == "mean_repair_seconds" and not np.isfinite(value)):
-                raise ConfigurationError(f"failures.{name} is {value}; expected above 0")
+    mean_up_seconds: Annotated[float, "(0, inf]"]
+    mean_repair_seconds: Positive
+    checkpoint_seconds: Annotated[float, "(0, inf]"]
 
 
 def no_failures() -> Failures:

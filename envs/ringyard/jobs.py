@@ -1,12 +1,14 @@
 """Jobs as columns (`JobTable`), and one job for people (`JobSpec`)."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ringyard.checks import Interval, shown
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.information import COLUMNS, Information, check_known
@@ -33,6 +35,36 @@ class JobSpec:
     duration_seconds: float
     model: str = "resnet50"
     job_id: int | None = None
+
+
+_Whole = NDArray[np.int64]
+_Float = NDArray[np.float64]
+
+
+def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
+    """[jobs] a column as given: float64, or int64 if its numbers are whole.
+
+    Raises:
+        WorkloadError: another shape, something that is no number, or a whole number with a fraction.
+    """
+    try:
+        given = np.asarray(values)
+    except ValueError:
+        given = np.asarray(values, dtype=object)
+    if given.ndim != 1:
+        raise WorkloadError(f"column {name} has shape {given.shape}; expected one number for each job")
+    wanted = np.dtype(np.int64 if whole else np.float64)
+    for row, value in enumerate(given.tolist() if not _exact(given, wanted) else ()):
+        right = isinstance(value, int | float) and not isinstance(value, bool)
+        if not right or (whole and not (-(2**63) <= value < 2**63 and value == int(value))):
+            expected = "a whole number of at most 64 bits" if whole else "a number"
+            raise WorkloadError(f"row {row} has {name} {shown(value)}; expected {expected}")
+    return given.astype(wanted)
+
+
+def _exact(given: NDArray[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether every value of the array's type is a number of the wanted type, give or take rounding."""
+    return given.dtype.kind in "iuf" and (np.can_cast(given.dtype, wanted) or wanted.kind == "f")
 
 
 def _neutral(num_gpus: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
@@ -108,34 +140,34 @@ class JobTable:
         outcome: [jobs] `JobOutcome` once its work is done: a job that failed in the trace fails then.
     """
 
-    job_id: NDArray[np.int64]
-    submit_seconds: NDArray[np.float64]
-    num_gpus: NDArray[np.int64]
-    duration_seconds: NDArray[np.float64]
-    iterations: NDArray[np.float64]
-    compute_seconds: NDArray[np.float64]
-    gradient_bytes: NDArray[np.float64]
-    model_ids: NDArray[np.int64]
-    kind: NDArray[np.int64]
-    fixed_fraction: NDArray[np.float64]
-    min_gpus: NDArray[np.int64]
-    max_gpus: NDArray[np.int64]
-    batch_size: NDArray[np.float64]
-    min_batch: NDArray[np.float64]
-    max_batch: NDArray[np.float64]
-    noise_scale: NDArray[np.float64]
-    cores_per_worker: NDArray[np.int64]
-    samples_per_core_second: NDArray[np.float64]
-    memory_bandwidth: NDArray[np.float64]
-    fixed_memory_bytes: NDArray[np.float64]
-    sample_memory_bytes: NDArray[np.float64]
-    parameter_servers: NDArray[np.int64]
-    cores_per_server_task: NDArray[np.int64]
-    predictable_from: NDArray[np.float64]
-    prediction_factor: NDArray[np.float64]
-    cancel_seconds: NDArray[np.float64]
-    acceptable_jct: NDArray[np.float64]
-    outcome: NDArray[np.int64]
+    job_id: Annotated[_Whole, "[-9223372036854775808, 9223372036854775807]"]
+    submit_seconds: Annotated[_Float, "[0, 1e12]"]
+    num_gpus: Annotated[_Whole, "[0, 2147483647]"]
+    duration_seconds: Annotated[_Float, "(0, 1e12]"]
+    iterations: Annotated[_Float, "(0, 1e15]"]
+    compute_seconds: Annotated[_Float, "[1e-12, 1e9]"]
+    gradient_bytes: Annotated[_Float, "[0, 1e18]"]
+    model_ids: Annotated[_Whole, "[-1, 2147483647]"]
+    kind: Annotated[_Whole, "[0, 2]"]
+    fixed_fraction: Annotated[_Float, "[0, 1]"]
+    min_gpus: Annotated[_Whole, "[0, 2147483647]"]
+    max_gpus: Annotated[_Whole, "[0, 2147483647]"]
+    batch_size: Annotated[_Float, "(0, 1e12]"]
+    min_batch: Annotated[_Float, "(0, 1e12]"]
+    max_batch: Annotated[_Float, "(0, 1e12]"]
+    noise_scale: Annotated[_Float, "(0, inf]"]
+    cores_per_worker: Annotated[_Whole, "[0, 1000000]"]
+    samples_per_core_second: Annotated[_Float, "(0, inf]"]
+    memory_bandwidth: Annotated[_Float, "[0, 1e12]"]
+    fixed_memory_bytes: Annotated[_Float, "[0, 1e15]"]
+    sample_memory_bytes: Annotated[_Float, "[0, 1e15]"]
+    parameter_servers: Annotated[_Whole, "[0, 1000000]"]
+    cores_per_server_task: Annotated[_Whole, "[0, 1000000]"]
+    predictable_from: Annotated[_Float, "[0, inf]"]
+    prediction_factor: Annotated[_Float, "(0, inf)"]
+    cancel_seconds: Annotated[_Float, "(0, inf]"]
+    acceptable_jct: Annotated[_Float, "(0, inf]"]
+    outcome: Annotated[_Whole, "[0, 2]"]
 
     @classmethod
     def from_columns(
@@ -152,17 +184,13 @@ class JobTable:
         Raises:
             WorkloadError: see `check`.
         """
-        submit = np.asarray(submit_seconds, dtype=np.float64)
-        gpus = np.asarray(num_gpus)
-        if gpus.dtype.kind == "f" and not np.all(np.isfinite(gpus) & (gpus == np.floor(gpus))):
-            row = int(np.flatnonzero(~(np.isfinite(gpus) & (gpus == np.floor(gpus))))[0])
-            raise WorkloadError(f"job in row {row} asks for {gpus[row]} GPUs; expected a whole number")
-        gpus = gpus.astype(np.int64)
+        submit = _column("submit_seconds", submit_seconds)
+        gpus = _column("num_gpus", num_gpus, whole=True)
         table = cls(
-            job_id=np.arange(len(submit)) if job_id is None else np.asarray(job_id, dtype=np.int64),
+            job_id=np.arange(len(submit)) if job_id is None else _column("job_id", job_id, whole=True),
             submit_seconds=submit,
             num_gpus=gpus,
-            duration_seconds=np.asarray(duration_seconds, dtype=np.float64),
+            duration_seconds=_column("duration_seconds", duration_seconds),
             **_neutral(gpus),
         )
         table.check()
@@ -183,13 +211,13 @@ class JobTable:
         Raises:
             WorkloadError: see `check`.
         """
-        submit = np.asarray(submit_seconds, dtype=np.float64)
+        submit = _column("submit_seconds", submit_seconds)
         gpus = np.zeros(len(submit), dtype=np.int64)
         columns = _neutral(gpus)
         columns["kind"][:] = JobKind.CPU_ONLY
-        columns["cores_per_worker"] = np.asarray(cores, dtype=np.int64)
-        columns["memory_bandwidth"] = np.asarray(bandwidth, dtype=np.float64)
-        duration = np.asarray(duration_seconds, dtype=np.float64)
+        columns["cores_per_worker"] = _column("cores_per_worker", cores, whole=True)
+        columns["memory_bandwidth"] = _column("memory_bandwidth", bandwidth)
+        duration = _column("duration_seconds", duration_seconds)
         table = cls(np.arange(len(submit)), submit, gpus, duration, **columns)
         table.check()
         return table
@@ -293,64 +321,71 @@ class JobTable:
         Args:
             cluster: also check that every job fits it.
         """
-        count = len(self)
-        if count == 0:
-            raise WorkloadError("the workload has no jobs; expected at least 1")
-        for field in fields(self):
-            shape = getattr(self, field.name).shape
-            if shape != (count,):
-                raise WorkloadError(f"column {field.name} has shape {shape}; expected ({count},)")
+        self._check_columns()
         submit, gpus = self.submit_seconds, self.num_gpus
-        cpu_only = self.kind == JobKind.CPU_ONLY
-        self._refuse(~np.isfinite(submit), "submit time", submit, "a finite number")
-        self._refuse(submit < 0, "submit time", submit, "0 or more")
+        cpu_only, served = self.kind == JobKind.CPU_ONLY, self.kind == JobKind.PARAMETER_SERVER
         unsorted = np.concatenate([[False], np.diff(submit) < 0])
-        self._refuse(unsorted, "submit time", submit, "ascending submit times (sort the rows first)")
-        self._refuse((gpus < 1) & ~cpu_only, "GPU count", gpus, "1 or more")
-        self._refuse((gpus != 0) & cpu_only, "GPU count", gpus, "0, being a CPU-only job")
-        work = np.where(np.isnan(self.iterations), self.duration_seconds, self.iterations)
-        self._refuse(~(np.isfinite(work) & (work > 0)), "duration", work, "a positive finite number")
-        for name, what in (("compute_seconds", "seconds per iteration"), ("batch_size", "batch size")):
-            values = getattr(self, name)
-            self._refuse(~(np.isfinite(values) & (values > 0)), what, values, "a positive finite number")
-        size = self.gradient_bytes
-        self._refuse(~(np.isfinite(size) & (size >= 0)), "gradient size", size, "0 or more bytes")
-        for name in ("noise_scale", "samples_per_core_second", "prediction_factor", "acceptable_jct"):
-            values = getattr(self, name)
-            self._refuse(~(values > 0), name, values, "above 0")
-        for name in ("memory_bandwidth", "fixed_memory_bytes", "sample_memory_bytes", "predictable_from"):
-            values = getattr(self, name)
-            self._refuse(~(values >= 0), name, values, "0 or more")
-        cores = self.cores_per_worker
-        self._refuse(cores < 0, "cores_per_worker", cores, "0 or more")
-        self._refuse(cpu_only & (cores < 1), "cores_per_worker", cores, "1 or more, being a CPU-only job")
+        self._refuse(unsorted, "submit_seconds", "ascending submit times (sort the rows first)")
+        self._refuse((gpus < 1) & ~cpu_only, "num_gpus", "1 or more")
+        for name in ("num_gpus", "min_gpus", "max_gpus"):
+            self._refuse((getattr(self, name) != 0) & cpu_only, name, "0, being a CPU-only job")
+        self._refuse((self.min_gpus < 1) & ~cpu_only, "min_gpus", "1 or more")
         self._refuse(
-            ~(self.cancel_seconds > submit), "cancel_seconds", self.cancel_seconds, "after its arrival"
+            cpu_only & (self.cores_per_worker < 1), "cores_per_worker", "1 or more, being a CPU-only job"
         )
-        served = self.kind == JobKind.PARAMETER_SERVER
-        servers = self.parameter_servers
-        self._refuse(served & (servers < 1), "parameter_servers", servers, "1 or more, being such a job")
-        self._range("min_gpus", gpus, "num_gpus")
-        self._range("num_gpus", self.max_gpus, "max_gpus")
-        self._range("min_batch", self.batch_size, "batch_size")
-        self._range("batch_size", self.max_batch, "max_batch")
+        self._refuse(~(self.cancel_seconds > submit), "cancel_seconds", "after its arrival")
+        self._refuse(
+            served & (self.parameter_servers < 1), "parameter_servers", "1 or more, being such a job"
+        )
+        self._refuse(
+            ~served & (self.parameter_servers > 0), "parameter_servers", "0, being no parameter-server job"
+        )
+        memory = self.sample_memory_bytes * self.max_batch
+        self._refuse(memory > 1e18, "sample_memory_bytes", "at most 1e18 bytes for max_batch samples")
+        self._refuse(
+            self.model_ids >= len(catalogue()), "model_ids", f"below {len(catalogue())}, or -1 for none"
+        )
+        for name, above in (("min_gpus", "num_gpus"), ("num_gpus", "max_gpus")):
+            self._refuse(getattr(self, name) > getattr(self, above), name, f"at most its {above}")
+        for name, above in (("min_batch", "batch_size"), ("batch_size", "max_batch")):
+            self._refuse(getattr(self, name) > getattr(self, above), name, f"at most its {above}")
         if cluster is not None:
             self._check_fit(cluster)
 
-    def _range(self, name: str, above: NDArray[Any], above_name: str) -> None:
-        values = getattr(self, name)
-        self._refuse(values > above, name, values, f"at most its {above_name}")
+    def _check_columns(self) -> None:
+        """Raise WorkloadError for a column of another shape, or a number that its annotation excludes."""
+        count = len(self)
+        if count == 0:
+            raise WorkloadError("the workload has no jobs; expected at least 1")
+        for name, interval in _intervals().items():
+            values = getattr(self, name)
+            if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
+                raise WorkloadError(f"column {name} is {shown(values)}; expected an array of numbers")
+            if values.shape != (count,):
+                raise WorkloadError(f"column {name} has shape {values.shape}; expected ({count},)")
+            low, high = interval.ends
+            if (
+                low <= values.min()
+                and values.max() <= high
+                and (values.dtype.kind == "i" or not interval.whole)
+            ):
+                continue
+            bad = ~interval.holds(values)
+            if name in _EITHER:
+                bad &= ~np.isnan(values) | np.isnan(getattr(self, _EITHER[name]))
+            self._refuse(bad, name, str(interval))
+            if interval.whole:
+                raise WorkloadError(f"column {name} is an array of {values.dtype}; expected one of int64")
 
     def _check_fit(self, cluster: Cluster) -> None:
         limit = cluster.num_gpus
         advice = "(enlarge the cluster or drop the job)"
-        self._refuse(
-            self.num_gpus > limit, "GPU count", self.num_gpus, f"at most the cluster's {limit} GPUs {advice}"
-        )
+        self._refuse(self.num_gpus > limit, "num_gpus", f"at most the cluster's {limit} GPUs {advice}")
         if cluster.cores_per_server:
             most = max(cluster.cores_per_server)
-            cores = self.cores_per_worker
-            self._refuse(cores > most, "cores_per_worker", cores, f"at most a server's {most} cores {advice}")
+            self._refuse(
+                self.cores_per_worker > most, "cores_per_worker", f"at most a server's {most} cores {advice}"
+            )
         elif (self.kind == JobKind.CPU_ONLY).any():
             row = int(np.flatnonzero(self.kind == JobKind.CPU_ONLY)[0])
             raise WorkloadError(
@@ -363,8 +398,8 @@ class JobTable:
         self._refuse(
             memory > most_memory,
             "GPU memory",
-            memory,
             f"at most a GPU's {most_memory:.3g} bytes (smaller batch, more GPUs or other GPU types)",
+            memory,
         )
         self._check_workers(cluster, memory)
 
@@ -384,18 +419,30 @@ class JobTable:
         limit = most[which.reshape(-1)]
         self._refuse(
             self.num_gpus > limit,
-            "GPU count",
-            self.num_gpus,
+            "num_gpus",
             "fewer: with the cores and memory it asks for, this cluster holds less of its workers"
             " (fewer cores per worker, or other servers)",
         )
 
-    def _refuse(self, bad: NDArray[np.bool_], what: str, values: NDArray[Any], expected: str) -> None:
+    def _refuse(
+        self, bad: NDArray[np.bool_], what: str, expected: str, values: NDArray[Any] | None = None
+    ) -> None:
+        """Raise WorkloadError naming the first bad row and its value (of the column `what` if not given)."""
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
-            raise WorkloadError(
-                f"job {self.job_id[row]} (row {row}) has {what} {values[row]}; expected {expected}"
-            )
+            value = (getattr(self, what) if values is None else values)[row]
+            raise WorkloadError(f"job {self.job_id[row]} (row {row}) has {what} {value}; expected {expected}")
+
+
+#: each job has one of the two; the other is NaN
+_EITHER = {"duration_seconds": "iterations", "iterations": "duration_seconds"}
+
+
+@functools.cache
+def _intervals() -> dict[str, Interval]:
+    """{column: what its numbers may be}, as annotated."""
+    hints = get_type_hints(JobTable, include_extras=True)
+    return {name: Interval(hint.__metadata__[0], hint.__origin__ == _Whole) for name, hint in hints.items()}
 
 
 class _KnownJobs(JobTable):

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.errors import ConfigurationError
+from ringyard.checks import Amount, checked
 from ringyard.jobs import JobTable
 from ringyard.profiles import catalogue
 
 __all__ = ["RestartCost", "constant", "per_model"]
 
 
+@checked("restart")
 @dataclass(frozen=True)
 class RestartCost:
     """Seconds without progress.
@@ -25,14 +26,9 @@ class RestartCost:
         ConfigurationError: negative or not finite.
     """
 
-    seconds: float
+    seconds: Amount
     published: bool = False
-    resize: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in (("seconds", self.seconds), ("resize_seconds", self.resize)):
-            if value is not None and not (np.isfinite(value) and value >= 0):
-                raise ConfigurationError(f"restart.{name} is {value}; expected 0 or more")
+    resize: Amount | None = None
 
     def restart_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] of each start after the first."""
@@ -50,7 +46,8 @@ class RestartCost:
         return np.full(len(jobs), float(self.resize))
 
 
-def constant(seconds: float, resize_seconds: float | None = None) -> RestartCost:
+@checked("restart")
+def constant(seconds: Amount, resize_seconds: Amount | None = None) -> RestartCost:
     """The same cost for every job.
 
     Args:
@@ -63,7 +60,8 @@ def constant(seconds: float, resize_seconds: float | None = None) -> RestartCost
     return RestartCost(seconds, False, resize_seconds)
 
 
-def per_model(default_seconds: float, resize_seconds: float | None = None) -> RestartCost:
+@checked("restart")
+def per_model(default_seconds: Amount, resize_seconds: Amount | None = None) -> RestartCost:
     """The published figure of each job's model (its profile names the source), else `default_seconds`.
 
     Args:

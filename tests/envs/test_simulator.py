@@ -221,9 +221,9 @@ def test_stalling_is_an_error():
     ("columns", "words"),
     [
         (([], [], []), "no jobs"),
-        (([0.0, -1.0], [1, 1], [1.0, 1.0]), "submit time"),
-        (([float("nan")], [1], [1.0]), "finite"),
-        (([0.0], [0], [1.0]), "GPU count"),
+        (([0.0, -1.0], [1, 1], [1.0, 1.0]), "submit_seconds"),
+        (([float("nan")], [1], [1.0]), "submit_seconds"),
+        (([0.0], [0], [1.0]), "num_gpus"),
         (([0.0], [1], [float("inf")]), "duration"),
         (([0.0, 1.0], [1], [1.0]), "shape"),
     ],

@@ -1,11 +1,12 @@
 """Traces do not say what a job trains: give every row a model, seeded, by its GPU count."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 
+from ringyard.checks import Amount, Count, Positive, Weights, checked
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import model_id
@@ -24,6 +25,7 @@ class Assignment(Protocol):
 _FOUR = {"vgg16": 1.0, "resnet50": 1.0, "inception_v3": 1.0, "lstm": 1.0}
 
 
+@checked("models")
 @dataclass(frozen=True)
 class ModelMix:
     """Draws a model for each job from weights that depend on its GPU count.
@@ -33,18 +35,14 @@ class ModelMix:
             Default: the four models of Ada-SRSF's public simulator, equally likely at every size.
     """
 
-    by_gpus: Mapping[int, Mapping[str, float]] = field(default_factory=lambda: {1: _FOUR})
+    by_gpus: Mapping[Count, Weights] = field(default_factory=lambda: {1: _FOUR})
 
     def __post_init__(self) -> None:
         if 1 not in self.by_gpus:
             raise ConfigurationError(f"models.by_gpus has keys {sorted(self.by_gpus)}; expected one to be 1")
-        for gpus, weights in self.by_gpus.items():
-            for name, weight in weights.items():
+        for weights in self.by_gpus.values():
+            for name in weights:
                 model_id(name)
-                if not weight >= 0:
-                    raise ConfigurationError(f"models.by_gpus[{gpus}].{name} is {weight}; expected 0 or more")
-            if not sum(weights.values()) > 0:
-                raise ConfigurationError(f"models.by_gpus[{gpus}] has no positive weight")
 
     def assign(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
         """The same jobs, each with a model."""
@@ -59,6 +57,7 @@ class ModelMix:
         return jobs.with_models(ids)
 
 
+@checked("models")
 @dataclass(frozen=True)
 class UniformCosts:
     """Costs drawn uniformly, for papers that print ranges instead of models.
@@ -68,8 +67,8 @@ class UniformCosts:
         gradient_bytes: (low, high) of the gradient size.
     """
 
-    compute_seconds: Sequence[float]
-    gradient_bytes: Sequence[float]
+    compute_seconds: Annotated[tuple[Positive, Positive], "ascending"]
+    gradient_bytes: Annotated[tuple[Amount, Amount], "ascending"]
 
     def assign(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
         """The same jobs, each with its own costs."""

@@ -6,10 +6,11 @@ is an assumption that the yaml names.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 
+from ringyard.checks import Amount, Count, Positive, Share, Weights, Whole, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -30,6 +31,9 @@ __all__ = [
 ]
 
 
+_BelowOne = Annotated[float, "[0, 1)"]
+
+
 class Extension(Protocol):
     """Changes a drawn job table."""
 
@@ -43,11 +47,7 @@ class Extension(Protocol):
         ...
 
 
-def _share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ConfigurationError(f"workload.{name} is {value}; expected a share in [0, 1]")
-
-
+@checked("workload")
 @dataclass(frozen=True)
 class Extended:
     """A workload and its extensions, applied in order.
@@ -73,6 +73,7 @@ class Extended:
         return jobs
 
 
+@checked("workload.elastic")
 @dataclass(frozen=True)
 class Elastic:
     """Ring jobs of models with a batch range may change GPUs and batch.
@@ -86,17 +87,10 @@ class Elastic:
         ConfigurationError: a share outside [0, 1], least above 1 or most below 1.
     """
 
-    share: float = 1.0
-    least: float = 0.25
-    most: float = 4.0
-    extra_jobs: int = 0
-
-    def __post_init__(self) -> None:
-        _share("elastic.share", self.share)
-        if not 0 < self.least <= 1 <= self.most:
-            raise ConfigurationError(
-                f"workload.elastic has least {self.least} and most {self.most}; expected least <= 1 <= most"
-            )
+    share: Share = 1.0
+    least: Annotated[float, "(0, 1]"] = 0.25
+    most: Annotated[float, "[1, 1e6]"] = 4.0
+    extra_jobs: Whole = 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with ranges of GPUs and batch.
@@ -124,6 +118,7 @@ class Elastic:
         )
 
 
+@checked("workload.cores")
 @dataclass(frozen=True)
 class Cores:
     """CPU cores asked for each GPU, drawn from weights; at most what a server has per GPU.
@@ -132,14 +127,8 @@ class Cores:
         weights: {cores: weight}.
     """
 
-    weights: Mapping[int, float]
-    extra_jobs: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.weights or min(self.weights) < 0 or not sum(self.weights.values()) > 0:
-            raise ConfigurationError(
-                f"workload.cores.weights is {dict(self.weights)}; expected {{cores: weight}}"
-            )
+    weights: Annotated[Mapping[Whole, Amount], "with a weight above 0"]
+    extra_jobs: Whole = 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with cores per worker (CPU-only jobs keep theirs)."""
@@ -153,6 +142,7 @@ class Cores:
         return replace(jobs, cores_per_worker=np.where(training, drawn, jobs.cores_per_worker))
 
 
+@checked("workload.parameter_servers")
 @dataclass(frozen=True)
 class ParameterServers:
     """Some small jobs train with parameter servers instead of a ring.
@@ -165,20 +155,14 @@ class ParameterServers:
         max_gpus: larger jobs stay rings (AITurbo's follow-on stops at 4).
     """
 
-    share: float
-    models: Mapping[str, float]
-    servers: Sequence[int] = (1, 2)
-    cores: int = 5
-    max_gpus: int = 4
-    extra_jobs: int = 0
+    share: Share
+    models: Weights
+    servers: Annotated[Sequence[Count], "not empty"] = (1, 2)
+    cores: Whole = 5
+    max_gpus: Count = 4
+    extra_jobs: Whole = 0
 
     def __post_init__(self) -> None:
-        _share("parameter_servers.share", self.share)
-        if not self.models or not min(self.servers) >= 1 or self.cores < 0:
-            raise ConfigurationError(
-                f"workload.parameter_servers has models {dict(self.models)}, servers {list(self.servers)},"
-                f" cores {self.cores}; expected at least one model, servers >= 1, cores >= 0"
-            )
         for name in self.models:
             catalogue()[model_id(name)].need("step_coefficients")
 
@@ -211,6 +195,7 @@ class ParameterServers:
         )
 
 
+@checked("workload.cpu_jobs")
 @dataclass(frozen=True)
 class CpuJobs:
     """CPU-only jobs with arrivals of their own, over the time of the GPU jobs' arrivals.
@@ -223,18 +208,11 @@ class CpuJobs:
         arrivals: the arrival process.
     """
 
-    num_jobs: int
+    num_jobs: Whole
     durations: Durations
-    cores: Sequence[int]
-    bandwidth_per_core: Sequence[float]
+    cores: Annotated[Sequence[Count], "not empty"]
+    bandwidth_per_core: Annotated[tuple[Amount, Amount], "ascending"]
     arrivals: Arrivals = field(default_factory=Arrivals)
-
-    def __post_init__(self) -> None:
-        if self.num_jobs < 0 or not min(self.cores) >= 1:
-            raise ConfigurationError(
-                f"workload.cpu_jobs has {self.num_jobs} jobs of {list(self.cores)} cores; expected 0 or more"
-                " jobs of 1 or more cores"
-            )
 
     @property
     def extra_jobs(self) -> int:
@@ -257,6 +235,7 @@ class CpuJobs:
         return jobs.merged(helpers)
 
 
+@checked("workload.predictability")
 @dataclass(frozen=True)
 class Predictability:
     """When, and how well, a job's remaining time can be predicted.
@@ -267,19 +246,10 @@ class Predictability:
         error: standard deviation of the natural log of predicted / true remaining time.
     """
 
-    share: float
-    from_share: Sequence[float] = (0.0, 0.0)
-    error: float = 0.0
-    extra_jobs: int = 0
-
-    def __post_init__(self) -> None:
-        _share("predictability.share", self.share)
-        low, high = self.from_share
-        if not (0 <= low <= high < 1 and self.error >= 0):
-            raise ConfigurationError(
-                f"workload.predictability has from_share {list(self.from_share)} and error {self.error};"
-                " expected 0 <= low <= high < 1 and error >= 0"
-            )
+    share: Share
+    from_share: Annotated[tuple[_BelowOne, _BelowOne], "ascending"] = (0.0, 0.0)
+    error: Amount = 0.0
+    extra_jobs: Whole = 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with the share of its life after which each job is predictable, and its error."""
@@ -293,6 +263,7 @@ class Predictability:
         )
 
 
+@checked("workload.cancellations")
 @dataclass(frozen=True)
 class Cancellations:
     """Some users withdraw their job some time after its submission; some jobs fail when their work is done.
@@ -303,18 +274,10 @@ class Cancellations:
         failed: share of the others that end as failed.
     """
 
-    cancelled: float
-    after: Sequence[float]
-    failed: float = 0.0
-    extra_jobs: int = 0
-
-    def __post_init__(self) -> None:
-        _share("cancellations.cancelled", self.cancelled)
-        _share("cancellations.failed", self.failed)
-        if not 0 < self.after[0] <= self.after[1]:
-            raise ConfigurationError(
-                f"workload.cancellations.after is {list(self.after)}; expected 0 < low <= high"
-            )
+    cancelled: Share
+    after: Annotated[tuple[Positive, Positive], "ascending"]
+    failed: Share = 0.0
+    extra_jobs: Whole = 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with cancellations and outcomes.

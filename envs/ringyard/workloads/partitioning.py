@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Count, Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 
 __all__ = ["PARTITIONED_MODELS", "PartitionedJobs", "requirement"]
@@ -51,6 +51,7 @@ def _skew_normal(skew: float, count: int, rng: np.random.Generator) -> NDArray[n
     return result
 
 
+@checked("workload")
 @dataclass(frozen=True)
 class PartitionedJobs:
     """One job every `gap_seconds`, sequential or on up to `most_workers` GPUs, each with a beta of its own.
@@ -65,17 +66,10 @@ class PartitionedJobs:
         most_workers: largest degree of partitioning.
     """
 
-    num_jobs: int = 1001
-    gap_seconds: float = 1000.0
+    num_jobs: Count = 1001
+    gap_seconds: Positive = 1000.0
     skew: float | None = None
-    most_workers: int = 16
-
-    def __post_init__(self) -> None:
-        if self.num_jobs < 1 or not self.gap_seconds > 0 or self.most_workers < 1:
-            raise ConfigurationError(
-                f"workload num_jobs is {self.num_jobs}, gap_seconds {self.gap_seconds}, most_workers"
-                f" {self.most_workers}; expected 1 or more, above 0, 1 or more"
-            )
+    most_workers: Count = 16
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """A table; models are drawn without replacement until all have come, then anew."""

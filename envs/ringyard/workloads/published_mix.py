@@ -1,12 +1,12 @@
 """The 160-job mix of SJF-BCO and Ada-SRSF (a scaled-down Microsoft trace)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 
+from ringyard.checks import Amount, Count, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.workloads.assignment import Assignment
 
@@ -16,6 +16,7 @@ __all__ = ["PublishedMix"]
 MIX = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
 
 
+@checked("workload")
 @dataclass(frozen=True)
 class PublishedMix:
     """160 jobs: 80 x 1, 14 x 2, 26 x 4, 30 x 8, 8 x 16 and 2 x 32 GPUs, in random order.
@@ -26,19 +27,10 @@ class PublishedMix:
         models: costs per iteration.
     """
 
-    iterations: Sequence[int]
-    arrival_seconds: float
+    iterations: Annotated[tuple[Count, Count], "ascending"]
+    arrival_seconds: Amount
     models: Assignment
-    num_jobs: int = sum(count for count, _ in MIX)
-
-    def __post_init__(self) -> None:
-        low, high = self.iterations
-        if not 0 < low <= high:
-            raise ConfigurationError(f"workload.iterations is {low}..{high}; expected 0 < low <= high")
-        if not self.arrival_seconds >= 0:
-            raise ConfigurationError(
-                f"workload.arrival_seconds is {self.arrival_seconds}; expected 0 or more"
-            )
+    num_jobs: int = field(default=sum(count for count, _ in MIX), init=False)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """One episode's jobs; durations follow from the iterations."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ringyard.checks import Amount, Count, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -58,6 +59,7 @@ ONES_TASKS = (
 INFINIBAND = 4.97e9
 
 
+@checked("workload")
 @dataclass(frozen=True)
 class OnesJobs:
     """ONES' trace: ten kinds of jobs equally likely, gaps of 0 to 60 whole seconds.
@@ -71,15 +73,13 @@ class OnesJobs:
         num_jobs: the artifact runs the first 50.
     """
 
-    num_jobs: int = 50
-
-    def __post_init__(self) -> None:
-        if self.num_jobs < 1:
-            raise ConfigurationError(f"workload.num_jobs is {self.num_jobs}; expected 1 or more")
+    num_jobs: Count = 50
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Jobs that fit the cluster."""
         fitting = [task for task in ONES_TASKS if task.gpus <= cluster.num_gpus]
+        if not fitting:
+            raise ConfigurationError("no job of ONES' trace fits the cluster of 1 GPU; expected 2 or more")
         tasks = [fitting[i] for i in rng.integers(0, len(fitting), self.num_jobs)]
         gaps = rng.integers(0, 61, self.num_jobs)
         submit = np.cumsum(gaps) - gaps[0]
@@ -126,6 +126,7 @@ AITURBO_MODELS = (
 )
 
 
+@checked("workload")
 @dataclass(frozen=True)
 class AITurboJobs:
     """The 60-job list of AITurbo's follow-on: parameter-server jobs that come within four minutes.
@@ -139,14 +140,8 @@ class AITurboJobs:
         error: standard deviation of ln(predicted / true remaining time).
     """
 
-    num_jobs: int = 60
-    error: float = 0.05
-
-    def __post_init__(self) -> None:
-        if self.num_jobs < 1 or not self.error >= 0:
-            raise ConfigurationError(
-                f"workload num_jobs is {self.num_jobs}, error {self.error}; expected 1 or more, 0 or more"
-            )
+    num_jobs: Count = 60
+    error: Amount = 0.05
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """A list."""

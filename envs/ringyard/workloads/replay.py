@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import JobTable
@@ -14,6 +15,7 @@ from ringyard.workloads.workload import scale_to_load
 __all__ = ["Replay", "replay_file"]
 
 
+@checked("workload")
 @dataclass(frozen=True)
 class Replay:
     """A window of a trace: where it starts, how long it is, how dense it is.
@@ -31,17 +33,14 @@ class Replay:
 
     jobs: JobTable
     models: Assignment
-    window_jobs: int | None = None
-    window_seconds: float | None = None
-    start_seconds: float | None = None
-    load: float | None = None
-    max_gpus: int | None = None
+    window_jobs: Count | None = None
+    window_seconds: Positive | None = None
+    start_seconds: Amount | None = None
+    load: Positive | None = None
+    max_gpus: Count | None = None
 
     def __post_init__(self) -> None:
-        if self.window_jobs is not None and self.window_jobs < 1:
-            raise ConfigurationError(f"workload.window_jobs is {self.window_jobs}; expected at least 1")
-        if self.window_seconds is not None and not self.window_seconds > 0:
-            raise ConfigurationError(f"workload.window_seconds is {self.window_seconds}; expected above 0")
+        self.jobs.check()
         if self.max_gpus is not None:
             kept = self.jobs.num_gpus <= self.max_gpus
             if not kept.any():

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Amount, Count, Positive, Share, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -18,6 +19,7 @@ __all__ = ["Arrivals", "Durations", "LogNormalDurations", "QuantileDurations", "
 _DAY = 86400.0
 
 
+@checked("workload.arrivals")
 @dataclass(frozen=True)
 class Arrivals:
     """A renewal process, warped by the hour of the day.
@@ -28,15 +30,15 @@ class Arrivals:
         hourly_factors: [24] relative rate by hour, mean 1 (scaled if not); None: the same all day.
     """
 
-    cv: float = 1.0
-    hourly_factors: Sequence[float] | None = None
+    cv: Annotated[float, "[0, 1e3]"] = 1.0
+    hourly_factors: Sequence[Positive] | None = None
 
     def __post_init__(self) -> None:
-        if not self.cv >= 0:
-            raise ConfigurationError(f"arrivals.cv is {self.cv}; expected 0 or more")
         factors = self.hourly_factors
-        if factors is not None and (len(factors) != 24 or not min(factors) > 0):
-            raise ConfigurationError(f"arrivals.hourly_factors is {factors}; expected 24 numbers above 0")
+        if factors is not None and len(factors) != 24:
+            raise ConfigurationError(
+                f"workload.arrivals.hourly_factors has {len(factors)} numbers; expected 24, one for each hour"
+            )
 
     def times(self, count: int, per_second: float, rng: np.random.Generator) -> NDArray[np.float64]:
         """[count] ascending arrival times from 0 on, `per_second` jobs on average."""
@@ -67,6 +69,7 @@ class Arrivals:
         return days * _DAY + np.interp(seconds, self._edges, np.arange(25) * 3600.0)
 
 
+@checked("workload.sizes")
 @dataclass(frozen=True)
 class Sizes:
     """GPUs a job asks for.
@@ -75,7 +78,7 @@ class Sizes:
         fractions: {GPUs: share of the jobs}; scaled to sum 1.
     """
 
-    fractions: Mapping[int, float]
+    fractions: Annotated[Mapping[Count, Amount], "with a weight above 0"]
 
     def draw(self, count: int, max_gpus: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """[count] sizes of at most `max_gpus`; larger ones are left out, the others scaled up."""
@@ -96,6 +99,7 @@ class Durations(Protocol):
         ...
 
 
+@checked("workload.durations")
 @dataclass(frozen=True)
 class LogNormalDurations:
     """exp(Normal(mu, sigma)) seconds, held within limits, the same for every size.
@@ -108,15 +112,15 @@ class LogNormalDurations:
     """
 
     mu: float
-    sigma: float
-    min_seconds: float = 1.0
-    max_seconds: float = float("inf")
+    sigma: Amount
+    min_seconds: Positive = 1.0
+    max_seconds: Annotated[float, "(0, inf]"] = float("inf")
 
     def __post_init__(self) -> None:
-        if not (self.sigma >= 0 and 0 < self.min_seconds <= self.max_seconds):
+        if self.min_seconds > self.max_seconds:
             raise ConfigurationError(
-                f"durations have sigma {self.sigma}, limits {self.min_seconds}..{self.max_seconds};"
-                " expected sigma >= 0 and 0 < min <= max"
+                f"workload.durations.min_seconds is {self.min_seconds}; expected at most max_seconds,"
+                f" {self.max_seconds}"
             )
 
     def draw(self, num_gpus: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
@@ -124,6 +128,7 @@ class LogNormalDurations:
         return rng.lognormal(self.mu, self.sigma, len(num_gpus)).clip(self.min_seconds, self.max_seconds)
 
 
+@checked("workload.durations")
 @dataclass(frozen=True)
 class QuantileDurations:
     """Seconds by inverse transform of measured quantiles, log-linear between them.
@@ -134,17 +139,17 @@ class QuantileDurations:
             above its count.
     """
 
-    probabilities: Sequence[float]
-    seconds_from_gpus: Mapping[int, Sequence[float]]
+    probabilities: Annotated[Sequence[Share], "ascending"]
+    seconds_from_gpus: Mapping[Count, Annotated[Sequence[Positive], "not empty"]]
 
     def __post_init__(self) -> None:
         if 1 not in self.seconds_from_gpus:
             raise ConfigurationError("durations.seconds_from_gpus needs a row for jobs from 1 GPU on")
         for gpus, seconds in self.seconds_from_gpus.items():
-            if len(seconds) != len(self.probabilities) or not min(seconds) > 0:
+            if len(seconds) != len(self.probabilities):
                 raise ConfigurationError(
                     f"durations.seconds_from_gpus[{gpus}] is {list(seconds)}; expected"
-                    f" {len(self.probabilities)} numbers above 0, one per probability"
+                    f" {len(self.probabilities)} numbers, one per probability"
                 )
 
     def draw(self, num_gpus: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
@@ -157,6 +162,7 @@ class QuantileDurations:
         return np.exp(seconds)
 
 
+@checked("workload")
 @dataclass(frozen=True)
 class Synthetic:
     """Jobs with independent arrivals, sizes, durations and models.
@@ -171,19 +177,13 @@ class Synthetic:
         max_gpus: leave out larger jobs; None: what the cluster holds.
     """
 
-    num_jobs: int
+    num_jobs: Count
     sizes: Sizes
     durations: Durations
     arrivals: Arrivals | None
     models: Assignment
-    load: float = 1.0
-    max_gpus: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.num_jobs < 1:
-            raise ConfigurationError(f"workload.num_jobs is {self.num_jobs}; expected at least 1")
-        if not self.load > 0:
-            raise ConfigurationError(f"workload.load is {self.load}; expected above 0")
+    load: Positive = 1.0
+    max_gpus: Count | None = None
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """One episode's jobs."""

@@ -4,8 +4,8 @@ from typing import Protocol
 
 import numpy as np
 
+from ringyard.checks import Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 
 __all__ = ["Workload", "scale_to_load"]
@@ -24,7 +24,8 @@ class Workload(Protocol):
         ...
 
 
-def scale_to_load(jobs: JobTable, cluster: Cluster, load: float) -> JobTable:
+@checked("workload")
+def scale_to_load(jobs: JobTable, cluster: Cluster, load: Positive) -> JobTable:
     """Stretch arrivals until the jobs' GPU seconds fill `load` of the cluster while they arrive.
 
     Args:
@@ -35,8 +36,6 @@ def scale_to_load(jobs: JobTable, cluster: Cluster, load: float) -> JobTable:
     Raises:
         ConfigurationError: load not above 0.
     """
-    if not load > 0:
-        raise ConfigurationError(f"workload.load is {load}; expected above 0, or null to keep the times")
     span = float(jobs.submit_seconds[-1] - jobs.submit_seconds[0])
     if span == 0:
         return jobs

@@ -1,0 +1,93 @@
+"""Wrong numbers, types and shapes in Python objects: refused with the job or the parameter by name."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from ringyard import JobTable
+from ringyard.errors import WorkloadError
+
+NAN, INF = float("nan"), float("inf")
+
+
+def jobs():
+    return JobTable.from_columns([0.0, 1.0], [1, 2], [3.0, 4.0], [7, 8])
+
+
+@pytest.mark.parametrize("column", [field.name for field in fields(JobTable)])
+def test_every_column_refuses_what_it_cannot_be_and_names_the_job(column):
+    values = getattr(jobs(), column)
+    whole = values.dtype.kind == "i"
+    wrong = [0.5, 7e9, -2.0, NAN] if whole else [NAN, -1.0, -INF]
+    wrong = {"job_id": wrong[:1], "iterations": wrong[1:]}.get(column, wrong)  # NaN: not given
+    for value in wrong:
+        changed = values.astype(np.float64)
+        changed[1] = value
+        with pytest.raises(WorkloadError, match=rf"^job .* \(row 1\) has {column} .*; expected"):
+            replace(jobs(), **{column: changed}).check()
+    shapes = (
+        () if column == "submit_seconds" else (values[:1], values[None])
+    )  # it says how many jobs there are
+    for odd in (values.tolist(), values.astype(str), values != 0, *shapes):
+        with pytest.raises(WorkloadError, match=f"column {column} .*; expected"):
+            replace(jobs(), **{column: odd}).check()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("kind", 7),
+        ("outcome", 99),
+        ("fixed_fraction", 2.0),
+        ("min_gpus", 0),
+        ("min_gpus", 3),
+        ("max_gpus", 1),
+        ("min_batch", 9.0),
+        ("parameter_servers", 1),
+        ("model_ids", 10**6),
+        ("cancel_seconds", 1.0),
+        ("submit_seconds", 1e300),
+        ("duration_seconds", INF),
+        ("compute_seconds", 1e-300),
+        ("memory_bandwidth", INF),
+    ],
+)
+def test_columns_that_contradict_or_overflow(column, value):
+    changed = getattr(jobs(), column).copy()
+    changed[1] = value
+    with pytest.raises(WorkloadError, match=r"^job 8 \(row 1\) has .*; expected"):
+        replace(jobs(), **{column: changed}).check()
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ((["a"], [1], [1.0]), "row 0 has submit_seconds 'a'; expected a number"),
+        (([0.0, 1.0], [1, 1.5], [1.0, 1.0]), "row 1 has num_gpus 1.5; expected a whole number"),
+        (([0.0], [True], [1.0]), "num_gpus True"),
+        (([0.0], [None], [1.0]), "num_gpus None"),
+        (([0.0], [10**12], [1.0]), "num_gpus 1000000000000"),
+        (([0.0, 0.0], [1, 1], [1.0, 1.0], [1, 2**63]), "row 1 has job_id 9.*; expected a whole number"),
+        (([0.0, 0.0], [1, 1], [1.0, 1.0], [1, 10**30]), "row 1 has job_id 1000.*; expected a whole number"),
+        (([0.0], [1], [1.0], [0.5]), "job_id 0.5"),
+        ((0.0, 1, 1.0), r"submit_seconds has shape \(\)"),
+        (([[0.0], [1.0, 2.0]], [1], [1.0]), "submit_seconds"),
+    ],
+)
+def test_columns_are_taken_whole_or_not_at_all(columns, said):
+    with pytest.raises(WorkloadError, match=said):
+        JobTable.from_columns(*columns)
+
+
+def test_half_a_core_is_not_none():
+    with pytest.raises(WorkloadError, match=r"cores_per_worker 0.5; expected a whole number"):
+        JobTable.cpu_only([0.0], [0.5], [1.0], [0.0])
+
+
+def test_numbers_of_numpy_are_numbers():
+    small = JobTable.from_columns(
+        np.zeros(1, np.float32), np.ones(1, np.int8), [np.float16(2)], np.uint64([2**63 - 1])
+    )
+    assert small.job_id[0] == 2**63 - 1
+    assert small.num_gpus.dtype == np.int64
