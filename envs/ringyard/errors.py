@@ -6,7 +6,8 @@ RingyardError
   PlacementError       an allocation that the cluster cannot hold
   SchedulerError       a scheduler that leaves jobs waiting for ever, or cannot serve a workload
     InformationError   a scheduler that looks at what it did not declare to know
-  ActionError          an action the environment's mask forbids
+  ActionError          an action that is no action of the environment, or that its mask forbids
+  EpisodeError         a step where no episode is on: also Gymnasium's ResetNeeded or ClosedEnvironmentError
   CheckpointError      a trained agent that cannot be loaded or does not match
 """
 
@@ -14,6 +15,7 @@ __all__ = [
     "ActionError",
     "CheckpointError",
     "ConfigurationError",
+    "EpisodeError",
     "InformationError",
     "PlacementError",
     "RingyardError",
@@ -47,7 +49,11 @@ class InformationError(SchedulerError):
 
 
 class ActionError(RingyardError):
-    """An action that the mask of valid actions forbids."""
+    """An action that is none (a fraction, one too many), outside the space, or masked."""
+
+
+class EpisodeError(RingyardError):
+    """A step where no episode is on: before reset, after the end, after close."""
 
 
 class CheckpointError(RingyardError):

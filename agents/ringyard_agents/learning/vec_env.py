@@ -8,7 +8,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from ringyard.errors import ConfigurationError
+from ringyard.checks import Count, require, shown
+from ringyard.errors import ConfigurationError, EpisodeError
+from ringyard.mdp.arguments import Seed, actions_given
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
 
@@ -28,6 +30,9 @@ class RingyardVecEnv(VecEnv):
         group_size: clusters that share each job table.
         one_episode_per_round: idle after the end instead of resetting.
         seed: of the order in which job tables are drawn.
+
+    Raises:
+        ConfigurationError: an argument that is none of these.
     """
 
     def __init__(
@@ -38,6 +43,9 @@ class RingyardVecEnv(VecEnv):
         one_episode_per_round: bool = False,
         seed: int = 0,
     ) -> None:
+        require("setting", setting, Setting)
+        require("num_envs", num_envs, Count)
+        require("group_size", group_size, Count)
         if num_envs % group_size:
             raise ConfigurationError(
                 f"num_envs is {num_envs}; expected a multiple of the group size {group_size}"
@@ -51,11 +59,12 @@ class RingyardVecEnv(VecEnv):
         #: [num_envs] episode over, waiting for the next round
         self.idle = np.zeros(num_envs, np.bool_)
         self._one_episode_per_round = one_episode_per_round
-        self._actions = np.zeros(num_envs, np.int64)
+        self._actions: NDArray[np.int64] | None = None
         self._masks = np.zeros_like(self.batch.masks)
         self._draw_from(seed)
 
     def _draw_from(self, seed: int) -> None:
+        require("seed", seed, Seed)
         self._generators = [
             np.random.default_rng((seed, group)) for group in range(self.num_envs // self.group_size)
         ]
@@ -67,6 +76,15 @@ class RingyardVecEnv(VecEnv):
         if seed is not None:
             self._draw_from(seed)
         return [seed] * self.num_envs
+
+    def set_options(self, options: Any = None) -> None:
+        """Refused: episodes have no options.
+
+        Raises:
+            ConfigurationError: there are some.
+        """
+        if options:
+            raise ConfigurationError(f"options is {shown(options)}; expected none")
 
     def reset(self) -> VecEnvObs:
         """Begin an episode everywhere."""
@@ -80,15 +98,27 @@ class RingyardVecEnv(VecEnv):
         return self.reset()
 
     def step_async(self, actions: NDArray[np.int64]) -> None:
-        """Remember the actions."""
-        self._actions[:] = actions
+        """Remember the actions.
+
+        Raises:
+            ActionError: not one integer for each cluster.
+        """
+        self._actions = actions_given(actions, self.num_envs)
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Carry them out."""
+        """Carry them out.
+
+        Raises:
+            EpisodeError: before `reset`, without `step_async`, or after `close`.
+            ActionError: outside the space, or masked (if the setting says so).
+        """
+        actions, self._actions = self._actions, None
+        if actions is None:
+            raise EpisodeError("step_wait() has no actions; call step_async(actions) first")
         stepped = np.flatnonzero(~self.idle)
         self.batch.rewards[self.idle] = 0.0
-        masked = self.batch.valid(self._actions, stepped)
-        self.batch.step(self._actions, stepped)
+        masked = self.batch.valid(actions, stepped)
+        self.batch.step(actions, stepped)
         ended = np.zeros(self.num_envs, np.bool_)
         ended[stepped] = (self.batch.done | self.batch.truncated)[stepped]
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -113,6 +143,7 @@ class RingyardVecEnv(VecEnv):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """[num_envs, actions] True where an action is valid; idle clusters may only wait."""
+        self.batch.check_begun()
         self._masks[:] = self.batch.masks
         if self.idle.any():
             self._masks[self.idle] = False
@@ -135,7 +166,8 @@ class RingyardVecEnv(VecEnv):
         return observations
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Refuse steps and resets from now on."""
+        self.batch.close()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """The attribute of this object, once per cluster."""

@@ -8,11 +8,13 @@ from numpy.typing import NDArray
 from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, SchedulerError
 from ringyard.mdp.actions.moves import describe, options_of
+from ringyard.mdp.arguments import ClosedError, ResetNeededError
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.episode import empty_episode
 from ringyard.mdp.kernel import (
     BEGIN,
     DONE,
+    GOES_ON,
     SETTLE,
     STALLED,
     STEP,
@@ -93,10 +95,13 @@ class ClusterBatch:
             returns=np.zeros(num_clusters),
             lengths=np.zeros(num_clusters, np.int64),
             ends=np.zeros(num_clusters, np.int64),
+            playing=np.zeros(num_clusters, np.bool_),
         )
         out = self._out
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
-        self.returns, self.lengths, self._ends = out.returns, out.lengths, out.ends
+        self.returns, self.lengths = out.returns, out.lengths
+        self._ends, self._playing = out.ends, out.playing
+        self._closed = False
         self.entries = np.zeros(num_clusters, np.int64)
         self._everyone = np.arange(num_clusters)
         self._none_masked = np.zeros(num_clusters, np.bool_)
@@ -146,7 +151,9 @@ class ClusterBatch:
 
         Raises:
             WorkloadError: a job table that does not fit the cluster.
+            ClosedError: after `close`.
         """
+        self._check_open()
         self.bank.fill(entries)
         self.entries[clusters] = entries
         self._play(clusters, BEGIN, self.entries)
@@ -156,9 +163,12 @@ class ClusterBatch:
 
         Raises:
             ActionError: an action outside the space, or a masked one with on_invalid "raise".
+            ResetNeededError: a cluster without an episode: before `reset`, or after the end.
+            ClosedError: after `close`.
         """
-        if all_valid(self.masks, actions, clusters):
+        if all_valid(self.masks, self._playing, actions, clusters):
             return self._none_masked[: len(clusters)]
+        self._check_playing(clusters)
         chosen = actions[clusters]
         num_actions = self.masks.shape[1]
         if chosen.min() < 0 or chosen.max() >= num_actions:
@@ -183,6 +193,33 @@ class ClusterBatch:
             SchedulerError: the policy waits while nothing runs and no template can ever place a job.
         """
         self._play(self._everyone if clusters is None else clusters, STEP, actions)
+
+    def close(self) -> None:
+        """Refuse steps and resets from now on."""
+        self._playing[:] = False
+        self._closed = True
+
+    def check_begun(self) -> None:
+        """See to it that there is something to look at in every cluster.
+
+        Raises:
+            ResetNeededError: a cluster that was never reset.
+        """
+        begun = self._playing | (self._ends != GOES_ON)
+        if not (begun.all() or self._closed):
+            raise ResetNeededError(f"cluster {int(begun.argmin())} has no episode yet; call reset() first")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the environment is closed; make a new one")
+
+    def _check_playing(self, clusters: NDArray[np.int64]) -> None:
+        self._check_open()
+        idle = clusters[~self._playing[clusters]]
+        if len(idle):
+            ended = self._ends[idle[0]] != GOES_ON
+            what = "has ended its episode" if ended else "has no episode yet"
+            raise ResetNeededError(f"cluster {idle[0]} {what}; call reset() before step()")
 
     def settle(self) -> None:
         """Go to the next decision of simulations that were set up elsewhere.

@@ -1,14 +1,15 @@
 """`ClusterEnv`: one cluster behind Gymnasium's Env interface."""
 
 import inspect
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ringyard.errors import ConfigurationError
+from ringyard.checks import require
+from ringyard.mdp.arguments import action_given, options_given, seed_given, workload_given
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations.queue import BLOCKS
 from ringyard.mdp.observations.tables import feature_table
@@ -62,16 +63,23 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         render_mode: None or "rgb_array" (a Gantt chart of the servers over time).
 
     Raises:
-        ActionError: from `step`, for an action outside the space, or a masked one if the setting's
-            `on_invalid` is "raise".
+        ActionError: from `step`, for anything but an integer of the space, or for a masked action if the
+            setting's `on_invalid` is "raise".
+        ResetNeededError: from `step`, before `reset` and after the end of an episode; it is Gymnasium's
+            `ResetNeeded` too.
+        ClosedError: from `step` and `reset`, after `close`.
+
+    ## Copies
+    `copy.deepcopy` and `pickle` give an independent environment at the same moment, which goes on as this
+    one would; pickles go to other processes. `copy.copy` gives a second name for the same episode.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}
 
     def __init__(self, setting: Setting | None = None, render_mode: str | None = None) -> None:
-        if render_mode not in (None, "rgb_array"):
-            raise ConfigurationError(f"render_mode is {render_mode!r}; expected None or 'rgb_array'")
-        self.setting = setting or Setting()
+        require("render_mode", render_mode, Literal["rgb_array"] | None)
+        require("setting", setting, Setting | None)
+        self.setting = Setting() if setting is None else setting
         self.render_mode = render_mode
         self._batch = ClusterBatch(self.setting, 1, SEGMENT_ROWS if render_mode else 0)
         self.observation_space = self.setting.observation.space(self.setting.cluster, self.setting.actions)
@@ -84,26 +92,24 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """[actions] True where an action is valid (as sb3-contrib expects)."""
+        self._batch.check_begun()
         return self._batch.masks[0].copy()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; `options={"workload": k}` chooses job table k."""
+        seed = seed_given(seed)
+        chosen = workload_given(options_given(options, ("workload",)), self.setting.num_workloads)
         super().reset(seed=seed)
-        entry = int(self.np_random.integers(self.setting.num_workloads))
-        if options and "workload" in options:
-            entry = int(options["workload"])
-            if not 0 <= entry < self.setting.num_workloads:
-                raise ConfigurationError(
-                    f"options['workload'] is {entry}; expected 0..{self.setting.num_workloads - 1}"
-                )
+        drawn = int(self.np_random.integers(self.setting.num_workloads))
+        entry = drawn if chosen is None else chosen
         self._batch.reset(np.array([0]), np.array([entry]))
         return self._observation(), {"action_mask": self.action_masks(), "workload": entry}
 
     def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action; see the class."""
-        actions = np.array([action], dtype=np.int64)
+        actions = action_given(action, self.setting.actions.num_actions)
         masked = self._batch.valid(actions, np.array([0]))
         self._batch.step(actions)
         done, truncated = bool(self._batch.done[0]), bool(self._batch.truncated[0])
@@ -121,7 +127,12 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         if self.render_mode is None:
             gymnasium.logger.warn("render() needs render_mode='rgb_array'")
             return None
+        self._batch.check_begun()
         return draw_gantt(self._batch.state, 0, self.setting.cluster)
+
+    def close(self) -> None:
+        """Refuse steps and resets from now on."""
+        self._batch.close()
 
     def _observation(self) -> Any:
         return self._batch.split(self._batch.observations[0].copy())

@@ -82,6 +82,7 @@ class Outputs:
         returns: [clusters] undiscounted sum of the episode's rewards.
         lengths: [clusters] steps of the episode.
         ends: [clusters] GOES_ON, DONE, TRUNCATED or STALLED.
+        playing: [clusters] an episode is on, which the next step continues.
     """
 
     observations: Float32Matrix
@@ -90,6 +91,7 @@ class Outputs:
     returns: FloatVector
     lengths: IntVector
     ends: IntVector
+    playing: BoolVector
 
 
 @bundle
@@ -263,11 +265,11 @@ def _reward(state: State, episode: Episode, b: int) -> float:
 
 
 @kernel
-def all_valid(masks: BoolMatrix, actions: IntVector, clusters: IntVector) -> bool:
-    """Whether the actions of the given clusters are in the space and not masked."""
+def all_valid(masks: BoolMatrix, playing: BoolVector, actions: IntVector, clusters: IntVector) -> bool:
+    """Whether the given clusters are in an episode and their actions in the space and not masked."""
     for b in clusters:
         action = actions[b]
-        if action < 0 or action >= masks.shape[1] or not masks[b, action]:
+        if not playing[b] or action < 0 or action >= masks.shape[1] or not masks[b, action]:
             return False
     return True
 
@@ -319,13 +321,16 @@ def play_batch(
     """
     for b in clusters:
         end = GOES_ON
-        if what == STEP:
+        if what == STEP and out.ends[b] != GOES_ON:
+            end = out.ends[b]  # an episode that was over as it began
+        elif what == STEP:
             end = _act(state, episode, b, numbers[b], how, physics)
         elif what == BEGIN:
             _begin(state, episode, b, numbers[b], bank, limit_seconds, out)
         if end == GOES_ON:
             end = _settle(state, episode, b, how, physics, out.masks[b])
         out.ends[b] = end
+        out.playing[b] = end == GOES_ON or (what != STEP and end != STALLED)
         if what == STEP:
             reward = _reward(state, episode, b)
             out.rewards[b] = reward

@@ -1,34 +1,65 @@
 """`ClusterVectorEnv`: many clusters behind Gymnasium's VectorEnv interface, one compiled call a step."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from ringyard.checks import Count, require, shown
 from ringyard.errors import ConfigurationError
+from ringyard.mdp.arguments import (
+    actions_given,
+    options_given,
+    reset_mask_given,
+    seeds_given,
+    workload_given,
+)
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.setting import Setting
 
 __all__ = ["ClusterVectorEnv"]
 
+#: what `get_attr` gives once for each cluster
+_OF_EACH = ("action_masks", "np_random", "np_random_seed")
+#: what all clusters share, and where it is here
+_SHARED = {
+    "action_space": "single_action_space",
+    "metadata": "metadata",
+    "observation_space": "single_observation_space",
+    "render_mode": "render_mode",
+    "setting": "setting",
+    "spec": "spec",
+}
+
 
 class ClusterVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
     """`num_envs` copies of `ClusterEnv`; equal seeds give equal episodes.
 
-    `info["action_mask"]` is [num_envs, actions]. In the step that ends an episode, `info` also holds
-    `episode_jct` [num_envs] with `_episode_jct` marking the ended ones, and, in same-step mode,
-    `final_obs`.
+    Observations, rewards and infos are those of Gymnasium's `SyncVectorEnv` over `ClusterEnv`: each key of
+    `info` is an array over clusters, `_key` marks the clusters that say it, 0 stands for the others.
+    `info["action_mask"]` is [num_envs, actions]. Where an episode ends, `info` has `episode_jct`,
+    `num_finished` and `workload`; in same-step mode `info["final_info"]` has them, and `info["final_obs"]`
+    the last observations.
 
     Args:
         num_envs: number of clusters.
         setting: shared by all.
-        autoreset_mode: NEXT_STEP (Gymnasium's default: the step after the end resets) or SAME_STEP.
+        autoreset_mode: NEXT_STEP (Gymnasium's default: the step after the end resets), SAME_STEP, or
+            DISABLED (`reset(options={"reset_mask": ended})` begins the next episodes).
         copy: give fresh arrays each step; False gives windows on buffers that the next step overwrites.
         render_mode: must be None; render a `ClusterEnv`.
+
+    Raises:
+        ConfigurationError: an argument that is none of these.
+
+    ## Copies
+    As those of `ClusterEnv`: `copy.deepcopy` and `pickle` give independent environments at the same moment.
     """
 
     metadata: dict[str, Any] = {**ClusterEnv.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -41,93 +72,215 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         copy: bool = True,
         render_mode: str | None = None,
     ) -> None:
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
-        if self.autoreset_mode is AutoresetMode.DISABLED:
-            raise ConfigurationError("autoreset_mode is DISABLED; expected NEXT_STEP or SAME_STEP")
+        require("num_envs", num_envs, Count)
+        require("setting", setting, Setting | None)
+        require("copy", copy, bool)
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+        except ValueError:
+            expected = ", ".join(repr(mode.value) for mode in AutoresetMode)
+            raise ConfigurationError(
+                f"autoreset_mode is {shown(autoreset_mode)}; expected {expected}"
+            ) from None
         if render_mode is not None:
-            raise ConfigurationError("a vector environment does not render; render one ClusterEnv")
-        self.setting = setting or Setting()
-        self.num_envs = num_envs
+            raise ConfigurationError(
+                f"render_mode is {shown(render_mode)}; a vector environment does not render: expected None;"
+                " render one ClusterEnv"
+            )
+        self.setting = Setting() if setting is None else setting
+        self.num_envs = int(num_envs)
         self.render_mode = None
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
-        self.batch = ClusterBatch(self.setting, num_envs)
+        self.batch = ClusterBatch(self.setting, self.num_envs)
         self.single_observation_space = self.setting.observation.space(
             self.setting.cluster, self.setting.actions
         )
         self.single_action_space = spaces.Discrete(self.setting.actions.num_actions)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._copy = copy
-        self._generators: list[np.random.Generator] = []
-        self._ended = np.zeros(num_envs, np.bool_)
+        self._nobody = np.zeros(self.num_envs, np.bool_)
+        self._generators: dict[int, np.random.Generator] = {}
+        self._seeds: dict[int, int] = {}
+        #: [num_envs] the next step resets it
+        self._resets = self._nobody
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> Any:
+        """One generator per cluster: it draws the job tables of its episodes."""
+        self._seed([None] * self.num_envs, ~self._nobody)
+        return tuple(self._generators[b] for b in range(self.num_envs))
+
+    @property
+    def np_random_seed(self) -> Any:
+        """The seed of each generator."""
+        self._seed([None] * self.num_envs, ~self._nobody)
+        return tuple(self._seeds[b] for b in range(self.num_envs))
 
     def action_masks(self) -> NDArray[np.bool_]:
         """[num_envs, actions] True where an action is valid."""
-        return self.batch.masks.copy() if self._copy else self.batch.masks
+        self.batch.check_begun()
+        return self._masks()
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in every cluster; cluster i of an integer seed has seed + i."""
-        if seed is not None or not self._generators:
-            seeds = (
-                list(seed)
-                if isinstance(seed, list)
-                else [None if seed is None else seed + i for i in range(self.num_envs)]
-            )
-            self._generators = [np.random.Generator(np.random.PCG64(one)) for one in seeds]
-        self._begin(np.arange(self.num_envs))
-        self._ended[:] = False
-        return self._observations(), {"action_mask": self.action_masks()}
+        """Begin episodes.
+
+        Args:
+            seed: of cluster 0, and cluster i has seed + i; or a list of one for each. None goes on drawing.
+            options: `workload`: the job table of all; `reset_mask`: [num_envs] booleans, only these begin.
+
+        Raises:
+            ConfigurationError: other seeds, other options.
+            ClosedError: after `close`.
+        """
+        seeds = seeds_given(seed, self.num_envs)
+        given = options_given(options, ("workload", "reset_mask"))
+        workload = workload_given(given, self.setting.num_workloads)
+        begun = ~self._nobody
+        if "reset_mask" in given:
+            begun = reset_mask_given(given["reset_mask"], self.num_envs)
+        self._seed(seeds, begun)
+        self._begin(begun, workload)
+        self._resets = self._resets & ~begun
+        info = self._infos(begun, begun=begun)
+        return self._observations(), info
 
     def step(
         self, actions: NDArray[np.int64]
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """One action in every cluster; clusters in their reset step ignore theirs."""
-        actions = np.array(actions, dtype=np.int64)
-        resetting = np.flatnonzero(self._ended)
-        stepping = np.flatnonzero(~self._ended) if len(resetting) else np.arange(self.num_envs)
-        self.batch.rewards[resetting] = 0.0
-        if len(stepping):
-            masked = self.batch.valid(actions, stepping)
-            self.batch.step(actions, stepping)
-        if len(resetting):
-            self._begin(resetting)
-        done, truncated = self.batch.done, self.batch.truncated
+        """One action in every cluster; clusters in their reset step ignore theirs.
+
+        Raises:
+            ActionError: another number of actions, no integers, outside the space, or masked (if the setting
+                says so).
+            ResetNeededError: a cluster has no episode: before `reset`, or, without autoreset, after its end.
+            ClosedError: after `close`.
+        """
+        actions = actions_given(actions, self.num_envs)
+        begun = self._resets
+        stepping = np.flatnonzero(~begun)
+        masked = self.batch.valid(actions, stepping)
+        self.batch.step(actions, stepping)
+        done, truncated, rewards = self.batch.done, self.batch.truncated, self.batch.rewards.copy()
+        if len(stepping) < self.num_envs:
+            done[begun] = truncated[begun] = False
+            rewards[begun] = 0.0
+            self._begin(begun)
         ended = done | truncated
-        rewards = self.batch.rewards.copy()
-        info: dict[str, Any] = {}
-        if len(stepping) and masked.any():
-            info["invalid_action"] = np.isin(np.arange(self.num_envs), stepping[masked])
-        if ended.any():
-            self._describe_end(info, ended)
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
-            self._begin(np.flatnonzero(ended))
-            self._ended[:] = False
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP:
+            self._resets = ended
+        if masked.any() or ended.any() or len(stepping) < self.num_envs:
+            invalid = self._nobody.copy()
+            invalid[stepping[masked]] = True
+            info = self._eventful(invalid, ended, begun)
         else:
-            self._ended = ended.copy()
-        info["action_mask"] = self.action_masks()
+            info = {"action_mask": self._masks(), "_action_mask": ~self._nobody}
         return self._observations(), rewards, done, truncated, info
 
-    def _begin(self, clusters: NDArray[np.int64]) -> None:
-        size = self.setting.num_workloads
-        entries = np.array([int(self._generators[b].integers(size)) for b in clusters])
-        self.batch.reset(clusters, entries)
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What `get_attr` gives; methods of clusters take no arguments.
 
-    def _describe_end(self, info: dict[str, Any], ended: NDArray[np.bool_]) -> None:
-        jct = np.zeros(self.num_envs)
+        Raises:
+            ConfigurationError: clusters have no such method; `step` and `reset` are for all at once.
+        """
+        known = (*_OF_EACH, *_SHARED)
+        if name not in known or args or kwargs:
+            raise ConfigurationError(
+                f"single clusters have no {shown(name)} to call with {args} and {kwargs}; expected one of"
+                f" {', '.join(known)}, without arguments"
+            )
+        if name in _SHARED:
+            return (getattr(self, _SHARED[name]),) * self.num_envs
+        return tuple(self.action_masks()) if name == "action_masks" else getattr(self, name)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """[num_envs] an attribute of each cluster: `action_masks`, `np_random`, `setting` and the like.
+
+        Raises:
+            ConfigurationError: clusters have no such attribute.
+        """
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Refused: clusters share one setting.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(f"cannot set {shown(name)} of single clusters; make a new environment")
+
+    def render(self) -> None:
+        """Refused: a `ClusterEnv` draws.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError("a vector environment does not render; render one ClusterEnv")
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Refuse steps and resets from now on."""
+        self.batch.close()
+
+    def _seed(self, seeds: list[int | None], clusters: NDArray[np.bool_]) -> None:
+        for b in np.flatnonzero(clusters).tolist():
+            if seeds[b] is not None or b not in self._generators:
+                self._generators[b], self._seeds[b] = seeding.np_random(seeds[b])
+
+    def _begin(self, clusters: NDArray[np.bool_], workload: int | None = None) -> None:
+        rows, size = np.flatnonzero(clusters), self.setting.num_workloads
+        entries = np.array([int(self._generators[b].integers(size)) for b in rows.tolist()])
+        if workload is not None:
+            entries[:] = workload
+        self.batch.reset(rows, entries)
+
+    def _eventful(
+        self, invalid: NDArray[np.bool_], ended: NDArray[np.bool_], begun: NDArray[np.bool_]
+    ) -> dict[str, Any]:
+        """The infos of a step after which some clusters have more to say; resets them in same-step mode."""
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP or not ended.any():
+            return self._infos(~self._nobody, invalid, ended, begun)
+        final_info = self._infos(ended, invalid & ended, ended)
+        final_obs = np.full(self.num_envs, None, dtype=object)
         for b in np.flatnonzero(ended):
-            jct[b] = self.batch.mean_jct(int(b))
-        info["episode_jct"] = jct
-        info["_episode_jct"] = ended.copy()
-        info["workload"] = self.batch.entries.copy()
-        info["_workload"] = ended.copy()
-        if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            final = np.empty(self.num_envs, dtype=object)
-            for b in np.flatnonzero(ended):
-                final[b] = self.batch.split(self.batch.observations[b].copy())
-            info["final_obs"] = final
-            info["_final_obs"] = ended.copy()
+            final_obs[b] = self.batch.split(self.batch.observations[b].copy())
+        self._begin(ended)
+        info = self._infos(~self._nobody, invalid & ~ended, begun=ended)
+        info |= {"final_info": final_info, "_final_info": ended.copy()}
+        info |= {"final_obs": final_obs, "_final_obs": ended.copy()}
+        return info
+
+    def _infos(
+        self,
+        told: NDArray[np.bool_],
+        invalid: NDArray[np.bool_] | None = None,
+        ended: NDArray[np.bool_] | None = None,
+        begun: NDArray[np.bool_] | None = None,
+    ) -> dict[str, Any]:
+        """What `ClusterEnv` says of these clusters, some of which ended or began."""
+        batch = self.batch
+        info: dict[str, Any] = {}
+
+        def tell(key: str, values: NDArray[Any], clusters: NDArray[np.bool_]) -> None:
+            if clusters.any():
+                column = np.zeros_like(values)
+                column[clusters] = values[clusters]
+                info[key], info[f"_{key}"] = column, clusters.copy()
+
+        invalid = self._nobody if invalid is None else invalid
+        ended = self._nobody if ended is None else ended
+        begun = self._nobody if begun is None else begun
+        jct = np.array([batch.mean_jct(b) if ended[b] else 0.0 for b in range(self.num_envs)])
+        tell("action_mask", batch.masks, told)
+        tell("invalid_action", invalid, invalid)
+        tell("episode_jct", jct, ended)
+        tell("num_finished", batch.state.clusters["num_done"].astype(np.int64), ended)
+        tell("workload", batch.entries, ended | begun)
+        return info
+
+    def _masks(self) -> NDArray[np.bool_]:
+        return self.batch.masks.copy() if self._copy else self.batch.masks
 
     def _observations(self) -> Any:
         rows = self.batch.observations
