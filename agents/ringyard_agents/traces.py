@@ -35,4 +35,6 @@ def report_trace(name: str, path: str) -> None:
     table.add_row("GPUs per job", f"mean {report.mean_gpus:.2f}, largest {report.max_gpus}")
     table.add_row("median run time", f"{report.median_duration_seconds:,.0f} s")
     table.add_row("sha256", report.sha256)
+    for left_out in report.left_out:
+        table.add_row("note", left_out)
     Console().print(table)

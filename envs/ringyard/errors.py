@@ -9,6 +9,7 @@ RingyardError
   ActionError          an action that is no action of the environment, or that its mask forbids
   EpisodeError         a step where no episode is on: also Gymnasium's ResetNeeded or ClosedEnvironmentError
   CheckpointError      a trained agent that cannot be loaded or does not match
+WorkloadWarning        a trace was read without some of its rows
 """
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "RingyardError",
     "SchedulerError",
     "WorkloadError",
+    "WorkloadWarning",
 ]
 
 
@@ -58,3 +60,7 @@ class EpisodeError(RingyardError):
 
 class CheckpointError(RingyardError):
     """A checkpoint is missing, damaged or made for another policy."""
+
+
+class WorkloadWarning(UserWarning):
+    """A reader left rows of a trace out; says how many and why."""

@@ -67,7 +67,7 @@ def test_simulate_writes_what_it_says(tmp_path, jobs_file):
 
 BAD = {
     "unknown scheduler": (["scheduler=nope"], "nope"),
-    "missing file": (["workload=csv", "workload.path=nope.csv"], "no trace file"),
+    "missing file": (["workload=csv", "workload.path=nope.csv"], "no such trace file"),
     "missing path": (["workload=csv"], "workload.path"),
     "unknown key": (["workload.nope=1"], "nope"),
     "wrong type": (["cluster.num_servers=many"], "whole number"),
@@ -89,11 +89,11 @@ def test_bad_input_is_one_line_and_code_2(tmp_path, case):
 BAD_ROWS = {
     "too large": ("1,0,9,5", "at most the cluster's 4 GPUs"),
     "unsorted": ("1,5,1,5\n2,4,1,5", "ascending"),
-    "negative": ("1,-5,1,5", "0 or more"),
+    "negative": ("1,-5,1,5", "in [0, 1e12]"),
     "not a number": ("1,0,1,nan", "finite"),
     "text": ("1,0,one,5", "'one'"),
     "fraction of a GPU": ("1,0,1.5,5", "whole number"),
-    "no duration": ("1,0,1,0", "positive"),
+    "no duration": ("1,0,1,0", "in (0, 1e12]"),
 }
 
 
@@ -121,7 +121,7 @@ def test_usage_and_unknown_commands(tmp_path):
     assert "unknown command" in ringyard(tmp_path, "fly", code=2)[1]
     assert "schedulers" in ringyard(tmp_path, "compare", "--help")[0]
     assert "philly" in ringyard(tmp_path, "traces")[0]
-    assert "no trace file" in ringyard(tmp_path, "traces", "philly", "nope", code=2)[1]
+    assert "no such trace file" in ringyard(tmp_path, "traces", "philly", "nope", code=2)[1]
 
 
 def test_train_resume_compare(tmp_path):

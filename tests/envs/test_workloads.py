@@ -7,7 +7,7 @@ import pytest
 
 from conftest import leaf, shared
 from ringyard import Cluster, JobSpec, JobTable
-from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.workloads import (
     Arrivals,
     LogNormalDurations,
@@ -148,7 +148,8 @@ def test_helios_release_shape(tmp_path):
         "4,a,0,4,1,COMPLETED,2020-04-01 00:00:10,2020-04-01 00:00:20,2020-04-01 00:00:30,10\n"
         "3,b,1,4,1,FAILED,2020-04-01 00:00:00,2020-04-01 00:00:00,2020-04-01 00:10:00,600\n"
     )
-    jobs = read_helios(file)
+    with pytest.warns(WorkloadWarning, match=r"left out 1 of 3 jobs: 1 without GPUs \(the first is row 2\)"):
+        jobs = read_helios(file)
     assert jobs.job_id.tolist() == [3, 5]
     assert jobs.submit_seconds.tolist() == [0, 60]
     assert jobs.num_gpus.tolist() == [1, 8]
@@ -175,7 +176,10 @@ def test_philly_release_shape(tmp_path):
     ]
     file = tmp_path / "cluster_job_log"
     file.write_text(json.dumps(log))
-    jobs = read_philly(file)
+    with pytest.warns(
+        WorkloadWarning, match="left out 2 of 3 jobs: 1 without GPUs .*, 1 without a positive run"
+    ):
+        jobs = read_philly(file)
     assert jobs.num_gpus.tolist() == [3]
     assert jobs.duration_seconds.tolist() == [90]
     file.write_text("{")

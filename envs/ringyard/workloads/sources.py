@@ -1,11 +1,12 @@
 """Where each public trace comes from, and whether a local file is one."""
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringyard.errors import WorkloadError
+from ringyard.errors import WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
 from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
 
@@ -78,7 +79,7 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class TraceReport:
-    """What a local copy holds."""
+    """What a local copy holds; `left_out` says which rows its reader did not take."""
 
     jobs: int
     span_days: float
@@ -86,6 +87,7 @@ class TraceReport:
     max_gpus: int
     median_duration_seconds: float
     sha256: str
+    left_out: tuple[str, ...]
 
 
 def check_trace(name: str, path: str) -> TraceReport:
@@ -97,7 +99,9 @@ def check_trace(name: str, path: str) -> TraceReport:
     readers = {source.name: source.read for source in SOURCES} | {"csv": read_csv}
     if name not in readers:
         raise WorkloadError(f"unknown trace {name!r}; expected one of {', '.join(readers)}")
-    jobs = readers[name](path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", WorkloadWarning)
+        jobs = readers[name](path)
     ordered = sorted(jobs.duration_seconds.tolist())
     return TraceReport(
         jobs=len(jobs),
@@ -106,4 +110,5 @@ def check_trace(name: str, path: str) -> TraceReport:
         max_gpus=int(jobs.num_gpus.max()),
         median_duration_seconds=ordered[len(ordered) // 2],
         sha256=hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
+        left_out=tuple(str(warning.message) for warning in caught),
     )
