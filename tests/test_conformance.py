@@ -1,5 +1,6 @@
 """Every yaml of every group composes and builds; every scheduler keeps the rules."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -53,14 +54,16 @@ def test_every_group_is_known():
 @pytest.mark.parametrize("group", ["cluster", "performance", "placement", "restart", "failures"])
 def test_world_leaves_build(group):
     for name in names(group):
-        assert leaf(group, name) is not None
+        part = leaf(group, name)
+        assert repr(pickle.loads(pickle.dumps(part))) == repr(part), name
 
 
 @pytest.mark.parametrize("group", ["observation", "action", "reward", "agent"])
 def test_learning_leaves_build(group):
     for name in names(group):
         config = composed("train", f"{group}={name}")
-        assert instantiate(config[group], _convert_="all") is not None
+        part = instantiate(config[group], _convert_="all")
+        assert repr(pickle.loads(pickle.dumps(part))) == repr(part), name
 
 
 @pytest.mark.parametrize("name", [name for name in names("workload") if name not in FILES])

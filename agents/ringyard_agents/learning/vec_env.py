@@ -22,7 +22,7 @@ class RingyardVecEnv(VecEnv):
 
     Clusters come in groups of `group_size` whose e-th episodes have the same jobs. With
     `one_episode_per_round`, a cluster that has ended its episode idles (reward 0, not done) until
-    `next_round()`.
+    `next_round()`. Pickles and deep copies go on as the original would.
 
     Args:
         setting: the decision process.

@@ -1,6 +1,7 @@
 """Kernels: functions compiled to machine code on first use, and kept on disk."""
 
 import functools
+import importlib
 import inspect
 import pickle
 import sys
@@ -9,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
@@ -20,6 +21,7 @@ from numba.core.typing.templates import AbstractTemplate
 from numba.extending import lower_builtin, typeof_impl
 
 from ringyard.compiled.types import signature_of
+from ringyard.errors import ConfigurationError
 
 __all__ = ["Kernel", "announce_compilation", "entry_point", "kernel", "linked_kernel", "whole"]
 
@@ -99,7 +101,47 @@ def _linked_by(function: Any, seen: set[int]) -> Iterator["Kernel"]:
                 yield from _linked_by(value.python, seen)
 
 
-class Kernel:
+def _found(module: str, name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+class ByName:
+    """A compiled function: pickled as its module and qualified name, and its own copy.
+
+    Attributes:
+        python: the plain function.
+    """
+
+    python: Any
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+        """Where it is found.
+
+        Raises:
+            ConfigurationError: not there: it is a lambda, or was defined inside another function.
+        """
+        module, name = self.python.__module__, self.python.__qualname__
+        try:
+            found = _found(module, name)
+        except (ImportError, AttributeError):
+            found = None
+        if found is not self:
+            raise ConfigurationError(
+                f"the compiled function {module}.{name} cannot be pickled: expected to find it by that name;"
+                " define it at the top level of a module, not as a lambda or inside a function"
+            )
+        return _found, (module, name)
+
+    def __copy__(self) -> Self:
+        """Itself: it never changes."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Itself: it never changes."""
+        return self
+
+
+class Kernel(ByName):
     """A function compiled to machine code on first use, without the GIL, and kept on disk.
 
     Args:

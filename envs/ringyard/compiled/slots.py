@@ -1,13 +1,12 @@
 """Slots: functions that kernels receive as values, such as performance models and placement rules."""
 
-import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from numba.core import types
 from numba.experimental import function_type  # noqa: F401  (registers functions as values)
 
-from ringyard.compiled.functions import Kernel
+from ringyard.compiled.functions import ByName, Kernel
 from ringyard.compiled.types import signature_of
 
 __all__ = ["CompiledFunction", "fills", "slot"]
@@ -28,7 +27,7 @@ def slot(protocol: C) -> C:
     return protocol
 
 
-class CompiledFunction:
+class CompiledFunction(ByName):
     """A function that fills a slot, compiled on first use.
 
     Args:
@@ -53,14 +52,6 @@ class CompiledFunction:
     def __call__(self, *arguments: Any) -> Any:
         """Call the compiled function from Python."""
         return self._kernel(*arguments)
-
-    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
-        """Pickle as the module-level name it was given."""
-        return _named, (self.python.__module__, self.python.__qualname__)
-
-
-def _named(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(module), name)
 
 
 def fills(protocol: type[P]) -> Callable[[P], P]:

@@ -1,5 +1,7 @@
 """Workloads made ready for the engine once and replayed by a copy."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,6 +65,8 @@ class WorkloadBank:
         weights: [entries, Integral] of the reward.
     """
 
+    _ARRAYS = ("records", "static", "num_jobs", "weights")
+
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         size, jobs = setting.num_workloads, setting.workload.num_jobs
@@ -70,6 +74,18 @@ class WorkloadBank:
         self.static = np.zeros((size, jobs, STATIC_FEATURES), np.float32)
         self.num_jobs = np.zeros(size, np.int64)
         self.weights = np.zeros((size, INTEGRALS))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only entries that exist travel with pickles and copies."""
+        made = np.flatnonzero(self.num_jobs)
+        arrays = {name: getattr(self, name)[made] for name in self._ARRAYS}
+        return {"setting": self.setting, "made": made, "arrays": arrays}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Room for all entries, and those that exist."""
+        self.__init__(state["setting"])  # type: ignore[misc]
+        for name, rows in state["arrays"].items():
+            getattr(self, name)[state["made"]] = rows
 
     def table(self, entry: int) -> JobTable:
         """The job table of an entry."""

@@ -83,8 +83,6 @@ class ClusterBatch:
         self._how = StepRules(
             options_of(actions), observation.write, observation.parameters, actions.num_running
         )
-        bank = self.bank
-        self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights)
         self._physics = physics_of(setting.performance)
         size = observation.size(cluster, actions)
         self._windows = observation.windows(cluster, actions)
@@ -105,8 +103,23 @@ class ClusterBatch:
         self.entries = np.zeros(num_clusters, np.int64)
         self._everyone = np.arange(num_clusters)
         self._none_masked = np.zeros(num_clusters, np.bool_)
+        self._connect()
+
+    def _connect(self) -> None:
+        """Find what is no part of pickles and copies: the view of the bank, and machine code."""
+        bank = self.bank
+        self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights)
         # types are looked at here, once: `_play` vouches for those of its arguments
         self._kernel = entry_point(play_batch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what `_connect` finds."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_bank", "_kernel")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on where the other batch was."""
+        self.__dict__.update(state)
+        self._connect()
 
     def _arguments(
         self, clusters: NDArray[np.int64], what: int, numbers: NDArray[np.int64]

@@ -32,6 +32,9 @@ TIMELINE_BINS = 512
 class Simulator:
     """An event-driven simulation of one job table on one cluster.
 
+    `fork`, `copy.deepcopy` and `pickle` give an independent simulation at the same moment, which goes on as
+    this one would; `copy.copy` a second name for this one.
+
     Args:
         cluster: servers and GPUs.
         jobs: what arrives.
