@@ -31,6 +31,7 @@ __all__ = [
     "Count",
     "Interval",
     "Positive",
+    "Seed",
     "Share",
     "Weights",
     "Whole",
@@ -49,7 +50,9 @@ Count = Annotated[int, "[1, 2147483647]"]
 Whole = Annotated[int, "[0, 2147483647]"]
 
 #: {name: weight}, drawn by
-Weights = Annotated[Mapping[str, Amount], "with a weight above 0"]
+Weights = Annotated[Mapping[str, Amount], "of positive sum"]
+
+Seed = Annotated[int, "[0, 9223372036854775807]"]
 
 _LONGEST = 100
 
@@ -180,7 +183,7 @@ def _instance(value: Any, where: str, kind: type) -> None:
 _RULES: Mapping[str, Callable[[Any], bool]] = {
     "not empty": lambda value: len(value) > 0,
     "ascending": lambda value: list(value) == sorted(value),
-    "with a weight above 0": lambda value: 0 < sum(value.values()) < float("inf"),
+    "of positive sum": lambda value: 0 < sum(value.values()) < float("inf"),
     "one-dimensional": lambda value: value.ndim == 1,
 }
 
@@ -190,7 +193,7 @@ def _annotated(value: Any, where: str, base: Any, text: str) -> None:
         return _number(value, where, _interval(text, base is int))
     _check(value, where, base)
     if not _RULES[text](value):
-        raise _WrongError(where, value, text)
+        raise _WrongError(where, value, f"one that is {text}")
     return None
 
 
@@ -221,7 +224,7 @@ def _check(value: Any, where: str, hint: Any) -> None:
         _mapping(value, where, *arguments)
     elif isinstance(origin, type) and issubclass(origin, Sequence):
         _sequence(value, where, arguments)
-    elif isinstance(origin or hint, type):
+    elif hint is not Any and isinstance(origin or hint, type):
         _instance(value, where, origin or hint)
 
 

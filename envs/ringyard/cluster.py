@@ -3,23 +3,36 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Count, Seed, Whole, checked, require
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 
 __all__ = ["Cluster"]
 
 
-def _whole(name: str, value: Any) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"cluster.{name} is {value!r}; expected a whole number, 1 or more")
-    return value
+#: servers, and places for jobs on their GPUs: more would take gigabytes for each simulation
+MOST = 1 << 24
+
+_Many = Annotated[int, "[1, 16777216]"]
+_Cores = Annotated[int, "[1, 1000000]"]
+_BytesPerSecond = Annotated[float, "[1, 1e15]"]
+_Oversubscription = Annotated[float, "[1, inf)"]
+_Sharing = Annotated[int, "[1, 1024]"]
+_COLUMNS = (
+    "gpus_per_server",
+    "gpu_types",
+    "cores_per_server",
+    "memory_bandwidth_bytes_per_second",
+    "rack_of_server",
+)
 
 
+@checked("cluster")
 @dataclass(frozen=True)
 class Cluster:
     """Servers connected by one network; server s holds `gpus_per_server[s]` GPUs.
@@ -40,21 +53,25 @@ class Cluster:
         ConfigurationError: no server, a server without GPUs, lists of other lengths, values out of range.
     """
 
-    gpus_per_server: tuple[int, ...]
+    gpus_per_server: Annotated[tuple[_Many, ...], "not empty"]
     gpu_types: tuple[str, ...] = ()
-    cores_per_server: tuple[int, ...] = ()
-    memory_bandwidth_bytes_per_second: tuple[float, ...] = ()
-    rack_of_server: tuple[int, ...] = ()
-    uplink_oversubscription: float = 1.0
-    jobs_per_gpu: int = 1
+    cores_per_server: tuple[_Cores, ...] = ()
+    memory_bandwidth_bytes_per_second: tuple[_BytesPerSecond, ...] = ()
+    rack_of_server: tuple[Whole, ...] = ()
+    uplink_oversubscription: _Oversubscription = 1.0
+    jobs_per_gpu: _Sharing = 1
 
     def __post_init__(self) -> None:
-        if not self.gpus_per_server:
-            raise ConfigurationError("cluster has no servers; give num_servers >= 1")
-        for server, count in enumerate(self.gpus_per_server):
-            if count < 1:
-                raise ConfigurationError(f"server {server} has {count} GPUs; expected at least 1")
-        for name in ("gpu_types", "cores_per_server", "memory_bandwidth_bytes_per_second", "rack_of_server"):
+        for name in _COLUMNS:
+            if type(getattr(self, name)) is not tuple:
+                object.__setattr__(self, name, tuple(np.asarray(getattr(self, name)).tolist()))
+        places = self.num_gpus * self.jobs_per_gpu
+        if self.num_servers > MOST or places > MOST:
+            raise ConfigurationError(
+                f"cluster has {self.num_servers:,} servers and {places:,} places for jobs on GPUs;"
+                f" expected at most {MOST:,} of each, or memory runs out"
+            )
+        for name in _COLUMNS[1:]:
             values = getattr(self, name)
             if values and len(values) != self.num_servers:
                 raise ConfigurationError(
@@ -66,10 +83,6 @@ class Cluster:
                 raise ConfigurationError(
                     f"cluster.gpu_types holds {kind!r}; expected one of {', '.join(GPU_MEMORY_BYTES)}"
                 )
-        for name in ("cores_per_server", "memory_bandwidth_bytes_per_second"):
-            for value in getattr(self, name):
-                if not value > 0:
-                    raise ConfigurationError(f"cluster.{name} holds {value}; expected above 0")
         if self.memory_bandwidth_bytes_per_second and not self.cores_per_server:
             raise ConfigurationError(
                 "cluster counts memory bandwidth but no cores, which use it; give cores_per_server too"
@@ -81,23 +94,19 @@ class Cluster:
             )
         if list(self.rack_of_server) != sorted(self.rack_of_server):
             raise ConfigurationError("cluster.rack_of_server is not ascending; number servers rack by rack")
-        if not self.uplink_oversubscription >= 1:
-            raise ConfigurationError(
-                f"cluster.uplink_oversubscription is {self.uplink_oversubscription}; expected 1 or more"
-            )
-        _whole("jobs_per_gpu", self.jobs_per_gpu)
 
     @classmethod
+    @checked("cluster")
     def homogeneous(
         cls,
-        num_servers: int,
-        gpus_per_server: int,
+        num_servers: _Many,
+        gpus_per_server: _Many,
         gpu_type: str | None = None,
-        cores_per_server: int | None = None,
-        memory_bandwidth_bytes_per_second: float | None = None,
-        servers_per_rack: int | None = None,
-        uplink_oversubscription: float = 1.0,
-        jobs_per_gpu: int = 1,
+        cores_per_server: _Cores | None = None,
+        memory_bandwidth_bytes_per_second: _BytesPerSecond | None = None,
+        servers_per_rack: Count | None = None,
+        uplink_oversubscription: _Oversubscription = 1.0,
+        jobs_per_gpu: _Sharing = 1,
     ) -> Self:
         """`num_servers` equal servers of `gpus_per_server` GPUs each; None: that is not counted."""
         group = {
@@ -110,12 +119,13 @@ class Cluster:
         return cls.of_groups([group], servers_per_rack, uplink_oversubscription, jobs_per_gpu)
 
     @classmethod
+    @checked("cluster")
     def of_groups(
         cls,
         groups: Sequence[Mapping[str, Any]],
-        servers_per_rack: int | None = None,
-        uplink_oversubscription: float = 1.0,
-        jobs_per_gpu: int = 1,
+        servers_per_rack: Count | None = None,
+        uplink_oversubscription: _Oversubscription = 1.0,
+        jobs_per_gpu: _Sharing = 1,
     ) -> Self:
         """Groups of equal servers, one after the other.
 
@@ -141,10 +151,10 @@ class Cluster:
                 raise ConfigurationError(
                     f"a server group has {sorted(unknown)}; expected num_servers, {', '.join(columns)}"
                 )
-            count = _whole("num_servers", group.get("num_servers"))
-            _whole("gpus_per_server", group.get("gpus_per_server"))
+            for name in ("num_servers", "gpus_per_server"):
+                require(f"cluster.{name}", group.get(name), _Many)
             for name, column in columns.items():
-                column.extend([group.get(name)] * count)
+                column.extend([group.get(name)] * group["num_servers"])
         for name, column in columns.items():
             if None in column and any(value is not None for value in column):
                 raise ConfigurationError(f"only some server groups give {name}; give it in all or in none")
@@ -152,7 +162,7 @@ class Cluster:
         num_servers = len(columns["gpus_per_server"])
         racks: tuple[int, ...] = ()
         if servers_per_rack is not None:
-            racks = tuple(s // _whole("servers_per_rack", servers_per_rack) for s in range(num_servers))
+            racks = tuple(s // servers_per_rack for s in range(num_servers))
         return cls(
             gpus_per_server=given["gpus_per_server"],
             gpu_types=given["gpu_type"],
@@ -164,12 +174,9 @@ class Cluster:
         )
 
     @classmethod
-    def drawn(cls, num_servers: int, choices: list[int], seed: int) -> Self:
+    @checked("cluster")
+    def drawn(cls, num_servers: _Many, choices: Annotated[Sequence[_Many], "not empty"], seed: Seed) -> Self:
         """Servers whose GPU counts are drawn uniformly from `choices` (SJF-BCO's experiment, section 7)."""
-        if num_servers < 1 or not choices:
-            raise ConfigurationError(
-                f"cluster.drawn needs num_servers >= 1 and choices, got {num_servers}, {choices}"
-            )
         drawn = np.random.default_rng(seed).choice(np.asarray(choices, dtype=np.int64), num_servers)
         return cls(tuple(int(count) for count in drawn))
 

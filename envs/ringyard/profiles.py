@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from ringyard.checks import Amount, Positive, checked, shown
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import REFERENCE_GPU
@@ -15,6 +16,7 @@ from ringyard.gpu_types import REFERENCE_GPU
 __all__ = ["ModelProfile", "catalogue", "model_id", "profile", "read_profile"]
 
 
+@checked("profile")
 @dataclass(frozen=True)
 class ModelProfile:
     """What is known of one model; None: no figure, and whatever needs one says so.
@@ -49,29 +51,29 @@ class ModelProfile:
     """
 
     name: str
-    gradient_bytes: float
-    batch_size: float
-    fixed_seconds: float
-    sample_seconds: float
-    sources: Mapping[str, str]
+    gradient_bytes: Amount
+    batch_size: Positive
+    fixed_seconds: Amount
+    sample_seconds: Amount
+    sources: Mapping[str, Any]
     task: str = ""
-    parameters: float | None = None
-    speeds: Mapping[str, float] = field(default_factory=dict)
-    min_batch: float | None = None
-    max_batch: float | None = None
-    noise_scale: float | None = None
-    samples_per_core_second: float | None = None
-    bandwidth_per_core: float | None = None
-    sensitivity: float | None = None
-    pressure: float | None = None
-    fixed_memory_bytes: float | None = None
-    sample_memory_bytes: float | None = None
-    restart_seconds: float | None = None
+    parameters: Amount | None = None
+    speeds: Mapping[str, Positive] = field(default_factory=dict)
+    min_batch: Positive | None = None
+    max_batch: Positive | None = None
+    noise_scale: Positive | None = None
+    samples_per_core_second: Positive | None = None
+    bandwidth_per_core: Amount | None = None
+    sensitivity: Amount | None = None
+    pressure: Amount | None = None
+    fixed_memory_bytes: Amount | None = None
+    sample_memory_bytes: Amount | None = None
+    restart_seconds: Amount | None = None
     final_metric: float | None = None
-    metric_half: float | None = None
+    metric_half: Positive | None = None
     metric_start: float | None = None
-    step_coefficients: tuple[float, ...] | None = None
-    server_efficiency: tuple[float, ...] | None = None
+    step_coefficients: tuple[Amount, Amount, Amount, Amount, Amount, Amount] | None = None
+    server_efficiency: tuple[float, float, float] | None = None
     file: str = ""
 
     @property
@@ -111,18 +113,20 @@ class ModelProfile:
 #: ten times faster than the loader in Python, where libyaml is at hand
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_TEXTS = {"name", "task", "file"}
+_TEXTS = ("name", "task", "sources")
 _REQUIRED = ("name", "gradient_bytes", "batch_size", "fixed_seconds", "sample_seconds", "sources")
 
 
-def _number(value: Any, name: str, file: Path) -> float:
+def _number(value: Any) -> Any:
+    """What yaml took for text although it is a number (1e9), as a number; anything else as it is."""
+    if isinstance(value, list):
+        return tuple(_number(one) for one in value)
+    if isinstance(value, dict):
+        return {name: _number(one) for name, one in value.items()}
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if not number >= 0 and name not in ("server_efficiency",):
-        raise ConfigurationError(f"{file}: {name} is {value!r}; expected a number, 0 or more")
-    return number
+        return float(value) if isinstance(value, str | int) and not isinstance(value, bool) else value
+    except (ValueError, OverflowError):
+        return value
 
 
 def read_profile(file: Path) -> ModelProfile:
@@ -131,25 +135,24 @@ def read_profile(file: Path) -> ModelProfile:
     Raises:
         ConfigurationError: an unknown or missing field, or a value that is no number; names the file.
     """
-    raw = yaml.load(file.read_text(), _LOADER)
+    try:
+        raw = yaml.load(file.read_bytes(), _LOADER)
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{file} is no readable yaml: {shown(error)}") from error
     known = {one.name for one in fields(ModelProfile)} - {"file"}
     if not isinstance(raw, dict) or set(raw) - known:
-        odd = sorted(set(raw) - known) if isinstance(raw, dict) else raw
-        raise ConfigurationError(f"{file}: unknown field {odd}; expected some of {', '.join(sorted(known))}")
+        odd = set(raw) - known if isinstance(raw, dict) else raw
+        raise ConfigurationError(
+            f"{file}: unknown field {shown(odd)}; expected some of {', '.join(sorted(known))}"
+        )
     for name in _REQUIRED:
         if name not in raw:
             raise ConfigurationError(f"{file}: field {name} is missing")
-    values: dict[str, Any] = {"file": str(file)}
-    for name, value in raw.items():
-        if name in _TEXTS or name == "sources" or (value is None and name not in _REQUIRED):
-            values[name] = value
-        elif name == "speeds":
-            values[name] = {kind: _number(one, f"speeds.{kind}", file) for kind, one in value.items()}
-        elif isinstance(value, list):
-            values[name] = tuple(_number(one, name, file) for one in value)
-        else:
-            values[name] = _number(value, name, file)
-    return ModelProfile(**values)
+    values = {name: value if name in _TEXTS else _number(value) for name, value in raw.items()}
+    try:
+        return ModelProfile(**values, file=str(file))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: {error}") from None
 
 
 @functools.cache

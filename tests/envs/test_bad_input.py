@@ -5,8 +5,9 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from ringyard import JobTable
-from ringyard.errors import WorkloadError
+from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
+from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
+from ringyard.profiles import read_profile
 
 NAN, INF = float("nan"), float("inf")
 
@@ -91,3 +92,97 @@ def test_numbers_of_numpy_are_numbers():
     )
     assert small.job_id[0] == 2**63 - 1
     assert small.num_gpus.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "allocation",
+    [
+        lambda: Allocation(0, np.array([0.0, 1.5])),
+        lambda: Allocation(0, 3),
+        lambda: Allocation(0, "01"),
+        lambda: Allocation(0, (0, None)),
+        lambda: Allocation(0, (0, 10**12)),
+        lambda: Allocation(0.5, (0, 1)),
+        lambda: Allocation(True, (0, 1)),
+        lambda: Allocation(None, (0, 1)),
+        lambda: Allocation(0, (0, 1), cores_per_worker=0.5),
+        lambda: Allocation(0, (0, 1), batch_size=NAN),
+        lambda: Allocation(0, (0, 1), memory_bandwidth_cap="all"),
+        lambda: Allocation(0, parameter_servers=-1),
+        lambda: {"job": 0, "gpu_ids": (0, 1)},
+    ],
+)
+def test_allocations_that_are_none(allocation):
+    sim = Simulator(Cluster((4,)), JobTable.from_columns([0.0], [2], [5.0]), ideal())
+    sim.advance()
+    with pytest.raises(PlacementError, match="; expected "):
+        sim.apply([allocation()])
+    sim.apply([Allocation(np.int64(0), np.array([0, 1]))])
+    assert not sim.view().num_free_gpus > 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Cluster((10**12,)),
+        lambda: Cluster.homogeneous(10**12, 1),
+        lambda: Cluster.homogeneous(10**6, 10**3),
+        lambda: Cluster((4,), jobs_per_gpu=NAN),
+        lambda: Cluster((4.5,)),
+        lambda: Cluster((True,)),
+        lambda: Cluster("44"),
+        lambda: Cluster.of_groups([{"num_servers": "2", "gpus_per_server": 1}]),
+        lambda: Cluster.drawn(2, [], 0),
+    ],
+)
+def test_clusters_too_large_or_of_the_wrong_kind_are_refused_before_memory_is_taken(make):
+    with pytest.raises(ConfigurationError, match=r"^cluster.*; expected "):
+        make()
+
+
+def test_a_cluster_takes_lists_and_arrays():
+    assert Cluster([4, 4]) == Cluster(np.array([4, 4])) == Cluster((np.int8(4), 4))
+    assert hash(Cluster([4, 4])) == hash(Cluster((4, 4)))
+
+
+@pytest.mark.parametrize("bad", [NAN, 0, -1.0, "1", True, INF])
+def test_rounds_of_no_length(bad):
+    jobs = JobTable.from_columns([0.0], [1], [1.0])
+    with pytest.raises(ConfigurationError, match=r"round_seconds is .*; expected"):
+        Simulator(Cluster((1,)), jobs, ideal(), round_seconds=bad)
+
+
+def test_priorities_are_one_number_a_job():
+    sim = Simulator(Cluster((1,)), JobTable.from_columns([0.0], [1], [1.0]), ideal())
+    for bad in ([1.0, 2.0], ["first"], [NAN], 3.0):
+        with pytest.raises(SchedulerError, match="expected 1 numbers"):
+            sim.prioritise(bad)
+
+
+PROFILE = "name: m\ngradient_bytes: 1e9\nbatch_size: 32\nfixed_seconds: 0\nsample_seconds: 1\nsources: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("speeds: 3", "speeds is 3.0"),
+        ("speeds: {t4: fast}", r"speeds\['t4'\] is 'fast'"),
+        ("step_coefficients: [1, 2]", "list of 6"),
+        ("min_batch: [1]", "min_batch is"),
+        ("noise_scale: .nan", "noise_scale is nan"),
+        ("task: {a: 1}", "task is"),
+        ("parameters: true", "parameters is True"),
+        ("7: 8", "unknown field"),
+        ("a: [", "no readable yaml"),
+        ("a: \x00", "no readable yaml"),
+    ],
+)
+def test_profiles_of_wrong_types_name_file_and_field(tmp_path, line, said):
+    file = tmp_path / "m.yaml"
+    file.write_text(PROFILE)
+    assert read_profile(file).gradient_bytes == 1e9
+    file.write_text(PROFILE + line)
+    with pytest.raises(ConfigurationError, match=rf"m\.yaml.*{said}"):
+        read_profile(file)
+    with pytest.raises(ConfigurationError, match="no readable yaml"):
+        read_profile(tmp_path)

@@ -48,7 +48,7 @@ def shared(cluster, jobs):
     [
         ({"gpu_types": ("v100", "b100")}, "b100"),
         ({"gpu_types": ("v100",)}, "one for each of the 2 servers"),
-        ({"cores_per_server": (4, 0)}, "above 0"),
+        ({"cores_per_server": (4, 0)}, "is 0; expected a whole number"),
         ({"memory_bandwidth_bytes_per_second": (1e9, 1e9)}, "cores_per_server"),
         ({"rack_of_server": (1, 0)}, "rack by rack"),
         ({"rack_of_server": (0, 2)}, "expected 0, 1, 2"),
@@ -77,7 +77,7 @@ def test_server_groups_are_checked():
         (Allocation(0, (0,), batch_size=512.0), "32 to 256"),
         (Allocation(0, (0, 1, 2, 3)), "1 to 3 GPUs"),
         (Allocation(0, (0,), cores_per_worker=9), "9 cores"),
-        (Allocation(0, (0,), cores_per_worker=-1), "0 or more"),
+        (Allocation(0, (0,), cores_per_worker=-1), "cores_per_worker is -1"),
         (Allocation(0, (0,), parameter_servers=1), "ring"),
         (Allocation(0, (0,), server=1), "gpu_ids"),
         (Allocation(0, (0,), memory_bandwidth_cap=0.5), "CPU-only"),

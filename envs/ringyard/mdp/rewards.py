@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.state.records import INTEGRALS, Integral, Job
@@ -16,6 +17,7 @@ __all__ = ["Reward", "blocking", "job_completion_time", "makespan", "slowdown", 
 Normaliser = Callable[[Records1[Job], Cluster], float]
 
 
+@checked("reward")
 @dataclass(frozen=True)
 class Reward:
     """The growth of one time integral since the last step, times a weight fixed per episode.

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ringyard.checks import Count, Positive, Seed, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.failures import Failures, no_failures
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations import Observation, queue_and_cluster
@@ -37,6 +37,7 @@ def _default_workload() -> Workload:
     )
 
 
+@checked("setting")
 @dataclass(frozen=True)
 class Setting:
     """A decision process.
@@ -63,15 +64,9 @@ class Setting:
     observation: Observation = field(default_factory=queue_and_cluster)
     actions: Actions = field(default_factory=Actions)
     reward: Reward = field(default_factory=job_completion_time)
-    limit_seconds: float | None = None
-    num_workloads: int = 1024
-    workload_seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.limit_seconds is not None and not self.limit_seconds > 0:
-            raise ConfigurationError(f"limit_seconds is {self.limit_seconds}; expected above 0, or none")
-        if self.num_workloads < 1:
-            raise ConfigurationError(f"num_workloads is {self.num_workloads}; expected at least 1")
+    limit_seconds: Positive | None = None
+    num_workloads: Count = 1024
+    workload_seed: Seed = 0
 
     @property
     def horizon(self) -> float:

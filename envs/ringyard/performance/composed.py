@@ -1,7 +1,10 @@
 """All parts together: GPU, sharing, input pipeline, ring, parameter servers, CPU-only jobs."""
 
+from typing import Annotated, Literal
+
 import numpy as np
 
+from ringyard.checks import Amount, checked
 from ringyard.compiled import FloatVector, fills, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.performance.allreduce import inside_bandwidth, overlapped, ring_seconds
@@ -16,7 +19,7 @@ from ringyard.performance.parameter_server import (
     server_efficiency,
     step_seconds,
 )
-from ringyard.performance.ring import check_ring
+from ringyard.performance.ring import Bandwidth, Transmitting
 from ringyard.profiles import catalogue
 from ringyard.state.records import Job, JobKind, Network
 
@@ -77,18 +80,19 @@ def composed_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     return together + parameters[_XI_2] * job.num_servers
 
 
+@checked("performance")
 def composed(
-    inter_server_bytes_per_second: float,
-    intra_server_bytes_per_second: float,
-    reduction_bytes_per_second: float = float("inf"),
-    alpha: float = 0.0,
-    xi_1: float = 1.0,
-    overhead_seconds_per_server: float = 0.0,
-    intra_server_growth: float = 0.0,
-    overlap_exponent: float = 1.0,
-    contention: str = "worst_link",
+    inter_server_bytes_per_second: Bandwidth,
+    intra_server_bytes_per_second: Bandwidth,
+    reduction_bytes_per_second: Bandwidth = float("inf"),
+    alpha: Amount = 0.0,
+    xi_1: Transmitting = 1.0,
+    overhead_seconds_per_server: Amount = 0.0,
+    intra_server_growth: Annotated[float, "[0, 10]"] = 0.0,
+    overlap_exponent: Annotated[float, "[1, inf)"] = 1.0,
+    contention: Literal["none", "worst_link", "live_transfers", "max_min"] = "worst_link",
     interference: Interference | None = None,
-    straggler_cv: float = 0.0,
+    straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0,
 ) -> PerformanceModel:
     """GPU types, sharing, CPU cores, memory bandwidth, elastic batches, rings and parameter servers.
 
@@ -112,30 +116,12 @@ def composed(
     Raises:
         ConfigurationError: a constant out of its range.
     """
-    check_ring(
-        inter_server_bytes_per_second,
-        intra_server_bytes_per_second,
-        reduction_bytes_per_second,
-        alpha,
-        xi_1,
-        overhead_seconds_per_server,
-    )
-    forms = [form.name.lower() for form in Network]
-    if contention not in forms:
-        raise ConfigurationError(
-            f"performance.contention is {contention!r}; expected one of {', '.join(forms)}"
-        )
-    network = Network(forms.index(contention))
+    network = Network[contention.upper()]
     if xi_1 != 1.0 and network is not Network.WORST_LINK:
         raise ConfigurationError(
             f"performance.xi_1 is {xi_1}; expected 1 with contention {contention!r}, which counts"
             " transfers itself"
         )
-    if not overlap_exponent >= 1:
-        raise ConfigurationError(f"performance.overlap_exponent is {overlap_exponent}; expected 1 or more")
-    for name, value in (("straggler_cv", straggler_cv), ("intra_server_growth", intra_server_growth)):
-        if not 0 <= value < np.inf:
-            raise ConfigurationError(f"performance.{name} is {value}; expected 0 or more")
     constants = [
         inter_server_bytes_per_second,
         intra_server_bytes_per_second,

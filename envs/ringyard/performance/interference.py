@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue, model_id
 
 __all__ = ["Interference", "no_interference", "pair_table", "sensitivity_pressure"]
 
 
+@checked("interference")
 @dataclass(frozen=True)
 class Interference:
     """Extra iteration time of each model beside each other.
@@ -25,6 +27,14 @@ class Interference:
     """
 
     excess: NDArray[np.float64] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        wanted = (len(catalogue()) + 1,) * 2
+        if self.excess is not None and (self.excess.shape != wanted or (self.excess < 0).any()):
+            raise ConfigurationError(
+                f"interference.excess has shape {self.excess.shape}; expected {wanted}, each 0 or more, NaN"
+                " where unknown"
+            )
 
     def between(self, model_ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """`excess`, checked for the models that occur.
@@ -62,7 +72,8 @@ def sensitivity_pressure() -> Interference:
     return Interference(np.outer(sensitivity, pressure))
 
 
-def pair_table(normalised: Mapping[str, Mapping[str, float]]) -> Interference:
+@checked("interference")
+def pair_table(normalised: Mapping[str, Mapping[str, Positive]]) -> Interference:
     """Measured pairs: excess[a, b] = 1 / normalised[a][b] - 1.
 
     Args:
@@ -77,7 +88,5 @@ def pair_table(normalised: Mapping[str, Mapping[str, float]]) -> Interference:
     excess[-1, :] = excess[:, -1] = 0.0
     for own, row in normalised.items():
         for other, speed in row.items():
-            if not speed > 0:
-                raise ConfigurationError(f"interference.{own}.{other} is {speed}; expected a speed above 0")
             excess[model_id(own), model_id(other)] = max(1.0 / speed - 1.0, 0.0)
     return Interference(excess)

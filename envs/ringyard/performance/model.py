@@ -1,11 +1,12 @@
 """What a performance model is, and the one in which nothing ever slows a job."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import checked
 from ringyard.compiled import FloatVector, fills, slot
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.state.records import Job, Network
@@ -26,6 +27,7 @@ class IterationSeconds(Protocol):
         """Of the job, by the model's parameters [parameters]."""
 
 
+@checked("performance")
 @dataclass(frozen=True)
 class PerformanceModel:
     """A compiled function, its parameters, and what couples neighbours.
@@ -41,11 +43,11 @@ class PerformanceModel:
     """
 
     iteration_seconds: IterationSeconds
-    parameters: NDArray[np.float64]
+    parameters: Annotated[NDArray[np.float64], "one-dimensional"]
     network: Network = Network.NONE
     interference: Interference = field(default_factory=no_interference)
-    transfer_bytes_per_second: float = np.inf
-    straggler_cv: float = 0.0
+    transfer_bytes_per_second: Annotated[float, "(0, inf]"] = np.inf
+    straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0
 
 
 @fills(IterationSeconds)

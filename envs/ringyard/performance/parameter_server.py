@@ -71,16 +71,11 @@ def coefficient_row(model: ModelProfile) -> NDArray[np.float64]:
     """[COEFFICIENTS] of a model, NaN if its profile has none.
 
     Raises:
-        ConfigurationError: a list of the wrong length, or an efficiency that is not positive.
+        ConfigurationError: an efficiency that is not positive.
     """
     if model.step_coefficients is None:
         return np.full(COEFFICIENTS, np.nan)
     theta, efficiency = model.step_coefficients, model.need("server_efficiency")
-    if len(theta) != 6 or len(efficiency) != 3:
-        raise ConfigurationError(
-            f"{model.file}: step_coefficients has {len(theta)} and server_efficiency {len(efficiency)}"
-            " entries; expected 6 and 3"
-        )
     if not efficiency[0] * np.exp(-efficiency[1]) + efficiency[2] > 0:
         raise ConfigurationError(f"{model.file}: server_efficiency is not above 0 at one core")
     return np.array([*theta, *efficiency])

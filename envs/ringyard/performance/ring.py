@@ -1,15 +1,17 @@
 """Iteration time of ring all-reduce jobs under link contention (SJF-BCO eq. 6-8)."""
 
+from typing import Annotated
+
 import numpy as np
 
+from ringyard.checks import Amount, checked
 from ringyard.compiled import FloatVector, fills
-from ringyard.errors import ConfigurationError
 from ringyard.performance.allreduce import ring_seconds
 from ringyard.performance.contention import live_share
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.state.records import Job, Network
 
-__all__ = ["check_ring", "ring_contention"]
+__all__ = ["Bandwidth", "Transmitting", "ring_contention"]
 
 _INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2 = range(6)
 
@@ -25,39 +27,18 @@ def ring_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     return job.compute_seconds + ring + parameters[_XI_2] * job.num_servers
 
 
-def check_ring(
-    inter_server_bytes_per_second: float,
-    intra_server_bytes_per_second: float,
-    reduction_bytes_per_second: float,
-    alpha: float,
-    xi_1: float,
-    overhead_seconds_per_server: float,
-) -> None:
-    """Raise ConfigurationError for a constant of SJF-BCO eq. 6-8 out of its range."""
-    for name, value in (
-        ("inter_server_bytes_per_second", inter_server_bytes_per_second),
-        ("intra_server_bytes_per_second", intra_server_bytes_per_second),
-        ("reduction_bytes_per_second", reduction_bytes_per_second),
-    ):
-        if not value > 0:
-            raise ConfigurationError(f"performance.{name} is {value}; expected above 0")
-    if not alpha >= 0:
-        raise ConfigurationError(f"performance.alpha is {alpha}; expected 0 or more")
-    if not 0 < xi_1 <= 1:
-        raise ConfigurationError(f"performance.xi_1 is {xi_1}; expected in (0, 1] (SJF-BCO eq. 7)")
-    if not overhead_seconds_per_server >= 0:
-        raise ConfigurationError(
-            f"performance.overhead_seconds_per_server is {overhead_seconds_per_server}; expected 0 or more"
-        )
+Bandwidth = Annotated[float, "(0, inf]"]
+Transmitting = Annotated[float, "(0, 1]"]
 
 
+@checked("performance")
 def ring_contention(
-    inter_server_bytes_per_second: float,
-    intra_server_bytes_per_second: float,
-    reduction_bytes_per_second: float,
-    alpha: float,
-    xi_1: float,
-    overhead_seconds_per_server: float,
+    inter_server_bytes_per_second: Bandwidth,
+    intra_server_bytes_per_second: Bandwidth,
+    reduction_bytes_per_second: Bandwidth,
+    alpha: Amount,
+    xi_1: Transmitting,
+    overhead_seconds_per_server: Amount,
 ) -> PerformanceModel:
     """Rings that share links: the constants of SJF-BCO eq. 6-8.
 
@@ -72,14 +53,6 @@ def ring_contention(
     Raises:
         ConfigurationError: a constant out of its range.
     """
-    check_ring(
-        inter_server_bytes_per_second,
-        intra_server_bytes_per_second,
-        reduction_bytes_per_second,
-        alpha,
-        xi_1,
-        overhead_seconds_per_server,
-    )
     parameters = np.array(
         [
             inter_server_bytes_per_second,

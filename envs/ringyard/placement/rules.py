@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ringyard.checks import Whole, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
-from ringyard.errors import ConfigurationError
 from ringyard.information import Information
 from ringyard.placement.room import room, take_free
 from ringyard.placement.rule import FindGpus, PlacementRule
@@ -267,7 +267,8 @@ def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out
     return count
 
 
-def lwf(kappa: int) -> PlacementRule:
+@checked("placement")
+def lwf(kappa: Whole) -> PlacementRule:
     """LWF-kappa (Ada-SRSF): jobs of at most kappa GPUs fill the lowest free GPUs, larger ones servers.
 
     Larger jobs fill whole servers in ascending order of mean predicted work left per GPU. A free exclusive
@@ -276,8 +277,6 @@ def lwf(kappa: int) -> PlacementRule:
     Raises:
         ConfigurationError: kappa below 0.
     """
-    if kappa < 0:
-        raise ConfigurationError(f"placement.kappa is {kappa}; expected 0 or more")
     return PlacementRule(_lwf, f"lwf_{kappa}", np.array([float(kappa)]), takes=Information.PREDICTIONS)
 
 

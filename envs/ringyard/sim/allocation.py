@@ -1,8 +1,23 @@
 """The one decision: give job j this allocation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ringyard.checks import shown
+from ringyard.errors import PlacementError
 
 __all__ = ["Allocation"]
+
+
+def _listed(gpu_ids: Any) -> tuple[int, ...]:
+    """GPU numbers as people write them: a list, an array."""
+    array = isinstance(gpu_ids, np.ndarray) and gpu_ids.ndim == 1
+    if not array and not isinstance(gpu_ids, Sequence):
+        raise PlacementError(f"gpu_ids is {shown(gpu_ids)}; expected a tuple of GPU numbers, such as (0, 1)")
+    return tuple(gpu_ids.tolist() if array else gpu_ids)
 
 
 @dataclass(frozen=True)
@@ -25,6 +40,9 @@ class Allocation:
         server: where a CPU-only job's cores are.
         memory_bandwidth_cap: share of its memory bandwidth the job may use, in (0, 1].
         reject: the waiting job leaves, blocked.
+
+    Raises:
+        PlacementError: `gpu_ids` is no list. Numbers are looked at when the allocation is carried out.
     """
 
     job: int
@@ -36,6 +54,10 @@ class Allocation:
     server: int | None = None
     memory_bandwidth_cap: float | None = None
     reject: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.gpu_ids) is not tuple:
+            object.__setattr__(self, "gpu_ids", _listed(self.gpu_ids))
 
     @property
     def stops(self) -> bool:

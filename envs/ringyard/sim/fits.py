@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Positive, Whole, require, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
-from ringyard.errors import PlacementError
+from ringyard.errors import ConfigurationError, PlacementError
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import dealt
 from ringyard.sim.engine.queues import sort_ascending
@@ -138,8 +139,32 @@ def wanted(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray
     return shape, np.array(places, dtype=np.int32)
 
 
+_WHOLE = ("job", "cores_per_worker", "parameter_servers", "cores_per_server_task", "server")
+
+
+def _check_numbers(allocation: Allocation) -> None:
+    """Raise PlacementError for what is no number, or none that records could hold."""
+    if not isinstance(allocation, Allocation):
+        raise PlacementError(f"an allocation is {shown(allocation)}; expected an Allocation")
+    given = [(name, getattr(allocation, name)) for name in _WHOLE]
+    for name, value in given + [("gpu_ids", gpu) for gpu in allocation.gpu_ids]:
+        if not (type(value) is int and 0 <= value < UNLIMITED_CORES):  # a quick look first
+            _require(allocation, name, value, Whole if name in ("job", "gpu_ids") else Whole | None)
+    for name in ("batch_size", "memory_bandwidth_cap"):
+        if getattr(allocation, name) is not None:
+            _require(allocation, name, getattr(allocation, name), Positive)
+
+
+def _require(allocation: Allocation, name: str, value: object, annotation: object) -> None:
+    try:
+        require(name, value, annotation)
+    except ConfigurationError as error:
+        raise PlacementError(f"the allocation of job {shown(allocation.job)}: {error}") from None
+
+
 def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocation) -> None:
     """Raise PlacementError unless the allocation can be carried out now."""
+    _check_numbers(allocation)
     j = allocation.job
     num_jobs = int(state.clusters["num_jobs"][b])
     if not 0 <= j < num_jobs:

@@ -6,8 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from ringyard.checks import Positive, Seed, Whole, checked, shown
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.errors import SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.information import Information
 from ringyard.jobs import JobTable
@@ -29,6 +30,7 @@ __all__ = ["Simulator"]
 TIMELINE_BINS = 512
 
 
+@checked("simulator")
 class Simulator:
     """An event-driven simulation of one job table on one cluster.
 
@@ -47,7 +49,7 @@ class Simulator:
 
     Raises:
         WorkloadError: job data that makes no sense or does not fit the cluster.
-        ConfigurationError: `round_seconds` not above 0.
+        ConfigurationError: an argument of the wrong kind, or `round_seconds` not above 0.
 
     Examples:
         >>> from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
@@ -66,13 +68,11 @@ class Simulator:
         jobs: JobTable,
         performance: PerformanceModel,
         restart: RestartCost | None = None,
-        round_seconds: float | None = None,
-        seed: int = 0,
-        segment_rows: int = 0,
+        round_seconds: Positive | None = None,
+        seed: Seed = 0,
+        segment_rows: Whole = 0,
         failures: Failures | None = None,
     ) -> None:
-        if round_seconds is not None and not round_seconds > 0:
-            raise ConfigurationError(f"round_seconds is {round_seconds}; expected above 0, or none")
         self.cluster = cluster
         self.performance = performance
         self.physics = physics_of(performance)
@@ -117,8 +117,11 @@ class Simulator:
             priority: [jobs] float64.
 
         Raises:
-            SchedulerError: jobs wait already.
+            SchedulerError: jobs wait already, or another number of priorities, or one that is no number.
         """
+        values = np.asarray(priority)
+        if values.shape != (len(self.jobs),) or values.dtype.kind not in "iuf" or np.isnan(values).any():
+            raise SchedulerError(f"priority is {shown(priority)}; expected {len(self.jobs)} numbers")
         if self.state.clusters["num_waiting"][0]:
             raise SchedulerError("the order of the waiting list is set before the simulation begins")
         self.state.jobs["priority"][0, :-1] = priority

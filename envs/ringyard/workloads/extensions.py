@@ -127,7 +127,7 @@ class Cores:
         weights: {cores: weight}.
     """
 
-    weights: Annotated[Mapping[Whole, Amount], "with a weight above 0"]
+    weights: Annotated[Mapping[Whole, Amount], "of positive sum"]
     extra_jobs: Whole = 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:

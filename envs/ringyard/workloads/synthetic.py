@@ -78,7 +78,7 @@ class Sizes:
         fractions: {GPUs: share of the jobs}; scaled to sum 1.
     """
 
-    fractions: Annotated[Mapping[Count, Amount], "with a weight above 0"]
+    fractions: Annotated[Mapping[Count, Amount], "of positive sum"]
 
     def draw(self, count: int, max_gpus: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """[count] sizes of at most `max_gpus`; larger ones are left out, the others scaled up."""

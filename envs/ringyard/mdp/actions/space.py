@@ -4,18 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import Literal
+from typing import Annotated, Literal
 
+from ringyard.checks import Count, checked
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
 from ringyard.placement import PlacementRule, least_contended, pack
 
 __all__ = ["IN_PLACE", "PLACED", "REJECT", "STOP", "Actions", "Adjustment", "Reject", "Template"]
 
+#: times what a job asks for or has
+Factor = Annotated[float, "(0, 1e6]"]
+
 # what an option does with a job's GPUs
 PLACED, IN_PLACE, STOP, REJECT = 0, 1, 2, 3
 
 
+@checked("action")
 @dataclass(frozen=True)
 class Template:
     """How to start a waiting job: where, and with how much of what it asks for.
@@ -30,9 +35,9 @@ class Template:
     """
 
     placement: PlacementRule
-    gpu_factor: float = 1.0
-    batch_factor: float = 1.0
-    core_factor: float = 1.0
+    gpu_factor: Factor = 1.0
+    batch_factor: Factor = 1.0
+    core_factor: Factor = 1.0
 
     @property
     def name(self) -> str:
@@ -42,6 +47,7 @@ class Template:
         return " ".join([self.placement.name, *scaled])
 
 
+@checked("action")
 @dataclass(frozen=True)
 class Reject(Template):
     """A template that does not start a waiting job but sends it away, blocked (admission control)."""
@@ -54,6 +60,7 @@ class Reject(Template):
         return "reject"
 
 
+@checked("action")
 @dataclass(frozen=True)
 class Adjustment:
     """How to change a running job; masked where it would change nothing or does not fit.
@@ -67,20 +74,19 @@ class Adjustment:
     """
 
     placement: PlacementRule | None = None
-    gpu_factor: float = 1.0
-    batch_factor: float = 1.0
-    core_factor: float = 1.0
-    bandwidth_cap: float | None = None
+    gpu_factor: Factor = 1.0
+    batch_factor: Factor = 1.0
+    core_factor: Factor = 1.0
+    bandwidth_cap: Annotated[float, "(0, 1]"] | None = None
 
     def __post_init__(self) -> None:
         if self.placement is None and self.gpu_factor != 1.0:
             raise ConfigurationError(
                 f"an adjustment with gpu_factor {self.gpu_factor} needs a placement rule for the new GPUs"
             )
-        if self.bandwidth_cap is not None and not 0 < self.bandwidth_cap <= 1:
-            raise ConfigurationError(f"adjustment.bandwidth_cap is {self.bandwidth_cap}; expected in (0, 1]")
 
 
+@checked("action")
 @dataclass(frozen=True)
 class Actions:
     """The action space: `Discrete(num_waiting x templates + num_running x adjustments + 1)`.
@@ -102,32 +108,15 @@ class Actions:
             that are not predictable when they are submitted come last.
     """
 
-    num_waiting: int = 16
-    num_running: int = 16
-    templates: Sequence[PlacementRule | Template] = field(default_factory=lambda: (pack(), least_contended()))
+    num_waiting: Count = 16
+    num_running: Count = 16
+    templates: Annotated[Sequence[PlacementRule | Template], "not empty"] = field(
+        default_factory=lambda: (pack(), least_contended())
+    )
     preemptive: bool = False
     adjustments: Sequence[Adjustment] = ()
     on_invalid: Literal["raise", "wait"] = "wait"
     queue_order: Literal["submit", "duration", "work", "gpus"] = "submit"
-
-    def __post_init__(self) -> None:
-        if self.num_waiting < 1 or self.num_running < 1:
-            raise ConfigurationError(
-                f"action.num_waiting and num_running are {self.num_waiting} and {self.num_running};"
-                " expected 1 or more"
-            )
-        if len(self.templates) < 1:
-            raise ConfigurationError("action.templates is empty; expected 1 or more placement rules")
-        for option in (*self.starts, *self.adjustments):
-            for name in ("gpu_factor", "batch_factor", "core_factor"):
-                if not getattr(option, name) > 0:
-                    raise ConfigurationError(f"action {name} is {getattr(option, name)}; expected above 0")
-        if self.on_invalid not in ("raise", "wait"):
-            raise ConfigurationError(f"action.on_invalid is {self.on_invalid!r}; expected 'raise' or 'wait'")
-        if self.queue_order not in ("submit", "duration", "work", "gpus"):
-            raise ConfigurationError(
-                f"action.queue_order is {self.queue_order!r}; expected submit, duration, work or gpus"
-            )
 
     @property
     def starts(self) -> tuple[Template, ...]:
