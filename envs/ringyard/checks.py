@@ -17,6 +17,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from numbers import Integral, Real
 from types import FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar
@@ -99,7 +100,7 @@ class Interval:
 
 def shown(value: Any) -> str:
     """A value for an error message, shortened."""
-    text = " ".join(repr(value).split())
+    text = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
@@ -175,6 +176,9 @@ def _instance(value: Any, where: str, kind: type) -> None:
     elif kind is bool:
         if not isinstance(value, bool | np.bool_):
             raise _WrongError(where, value, "true or false")
+    elif issubclass(kind, StrEnum):
+        if not isinstance(value, str) or value not in list(kind):
+            raise _WrongError(where, value, f"one of {', '.join(kind)}")
     elif not isinstance(value, kind):
         raise _WrongError(where, value, {str: "text", NoneType: "none"}.get(kind, f"a {kind.__name__}"))
 
@@ -182,6 +186,7 @@ def _instance(value: Any, where: str, kind: type) -> None:
 #: what else an annotation may say of a list, a mapping or an array
 _RULES: Mapping[str, Callable[[Any], bool]] = {
     "not empty": lambda value: len(value) > 0,
+    "strictly ascending": lambda value: list(value) == sorted(set(value)),
     "ascending": lambda value: list(value) == sorted(value),
     "of positive sum": lambda value: 0 < sum(value.values()) < float("inf"),
     "one-dimensional": lambda value: value.ndim == 1,

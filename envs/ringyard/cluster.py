@@ -85,7 +85,7 @@ class Cluster:
                 )
         if self.memory_bandwidth_bytes_per_second and not self.cores_per_server:
             raise ConfigurationError(
-                "cluster counts memory bandwidth but no cores, which use it; give cores_per_server too"
+                "cluster counts memory bandwidth but no cores, which use it; expected cores_per_server too"
             )
         racks = set(self.rack_of_server)
         if racks and racks != set(range(len(racks))):

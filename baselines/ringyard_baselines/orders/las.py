@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ringyard.checks import Positive, checked
 from ringyard.compiled import FloatVector, fills
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
@@ -18,7 +19,8 @@ def service(job: Job, now: float, parameters: FloatVector) -> float:
     return attained_service(job, now)
 
 
-def las(placement: PlacementRule, round_seconds: float) -> PreemptiveScheduler:
+@checked("las")
+def las(placement: PlacementRule, round_seconds: Positive) -> PreemptiveScheduler:
     """Least GPU seconds first, looked at on every event and every round.
 
     Args:

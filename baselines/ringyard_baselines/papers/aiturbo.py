@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Count, Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -74,6 +74,7 @@ def borda_scores(
     return scores
 
 
+@checked("aiturbo")
 class AITurbo(Scheduler):
     """Predictable jobs change by one unit of CPU or GPU at a time; everyone queues by Borda count.
 
@@ -109,23 +110,12 @@ class AITurbo(Scheduler):
     def __init__(
         self,
         placement: PlacementRule,
-        round_seconds: float = 240.0,
-        thresholds: Sequence[float] = (30.0, 180.0),
-        within_level: str = WithinLevel.SCORE,
-        gpu_weight: float = 10.0,
-        max_servers: int = 10,
+        round_seconds: Positive = 240.0,
+        thresholds: Annotated[Sequence[float], "strictly ascending"] = (30.0, 180.0),
+        within_level: WithinLevel = WithinLevel.SCORE,
+        gpu_weight: Positive = 10.0,
+        max_servers: Count = 10,
     ) -> None:
-        if not round_seconds > 0 or not gpu_weight > 0 or max_servers < 1:
-            raise ConfigurationError(
-                f"aiturbo round_seconds is {round_seconds}, gpu_weight {gpu_weight}, max_servers"
-                f" {max_servers}; expected above 0"
-            )
-        if sorted(set(thresholds)) != list(thresholds):
-            raise ConfigurationError(f"aiturbo thresholds are {list(thresholds)}; expected ascending scores")
-        if within_level not in list(WithinLevel):
-            raise ConfigurationError(
-                f"aiturbo within_level is {within_level!r}; expected one of {', '.join(WithinLevel)}"
-            )
         self.placement = placement
         self.round_seconds: float | None = round_seconds
         self._thresholds = np.array(thresholds, dtype=np.float64)

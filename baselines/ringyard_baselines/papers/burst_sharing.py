@@ -1,12 +1,13 @@
 """Foreground/background sharing after DeepPool (Park et al., MLSys 2022, arXiv 2112.10065)."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -19,6 +20,7 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 __all__ = ["BurstSharing"]
 
 
+@checked("burst_sharing")
 class BurstSharing(Scheduler):
     """Large jobs in the foreground, one-GPU jobs in the gaps they leave.
 
@@ -44,13 +46,11 @@ class BurstSharing(Scheduler):
     round_seconds: float | None = None
 
     def __init__(
-        self, placement: PlacementRule, foreground_gpus: int = 2, most_slowdown: float = 1.1
+        self,
+        placement: PlacementRule,
+        foreground_gpus: Annotated[int, "[2, 2147483647]"] = 2,
+        most_slowdown: Annotated[float, "[1, inf)"] = 1.1,
     ) -> None:
-        if foreground_gpus < 2 or not most_slowdown >= 1:
-            raise ConfigurationError(
-                f"burst_sharing foreground_gpus is {foreground_gpus}, most_slowdown {most_slowdown}; expected"
-                " 2 or more, 1 or more"
-            )
         self.placement = placement
         self._foreground_gpus = foreground_gpus
         self._most_slowdown = most_slowdown

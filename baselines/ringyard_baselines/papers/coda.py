@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Count, Positive, Share, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -34,6 +35,7 @@ class _Tuning:
     direction: int = 1
 
 
+@checked("coda")
 class Coda(Scheduler):
     """First come first served; three parts look after cores and memory bandwidth.
 
@@ -74,30 +76,15 @@ class Coda(Scheduler):
     def __init__(
         self,
         placement: PlacementRule,
-        window_seconds: float = 90.0,
-        gain: float = 0.02,
-        bandwidth_limit: float = 0.75,
-        throttle: str = "cap",
-        cpu_array: float = 0.25,
-        large_servers: float = 0.5,
-        large_gpus: int = 4,
-        throttled: float = 0.5,
+        window_seconds: Positive = 90.0,
+        gain: Positive = 0.02,
+        bandwidth_limit: Positive = 0.75,
+        throttle: Literal["cap", "cores"] = "cap",
+        cpu_array: Share = 0.25,
+        large_servers: Share = 0.5,
+        large_gpus: Count = 4,
+        throttled: Annotated[float, "(0, 1)"] = 0.5,
     ) -> None:
-        if not window_seconds > 0 or not gain > 0 or not bandwidth_limit > 0:
-            raise ConfigurationError(
-                f"coda window_seconds is {window_seconds}, gain {gain}, bandwidth_limit {bandwidth_limit};"
-                " expected above 0"
-            )
-        if throttle not in ("cap", "cores"):
-            raise ConfigurationError(f"coda throttle is {throttle!r}; expected cap or cores")
-        if not 0 <= cpu_array <= 1 or not 0 <= large_servers <= 1:
-            raise ConfigurationError(
-                f"coda cpu_array is {cpu_array}, large_servers {large_servers}; expected in [0, 1]"
-            )
-        if large_gpus < 1 or not 0 < throttled < 1:
-            raise ConfigurationError(
-                f"coda large_gpus is {large_gpus}, throttled {throttled}; expected 1 or more and in (0, 1)"
-            )
         self.placement = placement
         self.round_seconds: float | None = window_seconds
         self._window = window_seconds

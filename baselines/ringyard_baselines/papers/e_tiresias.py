@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard.errors import ConfigurationError
+from ringyard.checks import Positive, Whole, checked
 from ringyard.placement import PlacementRule
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
@@ -15,6 +15,7 @@ from ringyard_baselines.tools.targets import Target
 __all__ = ["ElasticTiresias"]
 
 
+@checked("e_tiresias")
 class ElasticTiresias(SizingScheduler):
     """Two queues by attained GPU time; sizes follow the load.
 
@@ -36,15 +37,10 @@ class ElasticTiresias(SizingScheduler):
     def __init__(
         self,
         placement: PlacementRule,
-        threshold_gpu_seconds: float = 3600.0,
-        crowd: int = 10,
-        round_seconds: float = 300.0,
+        threshold_gpu_seconds: Positive = 3600.0,
+        crowd: Whole = 10,
+        round_seconds: Positive = 300.0,
     ) -> None:
-        if not threshold_gpu_seconds > 0 or crowd < 0 or not round_seconds > 0:
-            raise ConfigurationError(
-                f"e_tiresias threshold_gpu_seconds is {threshold_gpu_seconds}, crowd {crowd}, round_seconds"
-                f" {round_seconds}; expected above 0, 0 or more, above 0"
-            )
         super().__init__(
             "e_tiresias",
             Information.SIZES | Information.ATTAINED_SERVICE | Information.SPEEDS,

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Count, Positive, checked
 from ringyard.compiled import FloatMatrix, IntMatrix, kernel
-from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
@@ -57,6 +57,7 @@ def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | N
     return sizes
 
 
+@checked("elastic_dp")
 class ElasticDP(SizingScheduler):
     """GPUs and batch of every job by a dynamic program over the sum of speed-ups, every ten minutes.
 
@@ -79,16 +80,10 @@ class ElasticDP(SizingScheduler):
     def __init__(
         self,
         placement: PlacementRule,
-        round_seconds: float = 600.0,
-        max_gpus: int = 10,
-        batch: str = "throughput",
+        round_seconds: Positive = 600.0,
+        max_gpus: Count = 10,
+        batch: BatchRule = BatchRule.THROUGHPUT,
     ) -> None:
-        if not round_seconds > 0 or max_gpus < 1:
-            raise ConfigurationError(
-                f"elastic_dp round_seconds is {round_seconds}, max_gpus {max_gpus}; expected above 0"
-            )
-        if batch not in list(BatchRule):
-            raise ConfigurationError(f"elastic_dp batch is {batch!r}; expected one of {', '.join(BatchRule)}")
         super().__init__(
             "elastic_dp" if batch != BatchRule.ASKED else "elastic_dp_fixed_batch",
             Information.SIZES | Information.SPEEDS,

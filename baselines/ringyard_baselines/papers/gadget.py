@@ -5,7 +5,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.errors import ConfigurationError
+from ringyard.checks import Positive, checked
 from ringyard.placement import PlacementRule
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
@@ -31,6 +31,7 @@ def sigmoid_utility(
     return np.asarray(height / (1.0 + np.exp(-steepness * (np.asarray(done) - middle))))
 
 
+@checked("gadget")
 class Gadget(SizingScheduler):
     """Every slot the workers go, one by one, where the utility of work done grows most.
 
@@ -55,16 +56,11 @@ class Gadget(SizingScheduler):
     def __init__(
         self,
         placement: PlacementRule,
-        slot_seconds: float = 300.0,
-        height: float = 1.0,
-        steepness: float = 5.0,
-        middle: float = 0.5,
+        slot_seconds: Positive = 300.0,
+        height: Positive = 1.0,
+        steepness: Positive = 5.0,
+        middle: Positive = 0.5,
     ) -> None:
-        if min(slot_seconds, height, steepness, middle) <= 0:
-            raise ConfigurationError(
-                f"gadget slot_seconds is {slot_seconds}, height {height}, steepness {steepness}, middle"
-                f" {middle}; expected above 0"
-            )
         super().__init__(
             "gadget",
             Information.SIZES | Information.PREDICTIONS | Information.SPEEDS,

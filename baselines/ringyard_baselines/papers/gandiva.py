@@ -1,12 +1,13 @@
 """Gandiva (Xiao et al., OSDI 2018): time slices, packing by trial, migration to consolidate."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -19,6 +20,7 @@ from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
 __all__ = ["Gandiva"]
 
 
+@checked("gandiva")
 class Gandiva(Scheduler):
     """Round-robin over all jobs; pairs share GPUs while that pays; scattered jobs move together.
 
@@ -46,15 +48,10 @@ class Gandiva(Scheduler):
     def __init__(
         self,
         placement: PlacementRule,
-        slice_seconds: float = 600.0,
-        threshold: float = 1.0,
+        slice_seconds: Positive = 600.0,
+        threshold: Annotated[float, "[0, 2]"] = 1.0,
         migrate: bool = True,
     ) -> None:
-        if not slice_seconds > 0 or not 0 <= threshold <= 2:
-            raise ConfigurationError(
-                f"gandiva slice_seconds is {slice_seconds}, threshold {threshold}; expected above 0 and"
-                " in [0, 2]"
-            )
         self.placement = placement
         self.round_seconds: float | None = slice_seconds
         self._threshold = threshold

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
+from ringyard.checks import Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -59,6 +59,7 @@ def max_min_shares(
     return shares
 
 
+@checked("gavel")
 class Gavel(Scheduler):
     """Time fractions by linear program, realised in rounds by priority X / time received.
 
@@ -79,9 +80,7 @@ class Gavel(Scheduler):
     name = "gavel"
     information = Information.SIZES | Information.SPEEDS
 
-    def __init__(self, placement: PlacementRule, round_seconds: float = 360.0) -> None:
-        if not round_seconds > 0:
-            raise ConfigurationError(f"gavel round_seconds is {round_seconds}; expected above 0")
+    def __init__(self, placement: PlacementRule, round_seconds: Positive = 360.0) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
         self._slots = Slots(round_seconds)

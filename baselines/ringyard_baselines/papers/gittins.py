@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatVector, fills
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
@@ -53,6 +53,7 @@ def _next_step(job: Job, now: float, parameters: FloatVector) -> float:
     return max(now + (step * parameters[0] - service) / job.num_gpus, now + 1e-6)
 
 
+@checked("gittins")
 class GittinsTiresias(PreemptiveScheduler):
     """Highest Gittins index of attained GPU time first, preemptive.
 
@@ -69,9 +70,7 @@ class GittinsTiresias(PreemptiveScheduler):
         ConfigurationError: delta not above 0.
     """
 
-    def __init__(self, placement: PlacementRule, delta_gpu_seconds: float = 3250.0) -> None:
-        if not delta_gpu_seconds > 0:
-            raise ConfigurationError(f"gittins delta_gpu_seconds is {delta_gpu_seconds}; expected above 0")
+    def __init__(self, placement: PlacementRule, delta_gpu_seconds: Positive = 3250.0) -> None:
         super().__init__(
             "gittins",
             _rank_and_submit_time,

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Count, Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -23,6 +24,7 @@ from ringyard_baselines.tools.targets import Target, reach
 __all__ = ["Optimus"]
 
 
+@checked("optimus")
 class Optimus(Scheduler):
     """Every ten minutes one worker (and server) each, then one more for whoever gains most by it.
 
@@ -46,13 +48,12 @@ class Optimus(Scheduler):
     information = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
 
     def __init__(
-        self, placement: PlacementRule, round_seconds: float = 600.0, samples: int = 8, max_servers: int = 10
+        self,
+        placement: PlacementRule,
+        round_seconds: Positive = 600.0,
+        samples: Annotated[int, "[6, 100]"] = 8,
+        max_servers: Count = 10,
     ) -> None:
-        if not round_seconds > 0 or samples < 6 or max_servers < 1:
-            raise ConfigurationError(
-                f"optimus round_seconds is {round_seconds}, samples {samples}, max_servers {max_servers};"
-                " expected above 0, 6 or more, 1 or more"
-            )
         self.placement = placement
         self.round_seconds: float | None = round_seconds
         self._samples = samples

@@ -1,11 +1,13 @@
 """The fixed degrees of partitioning that PAC-ML (arXiv 2301.13799) is compared with."""
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 
+from ringyard.checks import checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.errors import SchedulerError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -19,6 +21,7 @@ __all__ = ["PartitioningHeuristic"]
 POLICIES = ("para_max", "para_min", "random", "sequential")
 
 
+@checked("partitioning")
 class PartitioningHeuristic(Scheduler):
     """Each job is accepted or rejected when it arrives, on a degree of partitioning that a simple rule names.
 
@@ -39,12 +42,12 @@ class PartitioningHeuristic(Scheduler):
 
     round_seconds: float | None = None
 
-    def __init__(self, placement: PlacementRule, policy: str = "para_max", most_workers: int = 16) -> None:
-        if policy not in POLICIES or most_workers < 1:
-            raise ConfigurationError(
-                f"partitioning policy is {policy!r}, most_workers {most_workers}; expected one of"
-                f" {', '.join(POLICIES)}, and 1 or more"
-            )
+    def __init__(
+        self,
+        placement: PlacementRule,
+        policy: Literal["para_max", "para_min", "random", "sequential"] = "para_max",
+        most_workers: Annotated[int, "[1, 1000000]"] = 16,
+    ) -> None:
         self.name = policy
         self.information = Information.SIZES
         if policy == "para_min":

@@ -1,10 +1,11 @@
 """Pollux (Qiao et al., OSDI 2021): goodput-optimal GPUs and batches by a genetic algorithm."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Count, Positive, Whole, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector, UIntVector, kernel
 from ringyard.errors import ConfigurationError
@@ -122,6 +123,7 @@ def _evolve(
     return best
 
 
+@checked("pollux")
 class Pollux(SizingScheduler):
     """GPUs and batch of every job such that the cluster's goodput per fair share is largest.
 
@@ -151,18 +153,13 @@ class Pollux(SizingScheduler):
     def __init__(
         self,
         placement: PlacementRule,
-        round_seconds: float = 60.0,
-        population: int = 100,
-        generations: int = 100,
-        restart_penalty: float = 0.9,
-        power: float = -1.0,
-        max_gpus: int = 64,
+        round_seconds: Positive = 60.0,
+        population: Annotated[int, "[2, 2147483647]"] = 100,
+        generations: Whole = 100,
+        restart_penalty: Annotated[float, "(0, 1]"] = 0.9,
+        power: Annotated[float, "[-100, 100]"] = -1.0,
+        max_gpus: Count = 64,
     ) -> None:
-        if not round_seconds > 0 or population < 2 or generations < 0 or max_gpus < 1:
-            raise ConfigurationError(
-                f"pollux round_seconds is {round_seconds}, population {population}, generations"
-                f" {generations}, max_gpus {max_gpus}; expected above 0, 2 or more, 0 or more, 1 or more"
-            )
         if not 0 < restart_penalty <= 1 or power == 0:
             raise ConfigurationError(
                 f"pollux restart_penalty is {restart_penalty}, power {power}; expected in (0, 1] and not 0"

@@ -1,12 +1,13 @@
 """Synergy-TUNE (Mohan et al., OSDI 2022): CPU cores by profile, the fair share where they do not fit."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -43,6 +44,7 @@ ORDERS_TAKE = {
 }
 
 
+@checked("synergy_tune")
 class SynergyTune(Scheduler):
     """Any order of jobs; cores where they help.
 
@@ -68,17 +70,10 @@ class SynergyTune(Scheduler):
     def __init__(
         self,
         placement: PlacementRule,
-        order: str = "srtf",
-        saturation: float = 0.95,
-        round_seconds: float = 300.0,
+        order: Literal["srtf", "fifo", "las"] = "srtf",
+        saturation: Annotated[float, "(0, 1]"] = 0.95,
+        round_seconds: Positive = 300.0,
     ) -> None:
-        if order not in ORDERS:
-            raise ConfigurationError(f"synergy_tune order is {order!r}; expected srtf, fifo or las")
-        if not 0 < saturation <= 1 or not round_seconds > 0:
-            raise ConfigurationError(
-                f"synergy_tune saturation is {saturation}, round_seconds {round_seconds}; expected in (0, 1]"
-                " and above 0"
-            )
         self.placement = placement
         self.round_seconds: float | None = round_seconds
         self.information = Information.SIZES | Information.SPEEDS | ORDERS_TAKE[order]

@@ -1,12 +1,13 @@
 """Themis (Mahajan et al., NSDI 2020): finish-time fairness by leases."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -36,6 +37,7 @@ def finish_time_fairness(
     return (elapsed + left) / ((left + done) * contention)
 
 
+@checked("themis")
 class Themis(Scheduler):
     """Leases of GPUs to the jobs that fare worst.
 
@@ -58,13 +60,11 @@ class Themis(Scheduler):
     information = Information.SIZES | Information.PREDICTIONS
 
     def __init__(
-        self, placement: PlacementRule, lease_seconds: float = 1200.0, fairness_knob: float = 0.8
+        self,
+        placement: PlacementRule,
+        lease_seconds: Positive = 1200.0,
+        fairness_knob: Annotated[float, "[0, 1)"] = 0.8,
     ) -> None:
-        if not lease_seconds > 0 or not 0 <= fairness_knob < 1:
-            raise ConfigurationError(
-                f"themis lease_seconds is {lease_seconds}, fairness_knob {fairness_knob}; expected above"
-                " 0 and in [0, 1)"
-            )
         self.placement = placement
         self.round_seconds: float | None = lease_seconds
         self._invited = 1.0 - fairness_knob

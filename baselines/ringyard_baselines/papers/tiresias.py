@@ -1,11 +1,12 @@
 """Tiresias' discretised two-dimensional least attained service (Gu et al., NSDI 2019)."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
+from ringyard.checks import Positive, checked
 from ringyard.compiled import FloatVector, fills
-from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job, JobStatus
@@ -53,10 +54,11 @@ def next_change(job: Job, now: float, parameters: FloatVector) -> float:
     return np.inf
 
 
+@checked("tiresias")
 def tiresias(
     placement: PlacementRule,
-    thresholds_gpu_seconds: Sequence[float] = (3250.0, 7200.0),
-    starvation_knob: float = 8.0,
+    thresholds_gpu_seconds: Annotated[Sequence[Positive], "strictly ascending"] = (3250.0, 7200.0),
+    starvation_knob: Annotated[float, "(0, inf]"] = 8.0,
 ) -> PreemptiveScheduler:
     """Queues by attained GPU seconds, first come first served within a queue, lower queues preempt.
 
@@ -71,12 +73,6 @@ def tiresias(
         ConfigurationError: thresholds not ascending and above 0, or a knob not above 0.
     """
     thresholds = [float(threshold) for threshold in thresholds_gpu_seconds]
-    if not thresholds or thresholds[0] <= 0 or sorted(set(thresholds)) != thresholds:
-        raise ConfigurationError(
-            f"tiresias thresholds are {thresholds}; expected ascending GPU seconds above 0"
-        )
-    if not starvation_knob > 0:
-        raise ConfigurationError(f"tiresias starvation_knob is {starvation_knob}; expected above 0")
     return PreemptiveScheduler(
         "tiresias",
         queue_and_submit_time,

@@ -1,9 +1,11 @@
 """Placement on GPUs that other jobs use already."""
 
+from typing import Annotated
+
 import numpy as np
 
+from ringyard.checks import checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
-from ringyard.errors import ConfigurationError
 from ringyard.placement.room import open_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import pack_gpus
@@ -98,7 +100,8 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
     return count
 
 
-def share(most_harm: float = float("inf"), prefer_busy: bool = False) -> PlacementRule:
+@checked("placement")
+def share(most_harm: Annotated[float, "[0, inf]"] = float("inf"), prefer_busy: bool = False) -> PlacementRule:
     """GPUs of its own if there are (as `pack`), else those where it and its neighbours harm each other least.
 
     Harm of a GPU: the sum of the excess times (`Interference`) in both directions; a gang looks at its worst
@@ -111,8 +114,6 @@ def share(most_harm: float = float("inf"), prefer_busy: bool = False) -> Placeme
     Raises:
         ConfigurationError: most_harm below 0.
     """
-    if not most_harm >= 0:
-        raise ConfigurationError(f"placement.most_harm is {most_harm}; expected 0 or more")
     return PlacementRule(_share, "share", np.array([most_harm, float(prefer_busy)]), shares=True)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -32,6 +32,7 @@ def dual_threshold(beta: float, eta: float) -> float:
     return beta / (2.0 * (beta + eta))
 
 
+@checked("ada_srsf")
 class AdaSrsf(Scheduler):
     """Non-preemptive SRSF whose multi-server jobs may have to wait for the links.
 
@@ -61,15 +62,10 @@ class AdaSrsf(Scheduler):
         self,
         placement: PlacementRule,
         adaptive: bool = True,
-        most_transfers: int = 2,
-        beta_seconds_per_megabyte: float = 0.856e-3,
-        eta_seconds_per_megabyte: float = 0.235e-3,
+        most_transfers: Count = 2,
+        beta_seconds_per_megabyte: Positive = 0.856e-3,
+        eta_seconds_per_megabyte: Amount = 0.235e-3,
     ) -> None:
-        if most_transfers < 1 or not beta_seconds_per_megabyte > 0 or not eta_seconds_per_megabyte >= 0:
-            raise ConfigurationError(
-                f"ada_srsf most_transfers is {most_transfers}, beta {beta_seconds_per_megabyte}, eta"
-                f" {eta_seconds_per_megabyte}; expected 1 or more, above 0, 0 or more"
-            )
         self.name = "ada_srsf" if adaptive else f"srsf_{most_transfers}"
         self.placement = placement
         self._adaptive = adaptive

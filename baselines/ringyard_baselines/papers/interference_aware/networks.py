@@ -7,6 +7,7 @@ known of a job never seen before. Shapes of the networks are assumptions: the pa
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,9 +66,14 @@ class InterferenceNetworks:
         """
         path = DEFAULT_WEIGHTS if file is None else Path(file).expanduser()
         if not path.is_file():
-            raise ConfigurationError(f"no weights at {path}; write them with `ringyard fit --out {path}`")
-        with np.load(path, allow_pickle=False) as stored:
-            weights = {name: stored[name].astype(np.float64) for name in stored.files}
+            raise ConfigurationError(
+                f"no weights at {path}; expected a file that `ringyard fit --out {path}` writes"
+            )
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                weights = {name: stored[name].astype(np.float64) for name in stored.files}
+        except (OSError, ValueError, EOFError, AttributeError, BadZipFile) as error:
+            raise ConfigurationError(f"{path} is damaged or no .npz file; train it anew ({error})") from error
         shapes = {name: array.shape for name, array in weights.items()}
         if shapes != dict(PARAMETERS):
             raise ConfigurationError(f"{path} holds {shapes}; expected {dict(PARAMETERS)}; train it anew")

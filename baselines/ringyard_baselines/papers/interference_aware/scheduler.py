@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Amount, Share, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -19,6 +19,7 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 __all__ = ["InterferenceAware"]
 
 
+@checked("interference_aware")
 class InterferenceAware(Scheduler):
     """First come first served; servers by predicted similarity, GPUs by predicted performance.
 
@@ -48,14 +49,9 @@ class InterferenceAware(Scheduler):
         self,
         placement: PlacementRule,
         weights: str | None = None,
-        communication: float = 0.5,
-        least_speed: float = 0.5,
+        communication: Amount = 0.5,
+        least_speed: Share = 0.5,
     ) -> None:
-        if not communication >= 0 or not 0 <= least_speed <= 1:
-            raise ConfigurationError(
-                f"interference_aware communication is {communication}, least_speed {least_speed}; expected 0"
-                " or more, in [0, 1]"
-            )
         self.placement = placement
         self._networks = InterferenceNetworks.load(weights)
         self._communication = communication

@@ -1,12 +1,13 @@
 """ONES (Bian et al., SC 2021): online evolutionary search over schedules with elastic batches."""
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Count, Positive, Share, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -23,6 +24,7 @@ from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
 __all__ = ["Ones"]
 
 
+@checked("ones")
 class Ones(Scheduler):
     """Population of schedules, evolved while jobs run; the best is deployed when it may be.
 
@@ -67,29 +69,15 @@ class Ones(Scheduler):
         self,
         placement: PlacementRule,
         predictor: ProgressPredictor | None = None,
-        population: int = 16,
-        crossover: float = 0.5,
-        mutation: float = 0.3,
-        redeploy_epochs: float = 1.0,
-        scale_down: float = 1.0,
-        epoch_seconds: float = 60.0,
-        generations: int = 2,
-        round_seconds: float = 120.0,
+        population: Annotated[int, "[2, 2147483647]"] = 16,
+        crossover: Share = 0.5,
+        mutation: Share = 0.3,
+        redeploy_epochs: Positive = 1.0,
+        scale_down: Positive = 1.0,
+        epoch_seconds: Positive = 60.0,
+        generations: Count = 2,
+        round_seconds: Positive = 120.0,
     ) -> None:
-        if population < 2 or generations < 1 or not round_seconds > 0 or not epoch_seconds > 0:
-            raise ConfigurationError(
-                f"ones population is {population}, generations {generations}, round_seconds {round_seconds},"
-                f" epoch_seconds {epoch_seconds}; expected 2 or more, 1 or more, above 0, above 0"
-            )
-        if not redeploy_epochs > 0 or not scale_down > 0:
-            raise ConfigurationError(
-                f"ones redeploy_epochs is {redeploy_epochs}, scale_down {scale_down}; expected above 0"
-                " (schedules that change before jobs make progress never end)"
-            )
-        if not 0 <= crossover <= 1 or not 0 <= mutation <= 1:
-            raise ConfigurationError(
-                f"ones crossover is {crossover}, mutation {mutation}; expected in [0, 1]"
-            )
         self.placement = placement
         self.round_seconds: float | None = round_seconds
         self._predictor = predictor or SameAgain()

@@ -2,12 +2,14 @@
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Count, Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.errors import SchedulerError
 from ringyard.jobs import JobTable
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
@@ -28,6 +30,7 @@ from ringyard_baselines.scheduler import Information, Scheduler
 __all__ = ["PlannedScheduler", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"]
 
 
+@checked("sjf_bco")
 class PlannedScheduler(Scheduler):
     """Plans all known jobs on GPU queues, then starts each job when its GPUs have come to it.
 
@@ -57,25 +60,13 @@ class PlannedScheduler(Scheduler):
         self,
         name: str,
         rule: int,
-        over_provision: float = 1.0,
-        kappa: int | None = None,
-        estimate_factor: float = 1.0,
-        horizon_seconds: float | None = None,
-        resolution: float = 1e-3,
-        max_planned: int = 256,
+        over_provision: Annotated[float, "[1, inf)"] = 1.0,
+        kappa: Count | None = None,
+        estimate_factor: Annotated[float, "[1, inf)"] = 1.0,
+        horizon_seconds: Positive | None = None,
+        resolution: Positive = 1e-3,
+        max_planned: Count = 256,
     ) -> None:
-        if not over_provision >= 1:
-            raise ConfigurationError(f"sjf_bco over_provision is {over_provision}; expected 1 or more")
-        if kappa is not None and kappa < 1:
-            raise ConfigurationError(f"sjf_bco kappa is {kappa}; expected 1 or more, or null to try all")
-        if not estimate_factor >= 1:
-            raise ConfigurationError(f"sjf_bco estimate_factor is {estimate_factor}; expected 1 or more")
-        if horizon_seconds is not None and not horizon_seconds > 0:
-            raise ConfigurationError(f"sjf_bco horizon_seconds is {horizon_seconds}; expected above 0")
-        if not resolution > 0 or max_planned < 1:
-            raise ConfigurationError(
-                f"sjf_bco resolution is {resolution}, max_planned {max_planned}; expected above 0"
-            )
         self.name = name
         self._rule = rule
         self._over_provision = over_provision
