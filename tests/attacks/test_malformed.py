@@ -93,7 +93,7 @@ def test_rows_without_a_date_are_counted(tmp_path):
     with pytest.warns(
         WorkloadWarning,
         match=r"left out 3 of 4 jobs: 1 without GPUs \(the first is row 3\), 1 without a submission date"
-        r" \(the first is row 2\), 1 without a positive run time \(the first is row 4\)",
+        r" \(ISO 8601\) \(the first is row 2\), 1 without a positive run time \(the first is row 4\)",
     ):
         assert read_helios(file).job_id.tolist() == [1]
     file.write_bytes(HELIOS + b"1,1,COMPLETED,17,9\n")

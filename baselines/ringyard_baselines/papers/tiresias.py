@@ -7,6 +7,7 @@ import numpy as np
 
 from ringyard.checks import Positive, checked
 from ringyard.compiled import FloatVector, fills
+from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job, JobStatus
@@ -72,11 +73,12 @@ def tiresias(
     Raises:
         ConfigurationError: thresholds not ascending and above 0, or a knob not above 0.
     """
-    thresholds = [float(threshold) for threshold in thresholds_gpu_seconds]
+    if not len(thresholds_gpu_seconds):
+        raise ConfigurationError("tiresias.thresholds_gpu_seconds is empty; expected ascending GPU seconds")
     return PreemptiveScheduler(
         "tiresias",
         queue_and_submit_time,
-        np.array([starvation_knob, *thresholds]),
+        np.array([starvation_knob, *thresholds_gpu_seconds], dtype=np.float64),
         placement,
         Information.SIZES | Information.ATTAINED_SERVICE,
         wake=next_change,

@@ -113,10 +113,10 @@ def _refuse(frame: pd.DataFrame, name: str, bad: NDArray[np.bool_], expected: st
 
 
 def _dates(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """[rows] seconds from the first date of the column on; NaN where there is no date."""
+    """[rows] seconds from the first date of the column on; NaN where there is no date by ISO 8601."""
     if pd.api.types.is_numeric_dtype(frame[name]):
         _refuse(frame, name, np.ones(len(frame), np.bool_), "a date such as 2020-04-01 00:00:00")
-    dates = pd.to_datetime(frame[name], errors="coerce", utc=True)
+    dates = pd.to_datetime(frame[name], errors="coerce", utc=True, format="ISO8601")
     micros = dates.dt.as_unit("us").astype(np.int64).to_numpy()
     there = dates.notna().to_numpy()
     first = micros[there].min() if there.any() else 0
@@ -174,7 +174,7 @@ def _from_frame(frame: pd.DataFrame, path: str | Path) -> JobTable:
     """Rows with GPUs, a positive run time and a date, sorted by `submit`, the first at 0."""
     reasons = {
         "without GPUs": ~(frame["gpus"] > 0),
-        "without a submission date": ~np.isfinite(frame["submit"]),
+        "without a submission date (ISO 8601)": ~np.isfinite(frame["submit"]),
         "without a positive run time": ~(frame["duration"] > 0),
     }
     left = np.zeros(len(frame), dtype=np.bool_)
