@@ -49,6 +49,7 @@ Share = Annotated[float, "[0, 1]"]
 #: as many as records count
 Count = Annotated[int, "[1, 2147483647]"]
 Whole = Annotated[int, "[0, 2147483647]"]
+Seed = Annotated[int, "[0, inf)"]
 
 #: {name: weight}, drawn by
 Weights = Annotated[Mapping[str, Amount], "of positive sum"]

@@ -8,9 +8,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from ringyard.checks import Count, require, shown
+from ringyard.checks import Count, Seed, require, shown
 from ringyard.errors import ConfigurationError, EpisodeError
-from ringyard.mdp.arguments import Seed, actions_given
+from ringyard.mdp.arguments import actions_given
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
 

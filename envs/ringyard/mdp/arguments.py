@@ -8,13 +8,12 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import require, shown
+from ringyard.checks import Seed, require, shown
 from ringyard.errors import ActionError, ConfigurationError, EpisodeError
 
 __all__ = [
     "ClosedError",
     "ResetNeededError",
-    "Seed",
     "action_given",
     "actions_given",
     "options_given",
@@ -23,8 +22,6 @@ __all__ = [
     "seeds_given",
     "workload_given",
 ]
-
-Seed = Annotated[int, "[0, inf)"]
 
 
 class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):

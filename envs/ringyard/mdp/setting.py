@@ -54,6 +54,9 @@ class Setting:
         limit_seconds: truncate the episode at this time; None: until every job is done.
         num_workloads: how many different job tables episodes draw from; each is made once.
         workload_seed: another seed gives other tables: keep training and evaluation apart.
+
+    Raises:
+        ConfigurationError: a part of another kind, no time above 0, no number of tables of 1 or more.
     """
 
     cluster: Cluster = field(default_factory=lambda: Cluster.homogeneous(16, 4))
