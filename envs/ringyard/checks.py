@@ -49,7 +49,6 @@ Share = Annotated[float, "[0, 1]"]
 #: as many as records count
 Count = Annotated[int, "[1, 2147483647]"]
 Whole = Annotated[int, "[0, 2147483647]"]
-Seed = Annotated[int, "[0, inf)"]
 
 #: {name: weight}, drawn by
 Weights = Annotated[Mapping[str, Amount], "of positive sum"]
@@ -217,7 +216,7 @@ def _check(value: Any, where: str, hint: Any) -> None:
     elif hint is float or hint is int:
         _number(value, where, _interval("(-inf, inf)", hint is int))
     elif origin is Literal:
-        if value not in arguments:
+        if not any(isinstance(value, type(one)) and value == one for one in arguments):
             raise _WrongError(where, value, f"one of {', '.join(map(str, arguments))}")
     elif origin in (typing.Union, UnionType):
         _union(value, where, arguments)

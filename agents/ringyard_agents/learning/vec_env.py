@@ -46,6 +46,7 @@ class RingyardVecEnv(VecEnv):
         require("setting", setting, Setting)
         require("num_envs", num_envs, Count)
         require("group_size", group_size, Count)
+        require("one_episode_per_round", one_episode_per_round, bool)
         if num_envs % group_size:
             raise ConfigurationError(
                 f"num_envs is {num_envs}; expected a multiple of the group size {group_size}"
@@ -83,7 +84,8 @@ class RingyardVecEnv(VecEnv):
         Raises:
             ConfigurationError: there are some.
         """
-        if options:
+        given = options if isinstance(options, list) else [options]
+        if any(one is not None and not (isinstance(one, dict) and not one) for one in given):
             raise ConfigurationError(f"options is {shown(options)}; expected none")
 
     def reset(self) -> VecEnvObs:
@@ -181,8 +183,11 @@ class RingyardVecEnv(VecEnv):
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
         """`action_masks` per cluster (what sb3-contrib asks for)."""
-        if method_name != "action_masks":
-            raise ConfigurationError(f"clusters have no method {method_name!r}; they have action_masks")
+        if not isinstance(method_name, str) or method_name != "action_masks" or method_args or method_kwargs:
+            raise ConfigurationError(
+                f"clusters have no method {shown(method_name)} to call with {method_args} and"
+                f" {method_kwargs}; expected action_masks, without arguments"
+            )
         masks = self.action_masks()
         return [masks[b] for b in self._get_indices(indices)]
 

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Seed, require, shown
+from ringyard.checks import require, shown
 from ringyard.errors import ActionError, ConfigurationError, EpisodeError
 
 __all__ = [
@@ -77,7 +77,7 @@ def seed_given(seed: Any) -> int | None:
     Raises:
         ConfigurationError: not an integer of 0 or more.
     """
-    require("seed", seed, Seed | None)
+    require("seed", seed, Annotated[int, "[0, inf)"] | None)  # Gymnasium's own have 128 bits
     return None if seed is None else int(seed)
 
 

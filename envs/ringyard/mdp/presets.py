@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gymnasium.vector import AutoresetMode
 
+from ringyard.checks import require
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env import ClusterEnv
@@ -52,6 +53,7 @@ def preset(experiment: str) -> Setting:
     """
     from hydra import compose
 
+    require("preset", experiment, str)
     folder = config_folder() / "experiment"
     names = sorted(file.stem for file in folder.glob("*.yaml"))
     if experiment not in names:
@@ -87,7 +89,7 @@ def setting_of(config: "DictConfig", num_workloads: int, workload_seed: int) -> 
 
 def make(experiment: str, setting: Setting | None = None, render_mode: str | None = None) -> ClusterEnv:
     """The environment of a preset, or of another setting."""
-    return ClusterEnv(setting or preset(experiment), render_mode)
+    return ClusterEnv(preset(experiment) if setting is None else setting, render_mode)
 
 
 def make_vector(
@@ -99,4 +101,5 @@ def make_vector(
     render_mode: str | None = None,
 ) -> ClusterVectorEnv:
     """The vector environment of a preset, or of another setting."""
-    return ClusterVectorEnv(num_envs, setting or preset(experiment), autoreset_mode, copy, render_mode)
+    chosen = preset(experiment) if setting is None else setting
+    return ClusterVectorEnv(num_envs, chosen, autoreset_mode, copy, render_mode)

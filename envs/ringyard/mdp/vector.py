@@ -186,7 +186,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
             ConfigurationError: clusters have no such method; `step` and `reset` are for all at once.
         """
         known = (*_OF_EACH, *_SHARED)
-        if name not in known or args or kwargs:
+        if not isinstance(name, str) or name not in known or args or kwargs:
             raise ConfigurationError(
                 f"single clusters have no {shown(name)} to call with {args} and {kwargs}; expected one of"
                 f" {', '.join(known)}, without arguments"
