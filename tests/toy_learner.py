@@ -1,5 +1,9 @@
 """The smallest learner there can be: what a new algorithm has to bring."""
 
+import numpy as np
+
+from ringyard_agents.learning.learner import Saved
+
 
 class FirstValid:
     """Takes the first valid action: the first visible job, by the first template that can place it."""
@@ -20,7 +24,7 @@ class ToyLearner:
     policy = FirstValid()
 
     def begin(self, setting, seed, saved=None):
-        self.decisions = int(saved.read_text()) if saved else 0
+        self.decisions = saved.facts["decisions"] if saved else 0
 
     def learn(self, total_decisions, watch):
         watch({})
@@ -28,9 +32,12 @@ class ToyLearner:
             self.decisions += 500
             watch({"toy/decisions": self.decisions})
 
-    def save(self, file):
-        file.write_text(str(self.decisions))
+    def state(self):
+        return Saved({}, {"decisions": self.decisions})
 
-    def load(self, file):
-        assert int(file.read_text()) >= 0
+    def weights(self):
+        return Saved({"decisions": np.array(self.decisions)}, {})
+
+    def load(self, saved):
+        assert saved.arrays["decisions"] >= 0
         return self.policy

@@ -7,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
+from ringyard_agents.trust import Trust
 
 __all__ = ["WORLD", "label_of", "plain", "scheduler_config", "scheduler_names"]
 
@@ -20,11 +21,12 @@ def label_of(entry: str) -> str:
     return entry.partition(":")[0]
 
 
-def scheduler_config(entry: str) -> DictConfig:
+def scheduler_config(entry: str, trust: Trust = ()) -> DictConfig:
     """The resolved config of an entry of `schedulers=[...]`; Hydra must be initialised.
 
     Args:
         entry: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` of a trained agent.
+        trust: classes of the user's own that an agent may name.
 
     Raises:
         MissingConfigException: no such placement (from Hydra).
@@ -33,7 +35,7 @@ def scheduler_config(entry: str) -> DictConfig:
     if ":" in entry:
         name, _, checkpoint = entry.partition(":")
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
-        config.name, config.checkpoint = name, checkpoint
+        config.name, config.checkpoint, config.trust = name, checkpoint, trust
         return config
     name, _, placement = entry.partition("@")
     if name not in scheduler_names():

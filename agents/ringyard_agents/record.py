@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard_agents.files import replaced
 
 __all__ = ["register_run_folders", "run_folder", "write_record"]
 
@@ -78,8 +79,16 @@ def run_folder() -> Path:
     return folder
 
 
-def write_record(folder: Path, command: str, config: DictConfig, seeds: dict[str, Any]) -> None:
-    """Write config.yaml and run.json."""
-    OmegaConf.save(config, folder / "config.yaml", resolve=True)
-    record = {"command": command, "arguments": sys.argv[1:], "commit": _commit(), "seeds": seeds}
-    (folder / "run.json").write_text(json.dumps(record, indent=2) + "\n")
+def write_record(
+    folder: Path, command: str, config: DictConfig, seeds: dict[str, Any], goes_on: bool = False
+) -> None:
+    """Write config.yaml and run.json; a run that goes on keeps its run.json and adds this command to it."""
+    file = folder / "run.json"
+    record: Any = {"command": command, "arguments": sys.argv[1:], "commit": _commit(), "seeds": seeds}
+    if goes_on and file.is_file():
+        first = json.loads(file.read_text())
+        record = {**first, "resumed": [*first.get("resumed", []), record]}
+    with replaced(folder / "config.yaml") as partial:
+        OmegaConf.save(config, partial, resolve=True)
+    with replaced(file) as partial:
+        partial.write_text(json.dumps(record, indent=2) + "\n")

@@ -1,5 +1,6 @@
 """Networks, advantages, cloning, learning, checkpoints."""
 
+import json
 from dataclasses import replace
 from functools import partial
 
@@ -20,10 +21,11 @@ from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.agent import AgentScheduler
-from ringyard_agents.learning.callbacks import episode_metrics
+from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
 from ringyard_agents.learning.credit import group_advantages
+from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.greedy import GreedyPolicy
 from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.learner import world_of
@@ -334,27 +336,48 @@ def learners():
     }
 
 
+def through_a_file(saved, file):
+    write_archive(file, saved)
+    return read_archive(file)
+
+
 @pytest.mark.parametrize("name", learners())
-def test_what_is_saved_plays_and_goes_on(tmp_path, name):
-    learner, again = learners()[name], learners()[name]
-    world = world_of(learner, setting())
+def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
+    world = world_of(learners()[name], setting())
+    states = []  # of the same rounds, in one go and with a new process's learner in the middle
+
+    def learn(learner, total):
+        rounds = []
+        learner.learn(total, lambda measured: rounds.append((learner.state(), dict(measured))))
+        return rounds
+
+    learner, again, other = (learners()[name] for _ in range(3))
     assert world.observation.flat == learner.flat
     assert world.actions.on_invalid == ("raise" if learner.masked else "wait")
     learner.begin(world, 1)
-    rounds = []
-    learner.learn(100, lambda measured: rounds.append((learner.decisions, dict(measured))))
-    assert rounds[0] == (0, {})
-    assert rounds[-1][0] == learner.decisions >= 100
+    rounds = learn(learner, 300)
+    assert rounds[0][0].facts["decisions"] == 0
+    assert rounds[0][1] == {}
+    assert rounds[-1][0].facts["decisions"] == learner.decisions >= 300
     curves = {curve.partition("/")[0] for _, found in rounds for curve in found}
     assert {"train", "rollout"} <= curves
-    learner.save(tmp_path / "agent.zip")
+    for saved, _ in rounds[:-1:2]:
+        torch.rand(5), np.random.rand(5)  # another process draws other numbers
+        again.begin(world, 1, through_a_file(saved, tmp_path / "last"))
+        states = learn(again, 300)[1:]
+        wanted = rounds[len(rounds) - len(states) :]
+        assert len(states) >= 1
+        for (state, measured), (state_wanted, measured_wanted) in zip(states, wanted, strict=True):
+            assert json.dumps(state.facts, sort_keys=True) == json.dumps(state_wanted.facts, sort_keys=True)
+            assert set(state.arrays) == set(state_wanted.arrays)
+            for key, array in state.arrays.items():
+                assert np.array_equal(array, state_wanted.arrays[key]), key
+            for curves in (measured, measured_wanted):
+                curves.pop("time/fps", None)
+            assert measured == measured_wanted
     first = mean_jcts(learner.policy, world)
-    assert np.array_equal(mean_jcts(again.load(tmp_path / "agent.zip"), world), first)
-    again.begin(world, 1, tmp_path / "agent.zip")
-    assert again.decisions == learner.decisions
-    assert np.array_equal(mean_jcts(again.policy, world), first)
-    again.learn(300, lambda measured: None)
-    assert again.decisions >= 300
+    weights = through_a_file(learner.weights(), tmp_path / "agent")
+    assert np.array_equal(mean_jcts(other.load(weights), world), first)
 
 
 def test_flat_rows_of_another_cluster_are_refused():

@@ -2,12 +2,14 @@
 
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 from conftest import ROOT, names
 from ringyard import Cluster, Simulator
@@ -128,27 +130,43 @@ def test_train_resume_compare(tmp_path):
     tiny = ["debug=tiny_training", "cluster.num_servers=4"]
     ringyard(tmp_path, "train", *tiny, "name=first")
     folder = tmp_path / "runs" / "first"
-    for name in ("agent.zip", "last.zip", "agent.yaml", "training.json", "config.yaml", "tensorboard"):
+    for name in ("agent.safetensors", "last.safetensors", "config.yaml", "run.json", "tensorboard"):
         assert (folder / name).exists(), name
     before = json.loads((folder / "training.json").read_text())
     assert before["decisions"] >= 2000
-    out, _ = ringyard(tmp_path, "train", *tiny, "resume=runs/first", "total_decisions=4000")
+    curves = (folder / "tensorboard" / "progress.csv").read_text().splitlines()
+    out, _ = ringyard(tmp_path, "train", "resume=runs/first", "total_decisions=4000")
     after = json.loads((folder / "training.json").read_text())
     assert after["decisions"] >= 4000
     assert after["best"] <= before["best"]
-    assert "agent.zip" in out
+    assert after["baselines"] == before["baselines"]  # the same world, of the run's own config
+    assert "agent.safetensors" in out
+    longer = (folder / "tensorboard" / "progress.csv").read_text().splitlines()
+    assert longer[: len(curves)] == curves
+    assert len(longer) > len(curves)
+    record = json.loads((folder / "run.json").read_text())
+    assert "name=first" in record["arguments"]
+    assert [one["arguments"] for one in record["resumed"]] == [["resume=runs/first", "total_decisions=4000"]]
+    assert OmegaConf.load(folder / "config.yaml").total_decisions == 4000
+    for word in ("reward=makespan", "agent.learning_rate=0.1", "seed=1", "experiment=sharing"):
+        _, error = ringyard(tmp_path, "train", "cluster.num_servers=4", "resume=runs/first", word, code=2)
+        assert f"{word} does not agree with the run that goes on" in error
+    assert os.listdir(tmp_path / "runs") == ["first"]  # no folder for what only went on
+
     toy = ["~agent", "+agent={_target_:toy_learner.ToyLearner}", *tiny[1:], "workload.num_jobs=12"]
     toy += ["evaluate.every=1000", "evaluate.workloads=2"]
     ringyard(tmp_path, "train", *toy, "name=toy", "total_decisions=2000")
-    ringyard(tmp_path, "train", *toy, "resume=runs/toy", "total_decisions=3000")
+    again = ["resume=runs/toy", "total_decisions=3000"]
+    _, error = ringyard(tmp_path, "train", *again, code=2)
+    assert "trust=[toy_learner.ToyLearner]" in error
+    ringyard(tmp_path, "train", *again, "trust=[toy_learner.ToyLearner]")
     assert json.loads((tmp_path / "runs" / "toy" / "training.json").read_text())["decisions"] == 3000
-    _, error = ringyard(tmp_path, "train", *tiny, "resume=runs/first", "reward=makespan", code=2)
-    assert "reward is not what that run was trained with" in error
-    _, error = ringyard(tmp_path, "train", *toy[2:], "resume=runs/toy", code=2)  # another learner's file
-    assert "not a usable checkpoint" in error
 
     same = ["compare", "schedulers=[fifo,sjf,srtf,mine:runs/first,toy:runs/toy]", "seeds=3"]
     same += ["workload.num_jobs=30", "workload.load=10", "cluster.num_servers=4"]
+    _, error = ringyard(tmp_path, *same, code=2)
+    assert "trust=[toy_learner.ToyLearner]" in error
+    same.append("trust=[toy_learner.ToyLearner]")
     out, _ = ringyard(tmp_path, *same, "name=c1")
     assert re.search(r"mine +sizes, attained service", out)
     assert re.search(r"vs (fifo|sjf) ", out)  # no agent is the reference unless one says so

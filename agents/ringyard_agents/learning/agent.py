@@ -20,6 +20,7 @@ from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
+from ringyard_agents.trust import Trust
 from ringyard_baselines.scheduler import Scheduler
 
 __all__ = ["AgentScheduler", "load_agent"]
@@ -97,14 +98,16 @@ class AgentScheduler(Scheduler):
         return action
 
 
-def load_agent(checkpoint: str | None = None, name: str = "agent") -> AgentScheduler:
+def load_agent(checkpoint: str | None = None, name: str = "agent", trust: Trust = ()) -> AgentScheduler:
     """The agent of a checkpoint.
 
     Args:
-        checkpoint: an agent.zip, its run folder, or None for the newest under runs/.
+        checkpoint: an agent.safetensors, its run folder, or None for the newest under runs/.
         name: shown in tables.
+        trust: full names of classes of yours that the agent may name; True: of anybody's.
 
     Raises:
-        CheckpointError: there is none, or it cannot be read.
+        CheckpointError: there is none, it cannot be read, or it names classes that are neither Ringyard's nor
+            trusted.
     """
-    return AgentScheduler(*load_policy(find_checkpoint(checkpoint)), name)
+    return AgentScheduler(*load_policy(find_checkpoint(checkpoint), trust), name)

@@ -1,49 +1,39 @@
-"""Trained agents on disk: what their learner saved and, beside it, the learner, what it sees and can do."""
+"""Trained agents on disk: weights, and what their learner, observation and actions are, as plain data."""
 
-import os
-import pickle
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.errors import CheckpointError, RingyardError
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations.observation import Observation
 from ringyard_agents.configuration import plain
-from ringyard_agents.learning.learner import Learner, Policy
+from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.learner import Learner, Policy, Saved
+from ringyard_agents.trust import Trust, check_classes
 
-__all__ = ["AGENT", "LAST", "find_checkpoint", "load_policy", "readable", "save_learner", "write_spec"]
+__all__ = ["AGENT", "LAST", "find_checkpoint", "load_policy", "parts_of", "save_agent"]
 
-AGENT = "agent.zip"  # best on the evaluation workloads
-LAST = "last.zip"  # newest, to go on from
-_SPEC = "agent.yaml"
-_PARTS = ("agent", "observation", "action")
+AGENT = "agent.safetensors"  # best on the evaluation workloads
+LAST = "last.safetensors"  # newest, to go on from
 
-#: what reading a file that is damaged, or another learner's, ends in
-_UNREADABLE = (
-    zipfile.BadZipFile, pickle.UnpicklingError, OmegaConfBaseException, HydraException,
-    ValueError, KeyError, AttributeError, RuntimeError, EOFError,
-)  # fmt: skip
+#: before 0.2: pickles
+_OLD_AGENT, _OLD_PARTS = "agent.zip", "agent.yaml"
 
-
-def write_spec(folder: Path, config: DictConfig) -> None:
-    """Write what is needed to use an agent again, of a training config, into a run folder."""
-    parts = {part: plain(config[part]) for part in _PARTS}
-    OmegaConf.save(OmegaConf.create(parts), folder / _SPEC)
+#: {what an agent is made of: groups of conf/ whose classes it may name}
+_PARTS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
 
 
-def save_learner(learner: Learner, file: Path) -> None:
-    """Save so that an interruption leaves the old file or the new one."""
-    partial = file.with_name(file.stem + "_partial.zip")
-    learner.save(partial)
-    os.replace(partial, file)
+def parts_of(config: DictConfig) -> dict[str, Any]:
+    """What is needed to use an agent again, of a training config, as plain data."""
+    return {part: plain(config[part]) for part in _PARTS}
+
+
+def save_agent(weights: Saved, parts: dict[str, Any], file: Path) -> None:
+    """Write an agent that `load_policy` reads; an interruption leaves the old file or the new one."""
+    write_archive(file, Saved(weights.arrays, {"parts": parts, "weights": dict(weights.facts)}))
 
 
 def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
@@ -61,33 +51,59 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
         return found[-1]
     file = Path(checkpoint).expanduser()
     if file.is_dir():
-        file = file / AGENT
+        names = [name for name in (AGENT, _OLD_AGENT) if (file / name).is_file()]
+        file = file / (names or [AGENT])[0]
     if not file.is_file():
-        raise CheckpointError(f"there is no checkpoint {file}; give an agent.zip or its run folder")
+        raise CheckpointError(f"there is no checkpoint {file}; give an {AGENT} or its run folder")
     return file
 
 
-@contextmanager
-def readable(file: Path) -> Iterator[None]:
-    """Raise a CheckpointError for what reading `file` ends in, should it be damaged or another learner's."""
-    try:
-        yield
-    except RingyardError:
-        raise
-    except _UNREADABLE as error:
-        raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
+def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Actions]:
+    """(policy, observation, actions) of a checkpoint; reading it runs nothing but Ringyard's own classes.
 
-
-def load_policy(file: Path) -> tuple[Policy, Observation, Actions]:
-    """(policy, observation, actions) of a checkpoint.
+    Args:
+        file: as `find_checkpoint` gives it.
+        trust: full names of classes of yours that it may name; True: of anybody's, and pickles are read too.
 
     Raises:
-        CheckpointError: damaged, or without its agent.yaml.
+        CheckpointError: damaged, not an agent, or not trusted.
     """
-    spec_file = file.with_name(_SPEC)
-    if not spec_file.is_file():
-        raise CheckpointError(f"{spec_file} is missing; an agent needs it to know what it sees")
-    with readable(file):
-        spec: Any = OmegaConf.load(spec_file)
-        learner, observation, actions = (instantiate(spec[part], _convert_="all") for part in _PARTS)
-        return learner.load(file), observation, actions
+    try:
+        if file.suffix == ".zip":
+            return _load_old(file, trust)
+        saved = read_archive(file)
+        if "parts" not in saved.facts:
+            raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
+        learner, observation, actions = _build(saved.facts["parts"], trust, file)
+        policy = learner.load(Saved(saved.arrays, saved.facts["weights"]))
+    except RingyardError as error:
+        if str(file) in str(error):
+            raise
+        raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
+    except Exception as error:  # a damaged or hostile file ends in anything
+        said = str(error) or type(error).__name__
+        raise CheckpointError(f"{file} is not a usable checkpoint: {said}") from error
+    return policy, observation, actions
+
+
+def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, Actions]:
+    for part, groups in _PARTS.items():
+        check_classes(parts[part], groups, trust, str(file))
+    learner, observation, actions = (instantiate(parts[part], _convert_="all") for part in _PARTS)
+    if not isinstance(observation, Observation) or not isinstance(actions, Actions):
+        raise CheckpointError(f"{file} names an observation or actions that are none")
+    return learner, observation, actions
+
+
+def _load_old(file: Path, trust: Trust) -> tuple[Policy, Observation, Actions]:
+    """An agent of Ringyard 0.1: a zip of pickles, which run code when they are read."""
+    from ringyard_agents.learning.old_checkpoint import weights_of
+
+    if trust is not True:
+        raise CheckpointError(
+            f"{file} is in the format of Ringyard 0.1, which can run any code when it is read; if you made it"
+            " yourself, or trust who did, say so: trust=true"
+        )
+    parts: Any = OmegaConf.to_container(OmegaConf.load(file.with_name(_OLD_PARTS)))
+    learner, observation, actions = _build(parts, trust, file)
+    return learner.load(weights_of(learner, file)), observation, actions

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -17,8 +16,16 @@ from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.credit import Credit, group_advantages
 from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.learner import Watch
+from ringyard_agents.learning.learner import Saved, Watch
 from ringyard_agents.learning.rows import stacked, take
+from ringyard_agents.learning.torch_state import (
+    network_state,
+    random_state,
+    restore_network,
+    restore_random,
+    restore_spaces,
+    weights_with_spaces,
+)
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 __all__ = ["GroupRelative"]
@@ -70,6 +77,7 @@ class GroupRelative:
     _env: RingyardVecEnv = field(init=False, repr=False)
     _seed: int = field(init=False, repr=False)
     _rng: np.random.RandomState = field(init=False, repr=False)
+    _started: bool = field(default=False, init=False, repr=False)
 
     @property
     def policy(self) -> GreedyPolicy:
@@ -79,43 +87,52 @@ class GroupRelative:
     def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Any:
         return self.network(observation_space, action_space, lambda progress: self.learning_rate)
 
-    def begin(self, setting: Setting, seed: int, saved: Path | None = None) -> None:
+    def begin(self, setting: Setting, seed: int, saved: Saved | None = None) -> None:
         """Make the network, new or as saved, in its world."""
         torch.set_num_threads(1)
         torch.manual_seed(seed)
-        self._seed, self._rng, self.decisions = seed, np.random.RandomState(seed), 0
+        self._seed, self._rng, self.decisions, self._started = seed, np.random.RandomState(seed), 0, False
         self._env = RingyardVecEnv(setting, self.num_envs, self.group_size, True, seed)
         self._network = self._build(self._env.observation_space, self._env.action_space)
         if saved is not None:
-            state = torch.load(saved, weights_only=False)
-            self._network.load_state_dict(state["network"])
-            self._network.optimizer.load_state_dict(state["optimizer"])
-            self.decisions = state["decisions"]
-            self._env.seed(seed + self.decisions)
+            self._restore(saved)
 
-    def save(self, file: Path) -> None:
-        """Weights, the optimiser's state, progress and the spaces."""
-        state = {
-            "network": self._network.state_dict(),
-            "optimizer": self._network.optimizer.state_dict(),
-            "decisions": self.decisions,
-            "spaces": (self._network.observation_space, self._network.action_space),
-        }
-        torch.save(state, file)
+    def _restore(self, saved: Saved) -> None:
+        facts, arrays = saved.facts, saved.arrays
+        restore_network(self._network, saved)
+        self.decisions, self._started = facts["decisions"], facts["started"]
+        if self._started:
+            self._env.restore(arrays)
+        self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
+        restore_random(saved)
 
-    def load(self, file: Path) -> GreedyPolicy:
+    def state(self) -> Saved:
+        """Weights, optimiser, counters and random states; between rounds no episode matters."""
+        network, random = network_state(self._network), random_state()
+        _, keys, *drawn = self._rng.get_state()
+        arrays = {**network.arrays, **random.arrays, **self._env.position(), "minibatches": np.array(keys)}
+        facts = {"decisions": self.decisions, "started": self._started, "minibatches": drawn}
+        return Saved(arrays, {**network.facts, **random.facts, **facts})
+
+    def weights(self) -> Saved:
+        """Of the network, and its spaces."""
+        network = self._network
+        return weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
+
+    def load(self, saved: Saved) -> GreedyPolicy:
         """The policy of saved weights."""
-        state = torch.load(file, weights_only=False)
-        network = self._build(*state["spaces"])
-        network.load_state_dict(state["network"])
+        network = self._build(*restore_spaces(saved.facts["spaces"]))
+        restore_network(network, saved)
         return GreedyPolicy(network, self.flat, self.masked)
 
     def learn(self, total_decisions: int, watch: Watch) -> None:
-        """Clone the teacher, if there is one and nothing was learnt yet; then play and learn in rounds."""
-        self._env.reset()
+        """Clone the teacher, if there is one and nothing was played yet; then play and learn in rounds."""
         measured: dict[str, float] = {}
-        if self.teacher is not None and self.decisions == 0:
-            measured = self.teacher.fit(self._network, self._env, self._seed)
+        if not self._started:
+            self._env.reset()
+            if self.teacher is not None:
+                measured = self.teacher.fit(self._network, self._env, self._seed)
+            self._started = True
         watch(measured)
         while self.decisions < total_decisions:
             played, measured = self._play()

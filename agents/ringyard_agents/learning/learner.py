@@ -2,18 +2,29 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.mdp.setting import Setting
 
-__all__ = ["Learner", "Policy", "Watch", "world_of"]
+__all__ = ["Learner", "Policy", "Saved", "Watch", "world_of"]
 
 #: called between rounds of learning with what was measured since the last call: {curve: value}
 Watch = Callable[[Mapping[str, float]], None]
+
+
+class Saved(NamedTuple):
+    """What goes to disk: arrays and plain data, nothing that could run.
+
+    Attributes:
+        arrays: {name: array of numbers, of any shape}.
+        facts: what JSON can hold.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, Any]
 
 
 class Policy(Protocol):
@@ -56,13 +67,13 @@ class Learner(Protocol):
         """What has been learnt so far."""
         ...
 
-    def begin(self, setting: Setting, seed: int, saved: Path | None = None) -> None:
+    def begin(self, setting: Setting, seed: int, saved: Saved | None = None) -> None:
         """Get ready to learn in a world.
 
         Args:
             setting: the world, as `world_of` gives it.
             seed: of all that is drawn.
-            saved: go on from this file of `save`; None: start anew.
+            saved: go on from this `state` as if nothing had happened; None: start anew.
         """
         ...
 
@@ -71,16 +82,20 @@ class Learner(Protocol):
 
         Args:
             total_decisions: since `begin` without `saved`.
-            watch: called before the first round of learning and after every one.
+            watch: called before the first round of learning and after every one; only then is `state` asked.
         """
         ...
 
-    def save(self, file: Path) -> None:
-        """Write all that `begin` and `load` need to exactly this path, whatever it ends in."""
+    def state(self) -> Saved:
+        """All that `begin` needs to go on bit for bit, in copies: weights, counters, random states."""
         ...
 
-    def load(self, file: Path) -> Policy:
-        """The policy of a file of `save`; needs no `begin`."""
+    def weights(self) -> Saved:
+        """All that `load` needs, in copies."""
+        ...
+
+    def load(self, saved: Saved) -> Policy:
+        """The policy of `weights`; needs no `begin`."""
         ...
 
 

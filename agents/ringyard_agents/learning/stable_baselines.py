@@ -1,10 +1,11 @@
 """On-policy algorithms of Stable-Baselines3 and sb3-contrib as learners."""
 
+import inspect
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -19,10 +20,22 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.learner import Watch
+from ringyard_agents.learning.learner import Saved, Watch
+from ringyard_agents.learning.torch_state import (
+    network_state,
+    random_state,
+    restore_network,
+    restore_random,
+    restore_spaces,
+    weights_with_spaces,
+)
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 __all__ = ["StableBaselines"]
+
+
+#: what Stable-Baselines3 counts from the start of the process, or what says how far the run is anyway
+_OF_THIS_PROCESS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
 
 
 class _Measured(KVWriter):
@@ -34,7 +47,7 @@ class _Measured(KVWriter):
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
         """Take what is a number."""
         for name, value in key_values.items():
-            if isinstance(value, Real):
+            if isinstance(value, Real) and name not in _OF_THIS_PROCESS:
                 self.values[name] = float(value)
 
     def close(self) -> None:
@@ -127,29 +140,62 @@ class StableBaselines:
         """What has been learnt so far."""
         return GreedyPolicy(self._running.policy, self.flat, self.masked)
 
-    def begin(self, setting: Setting, seed: int, saved: Path | None = None) -> None:
+    def begin(self, setting: Setting, seed: int, saved: Saved | None = None) -> None:
         """Make the model, new or as saved, in its world."""
         torch.set_num_threads(1)
         self._seed, self._env = seed, RingyardVecEnv(setting, self.num_envs, seed=seed)
-        if saved is None:
-            self._running = self.model(env=self._env, seed=seed, device="cpu")
-        else:
-            self._running = self._algorithm().load(saved, env=self._env, device="cpu")
-            self._env.seed(seed + self.decisions)
+        self._running = self.model(env=self._env, seed=seed, device="cpu")
+        if saved is not None:
+            self._restore(saved)
+
+    def _restore(self, saved: Saved) -> None:
+        model, facts, arrays = self._running, saved.facts, saved.arrays
+        restore_network(model.policy, saved)
+        model.num_timesteps, model._n_updates = facts["decisions"], facts["updates"]
+        if facts["started"]:
+            model._last_obs = self._env.restore(arrays)  # type: ignore[assignment]
+            model._last_episode_starts = arrays["episode_starts"].copy()
+            model.ep_info_buffer = deque(facts["episodes"], maxlen=model._stats_window_size)
+            model.ep_success_buffer = deque(maxlen=model._stats_window_size)
+        restore_random(saved)
+
+    def state(self) -> Saved:
+        """Weights, optimiser, counters, random states and running episodes."""
+        model = self._running
+        network, random = network_state(model.policy), random_state()
+        arrays = {**network.arrays, **random.arrays, **self._env.position()}
+        started = model._last_obs is not None
+        episodes: list[dict[str, Any]] = []
+        if started:
+            assert model._last_episode_starts is not None
+            assert model.ep_info_buffer is not None
+            arrays["episode_starts"] = model._last_episode_starts.copy()
+            episodes = list(model.ep_info_buffer)
+        facts = {"decisions": self.decisions, "updates": model._n_updates, "started": started}
+        return Saved(arrays, {**network.facts, **random.facts, **facts, "episodes": episodes})
 
     def learn(self, total_decisions: int, watch: Watch) -> None:
-        """Clone the teacher if there is one and nothing was learnt yet; then learn."""
+        """Clone the teacher if there is one and nothing was played yet; then learn."""
         model, between = self._running, _BetweenRollouts(watch)
         model.set_logger(Logger(None, [between.measured]))
-        if self.teacher is not None and self.decisions == 0:
+        if self.teacher is not None and model._last_obs is None:
             assert isinstance(model.policy, MaskableActorCriticPolicy)  # of MaskablePPO
             between.measured.values = self.teacher.fit(model.policy, self._env, self._seed)
         model.learn(max(total_decisions - self.decisions, 0), between, reset_num_timesteps=False)
 
-    def save(self, file: Path) -> None:
-        """Stable-Baselines3's zip."""
-        self._running.save(file)
+    def weights(self) -> Saved:
+        """Of the policy, and its spaces."""
+        network = self._running.policy
+        return weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
 
-    def load(self, file: Path) -> GreedyPolicy:
-        """The policy of a saved model."""
-        return GreedyPolicy(self._algorithm().load(file, device="cpu").policy, self.flat, self.masked)
+    def load(self, saved: Saved) -> GreedyPolicy:
+        """The policy of saved weights."""
+        given = (
+            inspect.signature(self.model.func).bind_partial(*self.model.args, **self.model.keywords).arguments
+        )
+        chosen: Any = given["policy"]
+        network_class = self._algorithm().policy_aliases[chosen] if isinstance(chosen, str) else chosen
+        options = given.get("policy_kwargs") or {}
+        network = network_class(*restore_spaces(saved.facts["spaces"]), lambda progress: 0.0, **options)
+        restore_network(network, saved)
+        return GreedyPolicy(network, self.flat, self.masked)

@@ -1,6 +1,6 @@
 """Stable-Baselines3's VecEnv over the compiled batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from ringyard.checks import Count, Seed, require, shown
-from ringyard.errors import ConfigurationError, EpisodeError
+from ringyard.errors import CheckpointError, ConfigurationError, EpisodeError
 from ringyard.mdp.arguments import actions_given
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
@@ -71,6 +71,10 @@ class RingyardVecEnv(VecEnv):
         ]
         self._drawn: list[list[int]] = [[] for _ in self._generators]
         self._episodes = np.zeros(self.num_envs, np.int64)
+        #: [steps][num_envs] what was done since the oldest running episode began
+        self._played: list[NDArray[np.int64]] = []
+        #: [num_envs] where in `_played` the running episodes begin
+        self._begun = np.zeros(self.num_envs, np.int64)
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Start the order of job tables anew from `seed`, at the next reset."""
@@ -121,6 +125,7 @@ class RingyardVecEnv(VecEnv):
         self.batch.rewards[self.idle] = 0.0
         masked = self.batch.valid(actions, stepped)
         self.batch.step(actions, stepped)
+        self._played.append(actions.copy())
         ended = np.zeros(self.num_envs, np.bool_)
         ended[stepped] = (self.batch.done | self.batch.truncated)[stepped]
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -162,6 +167,43 @@ class RingyardVecEnv(VecEnv):
             entries[i] = drawn[self._episodes[b]]
             self._episodes[b] += 1
         self.batch.reset(clusters, entries)
+        self._begun[clusters] = len(self._played)
+        oldest = int(self._begun.min())
+        del self._played[:oldest]
+        self._begun -= oldest
+
+    def position(self) -> dict[str, NDArray[np.int64]]:
+        """Where it stands: what `restore` needs in an environment of the same setting and seed.
+
+        Returns:
+            episodes [num_envs] begun so far, played [steps, num_envs] the actions since the oldest running
+            episode began, begun [num_envs] at which of them each running episode began.
+        """
+        played = np.array(self._played, np.int64).reshape(-1, self.num_envs)
+        return {"episodes": self._episodes.copy(), "begun": self._begun.copy(), "played": played}
+
+    def restore(self, position: Mapping[str, NDArray[np.int64]]) -> VecEnvObs:
+        """Play the running episodes of `position` again; the observations after that.
+
+        Raises:
+            CheckpointError: it is of another number of clusters, or of another setting.
+        """
+        episodes, begun, played = (position[name] for name in ("episodes", "begun", "played"))
+        if episodes.shape != (self.num_envs,) or begun.shape != episodes.shape or episodes.min() < 1:
+            raise CheckpointError(f"the saved episodes are not those of {self.num_envs} clusters")
+        self._episodes[:] = episodes - 1  # `_begin` counts
+        self.reset()
+        over = self.batch.done | self.batch.truncated
+        for step, actions in enumerate(played):
+            playing = np.flatnonzero((begun <= step) & ~over)
+            if not np.take_along_axis(self.batch.masks[playing], actions[playing, None], 1).all():
+                raise CheckpointError("the saved actions are not possible in this world; it is another one")
+            self.batch.step(actions, playing)
+            over = self.batch.done | self.batch.truncated
+        self._begun[:] = begun
+        self._played = list(played)
+        self.idle = over
+        return self._observations()
 
     def _observations(self) -> VecEnvObs:
         observations: VecEnvObs = self.batch.split(self.batch.observations.copy())

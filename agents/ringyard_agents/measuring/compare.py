@@ -51,7 +51,7 @@ def _scheduler_configs(config: DictConfig) -> dict[str, Any]:
     labels = labels_of(config)
     if config.reference is not None and config.reference not in labels:
         raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(labels)}")
-    return {label: plain(scheduler_config(entry)) for label, entry in labels.items()}
+    return {label: plain(scheduler_config(entry, config.trust)) for label, entry in labels.items()}
 
 
 def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:

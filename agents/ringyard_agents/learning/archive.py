@@ -1,0 +1,64 @@
+"""One file of arrays and plain data: safetensors with JSON in its header. Reading it runs nothing."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from ringyard.errors import CheckpointError
+from ringyard_agents.files import replaced
+from ringyard_agents.learning.learner import Saved
+
+__all__ = ["read_archive", "write_archive"]
+
+_KEY = "ringyard"  # of the JSON in the header; one key, because the order of several is not fixed
+_FORMAT = 1
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]], facts: str) -> str:
+    """Of all that is in a file, so that a flipped bit is seen."""
+    found = hashlib.sha256(facts.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
+
+
+def write_archive(file: Path, saved: Saved) -> None:
+    """Write so that an interruption leaves the old file or the new one; equal contents give equal bytes."""
+    arrays = {name: np.asarray(array, order="C") for name, array in saved.arrays.items()}
+    facts = json.dumps(saved.facts, sort_keys=True)
+    header = json.dumps({"facts": facts, "format": _FORMAT, "sha256": _digest(arrays, facts)})
+    with replaced(file) as partial:
+        partial.write_bytes(save(arrays, {_KEY: header}))
+
+
+def read_archive(file: Path) -> Saved:
+    """What was written.
+
+    Raises:
+        CheckpointError: it is missing, damaged, of a later version or something else.
+    """
+    if not file.is_file():
+        raise CheckpointError(f"there is no checkpoint {file}")
+    try:
+        with safe_open(file, framework="numpy") as stream:
+            header = json.loads((stream.metadata() or {})[_KEY])
+            arrays = {name: stream.get_tensor(name) for name in stream.keys()}
+        version, text, digest = header["format"], header["facts"], header["sha256"]
+        facts = json.loads(text)
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        said = str(error) or type(error).__name__
+        raise CheckpointError(f"{file} is not a usable checkpoint: {said}") from error
+    if version != _FORMAT:
+        raise CheckpointError(f"{file} has format {version}, this Ringyard reads {_FORMAT}; install another")
+    if _digest(arrays, text) != digest or not isinstance(facts, dict):
+        raise CheckpointError(f"{file} is damaged: it is not what was written; copy it again, or train again")
+    return Saved(arrays, facts)

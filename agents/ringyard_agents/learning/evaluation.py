@@ -1,0 +1,100 @@
+"""How good an agent is while it learns: the reward's metric on workloads it does not learn from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.setting import Setting
+from ringyard.sim.metrics import Metrics
+from ringyard_agents.learning.learner import Learner, Policy
+
+__all__ = ["Evaluation", "episode_metrics", "ratio"]
+
+
+def episode_metrics(policy: Policy, setting: Setting) -> list[Metrics]:
+    """[num_workloads] metrics under a policy, one episode each."""
+    count = setting.num_workloads
+    batch = ClusterBatch(setting, count)
+    everyone = np.arange(count)
+    batch.reset(everyone, everyone)
+    active = np.flatnonzero(~(batch.done | batch.truncated))
+    while len(active):
+        actions = policy.act(batch.split(batch.observations), batch.masks)
+        batch.valid(actions, active)
+        batch.step(actions, active)
+        active = np.flatnonzero(~(batch.done | batch.truncated))
+    return [batch.metrics(b) for b in range(count)]
+
+
+def ratio(value: float, baseline: float) -> float:
+    """How many times the baseline; NaN beside a baseline of 0."""
+    return value / baseline if baseline else float("nan")
+
+
+class Evaluation:
+    """Every so many decisions: the reward's metric on unseen workloads, and its ratio to baselines.
+
+    Args:
+        learner: who learns.
+        setting: with the evaluation workloads; its reward names the metric.
+        baselines: {name: mean of the metric on the same workloads}.
+        every: decisions between evaluations.
+
+    Attributes:
+        metric: its name.
+        best: the least so far; infinity before the first evaluation.
+        latest: at the last evaluation; NaN before the first.
+    """
+
+    def __init__(
+        self, learner: Learner, setting: Setting, baselines: Mapping[str, float], every: int
+    ) -> None:
+        self.learner = learner
+        self.setting = setting
+        self.metric = setting.reward.metric
+        self.baselines = baselines
+        self.every = every
+        self.best = float("inf")
+        self.latest = float("nan")
+        self._evaluated = -1
+        self._next = learner.decisions
+
+    @property
+    def due(self) -> bool:
+        """It is time for one."""
+        return self.learner.decisions >= self._next
+
+    @property
+    def up_to_date(self) -> bool:
+        """What was learnt last has been evaluated."""
+        return self._evaluated == self.learner.decisions
+
+    def evaluate(self) -> bool:
+        """Measure the agent as it is; is it the best so far?"""
+        self._evaluated = self.learner.decisions
+        self._next = self._evaluated + self.every
+        episodes = episode_metrics(self.learner.policy, self.setting)
+        self.latest = float(np.mean([getattr(episode, self.metric) for episode in episodes]))
+        better = self.latest < self.best
+        self.best = self.latest if better else self.best
+        return better
+
+    @property
+    def curves(self) -> dict[str, float]:
+        """The last evaluation, {curve: value}."""
+        ratios = {
+            f"eval/{self.metric}_ratio_to_{name}": ratio(self.latest, value)
+            for name, value in self.baselines.items()
+        }
+        return {f"eval/{self.metric}": self.latest, **ratios}
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs, as plain data."""
+        return {"best": self.best, "latest": self.latest, "evaluated": self._evaluated, "next": self._next}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on with the evaluations of an interrupted run."""
+        self.best, self.latest = float(state["best"]), float(state["latest"])
+        self._evaluated, self._next = int(state["evaluated"]), int(state["next"])

@@ -1,0 +1,78 @@
+"""What a run that goes on is: its own config, with the few changes that it allows."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from ringyard.config_folder import config_folder
+from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard_agents.configuration import plain
+from ringyard_agents.trust import check_classes
+
+__all__ = ["resumed_config"]
+
+#: settings that a run may change when it goes on
+_CHANGEABLE = ("total_decisions", "save_minutes")
+_OF_THE_COMMAND = ("resume", "name", "trust", *_CHANGEABLE)
+
+#: groups whose leaves change any setting
+_ANYTHING = ("experiment", "debug")
+
+
+def resumed_config(config: DictConfig) -> DictConfig:
+    """The config of the run folder `config.resume`, with what this command changes.
+
+    Args:
+        config: of this command, as Hydra composed it.
+
+    Raises:
+        CheckpointError: there is no such run, or its config names classes that are not trusted.
+        ConfigurationError: an override that contradicts the run's own settings.
+    """
+    folder = Path(config.resume).expanduser()
+    file = folder / "config.yaml"
+    if not file.is_file():
+        raise CheckpointError(f"cannot resume: there is no {file}; give the folder of an earlier run")
+    saved: Any = OmegaConf.to_container(OmegaConf.load(file))
+    groups = [one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler"]
+    check_classes(saved, sorted(groups), config.trust, str(file))
+    asked, words = plain(config), HydraConfig.get().overrides.task
+    _check_agreement(words, asked, saved, file)
+    changed = {key: asked[key] for key in _CHANGEABLE if key in map(_key, words)}
+    # whom to trust is never for a file to say
+    return OmegaConf.create({**asked, **saved, **changed, "resume": asked["resume"], "trust": asked["trust"]})
+
+
+def _key(word: str) -> str:
+    """What an override is about: `agent.learning_rate` of `++agent.learning_rate=0.1`."""
+    key: str = OverridesParser.create().parse_override(word).key_or_group
+    return key
+
+
+def _leaves(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(config, dict) and config:
+        for name, value in config.items():
+            yield from _leaves(value, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, config
+
+
+def _check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) -> None:
+    """Raise ConfigurationError for the first override by which the run's settings would be others."""
+    new, old = dict(_leaves(asked)), dict(_leaves(saved))
+    for word in words:
+        key = _key(word)
+        if key in _OF_THE_COMMAND:
+            continue
+        for leaf in {**new, **old}:
+            about = key in _ANYTHING or leaf == key or leaf.startswith(f"{key}.")
+            if about and leaf.partition(".")[0] not in _OF_THE_COMMAND and new.get(leaf) != old.get(leaf):
+                raise ConfigurationError(
+                    f"{word} does not agree with the run that goes on: {leaf} would be {new.get(leaf)!r}, in"
+                    f" {file} it is {old.get(leaf)!r}; leave {key} out, a run keeps its settings (only"
+                    f" {', '.join(_CHANGEABLE)} may change), or train a new one"
+                )

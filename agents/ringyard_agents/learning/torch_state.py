@@ -1,0 +1,115 @@
+"""Networks, optimisers, random states and spaces as arrays and plain data, and back."""
+
+import random
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.policies import BasePolicy
+
+from ringyard.errors import CheckpointError
+from ringyard_agents.learning.learner import Saved
+
+__all__ = [
+    "network_state",
+    "random_state",
+    "restore_network",
+    "restore_random",
+    "restore_spaces",
+    "weights_with_spaces",
+]
+
+_WEIGHTS, _OPTIMISER = "network.", "optimizer."
+
+
+def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+
+
+def _below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, array in arrays.items():
+        if name.startswith(prefix):
+            yield name.removeprefix(prefix), torch.from_numpy(array.copy())
+
+
+def weights_with_spaces(
+    weights: Mapping[str, torch.Tensor], seen: spaces.Space[Any], actions: spaces.Space[Any]
+) -> Saved:
+    """A network to be played: its `state_dict`, and the spaces to build it for."""
+    named = {_WEIGHTS + name: tensor for name, tensor in weights.items()}
+    return Saved(_arrays(named), {"spaces": _spaces(seen, actions)})
+
+
+def network_state(network: BasePolicy) -> Saved:
+    """A network to learn on: weights, the optimiser's moments and settings."""
+    state = network.optimizer.state_dict()
+    tensors = {_WEIGHTS + name: tensor for name, tensor in network.state_dict().items()}
+    for parameter, moments in state["state"].items():
+        tensors |= {f"{_OPTIMISER}{parameter}.{name}": tensor for name, tensor in moments.items()}
+    return Saved(_arrays(tensors), {"optimizer": state["param_groups"]})
+
+
+def restore_network(network: BasePolicy, saved: Saved) -> None:
+    """Give a network of the same shapes the saved weights, and its optimiser the saved state if there is one.
+
+    Raises:
+        CheckpointError: other shapes, or not all there.
+    """
+    try:
+        network.load_state_dict(dict(_below(saved.arrays, _WEIGHTS)))
+        if "optimizer" in saved.facts:
+            moments: dict[int, dict[str, torch.Tensor]] = {}
+            for name, tensor in _below(saved.arrays, _OPTIMISER):
+                parameter, _, moment = name.partition(".")
+                moments.setdefault(int(parameter), {})[moment] = tensor
+            network.optimizer.load_state_dict({"state": moments, "param_groups": saved.facts["optimizer"]})
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"these weights are of another network: {error}") from error
+
+
+def random_state() -> Saved:
+    """Of torch, NumPy and Python, from which learners draw."""
+    _, keys, position, has_gauss, gauss = np.random.get_state()
+    version, numbers, next_gauss = random.getstate()
+    arrays = {
+        "random.torch": torch.get_rng_state().numpy().copy(),
+        "random.numpy": np.asarray(keys).copy(),
+        "random.python": np.array(numbers, np.int64),
+    }
+    return Saved(arrays, {"numpy": [position, has_gauss, gauss], "python": [version, next_gauss]})
+
+
+def restore_random(saved: Saved) -> None:
+    """Draw on from there; `saved` may hold more than `random_state` gave."""
+    arrays, (version, next_gauss) = saved.arrays, saved.facts["python"]
+    torch.set_rng_state(torch.from_numpy(arrays["random.torch"].copy()))
+    np.random.set_state(("MT19937", arrays["random.numpy"], *saved.facts["numpy"]))
+    random.setstate((version, tuple(arrays["random.python"].tolist()), next_gauss))
+
+
+def _box(space: spaces.Space[Any]) -> dict[str, Any]:
+    assert isinstance(space, spaces.Box)
+    return {"low": float(space.low.min()), "high": float(space.high.max()), "shape": list(space.shape)}
+
+
+def _spaces(seen: spaces.Space[Any], actions: spaces.Space[Any]) -> dict[str, Any]:
+    assert isinstance(actions, spaces.Discrete)
+    if isinstance(seen, spaces.Dict):  # a list: networks may read blocks in their order
+        return {"blocks": [[name, _box(box)] for name, box in seen.spaces.items()], "actions": int(actions.n)}
+    return {"row": _box(seen), "actions": int(actions.n)}
+
+
+def restore_spaces(facts: Mapping[str, Any]) -> tuple[spaces.Space[Any], spaces.Discrete]:
+    """(observation space, action space) of `weights_with_spaces`."""
+
+    def box(facts: Mapping[str, Any]) -> spaces.Box:
+        return spaces.Box(facts["low"], facts["high"], tuple(facts["shape"]), np.float32)
+
+    if "row" in facts:
+        return box(facts["row"]), spaces.Discrete(facts["actions"])
+    blocks = [(name, box(one)) for name, one in facts["blocks"]]
+    return spaces.Dict(OrderedDict(blocks)), spaces.Discrete(facts["actions"])

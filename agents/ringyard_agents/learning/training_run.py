@@ -1,0 +1,113 @@
+"""What a training run leaves in its folder, so that it can be stopped at any time and goes on the same."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ringyard.errors import CheckpointError
+from ringyard_agents.files import replaced
+from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.checkpoint import AGENT, LAST, save_agent
+from ringyard_agents.learning.curves import Curves
+from ringyard_agents.learning.evaluation import Evaluation
+from ringyard_agents.learning.learner import Learner, Saved
+
+__all__ = ["TrainingRun", "read_last"]
+
+
+def read_last(folder: Path) -> tuple[Saved, Mapping[str, Any]]:
+    """(state of the learner, state of the evaluation) of an interrupted or finished run.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    file = folder / LAST
+    saved = read_archive(file)
+    if set(saved.facts) != {"learner", "evaluation"}:
+        raise CheckpointError(f"{file} is not what a training run saves; it cannot go on from there")
+    return Saved(saved.arrays, saved.facts["learner"]), saved.facts["evaluation"]
+
+
+class TrainingRun:
+    """Curves, evaluations and checkpoints of a run.
+
+    Between rounds of learning its state is noted. It is written at every evaluation, every `save_minutes`,
+    and when the run ends in any way: `last.safetensors` to go on from, `training.json` to read.
+    `agent.safetensors` is written whenever an evaluation is the best so far.
+
+    Args:
+        folder: of the run.
+        learner: who learns; it has begun.
+        evaluation: says how well.
+        parts: what the agent is made of besides weights, see `checkpoint.parts_of`.
+        save_minutes: between saves.
+        going_on: the folder's curves and checkpoints are of the same run.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        learner: Learner,
+        evaluation: Evaluation,
+        parts: dict[str, Any],
+        save_minutes: float,
+        going_on: bool,
+    ) -> None:
+        self.folder = folder
+        self.learner = learner
+        self.evaluation = evaluation
+        self._parts = parts
+        self._save_seconds, self._saved_at = 60.0 * save_minutes, time.monotonic()
+        self._curves = Curves(folder / "tensorboard", learner.decisions if going_on else None)
+        self._note()
+        if not going_on:
+            self.save()  # an interruption while a teacher is cloned begins there
+
+    def watch(self, measured: Mapping[str, float]) -> None:
+        """Between rounds: write the curves, evaluate and save if it is time."""
+        self._keep(measured, evaluate=self.evaluation.due)
+
+    def finish(self) -> None:
+        """Evaluate what has been learnt in the end."""
+        self._keep({}, evaluate=not self.evaluation.up_to_date)
+
+    def _keep(self, measured: Mapping[str, float], evaluate: bool) -> None:
+        if evaluate and self.evaluation.evaluate():
+            save_agent(self.learner.weights(), self._parts, self.folder / AGENT)
+        curves = {**measured, **(self.evaluation.curves if evaluate else {})}
+        self._curves.add(self.learner.decisions, curves)
+        self._note()
+        if evaluate or time.monotonic() - self._saved_at > self._save_seconds:
+            self.save()
+
+    def _note(self) -> None:
+        """Remember how everything is now, between two rounds; in the middle of one nothing could go on."""
+        state = self.learner.state()
+        facts = {"learner": dict(state.facts), "evaluation": self.evaluation.state()}
+        self._noted = Saved(state.arrays, facts), self._summary()
+
+    def _summary(self) -> dict[str, Any]:
+        evaluation = self.evaluation
+        return {
+            "decisions": self.learner.decisions,
+            "metric": evaluation.metric,
+            "best": evaluation.best,
+            "last": evaluation.latest,
+            "baselines": dict(evaluation.baselines),
+        }
+
+    def save(self) -> None:
+        """Write the state of the last moment between two rounds."""
+        last, summary = self._noted
+        self._curves.flush()
+        write_archive(self.folder / LAST, last)
+        with replaced(self.folder / "training.json") as partial:
+            partial.write_text(json.dumps(summary, indent=2) + "\n")
+        self._saved_at = time.monotonic()
+
+    def close(self) -> None:
+        """Save for the last time."""
+        self.save()
+        self._curves.close()
