@@ -22,7 +22,6 @@ from ringyard.sim.metrics import job_times
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_agents.learning.archive import read_archive, write_archive
-from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
 from ringyard_agents.learning.credit import group_advantages
 from ringyard_agents.learning.evaluation import episode_metrics
@@ -44,12 +43,6 @@ WORKLOAD = Synthetic(
     models=ModelMix(),
     load=4.0,
 )
-
-
-CONF_AGENT = """agent:
-  _target_: ringyard_agents.learning.group_relative.GroupRelative
-  network: {_target_: ringyard_agents.learning.policies.PointerPolicy, _partial_: true}
-"""
 
 
 def setting(flat=False, seed=0, cluster=None, **options):
@@ -427,21 +420,6 @@ def test_a_teacher_also_starts_maskable_ppo():
     learner.begin(setting(), 0)
     learner.learn(1, lambda measured: rounds.append(dict(measured)))
     assert rounds[0]["clone/accuracy"] > 0.9
-
-
-def test_damaged_checkpoints_are_named(tmp_path):
-    with pytest.raises(CheckpointError, match="no trained agent"):
-        find_checkpoint(None, tmp_path)
-    with pytest.raises(CheckpointError, match="there is no checkpoint"):
-        find_checkpoint(str(tmp_path / "agent.zip"))
-    broken = tmp_path / "agent.zip"
-    broken.write_bytes(b"not a zip")
-    with pytest.raises(CheckpointError, match=r"agent\.yaml"):
-        load_policy(broken)
-    for spec in ("nothing: here\n", CONF_AGENT + "observation: {}\naction: {}\n"):
-        (tmp_path / "agent.yaml").write_text(spec)
-        with pytest.raises(CheckpointError, match="usable"):
-            load_policy(broken)
 
 
 def test_reduced_precision_policy_learns_and_stays_close():

@@ -7,13 +7,15 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.configuration import plain
-from ringyard_agents.trust import check_classes
+from ringyard_agents.trust import Trust, check_classes
 
-__all__ = ["resumed_config"]
+__all__ = ["read_run_config", "resumed_config"]
 
 #: settings that a run may change when it goes on
 _CHANGEABLE = ("total_decisions", "save_minutes")
@@ -21,6 +23,25 @@ _OF_THE_COMMAND = ("resume", "name", "trust", *_CHANGEABLE)
 
 #: groups whose leaves change any setting
 _ANYTHING = ("experiment", "debug")
+
+
+def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
+    """A run folder's config.yaml, as plain data that names nobody's classes but Ringyard's and trusted ones.
+
+    Raises:
+        CheckpointError: it is missing or damaged, or names other classes.
+    """
+    if not file.is_file():
+        raise CheckpointError(f"cannot resume: there is no {file}; give the folder of an earlier run")
+    try:
+        saved: Any = OmegaConf.to_container(OmegaConf.load(file))
+    except (YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
+        raise CheckpointError(f"cannot resume: {file} is damaged: {error}") from error
+    if not isinstance(saved, dict) or "total_decisions" not in saved:
+        raise CheckpointError(f"cannot resume: {file} is not of a training run")
+    groups = [one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler"]
+    check_classes(saved, sorted(groups), trust, str(file))
+    return saved
 
 
 def resumed_config(config: DictConfig) -> DictConfig:
@@ -33,13 +54,8 @@ def resumed_config(config: DictConfig) -> DictConfig:
         CheckpointError: there is no such run, or its config names classes that are not trusted.
         ConfigurationError: an override that contradicts the run's own settings.
     """
-    folder = Path(config.resume).expanduser()
-    file = folder / "config.yaml"
-    if not file.is_file():
-        raise CheckpointError(f"cannot resume: there is no {file}; give the folder of an earlier run")
-    saved: Any = OmegaConf.to_container(OmegaConf.load(file))
-    groups = [one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler"]
-    check_classes(saved, sorted(groups), config.trust, str(file))
+    file = Path(config.resume).expanduser() / "config.yaml"
+    saved = read_run_config(file, config.trust)
     asked, words = plain(config), HydraConfig.get().overrides.task
     _check_agreement(words, asked, saved, file)
     changed = {key: asked[key] for key in _CHANGEABLE if key in map(_key, words)}

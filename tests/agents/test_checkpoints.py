@@ -1,0 +1,97 @@
+"""Agents and run folders on disk: whole, damaged, hostile, of earlier versions."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from attacks import hostile_agents
+from ringyard.config_folder import config_folder
+from ringyard.errors import CheckpointError
+from ringyard.mdp.presets import setting_of
+from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.checkpoint import AGENT, find_checkpoint, load_policy, parts_of, save_agent
+from ringyard_agents.learning.learner import world_of
+
+
+def begun(agent):
+    """(config, learner in its world) of a leaf of conf/agent."""
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = compose("train", ["debug=tiny_training", "name=small", f"agent={agent}"])
+    learner = instantiate(config.agent, _convert_="all")
+    learner.begin(world_of(learner, setting_of(config, 4, 0)), 0)
+    return config, learner
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run folder with a small agent."""
+    folder = tmp_path_factory.mktemp("runs")
+    config, learner = begun("group_relative")
+    save_agent(learner.weights(), parts_of(config), folder / AGENT)
+    OmegaConf.save(config, folder / "config.yaml", resolve=True)
+    return folder
+
+
+def test_missing_and_damaged_agents_are_named(tmp_path, trained):
+    with pytest.raises(CheckpointError, match="no trained agent"):
+        find_checkpoint(None, tmp_path)
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        find_checkpoint(str(tmp_path / AGENT))
+    assert load_policy(find_checkpoint(str(trained)))[0].act
+    whole = (trained / AGENT).read_bytes()
+    rng = np.random.default_rng(0)
+    damaged = [b"", b"not a file of ours", whole[:7], whole[: len(whole) // 2], whole + b"more", whole[8:]]
+    for _ in range(100):  # one bit each
+        changed = bytearray(whole)
+        changed[rng.integers(len(whole))] ^= 1 << rng.integers(8)
+        damaged.append(bytes(changed))
+    for content in damaged:
+        (tmp_path / AGENT).write_bytes(content)
+        with pytest.raises(CheckpointError, match=re.escape(AGENT)):
+            load_policy(tmp_path / AGENT)
+
+
+def test_no_agent_runs_code(tmp_path, trained):
+    found = hostile_agents.attack(trained / AGENT, trained / "config.yaml", tmp_path, every=7)
+    assert found["tried"] > 500
+    assert found == {"tried": found["tried"], "refused": found["tried"], "ran": 0}
+    with hostile_agents.trap(tmp_path) as ran:  # it would see something that runs
+        first = next(hostile_agents.hostile_agents(trained / AGENT, tmp_path / "mark", tmp_path))
+        with pytest.raises(CheckpointError):
+            load_policy(first, trust=True)
+        assert ran()
+
+
+def test_agents_may_name_what_the_user_names(tmp_path, trained):
+    saved = read_archive(trained / AGENT)
+    network = saved.facts["parts"]["agent"]["network"]
+    network["_target_"] = "toy_learner.Pointer"
+    write_archive(tmp_path / AGENT, saved)
+    with pytest.raises(CheckpointError, match=r"trust=\[toy_learner\.Pointer\]"):
+        load_policy(tmp_path / AGENT)
+    for trust in ("toy_learner.Pointer", ["toy_learner.Pointer"], True):
+        assert load_policy(tmp_path / AGENT, trust)[0].act
+
+
+@pytest.mark.parametrize("agent", ["group_relative", "maskable_pointer"])
+def test_pickles_of_earlier_versions_are_read_if_trusted(tmp_path, agent):
+    config, learner = begun(agent)
+    file = tmp_path / "agent.zip"
+    (tmp_path / "agent.yaml").write_text(yaml.safe_dump(parts_of(config)))
+    network = learner.policy.network
+    if agent == "group_relative":
+        spaces = (network.observation_space, network.action_space)
+        torch.save({"network": network.state_dict(), "spaces": spaces}, file)
+    else:
+        learner._running.save(file)
+    with pytest.raises(CheckpointError, match="trust=true"):
+        load_policy(find_checkpoint(str(tmp_path)))
+    read = load_policy(find_checkpoint(str(tmp_path)), True)[0].network
+    for name, weights in network.state_dict().items():
+        assert torch.equal(read.state_dict()[name], weights), name

@@ -1,0 +1,184 @@
+"""Agents and run folders that try to run code when they are read: every way we could think of."""
+
+import copy
+import itertools
+import json
+import pickle
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from ringyard.errors import RingyardError
+from ringyard_agents.learning.agent import load_agent
+from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.learner import Saved
+from ringyard_agents.learning.resume import read_run_config
+
+MODULE = "runs_code_when_imported"
+
+
+class Bomb:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def calls(mark: Path) -> Iterator[dict]:
+    """Nodes of a config that would run something, or import what does."""
+    pickled = mark.with_name("pickled")
+    pickled.write_bytes(pickle.dumps(Bomb(mark)))
+    yield {"_target_": "pathlib.Path.touch", "self": str(mark)}
+    yield {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": [str(mark)]}]}
+    yield {"_target_": "pandas.read_pickle", "filepath_or_buffer": str(pickled)}
+    yield {"_target_": "numpy.load", "file": str(pickled), "allow_pickle": True}
+    yield {"_target_": "torch.load", "f": str(pickled), "weights_only": False}
+    yield {"_target_": "os.system", "command": f"touch {mark}"}
+    yield {"_target_": "subprocess.run", "args": ["touch", str(mark)]}
+    yield {"_target_": "builtins.eval", "_args_": [f"open({str(mark)!r}, 'w')"]}
+    yield {"_target_": "builtins.exec", "_args_": [f"open({str(mark)!r}, 'w')"]}
+    yield {"_target_": "builtins.open", "file": str(mark), "mode": "w"}
+    yield {"_target_": "functools.partial", "_args_": [{"_target_": "builtins.open"}, str(mark), "w"]}
+    yield {"_target_": "importlib.import_module", "name": MODULE}
+    for name in ("get_class", "get_method", "get_static_method", "get_object"):
+        yield {"_target_": f"hydra.utils.{name}", "path": f"{MODULE}.Anything"}
+    yield {"_target_": "hydra.utils.get_class", "_args_": [f"{MODULE}.Anything"]}
+    yield {"_target_": "hydra.utils.get_class", "path": f"{MODULE}.Anything", "_partial_": True}
+    for name in ("instantiate", "call"):
+        yield {"_target_": f"hydra.utils.{name}", "config": {"_target_": f"{MODULE}.Anything"}}
+    for name in (f"{MODULE}.Anything", f"{MODULE}", f"{MODULE}."):
+        yield {"_target_": name}
+        yield {"_target_": name, "_partial_": True}
+    # classes that are Ringyard's, in a way that they are not meant to be called
+    for name in ("sb3_contrib.MaskablePPO", "stable_baselines3.PPO"):
+        yield {"_target_": name, "policy": "MlpPolicy", "env": f"{MODULE}:Anything-v0"}
+        yield {"_target_": name, "_args_": ["MlpPolicy", f"{MODULE}:Anything-v0"]}
+    yield {"_target_": "ringyard_agents.cli.main", "arguments": ["simulate", f"output.jobs_csv={mark}"]}
+    yield {"_target_": "ringyard_agents.learning.old_checkpoint.weights_of", "file": str(pickled)}
+    yield {"_target_": "ringyard_agents.learning.agent.load_agent", "checkpoint": str(pickled), "trust": True}
+    yield {"_target_": ["pathlib.Path.touch"]}
+    yield {"_target_": {"_target_": "pathlib.Path.touch", "self": str(mark)}}
+    yield {"_target_": "${oc.decode:pathlib.Path.touch}", "self": str(mark)}
+    yield {"value": "${oc.env:HOME}"}
+
+
+def places(config: dict) -> Iterator[list]:
+    """Paths of every node of a config."""
+
+    def walk(node, path):
+        yield path
+        inside = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        for name, one in inside:
+            yield from walk(one, [*path, name])
+
+    yield from walk(config, [])
+
+
+def put(config: dict, path: list, node: object) -> dict:
+    """A copy of a config with something else at a place."""
+    if not path:
+        return copy.deepcopy(node)
+    changed = copy.deepcopy(config)
+    inside = changed
+    for name in path[:-1]:
+        inside = inside[name]
+    inside[path[-1]] = copy.deepcopy(node)
+    return changed
+
+
+def hostile_agents(agent: Path, mark: Path, folder: Path) -> Iterator[Path]:
+    """Files that look like the agent `agent`, one after the other in `folder`."""
+    sound = read_archive(agent)
+    parts = sound.facts["parts"]
+    file = folder / "agent.safetensors"
+    for node in calls(mark):
+        for path in places(parts):
+            facts = {**sound.facts, "parts": put(parts, path, node)}
+            write_archive(file, Saved(sound.arrays, facts))
+            yield file
+    file.write_bytes(pickle.dumps(Bomb(mark)))
+    yield file
+    old = folder / "agent.zip"
+    (folder / "agent.yaml").write_text(yaml.safe_dump(parts))
+    old.write_bytes(pickle.dumps(Bomb(mark)))
+    yield old
+    with zipfile.ZipFile(old, "w") as stream:
+        stream.writestr("data", json.dumps({"policy_class": {":serialized:": "gASVAAA="}}))
+        stream.writestr("data.pkl", pickle.dumps(Bomb(mark)))
+        stream.writestr("policy.pth", pickle.dumps(Bomb(mark)))
+    yield old
+    for node in calls(mark):
+        (folder / "agent.yaml").write_text(yaml.safe_dump({**parts, "agent": node}))
+        yield old
+    old.unlink()
+
+
+@contextmanager
+def trap(folder: Path) -> Iterator[Callable[[], bool]]:
+    """Says whether something ran since it was last asked."""
+    mark = folder / "mark"
+    (folder / f"{MODULE}.py").write_text(f"open({str(mark)!r}, 'w')\n")
+
+    def ran() -> bool:
+        found = mark.exists() or MODULE in sys.modules
+        mark.unlink(missing_ok=True)
+        sys.modules.pop(MODULE, None)
+        return found
+
+    sys.path.insert(0, str(folder))
+    try:
+        yield ran
+    finally:
+        sys.path.remove(str(folder))
+
+
+def hostile_configs(config: Path, mark: Path, folder: Path) -> Iterator[Path]:
+    """Files that look like the run's `config`, one after the other in `folder`."""
+    text = config.read_text()
+    sound = yaml.safe_load(text)
+    file = folder / "config.yaml"
+    for node in calls(mark):
+        for path in places(sound):
+            if path:
+                file.write_text(yaml.safe_dump(put(sound, path, node)))
+                yield file
+    for call in ("os.system", "builtins.open", "pathlib.Path.touch"):
+        file.write_text(f"{text}\nextra: !!python/object/apply:{call} [{str(mark)!r}]\n")
+        yield file
+
+
+def attack(agent: Path, config: Path, folder: Path, every: int = 1) -> dict[str, int]:
+    """Read what is hostile.
+
+    Args:
+        agent: a sound agent.safetensors.
+        config: the config.yaml of its run.
+        folder: to write in.
+        every: read one in so many of them.
+
+    Returns:
+        {"tried": files read, "refused": with our own error, "ran": that ran something}.
+    """
+    found = dict.fromkeys(("tried", "refused", "ran"), 0)
+    mark = folder / "mark"
+    readers = (
+        (hostile_agents(agent, mark, folder), lambda file: load_agent(str(file))),
+        (hostile_configs(config, mark, folder), lambda file: read_run_config(file, ())),
+    )
+    with trap(folder) as ran:
+        for files, read in readers:
+            for file in itertools.islice(files, 0, None, every):
+                found["tried"] += 1
+                try:
+                    read(file)
+                except RingyardError:
+                    found["refused"] += 1
+                found["ran"] += ran()
+    return found
