@@ -14,9 +14,9 @@ from attacks import hostile_agents
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 from ringyard.mdp.presets import setting_of
-from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.archive import packed, read_archive, write_archive
 from ringyard_agents.learning.checkpoint import AGENT, find_checkpoint, load_policy, parts_of, save_agent
-from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.learner import Saved, world_of
 
 
 def begun(agent):
@@ -58,14 +58,24 @@ def test_missing_and_damaged_agents_are_named(tmp_path, trained):
 
 
 def test_no_agent_runs_code(tmp_path, trained):
-    found = hostile_agents.attack(trained / AGENT, trained / "config.yaml", tmp_path, every=7)
-    assert found["tried"] > 500
+    found = hostile_agents.attack(trained / AGENT, trained / "config.yaml", tmp_path, every=61)
+    assert found["tried"] > 100
     assert found == {"tried": found["tried"], "refused": found["tried"], "ran": 0}
-    with hostile_agents.trap(tmp_path) as ran:  # it would see something that runs
-        first = next(hostile_agents.hostile_agents(trained / AGENT, tmp_path / "mark", tmp_path))
-        with pytest.raises(CheckpointError):
-            load_policy(first, trust=True)
-        assert ran()
+
+
+def test_the_attack_on_agents_would_see_what_runs(tmp_path, trained):
+    sound = read_archive(trained / AGENT)
+    known = {"pathlib.Path.touch", "pandas.read_pickle", "torch.load", f"{hostile_agents.MODULE}.Anything"}
+    ran = set()
+    with hostile_agents.trap(tmp_path) as ran_something:
+        for node in hostile_agents.calls(tmp_path / "mark"):
+            if str(node.get("_target_")) in known:
+                facts = {**sound.facts, "parts": {**sound.facts["parts"], "agent": node}}
+                (tmp_path / AGENT).write_bytes(packed(Saved(sound.arrays, facts)))
+                with pytest.raises(CheckpointError):
+                    load_policy(tmp_path / AGENT, trust=True)
+                ran |= {node["_target_"]} if ran_something() else set()
+    assert ran == known
 
 
 def test_agents_may_name_what_the_user_names(tmp_path, trained):

@@ -1,6 +1,7 @@
 """Agents and run folders that try to run code when they are read: every way we could think of."""
 
 import copy
+import io
 import itertools
 import json
 import pickle
@@ -8,13 +9,14 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import yaml
 
 from ringyard.errors import RingyardError
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.archive import packed, read_archive
 from ringyard_agents.learning.learner import Saved
 from ringyard_agents.learning.resume import read_run_config
 
@@ -93,38 +95,60 @@ def put(config: dict, path: list, node: object) -> dict:
     return changed
 
 
-def hostile_agents(agent: Path, mark: Path, folder: Path) -> Iterator[Path]:
-    """Files that look like the agent `agent`, one after the other in `folder`."""
+#: a file's name and what makes its contents
+Hostile = tuple[str, Callable[[], bytes]]
+
+
+def hostile_agents(agent: Path, mark: Path) -> Iterator[Hostile]:
+    """What looks like the agent `agent`."""
     sound = read_archive(agent)
     parts = sound.facts["parts"]
-    file = folder / "agent.safetensors"
+
+    def changed(path: list, node: object) -> bytes:
+        return packed(Saved(sound.arrays, {**sound.facts, "parts": put(parts, path, node)}))
+
     for node in calls(mark):
         for path in places(parts):
-            facts = {**sound.facts, "parts": put(parts, path, node)}
-            write_archive(file, Saved(sound.arrays, facts))
-            yield file
-    file.write_bytes(pickle.dumps(Bomb(mark)))
-    yield file
-    old = folder / "agent.zip"
-    (folder / "agent.yaml").write_text(yaml.safe_dump(parts))
-    old.write_bytes(pickle.dumps(Bomb(mark)))
-    yield old
-    with zipfile.ZipFile(old, "w") as stream:
+            yield agent.name, partial(changed, path, node)
+    yield agent.name, lambda: pickle.dumps(Bomb(mark))
+    yield "agent.zip", lambda: pickle.dumps(Bomb(mark))
+    yield "agent.zip", lambda: zipped(mark)
+
+
+def zipped(mark: Path) -> bytes:
+    """What looks like a model of Stable-Baselines3."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as stream:
         stream.writestr("data", json.dumps({"policy_class": {":serialized:": "gASVAAA="}}))
         stream.writestr("data.pkl", pickle.dumps(Bomb(mark)))
         stream.writestr("policy.pth", pickle.dumps(Bomb(mark)))
-    yield old
+    return file.getvalue()
+
+
+def hostile_configs(config: Path, mark: Path) -> Iterator[Hostile]:
+    """What looks like the run's `config`; JSON is YAML."""
+    sound = yaml.safe_load(config.read_text())
+
+    def changed(path: list, node: object) -> bytes:
+        return json.dumps(put(sound, path, node)).encode()
+
     for node in calls(mark):
-        (folder / "agent.yaml").write_text(yaml.safe_dump({**parts, "agent": node}))
-        yield old
-    old.unlink()
+        for path in places(sound):
+            if path:
+                yield (
+                    config.name,
+                    partial(lambda *change: json.dumps(put(sound, *change)).encode(), path, node),
+                )
+    for call in ("os.system", "builtins.open", "pathlib.Path.touch"):
+        text = f"{config.read_text()}\nextra: !!python/object/apply:{call} [{str(mark)!r}]\n"
+        yield config.name, text.encode
 
 
 @contextmanager
 def trap(folder: Path) -> Iterator[Callable[[], bool]]:
     """Says whether something ran since it was last asked."""
     mark = folder / "mark"
-    (folder / f"{MODULE}.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    (folder / f"{MODULE}.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
 
     def ran() -> bool:
         found = mark.exists() or MODULE in sys.modules
@@ -137,21 +161,6 @@ def trap(folder: Path) -> Iterator[Callable[[], bool]]:
         yield ran
     finally:
         sys.path.remove(str(folder))
-
-
-def hostile_configs(config: Path, mark: Path, folder: Path) -> Iterator[Path]:
-    """Files that look like the run's `config`, one after the other in `folder`."""
-    text = config.read_text()
-    sound = yaml.safe_load(text)
-    file = folder / "config.yaml"
-    for node in calls(mark):
-        for path in places(sound):
-            if path:
-                file.write_text(yaml.safe_dump(put(sound, path, node)))
-                yield file
-    for call in ("os.system", "builtins.open", "pathlib.Path.touch"):
-        file.write_text(f"{text}\nextra: !!python/object/apply:{call} [{str(mark)!r}]\n")
-        yield file
 
 
 def attack(agent: Path, config: Path, folder: Path, every: int = 1) -> dict[str, int]:
@@ -169,15 +178,17 @@ def attack(agent: Path, config: Path, folder: Path, every: int = 1) -> dict[str,
     found = dict.fromkeys(("tried", "refused", "ran"), 0)
     mark = folder / "mark"
     readers = (
-        (hostile_agents(agent, mark, folder), lambda file: load_agent(str(file))),
-        (hostile_configs(config, mark, folder), lambda file: read_run_config(file, ())),
+        (hostile_agents(agent, mark), lambda file: load_agent(str(file))),
+        (hostile_configs(config, mark), lambda file: read_run_config(file, ())),
     )
+    (folder / "agent.yaml").write_text(json.dumps(read_archive(agent).facts["parts"]))
     with trap(folder) as ran:
         for files, read in readers:
-            for file in itertools.islice(files, 0, None, every):
+            for name, contents in itertools.islice(files, 0, None, every):
                 found["tried"] += 1
+                (folder / name).write_bytes(contents())
                 try:
-                    read(file)
+                    read(folder / name)
                 except RingyardError:
                     found["refused"] += 1
                 found["ran"] += ran()

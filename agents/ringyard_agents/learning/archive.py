@@ -15,7 +15,7 @@ from ringyard.errors import CheckpointError
 from ringyard_agents.files import replaced
 from ringyard_agents.learning.learner import Saved
 
-__all__ = ["read_archive", "write_archive"]
+__all__ = ["packed", "read_archive", "write_archive"]
 
 _KEY = "ringyard"  # of the JSON in the header; one key, because the order of several is not fixed
 _FORMAT = 1
@@ -31,13 +31,18 @@ def _digest(arrays: Mapping[str, NDArray[Any]], facts: str) -> str:
     return found.hexdigest()
 
 
-def write_archive(file: Path, saved: Saved) -> None:
-    """Write so that an interruption leaves the old file or the new one; equal contents give equal bytes."""
+def packed(saved: Saved) -> bytes:
+    """The bytes of a file; equal contents give equal bytes."""
     arrays = {name: np.asarray(array, order="C") for name, array in saved.arrays.items()}
     facts = json.dumps(saved.facts, sort_keys=True)
     header = json.dumps({"facts": facts, "format": _FORMAT, "sha256": _digest(arrays, facts)})
+    return save(arrays, {_KEY: header})
+
+
+def write_archive(file: Path, saved: Saved) -> None:
+    """Write so that an interruption leaves the old file or the new one."""
     with replaced(file) as partial:
-        partial.write_bytes(save(arrays, {_KEY: header}))
+        partial.write_bytes(packed(saved))
 
 
 def read_archive(file: Path) -> Saved:
