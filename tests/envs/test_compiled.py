@@ -1,6 +1,7 @@
 """The mechanisms between Python and machine code, each on a kernel of its own."""
 
 import copy
+import importlib.util
 import pickle
 import subprocess
 import sys
@@ -197,3 +198,37 @@ def test_machine_code_of_another_version_is_compiled_anew(tmp_path):
         )
         found.append(float(done.stdout))
     assert found == [1.0, 1.0, 2.0, 3.0]
+
+
+def test_a_damaged_cache_is_compiled_anew(tmp_path, monkeypatch):
+    """Each byte of numba's files counts: cut short, changed anywhere, emptied or no pickle at all."""
+    source = tmp_path / "mine_of_a_damaged_cache.py"
+    source.write_text(
+        "from ringyard.compiled import kernel\n@kernel\ndef twice(x: float) -> float:\n    return 2.0 * x\n"
+    )
+
+    def from_cache():
+        """A new process' view of the kernel: it computes, and whether its machine code was there already."""
+        spec = importlib.util.spec_from_file_location(source.stem, source)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, source.stem, module)
+        spec.loader.exec_module(module)
+        assert module.twice(4.0) == 8.0
+        return bool(module.twice.outside.stats.cache_hits)
+
+    assert [from_cache(), from_cache()] == [False, True]
+    for ending in ("nbi", "nbc"):
+        for damage in (_cut, _changed, lambda data: b"", lambda data: b"no pickle"):
+            for file in (tmp_path / "__pycache__").glob(f"*.{ending}"):
+                file.write_bytes(damage(file.read_bytes()))
+            assert [from_cache(), from_cache()] == [False, True], (ending, damage)
+
+
+def _cut(data):
+    return data[: len(data) // 2]
+
+
+def _changed(data):
+    changed = bytearray(data)
+    changed[len(data) * 2 // 3] ^= 255
+    return bytes(changed)

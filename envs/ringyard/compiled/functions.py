@@ -3,11 +3,13 @@
 import functools
 import importlib
 import inspect
+import io
 import pickle
 import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Self, TypeVar
@@ -16,6 +18,7 @@ import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.caching import IndexDataCacheFile
 from numba.core.errors import NumbaExperimentalFeatureWarning
 from numba.core.typing.templates import AbstractTemplate
 from numba.extending import lower_builtin, typeof_impl
@@ -60,6 +63,40 @@ def _declares(function: Callable[..., Any]) -> bool:
     return Any not in function.__annotations__.values()
 
 
+class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
+    """Numba's cache files with a checksum at the end of each: a damaged one is as good as none.
+
+    Numba takes what it finds for pickles and machine code: a changed byte would be any exception, a crash or
+    a wrong number.
+    """
+
+    @contextmanager
+    def _open_for_write(self, path: str) -> Iterator[io.BytesIO]:
+        with super()._open_for_write(path) as file:
+            written = io.BytesIO()
+            yield written
+            file.write(written.getvalue() + _crc(written.getvalue()))
+
+    def _load_index(self) -> dict[Any, str]:
+        entries: dict[Any, str] = super()._load_index() if _intact(self._index_path) else {}
+        return entries
+
+    def _load_data(self, name: str) -> Any:
+        if not _intact(self._data_path(name)):
+            raise OSError(f"{name} is damaged")  # numba compiles anew
+        return super()._load_data(name)
+
+
+def _crc(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(4, "little")
+
+
+def _intact(path: str) -> bool:
+    file = Path(path)
+    data = file.read_bytes() if file.is_file() else b""
+    return _crc(data[:-4]) == data[-4:]
+
+
 def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """A numba dispatcher that cares for its cache as numba does not.
 
@@ -71,7 +108,8 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     cache = dispatcher._cache
     file = getattr(cache, "_cache_file", None)
     if file is not None and hasattr(file, "_source_stamp"):
-        file._source_stamp = (file._source_stamp, _sources(function))
+        stamp = (file._source_stamp, _sources(function))
+        cache._cache_file = _CacheFile(cache.cache_path, cache._impl.filename_base, stamp)
     load = cache.load_overload
 
     def load_after_linking(signature: Any, context: Any) -> Any:
@@ -80,7 +118,7 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         try:
             return load(signature, context)
         except (AttributeError, ImportError, pickle.UnpicklingError, EOFError):
-            cache.flush()  # machine code of another version, for types that are gone, or cut short
+            cache.flush()  # machine code of another version, or for types that are gone
             return None
 
     cache.load_overload = load_after_linking
