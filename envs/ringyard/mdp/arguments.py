@@ -24,6 +24,10 @@ __all__ = [
 ]
 
 
+#: codes of the NumPy types whose numbers all are 64-bit integers
+_WHOLE = "bhilqBHI"
+
+
 class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
     """A step where no episode is on: before `reset`, or after the end without autoreset."""
 
@@ -61,9 +65,9 @@ def actions_given(actions: Any, num_envs: int) -> NDArray[np.int64]:
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # ragged lists, tensors elsewhere
         raise ActionError(f"actions are no array ({error}); expected {num_envs} integers") from error
     kind = given.dtype
-    if isinstance(actions, list | tuple) and bool in map(type, actions):
+    if given is not actions and isinstance(actions, list | tuple) and bool in map(type, actions):
         kind = np.dtype(bool)  # NumPy makes a number of a boolean among numbers
-    if given.shape != (num_envs,) or kind.kind not in "iu" or not np.can_cast(kind, np.int64):
+    if given.shape != (num_envs,) or kind.char not in _WHOLE:
         raise ActionError(
             f"actions are {kind} of shape {given.shape}; expected an array of {num_envs} integers, one for"
             " each cluster"

@@ -20,6 +20,9 @@ __all__ = ["ClusterEnv"]
 
 SEGMENT_ROWS = 8192
 
+#: the one cluster of the batch
+_ONLY = np.zeros(1, np.int64)
+
 
 class ClusterEnv(gymnasium.Env[Any, np.int64]):
     """Schedule deep-learning jobs on a cluster of multi-GPU servers.
@@ -93,7 +96,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     def action_masks(self) -> NDArray[np.bool_]:
         """[actions] True where an action is valid (as sb3-contrib expects)."""
         self._batch.check_begun()
-        return self._batch.masks[0].copy()
+        return self._mask()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -104,16 +107,16 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(self.setting.num_workloads))
         entry = drawn if chosen is None else chosen
-        self._batch.reset(np.array([0]), np.array([entry]))
-        return self._observation(), {"action_mask": self.action_masks(), "workload": entry}
+        self._batch.reset(_ONLY, np.array([entry]))
+        return self._observation(), {"action_mask": self._mask(), "workload": entry}
 
     def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action; see the class."""
-        actions = action_given(action, self.setting.actions.num_actions)
-        masked = self._batch.valid(actions, np.array([0]))
+        actions = action_given(action, self._batch.masks.shape[1])
+        masked = self._batch.valid(actions, _ONLY)
         self._batch.step(actions)
         done, truncated = bool(self._batch.done[0]), bool(self._batch.truncated[0])
-        info: dict[str, Any] = {"action_mask": self.action_masks()}
+        info: dict[str, Any] = {"action_mask": self._mask()}
         if masked[0]:
             info["invalid_action"] = True
         if done or truncated:
@@ -133,6 +136,9 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     def close(self) -> None:
         """Refuse steps and resets from now on."""
         self._batch.close()
+
+    def _mask(self) -> NDArray[np.bool_]:
+        return self._batch.masks[0].copy()
 
     def _observation(self) -> Any:
         return self._batch.split(self._batch.observations[0].copy())
