@@ -8,6 +8,7 @@ RingyardError
     InformationError   a scheduler that looks at what it did not declare to know
   ActionError          an action that is no action of the environment, or that its mask forbids
   EpisodeError         a step where no episode is on: also Gymnasium's ResetNeeded or ClosedEnvironmentError
+  PluginError          a function of yours, plugged in, that does not keep what its slot promises
   CheckpointError      a trained agent that cannot be loaded or does not match
 WorkloadWarning        a trace was read without some of its rows
 """
@@ -19,6 +20,7 @@ __all__ = [
     "EpisodeError",
     "InformationError",
     "PlacementError",
+    "PluginError",
     "RingyardError",
     "SchedulerError",
     "WorkloadError",
@@ -56,6 +58,14 @@ class ActionError(RingyardError):
 
 class EpisodeError(RingyardError):
     """A step where no episode is on: before reset, after the end, after close."""
+
+
+class PluginError(RingyardError):
+    """A function plugged in (a placement rule, performance model, observation, key, ...) breaks its promise.
+
+    The message names the function, the job, what it returned and what was expected. The simulation in which
+    it happened cannot go on; the process and other simulations can.
+    """
 
 
 class CheckpointError(RingyardError):

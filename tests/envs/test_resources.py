@@ -222,7 +222,7 @@ def test_rules_respect_cores_and_memory():
 @kernel
 def _look(state, j, gpus, found, physics):
     look(state, 0, j, gpus, len(gpus), found[0])
-    return seconds_in(state.jobs[0, j], found[0], physics)
+    return seconds_in(state.jobs[0, j], j, found[0], physics)
 
 
 def test_a_look_finds_what_happens():

@@ -8,7 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import FloatVector, Int32Vector, IntVector, Records1, bundle, fills, kernel, slot
+from ringyard.compiled import (
+    FloatVector,
+    Int32Vector,
+    IntVector,
+    Records1,
+    address_of,
+    bundle,
+    complain,
+    complaint,
+    fills,
+    kernel,
+    slot,
+)
 from ringyard.information import check_reads
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule, place
@@ -29,6 +41,8 @@ __all__ = ["JobKey", "PreemptiveScheduler", "never"]
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)
 _DONE = int(JobStatus.DONE)
+_NO_KEY = complaint("key {function} of job {job} is {got} at {there:.0f} s; expected a number (inf: last)")
+_NO_WAKE = complaint("wake {function} of job {job} is {got} at {there:.0f} s; expected seconds (inf: never)")
 
 
 @slot
@@ -36,7 +50,7 @@ class JobKey(Protocol):
     """A number that decides about a job, at a time.
 
     As `key`: lower runs first (it may update the record's `forgiven_service`); as `wake`: when the key will
-    have to be looked at again.
+    have to be looked at again. It promises not to be NaN, which is checked each time.
     """
 
     def __call__(self, job: Job, now: float, parameters: FloatVector) -> float:
@@ -109,6 +123,8 @@ def _refresh(state: State, b: int, memory: Memory, ranking: Ranking) -> None:
     for i in range(live):
         j = memory.order[i]
         value = ranking.key(state.jobs[b, j], now, ranking.parameters)
+        if np.isnan(value):
+            complain(_NO_KEY, address_of(ranking.key), j, value, 0.0, now)
         k = i
         while k > 0 and memory.keys[k - 1] > value:
             memory.keys[k] = memory.keys[k - 1]
@@ -140,12 +156,21 @@ def choose(state: State, b: int, memory: Memory, ranking: Ranking) -> int:
 
 
 @kernel
+def _wake_of(ranking: Ranking, job: Job, j: int, now: float) -> float:
+    time = ranking.wake(job, now, ranking.parameters)
+    if np.isnan(time):
+        complain(_NO_WAKE, address_of(ranking.wake), j, time, 0.0, now)
+    return time
+
+
+@kernel
 def next_wake(state: State, b: int, memory: Memory, ranking: Ranking) -> float:
     """Earliest future time at which a live job's key wants to be looked at."""
     now = state.clusters[b].now
     earliest = np.inf
     for i in range(memory.counts[0]):
-        time = ranking.wake(state.jobs[b, memory.order[i]], now, ranking.parameters)
+        j = memory.order[i]
+        time = _wake_of(ranking, state.jobs[b, j], j, now)
         if now < time < earliest:
             earliest = time
     return earliest
@@ -279,7 +304,7 @@ class PreemptiveScheduler(Scheduler):
                 record["attained_service"] += record["num_gpus"] * (view.now - record["synced_seconds"])
                 record["status"] = _WAITING
                 record["last_stop_seconds"] = view.now
-            times.append(_wake_of(self._ranking, record, view.now))
+            times.append(_first_wake(self._ranking, record, job, view.now))
         future = [time for time in times if time > view.now and np.isfinite(time)]
         if future:
             view.wake_at(min(future))
@@ -291,5 +316,5 @@ class PreemptiveScheduler(Scheduler):
 
 
 @kernel
-def _wake_of(ranking: Ranking, records: Records1[Job], now: float) -> float:
-    return ranking.wake(records[0], now, ranking.parameters)
+def _first_wake(ranking: Ranking, records: Records1[Job], j: int, now: float) -> float:
+    return _wake_of(ranking, records[0], j, now)

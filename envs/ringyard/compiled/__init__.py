@@ -1,9 +1,10 @@
 """The only room that knows numba; its README explains every mechanism and what it buys."""
 
 from ringyard.compiled.bundles import bundle
+from ringyard.compiled.complaints import complain, complaint
 from ringyard.compiled.functions import announce_compilation, entry_point, kernel, linked_kernel, whole
 from ringyard.compiled.records import Record, Records1, Records2, Records3, f8, i4, i8, u8
-from ringyard.compiled.slots import CompiledFunction, fills, slot
+from ringyard.compiled.slots import CompiledFunction, address_of, fills, is_watched, slot
 from ringyard.compiled.types import (
     BoolMatrix,
     BoolVector,
@@ -39,13 +40,17 @@ __all__ = [
     "Records2",
     "Records3",
     "UIntVector",
+    "address_of",
     "announce_compilation",
     "bundle",
+    "complain",
+    "complaint",
     "entry_point",
     "f8",
     "fills",
     "i4",
     "i8",
+    "is_watched",
     "kernel",
     "linked_kernel",
     "slot",

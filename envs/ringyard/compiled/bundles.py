@@ -27,7 +27,7 @@ from numba.extending import (
     unbox,
 )
 
-from ringyard.compiled.slots import CompiledFunction
+from ringyard.compiled.slots import CompiledFunction, SlotType
 from ringyard.compiled.types import numba_type_of
 
 __all__ = ["BundleType", "bundle"]
@@ -141,14 +141,14 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
         if not isinstance(kind.dtype, types.Record) and value.dtype.name != str(kind.dtype):
             raise TypeError(f"expected an array of {kind.dtype}, got {value.dtype}")
         return [0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides]
-    if isinstance(kind, types.FunctionType):
+    if isinstance(kind, SlotType):
         if not isinstance(value, CompiledFunction):
             raise TypeError(f"expected a function that fills a slot (`@fills`), got {value!r}")
         if value.signature != kind.signature:
             raise TypeError(
                 f"expected a function {kind.signature}, got {value.python.__name__}{value.signature}"
             )
-        return [0, 0, value.address]  # kernels call numba's own entry, not those for C and Python
+        return [value.address, int(value.watched)]
     if isinstance(kind, BundleType):
         return [value._address]
     if isinstance(kind, ManyType):

@@ -4,6 +4,7 @@ import functools
 import importlib
 import inspect
 import io
+import os
 import pickle
 import sys
 import warnings
@@ -32,7 +33,15 @@ warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
 
 _announced = False
 
+#: linked kernels that calls of slots need, wherever they are
+_RAISING: list["Kernel"] = []
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+_HOUSE = ("ringyard", "ringyard_baselines", "ringyard_agents")
+
+#: watch the functions of this house that fill slots too, as those of others always are
+WATCH_ALL = os.environ.get("RINGYARD_CHECK", "") not in ("", "0")
 
 
 # _nrt=False: kernels allocate nothing, so they need no reference counts; counting the state's arrays
@@ -56,6 +65,26 @@ def _sources(function: Callable[..., Any]) -> tuple[int, int]:
     own = sys.modules.get(function.__module__.partition(".")[0])
     folder = Path(getattr(own, "__file__", None) or __file__).parent
     return _checksum(Path(__file__).parents[1]), _checksum(folder)
+
+
+def is_foreign(function: Callable[..., Any]) -> bool:
+    """Whether somebody else wrote a function: every index of it is held to the bounds of its array."""
+    return function.__module__.partition(".")[0] not in _HOUSE
+
+
+def _renamed(function: Callable[..., Any], suffix: str, names: dict[str, Any]) -> Any:
+    """A copy with a cache file of its own, for which some global names mean something else."""
+    original: Any = function
+    copy = FunctionType(
+        original.__code__,
+        {**original.__globals__, **names},
+        original.__name__,
+        original.__defaults__,
+        original.__closure__,
+    )
+    functools.update_wrapper(copy, original)
+    copy.__qualname__ = f"{original.__qualname__}.{suffix}"
+    return copy
 
 
 def _declares(function: Callable[..., Any]) -> bool:
@@ -104,7 +133,7 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     any file makes cached machine code stale. And machine code from the cache needs the linked kernels that it
     calls to be there first.
     """
-    dispatcher: Any = numba.njit(**_OPTIONS, **options)(function)
+    dispatcher: Any = numba.njit(**{**_OPTIONS, **options})(function)
     cache = dispatcher._cache
     file = getattr(cache, "_cache_file", None)
     if file is not None and hasattr(file, "_source_stamp"):
@@ -115,6 +144,8 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     def load_after_linking(signature: Any, context: Any) -> Any:
         for linked in _linked_by(function, set()):
             linked.link()
+        for raising in () if options["_nrt"] else _RAISING:
+            raising.link()
         try:
             return load(signature, context)
         except (AttributeError, ImportError, pickle.UnpicklingError, EOFError):
@@ -185,22 +216,48 @@ class Kernel(ByName):
     Args:
         function: plain Python function; it may not allocate arrays.
         linked: see `linked_kernel`.
+        raises: see `raising_kernel`.
+        guarded: an index outside its array raises an IndexError, in the kernels compiled into it as well.
 
     Attributes:
         python: the plain function.
         linked: as given.
     """
 
-    def __init__(self, function: Callable[..., Any], linked: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], linked: bool, raises: bool = False, guarded: bool = False
+    ) -> None:
         functools.update_wrapper(self, function)
         self.python: Any = function
         self.linked = linked
+        self._options = {"_nrt": raises, "boundscheck": guarded}
         self._symbol = f"{function.__module__}.{function.__qualname__}"
+        if raises:
+            _RAISING.append(self)
 
     @functools.cached_property
     def signature(self) -> Any:
         """What the annotations declare, as numba knows it."""
         return signature_of(self.python)
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether indices are held to the bounds of arrays."""
+        return self._options["boundscheck"]
+
+    @functools.cached_property
+    def guarded(self) -> "Kernel":
+        """The same, held to the bounds of arrays; a linked kernel stays as it is."""
+        return self if self.linked or self.is_guarded else Kernel(self.python, False, guarded=True)
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
+        """The function as it is compiled: a guarded one calls guarded kernels."""
+        if not self.is_guarded:
+            return self.python
+        values = {name: self.python.__globals__.get(name) for name in self.python.__code__.co_names}
+        kernels = {name: value.guarded for name, value in values.items() if isinstance(value, Kernel)}
+        return _renamed(self.python, "guarded", kernels)
 
     @functools.cached_property
     def inside(self) -> Any:
@@ -209,7 +266,8 @@ class Kernel(ByName):
         Numba compiles a function anew for each combination of argument types (`int32` here, `int64` there);
         here annotations that declare them all count, and arguments are converted.
         """
-        dispatcher = _dispatcher(self.python, {"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+        options = {**self._options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        dispatcher = _dispatcher(self._compiled, options)
         find_template = dispatcher.get_call_template
 
         def template_as_declared(arguments: Any, keywords: Any) -> Any:
@@ -224,11 +282,7 @@ class Kernel(ByName):
     @functools.cached_property
     def outside(self) -> Any:
         """The dispatcher that Python calls; numba looks at the types of what it is given."""
-        python = self.python
-        copy = FunctionType(python.__code__, python.__globals__, python.__name__, python.__defaults__)
-        functools.update_wrapper(copy, python)
-        copy.__qualname__ = f"{python.__qualname__}.from_python"  # a cache file of its own
-        return _dispatcher(copy, {})
+        return _dispatcher(_renamed(self._compiled, "from_python", {}), self._options)
 
     @functools.cached_property
     def address(self) -> int:
@@ -251,6 +305,10 @@ class Kernel(ByName):
         status, result = convention.call_function(
             builder, function, signature.return_type, signature.args, arguments
         )
+        if self in _RAISING:
+            function.attributes.add("cold")
+            convention.return_status_propagate(builder, status)
+            return result
         with cgutils.if_unlikely(builder, status.is_error):
             convention.return_status_propagate(builder, status)
         return result
@@ -265,13 +323,22 @@ def kernel(function: F) -> F:
 
     A fully annotated one is compiled once, for the types it declares.
     """
-    made: Any = Kernel(function, linked=False)
+    made: Any = Kernel(function, linked=False, guarded=is_foreign(function))
     return made
 
 
 def linked_kernel(function: F) -> F:
     """Decorate a function that is compiled by itself and called by its name: right for large ones."""
-    made: Any = Kernel(function, linked=True)
+    made: Any = Kernel(function, linked=True, guarded=is_foreign(function))
+    return made
+
+
+def raising_kernel(function: F) -> F:
+    """Decorate a linked kernel that always raises, an exception with values if it likes.
+
+    Numba counts references in it, as such exceptions need; callers know that no way leads back.
+    """
+    made: Any = Kernel(function, linked=True, raises=True)
     return made
 
 

@@ -1,18 +1,101 @@
 """Slots: functions that kernels receive as values, such as performance models and placement rules."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from numba.core import types
-from numba.experimental import function_type  # noqa: F401  (registers functions as values)
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, types
+from numba.core.callconv import ALLOC_FLAG_IDX, PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
+from numba.core.typing.templates import signature as numba_signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from ringyard.compiled.functions import ByName, Kernel
+from ringyard.compiled.complaints import note_address, pass_on
+from ringyard.compiled.functions import WATCH_ALL, ByName, Kernel, is_foreign
 from ringyard.compiled.types import signature_of
+from ringyard.errors import PluginError
 
-__all__ = ["CompiledFunction", "fills", "slot"]
+__all__ = ["CompiledFunction", "SlotType", "address_of", "fills", "is_watched", "slot"]
 
 C = TypeVar("C", bound=type)
 P = TypeVar("P")
+
+_WORD = ir.IntType(64)
+
+
+class SlotType(types.Callable):
+    """Numba's view of any function that fills a slot: where its machine code begins, and if it is watched.
+
+    Args:
+        signature: of the slot, as numba knows it.
+    """
+
+    def __init__(self, signature: Any) -> None:
+        self.signature = signature
+        super().__init__(name=f"Slot({signature})")
+
+    def get_call_type(self, context: Any, arguments: Any, keywords: Any) -> Any:
+        """The slot's signature, to which arguments are converted."""
+        if keywords or len(arguments) != len(self.signature.args):
+            return None
+        return numba_signature(self.signature.return_type, *self.signature.args, recvr=self)
+
+    def get_call_signatures(self) -> tuple[list[Any], bool]:
+        """That one alone."""
+        return [self.signature], False
+
+    def get_impl_key(self, signature: Any) -> type:
+        """All slots are called alike."""
+        return SlotType
+
+
+@register_model(SlotType)
+class _SlotModel(models.StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: SlotType) -> None:
+        super().__init__(manager, kind, [("address", types.voidptr), ("watched", types.int64)])
+
+
+@lower_builtin(SlotType, types.VarArg(types.Any))  # type: ignore[untyped-decorator, attr-defined]
+def _call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Call by address. An error that comes back gets the name of the function, unless it has one."""
+    address, given = builder.extract_value(arguments[0], 0), arguments[1:]
+    convention, kinds = context.call_conv, signature.args[1:]
+    declared = convention.get_function_type(signature.return_type, kinds)
+    function = builder.bitcast(address, declared.as_pointer())
+    status, result = convention.call_function(builder, function, signature.return_type, kinds, given)
+    with cgutils.if_unlikely(builder, status.is_error):
+        raised = builder.load(status.excinfoptr)
+        nameless = builder.icmp_signed("==", builder.extract_value(raised, ALLOC_FLAG_IDX), ir.IntType(32)(0))
+        with builder.if_then(nameless):
+            pickled = builder.ptrtoint(builder.extract_value(raised, PICKLE_BUF_IDX), _WORD)
+            size = builder.sext(builder.extract_value(raised, PICKLE_BUFSZ_IDX), _WORD)
+            raising: Any = pass_on
+            raising.call(context, builder, [builder.ptrtoint(address, _WORD), pickled, size])
+        convention.return_status_propagate(builder, status)
+    return result
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _address_of(context: Any, function: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ptrtoint(builder.extract_value(arguments[0], 0), _WORD)
+
+    return (types.int64(function), emit) if isinstance(function, SlotType) else None
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _is_watched(context: Any, function: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.icmp_unsigned("!=", builder.extract_value(arguments[0], 1), _WORD(0))
+
+    return (types.boolean(function), emit) if isinstance(function, SlotType) else None
+
+
+#: in kernels: the address of a function that came through a slot, by which `complain` knows it
+address_of: Callable[[Any], int] = _address_of
+
+#: in kernels: whether a function that came through a slot is held to all that it promises
+is_watched: Callable[[Any], bool] = _is_watched
 
 
 def slot(protocol: C) -> C:
@@ -23,7 +106,7 @@ def slot(protocol: C) -> C:
     """
     signature = signature_of(protocol.__call__)
     setattr(protocol, "signature", signature)  # noqa: B010
-    setattr(protocol, "numba_type", types.FunctionType(signature))  # noqa: B010
+    setattr(protocol, "numba_type", SlotType(signature))  # noqa: B010
     return protocol
 
 
@@ -36,18 +119,41 @@ class CompiledFunction(ByName):
 
     Attributes:
         python: the plain function.
+        protocol: as given.
+        watched: an index outside its array is an error, and kernels check all that the slot promises: always
+            for functions of others, with RINGYARD_CHECK=1 for those of this house as well.
         signature: that of the slot, as numba knows it.
     """
 
     def __init__(self, function: Callable[..., Any], protocol: Any) -> None:
         self.python = function
-        self._kernel = Kernel(function, linked=False)
+        self.protocol = protocol
+        self.watched = WATCH_ALL or is_foreign(function)
+        self._kernel = Kernel(function, linked=False, guarded=self.watched)
         self.signature = self._kernel.signature = protocol.signature
 
     @property
+    def name(self) -> str:
+        """Its module and its name there."""
+        return f"{self.python.__module__}.{self.python.__qualname__}"
+
+    @cached_property
     def address(self) -> int:
-        """Where its machine code begins."""
-        return self._kernel.address
+        """Where its machine code begins.
+
+        Raises:
+            PluginError: it cannot be compiled.
+        """
+        try:
+            address = self._kernel.address
+        except Exception as error:  # numba lets errors of many kinds through
+            lines = [line for line in str(error).splitlines() if line and not line.startswith("Failed in")]
+            raise PluginError(
+                f"{self.name} cannot be compiled as {self.protocol.__name__}: {type(error).__name__}"
+                f" {' '.join(lines[:2])}"
+            ) from error
+        note_address(address, self.name)
+        return address
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the compiled function from Python."""

@@ -5,11 +5,16 @@ from ringyard.compiled import (
     BoolVector,
     Float32Cube,
     Float32Matrix,
+    Float32Vector,
     FloatMatrix,
     FloatVector,
     IntVector,
     Records2,
+    address_of,
     bundle,
+    complain,
+    complaint,
+    is_watched,
     kernel,
 )
 from ringyard.mdp.actions.moves import (
@@ -24,9 +29,9 @@ from ringyard.mdp.actions.space import REJECT, STOP
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.observation import Observe
 from ringyard.mdp.positions import next_running, running_at
+from ringyard.placement.places import sort_ascending
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics
-from ringyard.sim.engine.queues import sort_ascending
 from ringyard.sim.engine.setup import load
 from ringyard.sim.engine.shape import ask
 from ringyard.sim.engine.surroundings import look, seconds_in
@@ -47,6 +52,13 @@ __all__ = [
     "all_valid",
     "play_batch",
 ]
+
+#: values of an observation lie between minus this and this
+LIMIT = 10.0
+_OUTSIDE = complaint(
+    "observation {function} wrote {got} at position {there:.0f} of its row; expected {expected:.0f} at most,"
+    " up or down"
+)
 
 # what a step ended in
 GOES_ON, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
@@ -152,7 +164,7 @@ def _look_at_templates(state: State, episode: Episode, b: int, how: StepRules, p
                 possible = True
                 if options.scaled:
                     set_template_shape(job, options, t)
-                seconds = seconds_in(job, found, physics)
+                seconds = seconds_in(job, j, found, physics)
                 episode.template_slowdown[b, i, t] = slowdown(job.isolated_iteration_seconds, seconds)
                 if options.kinds[t] == REJECT:
                     episode.template_slowdown[b, i, t] = 1.0  # it will never end
@@ -292,6 +304,19 @@ def _begin(
 
 
 @kernel
+def _check_row(row: Float32Vector, function: int) -> None:
+    """Complain of the first value of an observation that its space does not hold."""
+    outside = 0
+    for value in row:
+        outside += not -LIMIT <= value <= LIMIT
+    if outside == 0:
+        return
+    for i in range(len(row)):
+        if not -LIMIT <= row[i] <= LIMIT:
+            complain(_OUTSIDE, function, 0, row[i], LIMIT, i)
+
+
+@kernel
 def play_batch(
     state: State,
     episode: Episode,
@@ -338,3 +363,5 @@ def play_batch(
             out.lengths[b] += 1
         seen = out.observations[b]
         how.observe(state, episode, b, how.num_running, how.observe_parameters, seen)
+        if is_watched(how.observe):
+            _check_row(seen, address_of(how.observe))

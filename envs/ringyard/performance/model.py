@@ -20,7 +20,8 @@ class IterationSeconds(Protocol):
 
     Before it asks, the engine brings up to date what the record says of the job's allocation (`num_gpus`,
     `num_servers`, `batch_size`, `compute_seconds`, `cores_per_worker`, ...) and of its neighbours
-    (`contenders`, `sharing_slowdown`, `bandwidth_slowdown`).
+    (`contenders`, `sharing_slowdown`, `bandwidth_slowdown`). The function promises a finite number above 0,
+    which is checked each time, and changes nothing.
     """
 
     def __call__(self, job: Job, parameters: FloatVector) -> float:

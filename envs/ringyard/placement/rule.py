@@ -5,8 +5,9 @@ from typing import Protocol
 
 import numpy as np
 
-from ringyard.compiled import FloatVector, Int32Vector, bundle, linked_kernel, slot
+from ringyard.compiled import FloatVector, Int32Vector, address_of, bundle, is_watched, linked_kernel, slot
 from ringyard.information import Information, check_reads
+from ringyard.placement.places import check_places
 from ringyard.placement.room import cpu_server
 from ringyard.state.arrays import State
 
@@ -18,8 +19,16 @@ class FindGpus(Protocol):
     """Turns "so many GPUs for job j" into GPU ids.
 
     A rule reads free GPUs, slots, memory and cores from the state and may write only `out` and
-    `server_scratch` (and, if it is random, the cluster's `rng`). It gives only what the cluster can hold;
-    less that is free never makes a job placeable.
+    `server_scratch` (and, if it is random, the cluster's `rng`). It promises:
+
+    * exactly `wanted` GPUs, or none;
+    * ids from 0 to the cluster's last GPU, each once;
+    * GPUs of servers that are up, without a job, or with fewer than `jobs_per_gpu` if it says `shares`;
+    * on each GPU the memory and on each server the cores that the job needs in its present shape.
+
+    All of that is checked each time, the last three of rules of others only (with RINGYARD_CHECK=1 of all).
+    It also promises that less which is free never makes a job placeable, and to answer the same question in
+    the same way; an action that finds no place any more is an error.
     """
 
     def __call__(
@@ -58,7 +67,8 @@ class PlacementRule:
 def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -> int:
     """Places for job j, which holds none, as a rule finds them; how many were written to `out`, 0: none.
 
-    A CPU-only job gets one server (`room.cpu_server`), whatever the rule.
+    A CPU-only job gets one server (`room.cpu_server`), whatever the rule. A rule that breaks its promise is
+    a PluginError.
     """
     wanted = state.jobs[b, j].num_gpus
     if wanted == 0:
@@ -66,4 +76,7 @@ def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -
     cluster = state.clusters[b]
     if wanted > (cluster.open_gpus if rule.shares else cluster.free_gpus):
         return 0
-    return rule.find(state, b, j, wanted, rule.parameters, out)
+    count = rule.find(state, b, j, wanted, rule.parameters, out)
+    if count != 0 and (count != wanted or is_watched(rule.find)):
+        check_places(state, b, j, address_of(rule.find), rule.shares, out, count)
+    return count

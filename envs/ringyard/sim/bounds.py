@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ringyard.compiled import FloatVector, IntVector, Records1, kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, ask, set_shape
 from ringyard.sim.simulator import Simulator
 from ringyard.state.records import Job, JobKind
@@ -103,20 +103,20 @@ def _least_mean(mean: float, sure: NDArray[np.bool_], seconds: NDArray[np.float6
 
 
 @kernel
-def _best_seconds(job: Job, num_servers: int, physics: Physics) -> float:
+def _best_seconds(job: Job, j: int, num_servers: int, physics: Physics) -> float:
     """Seconds per iteration alone with its GPUs and batch and the parameter servers it likes best."""
     job.num_servers = num_servers
     job.contenders = 1.0 if num_servers > 1 else 0.0
-    best = physics.seconds(job, physics.parameters)
+    best = iteration_seconds(job, j, physics)
     if job.kind == _PARAMETER_SERVER:
         for servers in range(1, _MOST_PARAMETER_SERVERS + 1):
             job.parameter_servers = servers
-            best = min(best, physics.seconds(job, physics.parameters))
+            best = min(best, iteration_seconds(job, j, physics))
     return best
 
 
 @kernel
-def _best_over_batches(job: Job, gpus: int, num_servers: int, cores: int, physics: Physics) -> float:
+def _best_over_batches(job: Job, j: int, gpus: int, num_servers: int, cores: int, physics: Physics) -> float:
     """No more than the seconds per base iteration with any batch of the job's range.
 
     Batches are tried in steps of 1 %; one between two steps takes as long as the lower at least and is
@@ -126,7 +126,7 @@ def _best_over_batches(job: Job, gpus: int, num_servers: int, cores: int, physic
     batch = job.min_batch
     while True:
         set_shape(job, Shape(gpus, batch, cores, whole(job.parameter_servers), 0, 1.0))
-        seconds = _best_seconds(job, num_servers, physics)
+        seconds = _best_seconds(job, j, num_servers, physics)
         last = batch >= job.max_batch
         batch = min(batch * 1.01, job.max_batch)
         best = min(best, seconds / progress_per_iteration(job.noise_scale, job.base_batch, batch))
@@ -150,7 +150,7 @@ def _fastest(
         seconds[j] = np.inf
         work[j] = np.inf
         for gpus in range(job.min_gpus, job.max_gpus + 1):
-            best = _best_over_batches(job, gpus, fewest_servers[gpus], cores, physics)
+            best = _best_over_batches(job, j, gpus, fewest_servers[gpus], cores, physics)
             seconds[j] = min(seconds[j], best)
             work[j] = min(work[j], best * gpus)
         ask(job)

@@ -9,9 +9,8 @@ from ringyard.checks import Positive, Whole, require, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import ConfigurationError, PlacementError
+from ringyard.placement.places import dealt, sort_ascending
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.holding import dealt
-from ringyard.sim.engine.queues import sort_ascending
 from ringyard.sim.engine.shape import Shape, memory_of
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus

@@ -31,7 +31,7 @@ def _solo(
         servers, server_cores = whole(shapes[i, 3]), whole(shapes[i, 4])
         set_shape(scratch, Shape(num_gpus, shapes[i, 1], cores, servers, server_cores, 1.0))
         scratch.straggler = 1.0
-        out[i] = seconds_in(scratch, places[i], physics)
+        out[i] = seconds_in(scratch, rows[i], places[i], physics)
 
 
 def solo_seconds(

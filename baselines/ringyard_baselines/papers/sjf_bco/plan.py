@@ -30,11 +30,13 @@ class Batch(NamedTuple):
     """The n jobs to plan, in planning order.
 
     Attributes:
+        rows: [n] of the job table.
         records: [n] `Job` records.
         estimates: [n] rhohat / u, seconds.
         priorities: [n, G] random numbers, read by RANDOM only.
     """
 
+    rows: IntVector
     records: Records1[Job]
     estimates: FloatVector
     priorities: FloatMatrix

@@ -3,8 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import FloatVector, IntVector, kernel
-from ringyard.sim.engine.physics import Physics
-from ringyard.state.records import Job
+from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     LEAST_LOADED,
@@ -126,9 +125,10 @@ def _next_exit(plan: Plan, time: float) -> float:
 
 @kernel
 def _commit(
-    plan: Plan, servers: IntVector, job: Job, gpus: IntVector, estimate: float, time: float, physics: Physics
+    plan: Plan, servers: IntVector, batch: Batch, i: int, gpus: IntVector, time: float, physics: Physics
 ) -> float:
     """Occupy the GPUs from `time` on; the job's exit by eq. 8 with the links as planned at its start."""
+    job = batch.records[i]
     num_servers = 0
     worst = 0
     for s in range(len(plan.marks)):
@@ -147,7 +147,7 @@ def _commit(
             worst = max(worst, crowd)
     job.num_servers = num_servers
     job.contenders = float(worst) if num_servers > 1 else 0.0
-    end = time + job.remaining_iterations * physics.seconds(job, physics.parameters)
+    end = time + job.remaining_iterations * iteration_seconds(job, batch.rows[i], physics)
     job.num_servers = 0
     job.contenders = 0.0
     for g in gpus:
@@ -156,7 +156,7 @@ def _commit(
         if num_servers > 1 and plan.marks[s] == 1:
             plan.spans[g] = 1
             plan.marks[s] = 2
-        plan.load[g] += estimate
+        plan.load[g] += batch.estimates[i]
         plan.free_at[g] = end
     return end
 
@@ -197,7 +197,7 @@ def _trial(
             for g in out:
                 start = max(start, plan.free_at[g])
         plan.start[i] = start
-        last = max(last, _commit(plan, servers, batch.records[i], out, estimate, start, physics))
+        last = max(last, _commit(plan, servers, batch, i, out, start, physics))
     return last
 
 

@@ -131,7 +131,7 @@ class PlannedScheduler(Scheduler):
         plan = empty_plan(self._cluster, demands)
         drawn = (len(order), self._cluster.num_gpus)
         draws = self._rng.random(drawn) if self._rule == RANDOM else np.zeros((len(order), 1))
-        batch = Batch(records, estimates, draws)
+        batch = Batch(order, records, estimates, draws)
         busy = self._busy_seconds(view)
         machine = Machine(self._cluster.server_of_gpu.astype(np.int64), busy)
         horizon = self._horizon(busy, estimates, demands)

@@ -2,7 +2,18 @@
 
 import numpy as np
 
-from ringyard.compiled import FloatMatrix, Int32Vector, IntVector, bundle, kernel, linked_kernel, whole
+from ringyard.compiled import (
+    FloatMatrix,
+    Int32Vector,
+    IntVector,
+    address_of,
+    bundle,
+    complain,
+    complaint,
+    kernel,
+    linked_kernel,
+    whole,
+)
 from ringyard.mdp.actions.space import IN_PLACE, PLACED, REJECT, STOP, Actions, Reject
 from ringyard.mdp.positions import running_at
 from ringyard.placement import PlacementRule, pack, place
@@ -28,6 +39,10 @@ __all__ = [
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _BLOCKED = int(JobOutcome.BLOCKED)
+_CHANGED_ITS_MIND = complaint(
+    "placement rule {function} finds no place for job {job}, for which (or for a job that asks for the same)"
+    " it found one when the mask was written; expected the same answer to the same question"
+)
 
 
 @bundle
@@ -133,7 +148,8 @@ def start_by(state: State, b: int, j: int, options: Options, t: int, physics: Ph
         end(state, b, j, _BLOCKED, physics)
         return
     out = state.gpu_scratch[b]
-    propose_start(state, b, j, options, t, out)
+    if propose_start(state, b, j, options, t, out) == 0:
+        complain(_CHANGED_ITS_MIND, address_of(options.rules[t].find), j, 0.0, 0.0, 0.0)
     carry_out(state, b, j, shape_of(state.jobs[b, j]), out, physics)
 
 
@@ -176,7 +192,8 @@ def adjust(state: State, b: int, j: int, options: Options, a: int, physics: Phys
         stop(state, b, j, physics)
         return
     out = state.gpu_scratch[b]
-    propose_adjustment(state, b, j, options, a, out)
+    if propose_adjustment(state, b, j, options, a, out) == 0:
+        complain(_CHANGED_ITS_MIND, address_of(options.rules[o].find), j, 0.0, 0.0, 0.0)
     carry_out(state, b, j, target_shape(state.jobs[b, j], options, o), out, physics)
 
 

@@ -20,7 +20,11 @@ __all__ = ["Observation", "Observe"]
 
 @slot
 class Observe(Protocol):
-    """Writes what an agent sees of one cluster."""
+    """Writes what an agent sees of one cluster.
+
+    The function promises values from -10 to 10, as the space says, and to write the whole row, nothing else.
+    Values and indices are checked each time, in functions of others (with RINGYARD_CHECK=1 in all).
+    """
 
     def __call__(
         self,

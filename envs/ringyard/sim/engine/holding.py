@@ -4,11 +4,11 @@ import numpy as np
 
 from ringyard.compiled import Int32Vector, kernel
 from ringyard.performance.cpu import bandwidth_asked
-from ringyard.sim.engine.queues import sort_ascending
+from ringyard.placement.places import dealt, sort_ascending
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, Job, JobKind, Server
 
-__all__ = ["collect", "dealt", "hold", "let_go", "lift", "put_back", "repair", "take_down"]
+__all__ = ["collect", "hold", "let_go", "lift", "put_back", "repair", "take_down"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
@@ -84,12 +84,6 @@ def _take_slot(state: State, b: int, j: int, g: int) -> int:
         _count_open(state, b, gpu.server, -1)
     gpu.free_memory_bytes -= state.jobs[b, j].gpu_memory_bytes
     return i
-
-
-@kernel
-def dealt(tasks: int, num_servers: int, rank: int) -> int:
-    """Parameter servers on the rank-th of the job's servers: dealt out one by one, the first get the rest."""
-    return tasks // num_servers + (1 if rank < tasks % num_servers else 0)
 
 
 @kernel

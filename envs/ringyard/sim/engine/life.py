@@ -5,7 +5,7 @@ import numpy as np
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
 from ringyard.sim.engine.holding import collect, hold, let_go
 from ringyard.sim.engine.links import count_links
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
 from ringyard.sim.engine.segments import log_segments
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
@@ -65,7 +65,7 @@ def _expect_end(job: Job) -> None:
 @kernel
 def _rerate(state: State, b: int, j: int, physics: Physics) -> None:
     job = state.jobs[b, j]
-    seconds = physics.seconds(job, physics.parameters) / job.progress_per_iteration
+    seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     if seconds != job.iteration_seconds:
         _sync(job, state.clusters[b].now)
         job.iteration_seconds = seconds
@@ -171,7 +171,7 @@ def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physic
     surround(state, b, j)
     if cluster.global_links and job.num_servers > 1:
         _rerate_rings(state, b, j, physics)
-    job.iteration_seconds = physics.seconds(job, physics.parameters) / job.progress_per_iteration
+    job.iteration_seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     _expect_end(job)
     heap_push(state, b, j)
     _rerate_neighbours(state, b, j, physics)

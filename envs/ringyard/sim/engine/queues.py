@@ -1,13 +1,12 @@
 """Compiled containers inside the state: the heap of running jobs and the sorted waiting list."""
 
-from ringyard.compiled import Int32Vector, kernel
+from ringyard.compiled import kernel
 from ringyard.state.arrays import State
 
 __all__ = [
     "heap_push",
     "heap_remove",
     "heap_update",
-    "sort_ascending",
     "waiting_add",
     "waiting_remove",
 ]
@@ -126,15 +125,3 @@ def waiting_remove(state: State, b: int, j: int) -> None:
     for i in range(position, cluster.num_waiting):
         state.waiting[b, i] = state.waiting[b, i + 1]
     state.class_waiting[b, state.jobs[b, j].demand_class] -= 1
-
-
-@kernel
-def sort_ascending(values: Int32Vector, count: int) -> None:
-    """Sort `values[:count]` in place; quick for what placement rules write, which is nearly sorted."""
-    for i in range(1, count):
-        value = values[i]
-        k = i - 1
-        while k >= 0 and values[k] > value:
-            values[k + 1] = values[k]
-            k -= 1
-        values[k + 1] = value

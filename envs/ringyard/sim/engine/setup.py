@@ -34,7 +34,7 @@ def _isolate(jobs: Records1[Job], places: Records1[Surroundings], physics: Physi
     """Shape jobs as they ask; seconds per iteration of each alone."""
     for j in range(len(jobs)):
         ask(jobs[j])
-        jobs[j].isolated_iteration_seconds = seconds_in(jobs[j], places[j], physics)
+        jobs[j].isolated_iteration_seconds = seconds_in(jobs[j], j, places[j], physics)
 
 
 def _speeds(cluster: Cluster) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, Record, Records1, f8, i4, kernel
 from ringyard.performance.cpu import bandwidth_asked, bandwidth_stretch
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobKind, Network
 
@@ -202,13 +202,13 @@ def nowhere(job: Job) -> None:
 
 
 @kernel
-def seconds_in(job: Job, place: Surroundings, physics: Physics) -> float:
-    """Seconds per base iteration of a job that holds nothing, were it in this place."""
+def seconds_in(job: Job, j: int, place: Surroundings, physics: Physics) -> float:
+    """Seconds per base iteration of job j, which holds nothing, were it in this place."""
     job.num_servers = place.num_servers
     job.contenders = place.contenders
     job.gpu_speed = place.gpu_speed
     job.sharing_slowdown = place.sharing_slowdown
     job.bandwidth_slowdown = place.bandwidth_slowdown
-    seconds = physics.seconds(job, physics.parameters) / job.progress_per_iteration
+    seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     nowhere(job)
     return seconds

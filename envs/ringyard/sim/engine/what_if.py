@@ -3,7 +3,7 @@
 from ringyard.compiled import Int32Vector, linked_kernel
 from ringyard.sim.engine.holding import hold, let_go, lift, put_back
 from ringyard.sim.engine.links import count_links
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, num_places, set_shape
 from ringyard.sim.engine.surroundings import surround
 from ringyard.state.arrays import State
@@ -25,7 +25,7 @@ def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, phy
     if state.clusters[b].global_links and job.num_servers > 1:
         count_links(state, b, -1 if num_held > 0 else j)
         job.contenders = job.new_contenders
-    seconds = physics.seconds(job, physics.parameters) / job.progress_per_iteration
+    seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     let_go(state, b, j)
     put_back(state, b, j, num_held)
     if state.clusters[b].global_links:

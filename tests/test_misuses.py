@@ -1,0 +1,279 @@
+"""A mistake in a plugged-in function is an error with its name, and the process lives on."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+
+import misuses
+from conftest import ROOT, composed, leaf, names
+from misuses import RULES, misobserving, misplacing, mistiming
+from ringyard import Allocation, Cluster, JobTable, Setting, Simulator, ideal
+from ringyard.compiled import FloatVector, fills
+from ringyard.errors import PluginError, RingyardError
+from ringyard.failures import Failures
+from ringyard.information import Information
+from ringyard.mdp.actions.space import Actions, Adjustment
+from ringyard.mdp.presets import preset
+from ringyard.placement import first_fit, pack, share_any
+from ringyard.sim.bounds import bounds_of
+from ringyard.sim.draft import Draft
+from ringyard.sim.solo import solo_seconds
+from ringyard_agents.learning.agent import AgentScheduler
+from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
+from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.scheduler import run
+from worlds import everything
+
+EIGHT = Cluster.homogeneous(2, 4)
+
+
+class Table:
+    """A workload that is one table."""
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+        self.num_jobs = len(jobs)
+
+    def sample(self, cluster, rng):
+        return self.jobs
+
+
+def five_jobs():
+    return JobTable.from_columns([0.0, 1.0, 2.0, 3.0, 4.0], [2, 3, 4, 2, 4], [60.0, 50.0, 40.0, 30.0, 20.0])
+
+
+def setting(**parts):
+    return Setting(**{"cluster": EIGHT, "workload": Table(five_jobs()), "performance": ideal(), **parts})
+
+
+def simulate(scheduler, performance=None, drive=True):
+    sim = Simulator(EIGHT, five_jobs(), performance or ideal())
+    run(sim, scheduler, np.random.default_rng(0), drive)
+    return sim.metrics().mean_jct
+
+
+def draft(rule):
+    sim = Simulator(EIGHT, five_jobs(), ideal())
+    sim.advance()
+    planned = Draft(sim.view())
+    for job in range(2):
+        planned.place(rule, job)
+
+
+def play(part):
+    """One cluster behind Gymnasium, always the first valid action."""
+    env = gymnasium.make("ringyard/Cluster-v0", setting=part, disable_env_checker=True)
+    _, info = env.reset(seed=0)
+    ended = False
+    while not ended:
+        _, _, done, truncated, info = env.step(int(info["action_mask"].argmax()))
+        ended = done or truncated
+    return info["episode_jct"]
+
+
+def play_many(part):
+    env = gymnasium.make_vec("ringyard/Cluster-v0", num_envs=3, setting=part)
+    _, info = env.reset(seed=0)
+    for _ in range(30):
+        _, _, _, _, info = env.step(info["action_mask"].argmax(axis=1))
+
+
+class FirstValid:
+    """The policy that takes the first valid action."""
+
+    flat = False
+
+    def act(self, observations, masks):
+        return masks.argmax(axis=1)
+
+
+def agent(rule):
+    return AgentScheduler(FirstValid(), setting().observation, Actions(templates=(rule,)))
+
+
+WAYS_OF_RULES = {
+    "drive": lambda rule: simulate(fifo(rule)),
+    "decide": lambda rule: simulate(fifo(rule), drive=False),
+    "preemptive": lambda rule: simulate(srtf(rule)),
+    "draft": draft,
+    "agent": lambda rule: simulate(agent(rule)),
+    "agent decides": lambda rule: simulate(agent(rule), drive=False),
+    "make": lambda rule: play(setting(actions=Actions(templates=(rule,)))),
+    "make_vec": lambda rule: play_many(setting(actions=Actions(templates=(rule,)))),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_OF_RULES.values(), ids=WAYS_OF_RULES)
+@pytest.mark.parametrize("mistake", RULES)
+def test_rules_are_held_to_what_they_promise(mistake, way):
+    with pytest.raises(PluginError, match=rf"misuses\.misplace {RULES[mistake]}"):
+        way(misplacing(mistake))
+    assert simulate(fifo(first_fit())) == simulate(fifo(misplacing(100)))  # the process lives on
+
+
+def test_a_rule_that_finds_no_place_when_it_counts_is_named():
+    with pytest.raises(PluginError, match=r"misuses\.misplace finds no place for job 0"):
+        play(setting(actions=Actions(templates=(misplacing(misuses.MOODY),))))
+
+
+def test_a_moving_rule_is_watched_as_well():
+    actions = Actions(templates=(first_fit(),), adjustments=(Adjustment(misplacing(misuses.TWICE)),))
+    with pytest.raises(PluginError, match=r"misuses\.misplace gave job \d GPU 2 twice"):
+        play(setting(actions=actions))
+
+
+def test_rules_give_what_the_cluster_can_hold():
+    cluster = Cluster.homogeneous(2, 4, cores_per_server=6)
+    jobs = replace(JobTable.from_columns([0.0], [2], [60.0]), cores_per_worker=np.array([4]))
+    sim = Simulator(cluster, jobs, ideal())
+    with pytest.raises(PluginError, match=r"gave job 0 8 cores on server 0, which has 6 free"):
+        run(sim, fifo(misplacing(misuses.BUSY)), np.random.default_rng(0))
+    shared = Cluster.homogeneous(1, 8, jobs_per_gpu=2)
+    sim = Simulator(shared, five_jobs(), ideal())
+    with pytest.raises(PluginError, match=r"gave job 2 GPU 0, which holds 2 jobs; expected 1 at most"):
+        run(sim, fifo(misplacing(misuses.BUSY, shares=True)), np.random.default_rng(0))
+    sim = Simulator(shared, five_jobs(), ideal())
+    with pytest.raises(PluginError, match=r"gave job 1 GPU 0, which holds 1 jobs; expected 0 at most"):
+        run(sim, fifo(misplacing(misuses.BUSY)), np.random.default_rng(0))
+
+
+def test_servers_that_are_down_are_no_place():
+    one = JobTable.from_columns([0.0], [2], [60.0])
+    sim = Simulator(EIGHT, one, ideal(), failures=Failures(20.0, 1e6, 1.0), seed=0)
+    with pytest.raises(PluginError, match=r"gave job \d GPU \d of server \d, which is down"):
+        run(sim, fifo(misplacing(misuses.BUSY)), np.random.default_rng(0))
+
+
+SPEEDS = {"nan": float("nan"), "infinite": float("inf"), "zero": 0.0, "negative": -1.0}
+
+
+@pytest.mark.parametrize("value", SPEEDS.values(), ids=SPEEDS)
+@pytest.mark.parametrize("drive", [True, False])
+def test_models_that_give_no_time_are_blamed_themselves(value, drive):
+    told = r"performance model misuses\.mistime gave job \d+, with \d GPUs on \d servers, \S+ seconds"
+    with pytest.raises(PluginError, match=told):
+        Simulator(EIGHT, five_jobs(), mistiming(value))
+    with pytest.raises(PluginError, match=told):  # only where a job spans servers, which nobody does at first
+        simulate(fifo(first_fit()), mistiming(value, 2), drive)
+    with pytest.raises(PluginError, match=told):
+        play(setting(performance=mistiming(value, 2), actions=Actions(templates=(first_fit(),))))
+    with pytest.raises(PluginError, match=told):
+        play_many(setting(performance=mistiming(value)))
+
+
+def test_models_are_asked_by_profiling_and_bounds_too():
+    sim = Simulator(EIGHT, five_jobs(), mistiming(float("nan"), 2))
+    sim.advance()
+    with pytest.raises(PluginError, match="mistime gave job 0"):
+        sim.view().iteration_seconds(Allocation(0, (0, 4)))
+    sim = Simulator(EIGHT, five_jobs(), mistiming(float("nan"), 2))
+    sim.advance()
+    with pytest.raises(PluginError, match="mistime gave job 2"):
+        solo_seconds(sim.view(), np.array([0, 2]), num_servers=np.array([1, 2]))
+    elastic = replace(five_jobs(), max_gpus=np.full(5, 8))
+    with pytest.raises(PluginError, match="mistime gave job 0"):
+        bounds_of(Simulator(EIGHT, elastic, mistiming(float("nan"), 2)))
+
+
+def test_a_model_that_reads_past_its_parameters_is_named():
+    with pytest.raises(PluginError, match=r"misuses\.mistime raised IndexError"):
+        Simulator(EIGHT, five_jobs(), mistiming(None))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10.5, -11.0])
+def test_observations_stay_in_their_space(value):
+    told = r"observation misuses\.misobserve wrote \S+ at position 7"
+    with pytest.raises(PluginError, match=told):
+        play(setting(observation=misobserving(7, value)))
+    with pytest.raises(PluginError, match=told):
+        play_many(setting(observation=misobserving(7, value)))
+
+
+def test_observations_stay_in_their_row():
+    with pytest.raises(PluginError, match=r"misuses\.misobserve raised IndexError"):
+        play_many(setting(observation=misobserving(1_000_000, 0.0)))
+    assert play(setting(observation=misobserving(0, 10.0))) == play(setting())
+
+
+def judged(key, wake, value):
+    where = 1000.0 if value is None else 1.0
+    parameters = np.array([where, value or 0.0])
+    return PreemptiveScheduler("mine", key, parameters, pack(), Information.NOTHING, wake)
+
+
+@pytest.mark.parametrize("drive", [True, False])
+def test_keys_are_numbers(drive):
+    with pytest.raises(PluginError, match=r"key misuses\.misjudge of job 0 is nan at 0 s"):
+        simulate(judged(misuses.misjudge, misuses.fair, float("nan")), drive=drive)
+    with pytest.raises(PluginError, match=r"wake misuses\.misjudge of job 0 is nan at 0 s"):
+        simulate(judged(misuses.fair, misuses.misjudge, float("nan")), drive=drive)
+    with pytest.raises(PluginError, match=r"misuses\.misjudge raised IndexError"):
+        simulate(judged(misuses.misjudge, misuses.fair, None), drive=drive)
+
+
+@fills(JobKey)
+def mistyped(job, now, parameters: FloatVector):
+    return job.no_such_field
+
+
+def test_what_cannot_be_compiled_is_named():
+    with pytest.raises(PluginError, match=r"test_misuses\.mistyped cannot be compiled as JobKey"):
+        simulate(judged(mistyped, misuses.fair, 0.0))
+
+
+def test_errors_travel_between_processes():
+    with pytest.raises(PluginError) as caught:
+        simulate(fifo(misplacing(misuses.TWICE)))
+    for other in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):
+        assert isinstance(other, RingyardError)
+        assert str(other) == str(caught.value)
+
+
+def test_functions_of_the_house_keep_their_promises():
+    """With RINGYARD_CHECK=1 they are watched as those of others are, which random worlds do not notice."""
+    code = (
+        "import test_misuses as t\n"
+        "from ringyard.placement import pack\n"
+        "assert pack().find.watched\n"
+        "t.play_the_house()\n"
+    )
+    environment = {**os.environ, "RINGYARD_CHECK": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not pack().find.watched
+
+
+def play_the_house():
+    """Every placement rule, key, performance model and observation of `conf` in worlds with everything."""
+    for name in names("scheduler"):
+        scheduler = leaf("scheduler", name)
+        if isinstance(scheduler, PreemptiveScheduler):
+            simulate(scheduler)
+    for name in names("placement"):
+        for seed in range(3):
+            cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 20)
+            sim = Simulator(cluster, jobs, performance, seed=seed)
+            run(sim, fifo(leaf("placement", name)), np.random.default_rng(0))
+    for name in names("performance"):
+        simulate(fifo(pack()), leaf("performance", name))
+    for name in names("observation"):
+        made = instantiate(composed("train", f"observation={name}").observation, _convert_="all")
+        play_many(replace(preset("full"), observation=made, num_workloads=4))
+
+
+def test_shared_gpus_of_the_house(rng):
+    """`share_any` in a cluster that shares: nobody complains."""
+    sim = Simulator(Cluster.homogeneous(1, 8, jobs_per_gpu=2), five_jobs(), ideal())
+    run(sim, fifo(share_any()), rng)
+    assert sim.done
