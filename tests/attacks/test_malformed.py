@@ -99,6 +99,9 @@ def test_rows_without_a_date_are_counted(tmp_path):
     file.write_bytes(HELIOS + b"1,1,COMPLETED,17,9\n")
     with pytest.raises(WorkloadError, match=r"row 1: submit_time is 17; expected a date"):
         read_helios(file)
+    file.write_bytes(HELIOS + b"1,1,COMPLETED,%s,9\n" % (b"9" * 30))
+    with pytest.raises(WorkloadError, match="1 without a submission date"):
+        read_helios(file)
 
 
 def test_time_zones_count(tmp_path):

@@ -116,7 +116,7 @@ def _dates(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """[rows] seconds from the first date of the column on; NaN where there is no date by ISO 8601."""
     if pd.api.types.is_numeric_dtype(frame[name]):
         _refuse(frame, name, np.ones(len(frame), np.bool_), "a date such as 2020-04-01 00:00:00")
-    dates = pd.to_datetime(frame[name], errors="coerce", utc=True, format="ISO8601")
+    dates = pd.to_datetime(frame[name].astype(str), errors="coerce", utc=True, format="ISO8601")
     micros = dates.dt.as_unit("us").astype(np.int64).to_numpy()
     there = dates.notna().to_numpy()
     first = micros[there].min() if there.any() else 0
