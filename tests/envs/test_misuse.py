@@ -4,8 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ringyard import ClusterEnv, ClusterVectorEnv
-from ringyard.errors import ActionError, ConfigurationError, EpisodeError, RingyardError
+from ringyard import Allocation, ClusterEnv, ClusterVectorEnv, Simulator
+from ringyard.errors import ActionError, ConfigurationError, EpisodeError, PlacementError, RingyardError
 from ringyard.mdp.presets import preset
 from ringyard.mdp.registration import preset_ids
 from ringyard_agents.learning.vec_env import RingyardVecEnv
@@ -141,6 +141,15 @@ def test_clusters_are_no_environments_of_their_own(vector, agents):
     for key, values in {"setting": vector.setting, "action_space": vector.single_action_space}.items():
         assert vector.get_attr(key) == (values,) * 4
     assert np.array_equal(vector.call("action_masks"), vector.action_masks())
+
+
+def test_simulators_are_asked_with_information_and_told_allocations(setting):
+    jobs = setting.workload.sample(setting.cluster, np.random.default_rng(0))
+    sim = Simulator(setting.cluster, jobs, setting.performance)
+    refused(sim.view, (*NOTHING_WHOLE, None, 0, 3), ConfigurationError)
+    refused(
+        sim.apply, [None, 3, {0}, {}, object(), Allocation(0), iter([]), [None], [0], "a"], PlacementError
+    )
 
 
 @pytest.mark.parametrize("name", sorted(preset_ids().values()))

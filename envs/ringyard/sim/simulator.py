@@ -8,7 +8,7 @@ import numpy as np
 
 from ringyard.checks import Positive, Seed, Whole, checked, shown
 from ringyard.cluster import Cluster
-from ringyard.errors import SchedulerError
+from ringyard.errors import ConfigurationError, PlacementError, SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.information import Information
 from ringyard.jobs import JobTable
@@ -107,7 +107,12 @@ class Simulator:
 
         Args:
             knows: what it declared; everything, for people at a prompt.
+
+        Raises:
+            ConfigurationError: no `Information`.
         """
+        if not isinstance(knows, Information):
+            raise ConfigurationError(f"knows is {shown(knows)}; expected flags of Information")
         return SchedulingView(self.state, 0, self.cluster, self.performance, knows)
 
     def prioritise(self, priority: Any) -> None:
@@ -130,8 +135,10 @@ class Simulator:
         """Carry out allocations in the given order, at the present time.
 
         Raises:
-            PlacementError: an allocation the cluster cannot hold; those before it are in force.
+            PlacementError: no list, or an allocation the cluster cannot hold; those before it are in force.
         """
+        if not isinstance(allocations, Sequence):
+            raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
         for allocation in allocations:
             check_allocation(self.state, 0, self.cluster, allocation)
             self._carry_out(allocation)
