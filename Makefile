@@ -4,7 +4,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin/
 NAME ?= quickstart
 
-.PHONY: setup quickstart test check benchmark clean
+.PHONY: setup quickstart test oracle check benchmark clean
 
 setup: $(VENV)/.installed
 
@@ -21,6 +21,10 @@ quickstart: setup
 
 test: setup
 	$(RUN)python -m pytest
+
+# the compiled engine against its slow twin, on random worlds (tests play 2,000)
+oracle: setup
+	$(RUN)python tests/twins.py --worlds 10000
 
 check: setup
 	$(RUN)ruff check .

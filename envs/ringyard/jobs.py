@@ -135,8 +135,8 @@ class JobTable:
             0: from the start, inf: never.
         prediction_factor: [jobs] predicted / true remaining time.
         cancel_seconds: [jobs] time at which the user withdraws it, wherever it is; inf: never.
-        acceptable_jct: [jobs] largest acceptable completion time, seconds; a job leaves, blocked, as soon as
-            it is clear that it will end later; inf: any.
+        acceptable_jct: [jobs] largest acceptable completion time, seconds; a job that is late for it leaves,
+            blocked (`ringyard.sim.engine.events` says when a job is late); inf: any.
         outcome: [jobs] `JobOutcome` once its work is done: a job that failed in the trace fails then.
     """
 

@@ -15,6 +15,7 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import start
 from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.standstill import raise_if_still
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import State
@@ -60,6 +61,7 @@ def _run_in_order(state: State, b: int, rule: PlacementRule, strict: bool, physi
 
 def raise_stalled(sim: Simulator) -> None:
     """Raise the SchedulerError for a simulation that cannot go on."""
+    raise_if_still(sim.state, 0)
     waiting = int(sim.state.clusters["num_waiting"][0])
     raise SchedulerError(
         f"{waiting} jobs wait at {sim.now:.0f} s on an idle cluster and the placement rule finds no GPUs"

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ringyard.sim.engine.clock import next_round
 from ringyard.sim.view import SchedulingView
 
 __all__ = ["Slots"]
@@ -23,5 +24,5 @@ class Slots:
         empty = not len(view.waiting) and not len(view.running)
         if empty or view.now < self._next:
             return False
-        self._next = (np.floor(view.now / self._seconds) + 1.0) * self._seconds
+        self._next = next_round(view.now, self._seconds)
         return True

@@ -29,6 +29,7 @@ from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.setup import new_state
+from ringyard.sim.engine.standstill import raise_if_still
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral, JobKind, JobStatus
@@ -203,7 +204,8 @@ class ClusterBatch:
         """One valid action in each of the given clusters (all by default).
 
         Raises:
-            SchedulerError: the policy waits while nothing runs and no template can ever place a job.
+            SchedulerError: the policy waits while nothing runs and no template can ever place a job, or time
+                stands still (`standstill.time_stands_still`).
         """
         self._play(self._everyone if clusters is None else clusters, STEP, actions)
 
@@ -262,6 +264,7 @@ class ClusterBatch:
     def _raise_stalled(self) -> None:
         if self._ends.max() == STALLED:
             b = int(np.flatnonzero(self._ends == STALLED)[0])
+            raise_if_still(self.state, b)
             raise SchedulerError(
                 f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
                 " template finds GPUs for them; add one that can split jobs over servers (pack)"

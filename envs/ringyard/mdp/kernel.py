@@ -34,6 +34,7 @@ from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.setup import load
 from ringyard.sim.engine.shape import ask
+from ringyard.sim.engine.standstill import count_step
 from ringyard.sim.engine.surroundings import look, seconds_in
 from ringyard.state.arrays import State
 from ringyard.state.progress import slowdown
@@ -251,8 +252,10 @@ def _settle(
 
 @kernel
 def _act(state: State, episode: Episode, b: int, action: int, how: StepRules, physics: Physics) -> int:
-    """Carry out a valid action; STALLED if it waits and nothing can happen."""
+    """Carry out a valid action; STALLED if it waits and nothing can happen, or if time stands still."""
     options = how.options
+    if not count_step(state, b, state.clusters[b].now):
+        return STALLED
     num_starts = episode.looks.shape[1] * options.num_templates
     change = action - num_starts
     if change < 0:

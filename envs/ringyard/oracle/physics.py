@@ -16,6 +16,10 @@ class ReferenceJob(SimpleNamespace):
     """One job: the table's columns under their names, and what has happened to it."""
 
 
+def _summable(value: float) -> float:
+    return round(float(value) * 2**40) / 2**40
+
+
 class ReferencePhysics:
     """Speeds of running jobs.
 
@@ -100,7 +104,7 @@ class ReferencePhysics:
             return 1.0
         crowds = [
             sum(
-                excess[job.model, other.model]
+                _summable(excess[job.model, other.model])
                 for other in self.jobs
                 if other is not job and gpu in other.gpus
             )
@@ -170,7 +174,7 @@ class ReferencePhysics:
         share = job.gradient_bytes * (job.num_gpus - 1) / job.num_gpus
         transfer = 2 * share / self._performance.transfer_bytes_per_second
         speed = min(self._speed_on(job, s) for s in self.servers(job))
-        return float(transfer / (self._compute_seconds(job) / speed + transfer))
+        return _summable(transfer / (self._compute_seconds(job) / speed + transfer))
 
     def _max_min(self, rings: dict[int, list[tuple[str, int]]]) -> dict[int, float]:
         left = {link: self._capacity(link) for links in rings.values() for link in links}
@@ -185,8 +189,10 @@ class ReferencePhysics:
                     left[link] = max(left[link] - share, 0.0)
         return shares
 
-    def _rate_all(self) -> None:
+    def speeds(self) -> dict[int, float]:
+        """{running job: seconds of one base iteration}, as things are now."""
         contenders = self.contenders()
+        speeds = {}
         for j in self.running:
             job = self.jobs[j]
             servers = self.servers(job)
@@ -194,4 +200,5 @@ class ReferencePhysics:
             crowd = contenders.get(j, 0.0)
             if crowd and self._performance.network is not Network.MAX_MIN:
                 crowd = max(crowd, 1.0)
-            job.seconds = self._rate(job, len(servers), crowd, speed)
+            speeds[j] = self._rate(job, len(servers), crowd, speed)
+        return speeds

@@ -1,7 +1,9 @@
 """The simulator again, slow and plain: the oracle of the compiled engine's tests.
 
-Everything is recomputed from scratch at every event: who holds what, every link, every GPU's and server's
-crowd, every job's speed. No heap, no incremental counts, no arrays.
+Everything is recomputed from scratch after every change: who holds what, every link, every GPU's and server's
+crowd, every job's speed. No heap, no incremental counts, no arrays. Times are computed from the same numbers
+in the same order as in the engine, so that ties tie in both; `ringyard.sim.engine.events` says what a tie is,
+and who is late.
 """
 
 import math
@@ -61,7 +63,7 @@ class ReferenceSimulator(ReferencePhysics):
             alone = self._alone(job, int(fewest[j]))
             given = float(jobs.iterations[j])
             job.total = float(jobs.duration_seconds[j]) / alone if math.isnan(given) else given
-            job.remaining = job.saved = job.total
+            job.remaining = job.left = job.saved = job.total
             job.alone = alone
         self._up = [True] * cluster.num_servers
         self._draws = [0] * cluster.num_servers
@@ -97,6 +99,7 @@ class ReferenceSimulator(ReferencePhysics):
             resize=resize,
             gpus=(),
             server=None,
+            since=0.0,  # when its speed last changed
             ready=0.0,
             start=None,
             end=None,
@@ -133,7 +136,6 @@ class ReferenceSimulator(ReferencePhysics):
         """Carry out allocations in the given order."""
         for allocation in allocations:
             self._carry_out(self.jobs[allocation.job], allocation)
-        self._rate_all()
 
     def _carry_out(self, job: ReferenceJob, allocation: Allocation) -> None:
         if allocation.reject:
@@ -167,12 +169,16 @@ class ReferenceSimulator(ReferencePhysics):
             self._run(job, gpus, server, batch, cores, job.restart)
             return
         pending = max(job.ready - self.now, 0.0)
-        job.gpus, job.server = (), None
+        self._release(job)
         job.resizes += 1
         self._run(job, gpus, server, batch, cores, max(job.resize if resized else 0.0, pending))
 
-    def _stop(self, job: ReferenceJob) -> None:
+    def _release(self, job: ReferenceJob) -> None:
         job.gpus, job.server = (), None
+        self._rate_all()
+
+    def _stop(self, job: ReferenceJob) -> None:
+        self._release(job)
         job.preemptions += 1
         job.saved = job.remaining
         self._ask(job)
@@ -191,6 +197,7 @@ class ReferenceSimulator(ReferencePhysics):
             raise PlacementError(f"job {job.row} asks for GPUs that are held by others")
         job.gpus, job.server, job.batch, job.cores = gpus, server, batch, cores
         job.num_gpus = len(gpus)
+        job.since, job.left, job.seconds = self.now, job.remaining, float("nan")
         job.ready = self.now + pause
         cv = self._performance.straggler_cv
         job.straggler = 1.0
@@ -199,6 +206,15 @@ class ReferenceSimulator(ReferencePhysics):
             restarts = job.preemptions + job.failures + job.resizes
             draws = [normal_at(self._seed, job.row, restarts * 65536 + worker) for worker in range(len(gpus))]
             job.straggler = max(math.exp(math.sqrt(variance) * max(draws) - variance / 2), 1.0)
+        self._rate_all()
+
+    def _rate_all(self) -> None:
+        """Every running job gets the speed of its surroundings, unless its end has come."""
+        for j, seconds in self.speeds().items():
+            job = self.jobs[j]
+            ends = job.since < self.now and self.expected_end(job) <= self.now
+            if seconds != job.seconds and not ends:
+                job.since, job.left, job.seconds = self.now, job.remaining, seconds
 
     # time
 
@@ -209,21 +225,31 @@ class ReferenceSimulator(ReferencePhysics):
         self._draws[server] += 1
         return self.now + float(draw)
 
-    def _end(self, job: ReferenceJob) -> float:
-        return float(max(self.now, job.ready) + job.remaining * job.seconds)
+    def _begin(self, job: ReferenceJob) -> float:
+        return float(max(job.since, job.ready))
+
+    def expected_end(self, job: ReferenceJob) -> float:
+        """When a running job will end at its present speed."""
+        return float(self._begin(job) + job.left * job.seconds)
 
     def _milestone(self, job: ReferenceJob) -> float:
         """When the job becomes predictable; inf if it is already, or never will be."""
         if job.predictable or job.predictable_from >= 1:
             return _INF
-        ahead = max(job.remaining - job.total * (1 - job.predictable_from), 0.0)
-        return float(max(self.now, job.ready) + ahead * job.seconds)
+        ahead = max(job.left - job.total * (1 - job.predictable_from), 0.0)
+        return self._begin(job) + float(ahead * job.seconds)
 
-    def advance(self) -> None:
-        """Move to the next decision point."""
-        late = [j for j in self.running if self._end(self.jobs[j]) > self.jobs[j].deadline]
-        times = [self.now for _ in late]
-        times += [min(self._end(self.jobs[j]), self._milestone(self.jobs[j])) for j in self.running]
+    def _late(self) -> list[int]:
+        return [j for j in self.running if self.expected_end(self.jobs[j]) > self.jobs[j].deadline]
+
+    def _due(self) -> list[int]:
+        """Rows of the running jobs that end or become predictable now."""
+        jobs = [self.jobs[j] for j in self.running]
+        return [job.row for job in jobs if min(self.expected_end(job), self._milestone(job)) <= self.now]
+
+    def _next_time(self) -> float:
+        running = [self.jobs[j] for j in self.running]
+        times = [min(self.expected_end(job), self._milestone(job)) for job in running]
         times += [job.submit for job in self.jobs if not job.arrived]
         times += [job.cancel for job in self.jobs if job.arrived and job.end is None]
         if self.waiting or self.running:
@@ -233,42 +259,56 @@ class ReferenceSimulator(ReferencePhysics):
         time = min(times, default=_INF)
         if time == _INF:
             raise SchedulerError("nothing can happen any more")
-        finished = [j for j in self.running if self._end(self.jobs[j]) <= time]
-        clear = [j for j in self.running if self._milestone(self.jobs[j]) <= time]
-        self._pass(time)
-        for j in finished:
-            self._leave(self.jobs[j], JobOutcome.COMPLETED)
-        for j in late:
-            self._leave(self.jobs[j], JobOutcome.BLOCKED)
-        for j in clear:
-            self.jobs[j].predictable = True
+        return max(time, self.now)
+
+    def advance(self) -> None:
+        """Move to the next decision point."""
+        if self._late():
+            while self._late():
+                self._leave(self.jobs[self._late()[0]], JobOutcome.BLOCKED)
+        else:
+            self._pass(self._next_time())
+        while self._due():
+            job = self.jobs[self._due()[0]]
+            if self.expected_end(job) <= self.now:
+                self._leave(job, JobOutcome.COMPLETED)
+            else:
+                job.predictable = True
         for job in self.jobs:
-            if job.arrived and job.end is None and job.cancel <= time:
+            if job.arrived and job.end is None and job.cancel <= self.now:
                 blocked = job.cancel == job.deadline
                 self._leave(job, JobOutcome.BLOCKED if blocked else JobOutcome.CANCELLED)
         for server in range(self.cluster.num_servers):
-            if self._change[server] <= time:
+            if self._change[server] <= self.now:
                 self._change_server(server)
         for job in self.jobs:
-            if not job.arrived and job.submit <= time:
+            if not job.arrived and job.submit <= self.now:
                 job.arrived = True
-        if self._round_seconds is not None and self._next_round <= time:
-            self._next_round = (time // self._round_seconds + 1) * self._round_seconds
-        self._rate_all()
+        if self._round_seconds is not None and self._next_round <= self.now:
+            self._next_round = self._round_after(self.now, self._round_seconds)
+
+    @staticmethod
+    def _round_after(now: float, seconds: float) -> float:
+        """The first multiple of the length of a round that is later than now."""
+        k = int(now // seconds)
+        while k * seconds <= now and k <= 2**53:
+            k += 1
+        return max(k * seconds, math.nextafter(now, _INF))
 
     def _pass(self, time: float) -> None:
         elapsed = time - self.now
         self.jobs_in_system_integral += (len(self.waiting) + len(self.running)) * elapsed
         self.busy_gpu_integral += len({gpu for job in self.jobs for gpu in job.gpus}) * elapsed
+        self.now = time
         for j in self.running:
             job = self.jobs[j]
-            job.remaining -= max(0.0, time - max(self.now, job.ready)) / job.seconds
+            if time > self._begin(job):
+                job.remaining = max(job.left - (time - self._begin(job)) / job.seconds, 0.0)
             job.service += len(job.gpus) * elapsed
             job.ran += elapsed
-        self.now = time
 
     def _leave(self, job: ReferenceJob, outcome: JobOutcome) -> None:
-        job.gpus, job.server = (), None
+        self._release(job)
         job.end = self.now
         if outcome is JobOutcome.COMPLETED:
             job.remaining = 0.0
@@ -289,7 +329,7 @@ class ReferenceSimulator(ReferencePhysics):
         between = self._failures.checkpoint_seconds / job.alone
         done = job.total - job.remaining
         kept = 0.0 if math.isinf(between) else min(math.floor(done / between) * between, done)
+        self._release(job)
         job.remaining = job.saved = min(job.total - kept, job.saved)
-        job.gpus, job.server = (), None
         job.failures += 1
         self._ask(job)

@@ -19,6 +19,7 @@ from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import carry_out, end, stop
 from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.setup import load, new_state, prepare_jobs
+from ringyard.sim.engine.standstill import count_step, raise_if_still
 from ringyard.sim.fits import check_allocation, wanted
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.sim.view import SchedulingView
@@ -136,10 +137,13 @@ class Simulator:
 
         Raises:
             PlacementError: no list, or an allocation the cluster cannot hold; those before it are in force.
+            SchedulerError: there is no end of allocations at this moment (`standstill.time_stands_still`).
         """
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
         for allocation in allocations:
+            if not count_step(self.state, 0, self.now):
+                raise_if_still(self.state, 0)
             check_allocation(self.state, 0, self.cluster, allocation)
             self._carry_out(allocation)
 
@@ -157,9 +161,11 @@ class Simulator:
         """Move to the next decision point.
 
         Raises:
-            SchedulerError: jobs wait, but nothing runs and nothing will arrive.
+            SchedulerError: jobs wait, but nothing runs and nothing will arrive; or time stands still
+                (`standstill.time_stands_still`).
         """
         if not advance(self.state, 0, self.physics):
+            raise_if_still(self.state, 0)
             waiting = int(self.state.clusters["num_waiting"][0])
             raise SchedulerError(
                 f"{waiting} jobs wait at {self.now:.0f} s, nothing runs and nothing will arrive;"

@@ -162,7 +162,7 @@ class Job(Record):
     predictable_from: f8  # share of its iterations after which it is predictable; inf: never
     prediction_factor: f8  # predicted / true remaining time
     cancel_seconds: f8  # the user withdraws it then; inf: never
-    deadline_seconds: f8  # blocked as soon as it would end later; inf: never
+    deadline_seconds: f8  # blocked when it is late for it (`ringyard.sim.engine.events`); inf: never
     restart_seconds: f8  # without progress at each start after the first
     resize_seconds: f8  # without progress when GPUs or batch change while it runs
     max_gpus: i4
@@ -232,6 +232,7 @@ class ClusterRecord(Record):
     next_round_seconds: f8
     wake_seconds: f8  # the scheduler asked to be called then; inf if not
     limit_seconds: f8  # the window ends here
+    moment_ends_seconds: f8  # until then time counts as standing still
     next_cancel_seconds: f8  # first cancellation of a job in the system
     next_change_seconds: f8  # first server to fail or return
     inverse_durations: f8  # of the jobs in the system
@@ -251,12 +252,14 @@ class ClusterRecord(Record):
     free_gpus: i4
     open_gpus: i4
     down_gpus: i4
+    may_be_late: i4  # some running job was late since late jobs were last looked for
     demanded_gpus: i4  # by the jobs in the system
     fragmented_gpus: i4
     num_preemptions: i4
     num_starts: i4
     num_resizes: i4
     num_decisions: i4
+    steps_now: i4  # decision points, allocations and actions since time last moved
     jobs_per_gpu: i4  # K
     # what couples jobs; 0: this does not slow neighbours, and costs nothing
     network: i4  # Network

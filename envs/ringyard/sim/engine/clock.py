@@ -1,10 +1,12 @@
-"""Time integrals kept while time passes: what metrics, rewards and curves are made of."""
+"""When rounds are, and the time integrals that metrics, rewards and curves are made of."""
+
+import numpy as np
 
 from ringyard.compiled import kernel
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
 
-__all__ = ["integrate"]
+__all__ = ["integrate", "next_round"]
 
 _JOBS = int(Integral.JOBS_IN_SYSTEM)
 _INVERSE = int(Integral.INVERSE_DURATION_IN_SYSTEM)
@@ -13,6 +15,23 @@ _BUSY = int(Integral.BUSY_GPUS)
 _FRAGMENTED = int(Integral.FRAGMENTED_GPUS)
 _FREE_QUEUE = int(Integral.FREE_GPUS_WITH_QUEUE)
 _FAIR_SHARE = int(Integral.FAIR_SHARE)
+
+
+@kernel
+def next_round(now: float, seconds: float) -> float:
+    """When the first round after `now` begins: round k is at k x seconds, and always later than `now`.
+
+    Rounds closer to one another than floating-point numbers are near `now` follow at the next such number.
+    """
+    following = float(np.nextafter(now, np.inf))
+    k = np.floor(now / seconds) + 1.0
+    if k > 2.0**53:
+        return following
+    if (k - 1.0) * seconds > now:  # the quotient was rounded up
+        k -= 1.0
+    elif k * seconds <= now:  # or down
+        k += 1.0
+    return max(k * seconds, following)
 
 
 @kernel

@@ -1,23 +1,35 @@
 """Let time pass to the next decision point.
 
+Two events are at one instant if their times are equal as floating-point numbers; nothing is rounded together.
+A job ends at `begin + iterations left x seconds per iteration`, counted from the last change of its speed. A
+job whose end has come ends, whatever happens to its speed at that instant.
+
 Events at one instant are handled in this order: jobs that end or become predictable (by row), cancellations
-(by row), servers that fail or return (by number), arrivals (by row); a decision point follows once nothing
-more happens at that instant.
+(by row), servers that fail or return (by number), arrivals (by row), a round. A decision point follows; what
+became due while they were handled, as the end of a job without work, follows it at the same instant.
+
+A running job is *late* if, at its present speed, it will end after its deadline, the largest acceptable
+completion time. Late jobs are blocked when time is about to pass, so that a scheduler can help them before:
+one after the other, by row, and speeds are counted anew after each, so that a job that is late only because
+of one that is blocked goes on. A decision point follows at the same instant. A waiting job is blocked at its
+deadline. A job that is withdrawn at its very deadline counts as blocked.
 """
 
 import numpy as np
 
 from ringyard.compiled import kernel, linked_kernel
-from ringyard.sim.engine.clock import integrate
+from ringyard.sim.engine.clock import integrate, next_round
 from ringyard.sim.engine.holding import repair, take_down
 from ringyard.sim.engine.life import arrive, become_predictable, end, lose
 from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.standstill import count_step
 from ringyard.state.arrays import State
 from ringyard.state.random_numbers import exponential_at
 from ringyard.state.records import JobOutcome, JobStatus
 
 __all__ = ["SERVER_STREAM", "advance", "first_failures"]
 
+_RUNNING = int(JobStatus.RUNNING)
 _DONE = int(JobStatus.DONE)
 _COMPLETED = int(JobOutcome.COMPLETED)
 _CANCELLED = int(JobOutcome.CANCELLED)
@@ -85,6 +97,42 @@ def _change_servers(state: State, b: int, physics: Physics) -> None:
 
 
 @kernel
+def _first_late(state: State, b: int) -> int:
+    """The first row of a running job that will end after its deadline; -1: none."""
+    for j in range(state.clusters[b].next_arrival):
+        job = state.jobs[b, j]
+        if job.status == _RUNNING and job.end_seconds > job.deadline_seconds:
+            return j
+    return -1
+
+
+@kernel
+def _block_late(state: State, b: int, physics: Physics) -> bool:
+    """Block the late jobs, one after the other; whether there were any."""
+    j = _first_late(state, b)
+    any_late = j >= 0
+    while j >= 0:
+        end(state, b, j, _BLOCKED, physics)
+        j = _first_late(state, b)
+    state.clusters[b].may_be_late = 0
+    return any_late
+
+
+@kernel
+def _end_due(state: State, b: int, physics: Physics) -> None:
+    """End every job whose work is done now; the other jobs that are due become predictable."""
+    now = state.clusters[b].now
+    while state.clusters[b].num_running > 0:
+        j = state.running[b, 0]
+        if state.jobs[b, j].due_seconds > now:
+            break
+        if state.jobs[b, j].end_seconds <= now:
+            end(state, b, j, _COMPLETED, physics)
+        else:
+            become_predictable(state, b, j)
+
+
+@kernel
 def _cancel_due(state: State, b: int, physics: Physics) -> None:
     """Withdraw every job whose user gives up now, or whose acceptable completion time has passed."""
     cluster = state.clusters[b]
@@ -116,22 +164,16 @@ def _next_event(state: State, b: int) -> float:
 
 @linked_kernel
 def advance(state: State, b: int, physics: Physics) -> bool:
-    """Move to the next decision point; False if nothing can happen any more (no event left)."""
+    """Move to the next decision point; False if no event is left, or if time stands still (`standstill`)."""
     cluster = state.clusters[b]
-    time = _next_event(state, b)
-    if not np.isfinite(time):
+    time = cluster.now
+    if cluster.may_be_late == 0 or not _block_late(state, b, physics):
+        time = max(time, _next_event(state, b))
+    if not np.isfinite(time) or not count_step(state, b, time):
         return False
-    time = max(time, cluster.now)
     integrate(state, b, time)
     cluster.now = time
-    while cluster.num_running > 0 and state.jobs[b, state.running[b, 0]].due_seconds <= time:
-        j = state.running[b, 0]
-        if state.jobs[b, j].end_seconds <= time:
-            end(state, b, j, _COMPLETED, physics)
-        elif state.jobs[b, j].end_seconds > state.jobs[b, j].deadline_seconds:
-            end(state, b, j, _BLOCKED, physics)
-        else:
-            become_predictable(state, b, j)
+    _end_due(state, b, physics)
     if cluster.next_cancel_seconds <= time:
         _cancel_due(state, b, physics)
     if cluster.next_change_seconds <= time:
@@ -141,7 +183,7 @@ def advance(state: State, b: int, physics: Physics) -> bool:
     ):
         arrive(state, b)
     if cluster.next_round_seconds <= time:
-        cluster.next_round_seconds = (np.floor(time / cluster.round_seconds) + 1.0) * cluster.round_seconds
+        cluster.next_round_seconds = next_round(time, cluster.round_seconds)
     if cluster.wake_seconds <= time:
         cluster.wake_seconds = np.inf
     cluster.num_decisions += 1

@@ -50,7 +50,8 @@ def _sync(job: Job, now: float) -> None:
 
 
 @kernel
-def _expect_end(job: Job) -> None:
+def _expect_end(cluster: ClusterRecord, job: Job) -> None:
+    """When the job will end at its present speed, and when the engine has to look at it."""
     begin = max(job.synced_seconds, job.progress_from_seconds)
     job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
     job.due_seconds = job.end_seconds
@@ -59,17 +60,23 @@ def _expect_end(job: Job) -> None:
         ahead = max(job.remaining_iterations - left, 0.0)
         job.due_seconds = min(job.end_seconds, begin + ahead * job.iteration_seconds)
     if job.end_seconds > job.deadline_seconds:
-        job.due_seconds = job.synced_seconds
+        cluster.may_be_late = 1
 
 
 @kernel
 def _rerate(state: State, b: int, j: int, physics: Physics) -> None:
+    """Give running job j the speed of its surroundings, unless its end has come.
+
+    What time has passed since its speed changed is rounded: such a job might end a little later.
+    """
+    cluster = state.clusters[b]
     job = state.jobs[b, j]
     seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
-    if seconds != job.iteration_seconds:
-        _sync(job, state.clusters[b].now)
+    ends = job.end_seconds <= cluster.now and job.synced_seconds < cluster.now
+    if seconds != job.iteration_seconds and not ends:
+        _sync(job, cluster.now)
         job.iteration_seconds = seconds
-        _expect_end(job)
+        _expect_end(cluster, job)
         heap_update(state, b, j)
 
 
@@ -172,7 +179,7 @@ def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physic
     if cluster.global_links and job.num_servers > 1:
         _rerate_rings(state, b, j, physics)
     job.iteration_seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
-    _expect_end(job)
+    _expect_end(cluster, job)
     heap_push(state, b, j)
     _rerate_neighbours(state, b, j, physics)
 
@@ -365,5 +372,5 @@ def become_predictable(state: State, b: int, j: int) -> None:
     """Schedulers may see the remaining time of running job j from now on."""
     job = state.jobs[b, j]
     job.predictable = 1
-    _expect_end(job)
+    _expect_end(state.clusters[b], job)
     heap_update(state, b, j)

@@ -4,6 +4,7 @@ import numpy as np
 
 from ringyard.compiled import kernel
 from ringyard.performance.allreduce import ring_seconds
+from ringyard.performance.contention import SHARES
 from ringyard.state.arrays import State
 from ringyard.state.records import ClusterRecord, Job, Network
 
@@ -19,7 +20,7 @@ def _weight(cluster: ClusterRecord, job: Job) -> float:
     if cluster.network != _LIVE:
         return 1.0
     ring = ring_seconds(job.num_gpus, job.gradient_bytes, cluster.transfer_bytes_per_second, np.inf)
-    return ring / (job.compute_seconds / job.gpu_speed + ring)
+    return np.rint(ring / (job.compute_seconds / job.gpu_speed + ring) * SHARES) / SHARES
 
 
 @kernel

@@ -17,6 +17,7 @@ from ringyard.failures import Failures
 from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
+from ringyard.performance.contention import SHARES
 from ringyard.profiles import catalogue
 from ringyard.restart import RestartCost
 from ringyard.sim.engine.events import first_failures
@@ -188,7 +189,7 @@ def new_state(
     state = empty_state(num_clusters, sizes, timeline_bins, segment_rows)
     state.speeds[:] = _speeds(cluster)
     if cluster.jobs_per_gpu > 1 and performance.interference.excess is not None:
-        state.excess[:] = np.nan_to_num(performance.interference.excess)
+        state.excess[:] = np.rint(np.nan_to_num(performance.interference.excess) * SHARES) / SHARES
     _describe_servers(state, cluster)
     clusters = state.clusters
     clusters["num_gpus"] = cluster.num_gpus
@@ -274,6 +275,7 @@ def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: 
     cluster.next_round_seconds = cluster.round_seconds
     cluster.wake_seconds = np.inf
     cluster.limit_seconds = limit_seconds
+    cluster.moment_ends_seconds = 0.0
     cluster.next_cancel_seconds = np.inf
     cluster.inverse_durations = 0.0
     cluster.predicted_inverse_durations = 0.0
@@ -287,6 +289,7 @@ def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: 
     cluster.free_gpus = cluster.num_gpus
     cluster.open_gpus = cluster.num_gpus
     cluster.down_gpus = 0
+    cluster.may_be_late = 0
     cluster.next_arrival = 0
     cluster.num_waiting = 0
     cluster.num_running = 0
@@ -297,6 +300,7 @@ def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: 
     cluster.num_starts = 0
     cluster.num_resizes = 0
     cluster.num_decisions = 0
+    cluster.steps_now = 0
     cluster.stamp = 0
     cluster.num_segments = 0
     cluster.timeline_bin_log2 = 0

@@ -1,0 +1,77 @@
+"""The guard against simulations whose time stands still."""
+
+import numpy as np
+
+from ringyard.compiled import kernel
+from ringyard.errors import SchedulerError
+from ringyard.state.arrays import State
+
+__all__ = ["count_step", "raise_if_still", "time_stands_still"]
+
+#: steps that a simulation may take at one moment: these, and so many for each job
+_STEPS, _STEPS_PER_JOB = 1000, 10
+_NANOSECOND = 1e-9
+_SPACING = 2.0**-52  # of floating-point numbers, at most, as a share of them
+
+
+@kernel
+def _most_steps(num_jobs: int) -> int:
+    return _STEPS + _STEPS_PER_JOB * num_jobs
+
+
+@kernel
+def time_stands_still(state: State, b: int) -> bool:
+    """Whether more steps were taken at one moment than anything sane takes.
+
+    A step is a decision point, an allocation or an action; 1,000 and 10 for each job are allowed, where a job
+    starts, moves and ends a few times at most. A moment is a nanosecond; at large times, twice as many
+    floating-point numbers as steps are allowed.
+    """
+    cluster = state.clusters[b]
+    return cluster.steps_now > _most_steps(cluster.num_jobs)
+
+
+@kernel
+def count_step(state: State, b: int, time: float) -> bool:
+    """Count a step at `time`, now or later; False if time stands still."""
+    cluster = state.clusters[b]
+    if time > cluster.moment_ends_seconds:
+        numbers = 2 * _most_steps(cluster.num_jobs)
+        cluster.moment_ends_seconds = time + max(_NANOSECOND, time * numbers * _SPACING)
+        cluster.steps_now = 0
+    cluster.steps_now += 1
+    return not time_stands_still(state, b)
+
+
+def _cause(state: State, b: int) -> str:
+    """What happens again and again at this moment, and what to do about it."""
+    cluster, servers = state.clusters[b], state.servers[b]
+    end = cluster["moment_ends_seconds"]
+    failing = np.flatnonzero(servers["next_change_seconds"] <= end)
+    jobs = state.jobs[b, : cluster["num_jobs"]]
+    changed = np.fmax(jobs["last_start_seconds"], jobs["last_stop_seconds"])
+    moves = np.where(changed >= cluster["now"], jobs["num_preemptions"] + jobs["num_resizes"], -1)
+    j = int(moves.argmax())
+    if len(failing):
+        return f"server {failing[0]} fails and returns again and again; lengthen the failures' times"
+    if cluster["wake_seconds"] <= end:
+        return "the scheduler asks to be woken at once again and again; wake it later"
+    if cluster["next_round_seconds"] <= end:
+        return f"rounds follow every {cluster['round_seconds']:g} s; lengthen round_seconds"
+    if moves[j] > 0:
+        return (
+            f"job {j} changes hands again and again ({jobs['num_preemptions'][j]} preemptions,"
+            f" {jobs['num_resizes'][j]} resizes so far); let the scheduler answer once and then wait"
+        )
+    return "the scheduler answers again and again and nothing changes; let it answer once and then wait"
+
+
+def raise_if_still(state: State, b: int) -> None:
+    """Raise SchedulerError, naming time and cause, if the time of cluster b stands still."""
+    if time_stands_still(state, b):
+        cluster = state.clusters[b]
+        most = _most_steps(cluster["num_jobs"])
+        raise SchedulerError(
+            f"time stands still at {cluster['now']!s} s: {cluster['steps_now']} decisions, allocations or"
+            f" actions since it moved, expected at most {most}; {_cause(state, b)}"
+        )

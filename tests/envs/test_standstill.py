@@ -1,0 +1,162 @@
+"""Whoever lets time stand still is told so, in every loop: none of them runs for ever."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle, repeat
+
+import numpy as np
+import pytest
+
+from ringyard import Allocation, Cluster, ClusterEnv, JobTable, Setting, Simulator, ideal
+from ringyard.compiled import FloatVector, fills
+from ringyard.errors import SchedulerError
+from ringyard.failures import Failures
+from ringyard.information import Information
+from ringyard.mdp.vector import ClusterVectorEnv
+from ringyard.placement import pack
+from ringyard.state.records import Job
+from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
+from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.scheduler import Scheduler, run
+from worlds import arrived
+
+ALWAYS_FAILING = Failures(1e-300, 1e-300, np.inf)
+
+
+def two_jobs(begin=0.0):
+    return JobTable.from_columns([begin, begin], [1, 1], [10.0, 10.0])
+
+
+@fills(JobKey)
+def _first_come(job: Job, now: float, parameters: FloatVector) -> float:
+    return job.submit_seconds
+
+
+@fills(JobKey)
+def _at_once(job: Job, now: float, parameters: FloatVector) -> float:
+    return np.nextafter(now, np.inf)
+
+
+def impatient():
+    """A scheduler that has to be asked again at once, always."""
+    parameters = np.zeros(1)
+    return PreemptiveScheduler(
+        "impatient", _first_come, parameters, pack(), Information.NOTHING, wake=_at_once
+    )
+
+
+class Endless(Sequence):
+    """These allocations, again and again."""
+
+    def __init__(self, allocations):
+        self.allocations = allocations
+
+    def __len__(self):
+        return 10**9
+
+    def __getitem__(self, i):
+        return self.allocations[i % len(self.allocations)]
+
+
+class Answering(Scheduler):
+    """Answers with these allocations."""
+
+    name, information, round_seconds = "answering", Information.NOTHING, None
+
+    def __init__(self, allocations):
+        self.allocations = allocations
+
+    def reset(self, cluster, jobs, rng):
+        pass
+
+    def decide(self, view):
+        return self.allocations if len(view.waiting) + len(view.running) else []
+
+
+def raises(cause):
+    return pytest.raises(SchedulerError, match=rf"time stands still at .* s: 10\d\d .* at most 1020; {cause}")
+
+
+@pytest.mark.parametrize(
+    ("allocations", "cause"),
+    [
+        ((Allocation(0, (0,)), Allocation(0)), "job 0 changes hands again and again .*then wait"),
+        ((Allocation(0, (0,)), Allocation(0, (1,))), "job 0 changes hands"),
+        ((Allocation(1, (1,)),), "the scheduler answers again and again and nothing changes"),
+    ],
+)
+@pytest.mark.parametrize("begin", [0.0, 1e9])
+def test_a_scheduler_that_never_stops_answering(allocations, cause, begin):
+    with raises(cause):
+        run(
+            Simulator(Cluster((2,)), two_jobs(begin), ideal()),
+            Answering(Endless(allocations)),
+            np.random.default_rng(0),
+        )
+
+
+@pytest.mark.parametrize("drive", [True, False])
+@pytest.mark.parametrize(
+    ("scheduler", "options", "cause"),
+    [
+        (impatient, {}, "the scheduler asks to be woken at once"),
+        (lambda: fifo(pack()), {"failures": ALWAYS_FAILING}, "server 0 fails and returns"),
+        (lambda: fifo(pack()), {"round_seconds": 1e-300}, "rounds follow every 1e-300 s"),
+    ],
+)
+@pytest.mark.parametrize("begin", [0.0, 1e9])
+def test_loops_of_schedulers(scheduler, options, cause, drive, begin):
+    sim = Simulator(Cluster((2,)), two_jobs(begin), ideal(), **options)
+    with raises(cause):
+        run(sim, scheduler(), np.random.default_rng(0), drive)
+
+
+class _TwoJobs:
+    num_jobs = 2
+
+    def sample(self, cluster, rng):
+        return two_jobs()
+
+
+def test_steps_of_environments():
+    setting = Setting(
+        cluster=Cluster((2,)), workload=_TwoJobs(), performance=ideal(), failures=ALWAYS_FAILING
+    )
+    env, envs = ClusterEnv(setting), ClusterVectorEnv(2, setting)
+    for each in (env, envs):
+        with raises("server 0 fails and returns"):
+            _, info = each.reset(seed=0)
+            while True:
+                _, _, _, _, info = each.step(info["action_mask"].argmax(axis=-1))
+
+
+def test_a_loop_that_forgets_to_advance():
+    sim = arrived(Cluster((2,)), two_jobs(), ideal())
+    sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
+    with raises("job 0 changes hands"):
+        for gpus in cycle([(), (0,)]):
+            sim.apply([Allocation(0, gpus)])
+    with pytest.raises(SchedulerError, match="time stands still"):  # and it is said again
+        sim.apply([Allocation(0, (0,))])
+    sim.advance()  # a better scheduler could go on
+    assert sim.now == 10.0
+
+
+def test_jobs_too_short_for_the_clock_end():
+    """1e9 s + 1e-9 s are 1e9 s: many decisions at one instant, but no more than there are jobs."""
+    count = 500
+    jobs = JobTable.from_columns(np.full(count, 1e9), np.ones(count, np.int64), np.full(count, 1e-9))
+    sim = Simulator(Cluster((1,)), jobs, ideal())
+    run(sim, fifo(pack()), np.random.default_rng(0), drive=False)
+    assert sim.now == 1e9
+    assert sim.state.clusters["num_decisions"][0] > count
+
+
+def test_the_guard_forgets_when_time_moves():
+    jobs = replace(two_jobs(), duration_seconds=np.full(2, 1e4))
+    sim = arrived(Cluster((2,)), jobs, ideal(), round_seconds=0.5)
+    sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
+    for _ in repeat(None, 5000):
+        sim.apply([Allocation(0, (0,))])
+        sim.advance()
+    assert sim.now == 2500.0

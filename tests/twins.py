@@ -1,0 +1,412 @@
+"""The compiled engine against its slow twin on random worlds: `python tests/twins.py --worlds 10000`.
+
+A world is drawn from one number, its seed, and everything in it can tie: times are often whole or tenths,
+jobs are often alike, deadlines are often as long as jobs. After each event all numbers are equal to the last
+bit.
+"""
+
+import argparse
+import multiprocessing
+import os
+import secrets
+import sys
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ringyard import Allocation, Cluster, JobTable, Simulator, ideal, ring_contention
+from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
+from ringyard.failures import Failures, no_failures
+from ringyard.oracle.reference import ReferenceSimulator
+from ringyard.performance import PerformanceModel, composed, pair_table, sensitivity_pressure
+from ringyard.profiles import model_id
+from ringyard.restart import RestartCost, constant, per_model
+from ringyard.state.records import Integral, JobKind, JobStatus
+
+SEED = "RINGYARD_ORACLE_SEED"
+MODELS = ("resnet18_cifar10", "resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "vgg16_imagenet")
+SERVED = ("aiturbo_resnet50", "aiturbo_vgg19")
+MOST_DECISIONS = 120
+
+
+class World(NamedTuple):
+    """What both simulators are given."""
+
+    cluster: Cluster
+    jobs: JobTable
+    performance: PerformanceModel
+    restart: RestartCost
+    round_seconds: float | None
+    seed: int
+    failures: Failures
+
+
+def fresh_seed():
+    """The seed that the environment names, else one that nobody has seen."""
+    return int(os.environ.get(SEED) or secrets.randbelow(10**9))
+
+
+def one_of(rng, *values):
+    return values[rng.integers(len(values))]
+
+
+def draw_cluster(rng, plain):
+    servers = int(rng.integers(1, 5))
+    gpus = [int(g) for g in rng.integers(1, 5, servers)]
+    cores = not plain and rng.random() < 0.7
+    racks = sorted(rng.integers(0, 2, servers).tolist()) if rng.random() < 0.3 else []
+    return Cluster(
+        gpus_per_server=tuple(gpus if rng.random() < 0.5 else [gpus[0]] * servers),
+        gpu_types=tuple(rng.choice(["v100", "t4", "a100"], servers).tolist())
+        if not plain and rng.random() < 0.4
+        else (),
+        cores_per_server=tuple(rng.integers(4, 17, servers).tolist()) if cores else (),
+        memory_bandwidth_bytes_per_second=tuple(rng.uniform(2e9, 4e10, servers).tolist())
+        if cores and rng.random() < 0.6
+        else (),
+        rack_of_server=tuple(rack - racks[0] for rack in racks),
+        uplink_oversubscription=float(one_of(rng, 1.0, 2.0, 3.0, rng.uniform(1, 5))),
+        jobs_per_gpu=int(one_of(rng, 1, 1, 2, 3, 4)),
+    )
+
+
+def draw_performance(rng, plain):
+    if plain:
+        return one_of(rng, ideal(), ring_contention(1e9, 4e10, 1e11, float(one_of(rng, 0, 0.3)), 1.0, 0.0))
+    beside = one_of(rng, 0.5, 0.75, 0.9)
+    pairs = pair_table({one: dict.fromkeys(MODELS + SERVED, beside) for one in MODELS + SERVED})
+    return composed(
+        1.0e9,
+        40e9,
+        alpha=float(one_of(rng, 0.0, 0.27)),
+        overhead_seconds_per_server=float(one_of(rng, 0.0, 0.003)),
+        intra_server_growth=float(one_of(rng, 0.0, 0.8)),
+        overlap_exponent=float(one_of(rng, 1.0, 2.3)),
+        contention=str(one_of(rng, "none", "worst_link", "live_transfers", "max_min")),
+        interference=one_of(rng, None, sensitivity_pressure(), pairs, pairs),
+        straggler_cv=float(one_of(rng, 0.0, 0.0, 0.3)),
+    )
+
+
+def draw_times(rng, count, grid, lowest, highest):
+    """[count] times above 0; multiples of the grid, if there is one, few of them different."""
+    times = rng.uniform(lowest, highest if rng.random() < 0.5 else highest / 6, count)
+    if rng.random() < 0.4:
+        times = rng.choice(times[:2], count)
+    return times if grid is None else np.maximum(np.rint(times / grid), 1.0) * grid
+
+
+def draw_jobs(rng, cluster, plain, grid):
+    count = int(rng.integers(1, 14 if rng.random() < 0.2 else 9))
+    submit = np.sort(draw_times(rng, count, grid, 0.0, float(one_of(rng, 0.01, 20.0))))
+    submit = submit - submit[0] + float(one_of(rng, 0.0, 0.0, 0.0, 1e6, 1e9, rng.uniform(0, 100)))
+    gpus = np.minimum(rng.integers(1, 5, count), cluster.num_gpus)
+    if rng.random() < 0.4:
+        gpus[:] = gpus[0]
+    duration = draw_times(rng, count, grid, 0.5, 30.0)
+    alike = rng.random() < 0.3
+    kinds = 1 if alike else count
+    if alike:
+        submit[:], gpus[:], duration[:] = submit[0], gpus[0], duration[0]
+    if rng.random() < 0.05:
+        duration *= np.where(rng.random(count) < 0.5, 1e-9, 1.0)
+    jobs = JobTable.from_columns(submit, gpus, duration)
+    jobs = replace(
+        jobs,
+        compute_seconds=np.resize(rng.choice([1.0, 0.1, 0.25, rng.uniform(0.05, 0.3)], kinds), count),
+        gradient_bytes=np.resize(rng.choice([0.0, 1e8, rng.uniform(0.0, 5e8)], kinds), count),
+    )
+    if rng.random() < 0.2:
+        jobs = replace(jobs, iterations=np.where(rng.random(count) < 0.5, duration, jobs.iterations))
+    if not plain:
+        jobs = with_shapes(rng, jobs, cluster)
+    patience = draw_times(rng, count, grid, 0.5, 40.0)
+    tolerance = rng.choice([1.0, 1.0, 1.1, 1.5, 2.0, 4.0], count) * duration
+    never = np.full(count, np.inf)
+    deadlines, cancels = (rng.random(count) < one_of(rng, 0.0, 0.3, 0.9) for _ in range(2))
+    jobs = replace(
+        jobs,
+        predictable_from=rng.choice([0.0, 0.0, 0.25, 0.5, 1 - 1e-16, 1.0, np.inf], count),
+        prediction_factor=rng.lognormal(0.0, 0.3, count),
+        acceptable_jct=np.where(deadlines, one_of(rng, tolerance, patience), never),
+        cancel_seconds=np.where(cancels, jobs.submit_seconds + patience, never),
+        outcome=rng.choice([0, 0, 1], count),
+    )
+    if not plain and cluster.cores_per_server and rng.random() < 0.5:
+        jobs = jobs.merged(draw_cpu_jobs(rng, cluster, grid, jobs.submit_seconds[0]))
+    return jobs
+
+
+def with_shapes(rng, jobs, cluster):
+    """Models, elastic jobs, parameter servers, cores."""
+    count = len(jobs)
+    names = rng.choice(MODELS, count) if rng.random() < 0.6 else np.repeat(rng.choice(MODELS), count)
+    served = rng.random(count) < one_of(rng, 0.0, 0.3)
+    names = np.where(served, rng.choice(SERVED), names)
+    models = np.array([model_id(str(name)) for name in names])
+    unknown = ~served & (rng.random(count) < one_of(rng, 0.0, 0.3))
+    jobs = jobs.with_models(np.where(unknown, -1, models))
+    elastic = rng.random(count) < one_of(rng, 0.0, 0.7)
+    cores = np.minimum(rng.integers(0, 4, count), min(cluster.cores_per_server, default=0))
+    return replace(
+        jobs,
+        kind=np.where(served, JobKind.PARAMETER_SERVER, JobKind.RING),
+        parameter_servers=np.where(served, rng.integers(1, 4, count), 0),
+        cores_per_server_task=np.where(served & (cores > 0), rng.integers(0, 2, count), 0),
+        cores_per_worker=cores,
+        min_gpus=np.where(elastic, 1, jobs.num_gpus),
+        max_gpus=np.where(elastic, jobs.num_gpus + 2, jobs.num_gpus),
+        min_batch=np.where(elastic, jobs.batch_size / 2, jobs.batch_size),
+        max_batch=np.where(elastic, jobs.batch_size * 2, jobs.batch_size),
+        noise_scale=np.where(rng.random(count) < 0.5, np.inf, jobs.noise_scale),
+    )
+
+
+def draw_cpu_jobs(rng, cluster, grid, begin):
+    count = int(rng.integers(1, 4))
+    cores = rng.integers(1, min(cluster.cores_per_server) + 1, count)
+    submit = begin + np.sort(draw_times(rng, count, grid, 0.0, 20.0))
+    return JobTable.cpu_only(
+        submit, cores, draw_times(rng, count, grid, 0.5, 30.0), rng.uniform(0, 3e9, count)
+    )
+
+
+def draw_world(seed):
+    """The world of a seed."""
+    for attempt in range(1000):  # until every gang fits the empty cluster
+        rng = np.random.default_rng([seed, attempt])
+        plain = rng.random() < 0.4
+        grid = one_of(rng, None, 1.0, 1.0, 0.1, 0.5)
+        cluster = draw_cluster(rng, plain)
+        failures = no_failures()
+        if rng.random() < 0.3:
+            between = float(one_of(rng, 1.0, 8.0, np.inf))
+            failures = Failures(float(rng.uniform(10, 80)), float(rng.uniform(1, 20)), between)
+        pause, resize = (float(one_of(rng, 0.0, 1.0, 0.1, rng.uniform(0, 5))) for _ in range(2))
+        world = World(
+            cluster,
+            draw_jobs(rng, cluster, plain, grid),
+            draw_performance(rng, plain),
+            one_of(rng, constant(0.0), constant(pause, resize), per_model(pause, resize)),
+            one_of(rng, None, None, 1.0, 7.0, 0.7, 3.3, 59.9, float(rng.uniform(0.5, 20))),
+            int(rng.integers(2**32)),
+            failures,
+        )
+        try:
+            Simulator(*world[:5], seed=world.seed, failures=world.failures)
+        except (WorkloadError, ConfigurationError):
+            continue
+        return world
+    raise AssertionError(f"no world of seed {seed} fits its cluster")
+
+
+def draw_allocation(rng, sim, j, record, order):
+    """Something to do with a waiting or running job, quite possibly more than the cluster holds."""
+    running = record["status"] == JobStatus.RUNNING
+    if running and rng.random() < 0.4:
+        return Allocation(j)
+    if not running and rng.random() < 0.03:
+        return Allocation(j, reject=True)
+    if record["kind"] == JobKind.CPU_ONLY:
+        return Allocation(
+            j,
+            (),
+            one_of(rng, None, int(rng.integers(1, 9))),
+            server=int(rng.integers(sim.cluster.num_servers)),
+            memory_bandwidth_cap=one_of(rng, None, float(rng.uniform(0.2, 1.0))),
+        )
+    state, per_gpu = sim.state, sim.cluster.jobs_per_gpu
+    gpus = np.flatnonzero(state.slots["job"][0] == j) // per_gpu
+    if not running or rng.random() < 0.5:
+        low, high = int(record["min_gpus"]), int(record["max_gpus"])
+        wanted = int(record["num_gpus"]) if rng.random() < 0.6 else int(rng.integers(low, high + 1))
+        room = np.flatnonzero(state.gpus["num_jobs"][0] < per_gpu)
+        room = np.union1d(room, gpus)
+        first = np.array(sim.cluster.first_gpu_of_server)[sim.cluster.server_of_gpu[room]]
+        orders = (room, room[np.argsort(room - first, kind="stable")], rng.permutation(room))
+        gpus = orders[order][:wanted]  # side by side, one on each server, anywhere
+    options = {}
+    if record["min_batch"] < record["max_batch"] and rng.random() < 0.3:
+        options["batch_size"] = float(rng.uniform(record["min_batch"], record["max_batch"]))
+    if sim.cluster.cores_per_server and rng.random() < 0.3:
+        options["cores_per_worker"] = int(rng.integers(0, 4))
+        if record["kind"] == JobKind.PARAMETER_SERVER:
+            options["parameter_servers"] = int(rng.integers(1, 4))
+            options["cores_per_server_task"] = int(rng.integers(0, 2))
+    return Allocation(j, tuple(gpus.tolist()), **options)
+
+
+def decide(rng, sim, twin, calm_order):
+    """Allocations at random, carried out by both; what the engine refuses is left.
+
+    Args:
+        rng: of the decisions.
+        sim: the engine.
+        twin: its twin.
+        calm_order: start what there is room for, in this order of GPUs, and leave running jobs alone; None:
+            start, change and stop jobs as it comes.
+    """
+    records = sim.state.jobs[0, : len(sim.jobs)]
+    live = np.flatnonzero((records["status"] == JobStatus.WAITING) | (records["status"] == JobStatus.RUNNING))
+    order = rng.permutation(np.repeat(live, 2 if rng.random() < 0.2 else 1))
+    for j in order.tolist():
+        waits = records["status"][j] == JobStatus.WAITING
+        if records["status"][j] == JobStatus.DONE:
+            continue
+        calm = calm_order is not None
+        if not waits if calm else rng.random() > (0.9 if waits else 0.15):
+            continue
+        order = calm_order if calm else int(rng.integers(3))
+        allocation = draw_allocation(rng, sim, j, records[j], order)
+        try:
+            sim.apply([allocation])
+        except PlacementError:
+            continue
+        twin.apply([allocation])
+
+
+class DisagreementError(Exception):
+    """Engine and twin differ; its text says when, in what, and how to see it again."""
+
+
+def equal(seed, sim, what, engine, twin):
+    if engine != twin:
+        raise DisagreementError(
+            f"seed {seed} at {sim.now!r} s: {what} is {engine!r} in the engine, {twin!r} in the twin;"
+            f" again: python tests/twins.py --worlds 1 --seed {seed}"
+        )
+
+
+def compare_now(seed, sim, twin):
+    """Every number of every job and server that schedulers could notice."""
+    records = sim.state.jobs[0, : len(sim.jobs)]
+    equal(seed, sim, "the time", sim.now, twin.now)
+    for name, status in (("running", JobStatus.RUNNING), ("waiting", JobStatus.WAITING)):
+        equal(seed, sim, name, np.flatnonzero(records["status"] == status).tolist(), getattr(twin, name))
+    contenders = twin.contenders()
+    for j in twin.running:
+        job, record = twin.jobs[j], records[j]
+        columns = {
+            "contenders": contenders.get(j, record["contenders"]),
+            "iteration_seconds": job.seconds,
+            "sharing_slowdown": twin.sharing_slowdown(job),
+            "bandwidth_slowdown": twin.bandwidth_slowdown(job),
+            "straggler": job.straggler,
+            "end_seconds": twin.expected_end(job),
+        }
+        for name, value in columns.items():
+            equal(seed, sim, f"{name} of job {j}", float(record[name]), float(value))
+
+
+def compare_jobs(seed, sim, twin):
+    """What has become of every job."""
+    for j, job in enumerate(twin.jobs):
+        record = sim.state.jobs[0, j]
+        columns = {
+            "outcome": job.outcome,
+            "predictable": job.predictable,
+            "num_failures": job.failures,
+            "num_preemptions": job.preemptions,
+            "num_resizes": job.resizes,
+        }
+        if job.end is not None:
+            columns["end_seconds"] = job.end
+            columns["remaining_iterations"] = job.remaining
+        if job.start is not None:
+            columns["first_start_seconds"] = job.start
+        for name, value in columns.items():
+            equal(seed, sim, f"{name} of job {j}", float(record[name]), float(value))
+    integrals = sim.state.integrals[0]
+    sums = (
+        (Integral.JOBS_IN_SYSTEM, twin.jobs_in_system_integral),
+        (Integral.BUSY_GPUS, twin.busy_gpu_integral),
+    )
+    for integral, value in sums:
+        near = abs(integrals[integral] - value) <= 1e-9 * max(abs(value), 1.0)
+        equal(
+            seed,
+            sim,
+            integral.name,
+            float(integrals[integral]),
+            float(integrals[integral]) if near else value,
+        )
+
+
+def play(seed):
+    """Play the world of a seed in engine and twin; how many events there were.
+
+    Raises:
+        DisagreementError: they differ.
+    """
+    world = draw_world(seed)
+    rng = np.random.default_rng([seed, 1 << 20])
+    sim = Simulator(*world[:5], seed=world.seed, failures=world.failures)
+    twin = ReferenceSimulator(*world)
+    calm_order = one_of(rng, None, None, None, 0, 1, 2)
+    events = 0
+    while not sim.done and events < MOST_DECISIONS:
+        compare_now(seed, sim, twin)
+        decide(rng, sim, twin, calm_order)
+        compare_now(seed, sim, twin)
+        if sim.done:
+            break
+        stalled = []
+        for each in (sim, twin):
+            try:
+                each.advance()
+            except SchedulerError:
+                stalled.append(each)
+        equal(seed, sim, "whether anything is left to happen", sim not in stalled, twin not in stalled)
+        events += not stalled
+    compare_now(seed, sim, twin)
+    compare_jobs(seed, sim, twin)
+    return events
+
+
+def _outcome(seed):
+    try:
+        return play(seed), None
+    except DisagreementError as difference:
+        return 0, str(difference)
+
+
+def play_all(first, worlds, workers=2):
+    """Play the worlds of seeds first, first + 1, ...
+
+    Returns:
+        How many events there were, and one line for each disagreement.
+    """
+    seeds = range(first, first + worlds)
+    if workers == 1:
+        outcomes = [_outcome(seed) for seed in seeds]
+    else:
+        with multiprocessing.get_context("spawn").Pool(workers) as pool:
+            outcomes = pool.map(_outcome, seeds, chunksize=50)
+    return sum(events for events, _ in outcomes), [line for _, line in outcomes if line]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worlds", type=int, default=10_000)
+    parser.add_argument(
+        "--seed", type=int, default=None, help=f"of the first world; default: {SEED}, else random"
+    )
+    parser.add_argument("--workers", type=int, default=2)
+    arguments = parser.parse_args()
+    first = fresh_seed() if arguments.seed is None else arguments.seed
+    print(f"{arguments.worlds} worlds from seed {first}", flush=True)
+    begin = time.perf_counter()
+    events, disagreements = play_all(
+        first, arguments.worlds, arguments.workers if arguments.worlds > 1 else 1
+    )
+    for line in disagreements:
+        print(line)
+    seconds = time.perf_counter() - begin
+    print(f"{arguments.worlds} worlds, {events} events, {len(disagreements)} disagreements, {seconds:.0f} s")
+    sys.exit(bool(disagreements))
+
+
+if __name__ == "__main__":
+    main()
