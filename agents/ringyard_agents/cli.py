@@ -1,11 +1,15 @@
 """The `ringyard` command."""
 
+import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ringyard.errors import RingyardError
+from ringyard.checks import require
+from ringyard.errors import ConfigurationError
+from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code
+from ringyard_agents.settings import Seed, check_settings
 
 __all__ = ["main"]
 
@@ -24,11 +28,31 @@ Overrides are Hydra's: ringyard simulate scheduler=sjf workload=csv workload.pat
 `ringyard COMMAND --help` lists a command's settings, `ringyard COMMAND --cfg job` prints them.
 """
 
-_BAD_INPUT = 2
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0 on success, 2 on bad input, and what `command_line.exit_code` says.
+
+    Args:
+        arguments: as on the command line, without the program; None: the process's own.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    known = words[:1] if words and words[0] in _COMMANDS else []
+    return exit_code(" ".join(["ringyard", *known]), lambda: _run(words))
+
+
+def _run(words: Sequence[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0 if words else BAD_INPUT
+    command, *rest = words
+    if command not in _COMMANDS:
+        raise ConfigurationError(f"unknown command {command!r}; expected one of {', '.join(_COMMANDS)}")
+    _COMMANDS[command](rest)
+    return 0
 
 
 def _recipe(command: str) -> Callable[[Any], None]:
-    """The function behind a command; imported late so that each starts fast."""
+    """The function behind a command of Hydra's; imported late so that each starts fast."""
     if command == "simulate":
         from ringyard_agents.measuring.simulate import simulate
 
@@ -42,7 +66,7 @@ def _recipe(command: str) -> Callable[[Any], None]:
     return train
 
 
-def _run_hydra(command: str, overrides: Sequence[str]) -> None:
+def _run_hydra(command: str, words: Sequence[str]) -> None:
     import hydra
 
     from ringyard.config_folder import config_folder
@@ -51,13 +75,15 @@ def _run_hydra(command: str, overrides: Sequence[str]) -> None:
 
     register_run_folders()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
-    sys.argv = [f"ringyard {command}", *overrides]
+    sys.argv = [f"ringyard {command}", *words]
+    _check_options()
 
     failures: list[Exception] = []
 
     @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=command)
     def entry(config: Any) -> None:
         try:
+            check_settings(command, config)
             _recipe(command)(config)
         except Exception as error:  # a sweep goes on with its other jobs
             failures.append(error)
@@ -69,84 +95,38 @@ def _run_hydra(command: str, overrides: Sequence[str]) -> None:
         raise failures[0]
 
 
-def _message(error: BaseException) -> str | None:
-    """One clear line for an error the user can mend; None for a fault of ours."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+def _check_options() -> None:
+    """Raise a ConfigurationError for options that Hydra does not have, or that we do not want."""
+    from hydra._internal.utils import get_args_parser
 
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, RingyardError):
-            return str(cause)
-        wrapped = cause.__context__ if isinstance(cause, OmegaConfBaseException) else None
-        cause = cause.__cause__ or wrapped
-    if isinstance(error, MissingMandatoryValue):
-        return f"{error.full_key} has no value; give {error.full_key}=..."
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        said = str(error).partition("Config search path:")[0]
-        if "override 'checkpoint'" in said:  # once the way to name the one agent of a comparison
-            return "checkpoint has gone; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
-        lines = [line.strip().rstrip(":") for line in said.splitlines() if line.strip()]
-        return ", ".join(lines)
-    return None
+    parser = get_args_parser()
+    parser.__class__ = Arguments
+    if parser.parse_args().experimental_rerun is not None:
+        raise ConfigurationError(
+            "--experimental-rerun loads a pickle, which may run any code; give overrides"
+        )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 on success, 2 on bad input.
+def _traces(words: Sequence[str]) -> None:
+    parser = Arguments(
+        prog="ringyard traces", description="Where the public traces are, or what a copy holds."
+    )
+    parser.add_argument("name", nargs="?", help="of a trace")
+    parser.add_argument("file", nargs="?", help="a local copy")
+    options = parser.parse_args(words)
+    if (options.name is None) != (options.file is None):
+        parser.error("a NAME wants a FILE beside it")
 
-    Args:
-        arguments: as on the command line, without the program; None: the process's own.
-    """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help"):
-        print(USAGE, end="")
-        return 0 if words else _BAD_INPUT
-    command, *rest = words
-    try:
-        if command == "traces":
-            return _traces(rest)
-        if command == "validate":
-            return _validate(rest)
-        if command == "reproduce":
-            from ringyard_agents.reproduction.command import main as reproduce
-
-            return reproduce(rest)
-        if command == "fit":
-            return _fit(rest)
-        if command not in ("simulate", "compare", "train"):
-            print(
-                f"ringyard: unknown command {command!r}; expected simulate, compare, train, validate,"
-                " reproduce, fit or traces",
-                file=sys.stderr,
-            )
-            return _BAD_INPUT
-        _run_hydra(command, rest)
-    except Exception as error:
-        message = _message(error)
-        if message is None:
-            raise
-        print(f"ringyard {command}: {message}", file=sys.stderr)
-        return _BAD_INPUT
-    return 0
-
-
-def _traces(words: Sequence[str]) -> int:
     from ringyard_agents.traces import list_traces, report_trace
 
-    if not words:
+    if options.name is None:
         list_traces()
-    elif len(words) == 2:
-        report_trace(words[0], words[1])
     else:
-        print("usage: ringyard traces [NAME FILE]")
-        return 0 if words[0] in ("-h", "--help") else _BAD_INPUT
-    return 0
+        report_trace(options.name, options.file)
 
 
-def _validate(words: Sequence[str]) -> int:
-    import argparse
-
-    parser = argparse.ArgumentParser(
+def _validate(words: Sequence[str]) -> None:
+    parser = Arguments(
         prog="ringyard validate",
         description="Hold the performance models against measured data; what is not there is left out.",
     )
@@ -154,22 +134,22 @@ def _validate(words: Sequence[str]) -> int:
     parser.add_argument(
         "--out", default="validation", help="folder for the page and its images (%(default)s)"
     )
-    try:
-        options = parser.parse_args(words)
-    except SystemExit as end:
-        return int(end.code or 0)
+    options = parser.parse_args(words)
 
     from ringyard_agents.validation.report import validate
 
     files = validate(options.data, options.out)
     print(f"page: {files[0]}")
-    return 0
 
 
-def _fit(words: Sequence[str]) -> int:
-    import argparse
+def _reproduce(words: Sequence[str]) -> None:
+    from ringyard_agents.reproduction.command import main as reproduce
 
-    parser = argparse.ArgumentParser(
+    reproduce(words)
+
+
+def _fit(words: Sequence[str]) -> None:
+    parser = Arguments(
         prog="ringyard fit",
         description="Train IASP and IAPP on pairs of jobs that share a GPU; prints the error on unseen jobs.",
     )
@@ -178,15 +158,23 @@ def _fit(words: Sequence[str]) -> int:
     )
     parser.add_argument("--out", help="write the weights to this .npz file")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-    try:
-        options = parser.parse_args(words)
-    except SystemExit as end:
-        return int(end.code or 0)
+    options = parser.parse_args(words)
+    require("--seed", options.seed, Seed)
 
     from ringyard_agents.predictors.fit_interference import fit_interference
 
     fit_interference(options.data, options.out, options.seed)
-    return 0
+
+
+_COMMANDS: Mapping[str, Callable[[Sequence[str]], None]] = {
+    "simulate": functools.partial(_run_hydra, "simulate"),
+    "compare": functools.partial(_run_hydra, "compare"),
+    "train": functools.partial(_run_hydra, "train"),
+    "validate": _validate,
+    "reproduce": _reproduce,
+    "fit": _fit,
+    "traces": _traces,
+}
 
 
 if __name__ == "__main__":

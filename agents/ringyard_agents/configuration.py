@@ -37,8 +37,8 @@ def scheduler_config(entry: str, trust: Trust = ()) -> DictConfig:
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
         config.name, config.checkpoint, config.trust = name, checkpoint, trust
         return config
-    name, _, placement = entry.partition("@")
-    if name not in scheduler_names():
+    name, at, placement = entry.partition("@")
+    if name not in scheduler_names() or bool(at) != bool(placement):
         raise ConfigurationError(
             f"schedulers has {entry!r}; expected {', '.join(scheduler_names())}, one of them @placement, or"
             " a trained agent as name:run_folder, for instance mine:runs/quickstart"

@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["locked", "remove_if_empty", "replaced"]
+__all__ = ["locked", "remove_if_empty", "replaced", "replaced_folder"]
 
 _LOCK = ".lock"
 _PARTIAL = ".partial-"
@@ -48,6 +49,24 @@ def replaced(file: Path) -> Iterator[Path]:
         raise
     with suppress(OSError):  # not every system lets folders be synchronised
         _sync(file.parent, os.O_RDONLY)
+
+
+@contextmanager
+def replaced_folder(folder: Path) -> Iterator[Path]:
+    """A new folder to fill in place of `folder`, which is as it was until the block has ended well.
+
+    Args:
+        folder: may exist; the one around it does.
+    """
+    partial = folder.with_name(f"{_PARTIAL}{secrets.token_hex(8)}")
+    try:
+        partial.mkdir()
+        yield partial
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def _sync(path: Path, mode: int) -> None:
@@ -93,6 +112,9 @@ def locked(folder: Path) -> Iterator[None]:
 def _remove_partial_files(folder: Path) -> None:
     """Remove what killed writers left, but not in folders inside that others are writing to."""
     for home, folders, files in os.walk(folder):
+        for name in folders:
+            if name.startswith(_PARTIAL):
+                shutil.rmtree(Path(home, name), ignore_errors=True)
         folders[:] = [name for name in folders if not Path(home, name, _LOCK).exists()]
         for name in files:
             if name.startswith(_PARTIAL):

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.files import replaced
 
-__all__ = ["register_run_folders", "run_folder", "write_record"]
+__all__ = ["again", "register_run_folders", "run_folder", "write_record"]
 
 _LONGEST_NAME = 255  # bytes, of a folder on most file systems
 
@@ -92,3 +92,9 @@ def write_record(
         OmegaConf.save(config, partial, resolve=True)
     with replaced(file) as partial:
         partial.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def again(folder: Path) -> str:
+    """What the same command needs to write into the same folder again."""
+    inside = folder.parts[:1] == ("runs",)
+    return f"name={folder.relative_to('runs')}" if inside else f"hydra.run.dir={folder}"

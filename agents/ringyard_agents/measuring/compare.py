@@ -1,7 +1,9 @@
 """`ringyard compare`: several schedulers on the same workloads."""
 
 import csv
+import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,13 @@ from rich.table import Table
 
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.configuration import plain, scheduler_config
+from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.evaluate import RunResult, Task, check, run_all
+from ringyard_agents.measuring.fingerprint import Fingerprints
+from ringyard_agents.measuring.kept import keep, kept
 from ringyard_agents.measuring.selection import able, labels_of, wants_all, worlds_of
 from ringyard_agents.measuring.statistics import mean_interval, ratio_interval
-from ringyard_agents.record import run_folder, write_record
+from ringyard_agents.record import again, run_folder, write_record
 
 __all__ = ["compare", "markdown", "table_rows"]
 
@@ -76,12 +81,31 @@ def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
     return tasks
 
 
-def _run(tasks: list[Task], workers: int | None, console: Console) -> tuple[list[RunResult], dict[str, str]]:
-    """(results of the schedulers that finished every workload, {scheduler: why it did not})."""
+def _run(
+    tasks: list[Task], file: Path, workers: int | None, console: Console
+) -> tuple[list[RunResult], dict[str, str]]:
+    """(results of the schedulers that finished every workload, {scheduler: why it did not}).
+
+    Args:
+        tasks: what to run.
+        file: has the results of an earlier, equal comparison, and gets those of this one as they come.
+        workers: processes; None: one per core.
+        console: shows progress.
+    """
     failed: dict[str, str] = {}
+    fingerprints = Fingerprints(tasks)
+    keys = {(task.label, task.workload): fingerprints.of(task) for task in tasks}
+    before = kept(file, set(keys.values()))
+    if before:
+        count = sum(key in before for key in keys.values())
+        console.print(f"{count} of {len(tasks)} runs are from before; rerun=true measures them again")
 
     def note(task: Task, error: Exception) -> None:
         failed.setdefault(task.label, f"workload {task.workload}: {error}")
+
+    def add(result: RunResult) -> None:
+        keep(file, keys[result.label, result.workload], result)
+        bar.advance(job)
 
     with Progress(
         TextColumn("comparing"),
@@ -91,9 +115,13 @@ def _run(tasks: list[Task], workers: int | None, console: Console) -> tuple[list
         TimeElapsedColumn(),
         console=console,
     ) as bar:
-        job = bar.add_task("comparing", total=len(tasks))
-        results = run_all(tasks, workers, lambda result: bar.advance(job), note)
-    return [result for result in results if result.label not in failed], failed
+        missing = [task for task in tasks if keys[task.label, task.workload] not in before]
+        job = bar.add_task("comparing", total=len(tasks), completed=len(tasks) - len(missing))
+        results = {(one.label, one.workload): one for one in run_all(missing, workers, add, note)}
+    for place, key in keys.items():
+        if key in before:
+            results[place] = replace(before[key], label=place[0])
+    return [results[place] for place in keys if place[0] not in failed], failed
 
 
 def _metric(results: Sequence[RunResult], label: str, name: str) -> NDArray[np.float64]:
@@ -147,7 +175,7 @@ def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str
 
 def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
     """runs.csv: every metric of every run; jobs.csv: every job of every run."""
-    with (folder / "runs.csv").open("w", newline="") as stream:
+    with replaced(folder / "runs.csv") as partial, partial.open("w", newline="") as stream:
         metrics = list(results[0].metrics.as_dict())
         writer = csv.writer(stream)
         writer.writerow(["scheduler", "workload", "information", *metrics, "bound_mean_jct", "wall_seconds"])
@@ -155,7 +183,7 @@ def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
             values = [repr(value) for value in r.metrics.as_dict().values()]
             bound = repr(r.bounds.mean_jct)
             writer.writerow([r.label, r.workload, r.information, *values, bound, f"{r.wall_seconds:.4f}"])
-    with (folder / "jobs.csv").open("w", newline="") as stream:
+    with replaced(folder / "jobs.csv") as partial, partial.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(
             ["scheduler", "workload", "job_id", "submit_time", "gpus", "start_time", "end_time", "jct"]
@@ -194,11 +222,12 @@ def _report(
     folder.mkdir(parents=True, exist_ok=True)
     _write_csv(folder, results)
     _, rows = table_rows(results, config.reference)
-    with (folder / "table.csv").open("w", newline="") as stream:
+    with replaced(folder / "table.csv") as partial, partial.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, rows[0].keys())
         writer.writeheader()
         writer.writerows(rows)
-    (folder / "table.md").write_text(markdown(rows, list(rows[0])))
+    with replaced(folder / "table.md") as partial:
+        partial.write_text(markdown(rows, list(rows[0])))
     wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
     _print(wide, title, rows)
     if config.plots:
@@ -218,19 +247,46 @@ def _report(
 def compare(config: DictConfig) -> None:
     """Run, print the tables, write CSV, plots and TensorBoard runs, world by world.
 
+    Each run is kept as it ends; the same command in the same folder does not run it again.
+
     Raises:
         RingyardError: bad input, before anything runs; SchedulerError: a scheduler failed, at the end, when
             the others' results are written.
+        OSError: files cannot be written.
     """
+    _check_installed(config)
     worlds = _tasks(config)
     for tasks, _ in worlds.values():
         check(tasks)
     folder = run_folder()
+    with locked(folder):
+        try:
+            _compare(config, worlds, folder)
+        except KeyboardInterrupt as stop:
+            stop.add_note(f"what has ended is kept, and the same command with {again(folder)} goes on")
+            raise
+
+
+def _check_installed(config: DictConfig) -> None:
+    """Raise a ConfigurationError if what shall be written needs a library that is not there."""
+    for setting, library in (("plots", "matplotlib"), ("tensorboard", "tensorboard")):
+        if config[setting] and importlib.util.find_spec(library) is None:
+            raise ConfigurationError(
+                f'{setting}=true needs {library}: pip install "ringyard[agents]", or say {setting}=false'
+            )
+
+
+def _compare(
+    config: DictConfig, worlds: Mapping[str, tuple[list[Task], dict[str, str]]], folder: Path
+) -> None:
+    file = folder / "measured.jsonl"
+    if config.rerun:
+        file.unlink(missing_ok=True)
     write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
     console = Console()
     failures = []
     for name, (tasks, refused) in worlds.items():
-        results, failed = _run(tasks, config.workers, console)
+        results, failed = _run(tasks, file, config.workers, console)
         where = f"on preset {name}, " if name else "on "
         failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]
         if not results:

@@ -1,12 +1,10 @@
 """Run schedulers on workloads, on all cores."""
 
+import contextlib
 import functools
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +17,7 @@ from ringyard.errors import SchedulerError
 from ringyard.sim.bounds import LowerBounds, bounds_of
 from ringyard.sim.metrics import JobTimes, Metrics, job_times, timeline
 from ringyard.sim.simulator import Simulator
+from ringyard_agents.measuring.workers import spread
 from ringyard_baselines.scheduler import Scheduler, run
 
 __all__ = ["RunResult", "Task", "build", "check", "evaluate", "run_all", "simulator"]
@@ -146,34 +145,24 @@ def run_all(
     Raises:
         SchedulerError: a task failed; says which.
     """
-    count = workers if workers is not None else len(os.sched_getaffinity(0))
+    count = min(workers if workers is not None else len(os.sched_getaffinity(0)), len(tasks))
     results: dict[tuple[str, int], RunResult] = {}
-
-    def settle(task: Task, outcome: Callable[[], RunResult]) -> None:
-        try:
-            result = outcome()
-        except BrokenProcessPool:
-            raise
-        except Exception as error:
-            if on_error is None:
-                raise SchedulerError(f"{task.label}, workload {task.workload}: {error}") from error
-            on_error(task, error)
-        else:
-            results[task.label, task.workload] = result
-            on_result(result)
-
-    if count <= 1:
-        for task in tasks:
-            settle(task, functools.partial(evaluate, task))
-    else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(count, mp_context=context) as pool:
-            futures = {pool.submit(evaluate, task): task for task in tasks}
-            try:
-                for future in as_completed(futures):
-                    settle(futures[future], future.result)
-            except BaseException:  # do not first run what is left
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+    outcomes = spread(evaluate, tasks, count) if count > 1 else ((task, _tried(task)) for task in tasks)
+    with contextlib.closing(outcomes):
+        for task, outcome in outcomes:
+            if not isinstance(outcome, Exception):
+                results[task.label, task.workload] = outcome
+                on_result(outcome)
+            elif on_error is None:
+                raise SchedulerError(f"{task.label}, workload {task.workload}: {outcome}") from outcome
+            else:
+                on_error(task, outcome)
     keys = [(task.label, task.workload) for task in tasks]
     return [results[key] for key in keys if key in results]
+
+
+def _tried(task: Task) -> RunResult | Exception:
+    try:
+        return evaluate(task)
+    except Exception as error:
+        return error

@@ -13,6 +13,7 @@ from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.colors import TABLEAU_COLORS
 
+from ringyard_agents.files import replaced
 from ringyard_agents.measuring.evaluate import RunResult
 from ringyard_agents.measuring.tensorboard import curves
 
@@ -26,7 +27,8 @@ def _save(folder: Path, name: str, draw: Callable[[Any], None]) -> Path:
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     file = folder / f"{name}.png"
-    figure.savefig(file, dpi=120)
+    with replaced(file) as partial:
+        figure.savefig(partial, dpi=120)
     plt.close(figure)
     return file
 

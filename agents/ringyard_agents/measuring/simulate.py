@@ -12,6 +12,7 @@ from rich.table import Table
 from ringyard.sim.bounds import bounds_of
 from ringyard.sim.metrics import JobTimes, job_times
 from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.evaluate import simulator
 from ringyard_agents.record import run_folder, write_record
 from ringyard_baselines.scheduler import run
@@ -27,7 +28,7 @@ def _number(value: float) -> str:
 def write_jobs(file: Path, times: JobTimes) -> None:
     """Per job: job_id, submit_time, gpus, start_time (first start), end_time, jct; seconds."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="") as stream:
+    with replaced(file) as partial, partial.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["job_id", "submit_time", "gpus", "start_time", "end_time", "jct"])
         columns = (times.submit_seconds, times.start_seconds, times.end_seconds, times.jct)
@@ -39,15 +40,24 @@ def write_jobs(file: Path, times: JobTimes) -> None:
 
 
 def simulate(config: DictConfig) -> None:
-    """Run and print a table; write jobs.csv, config.yaml and run.json."""
-    folder = run_folder()
-    write_record(folder, "simulate", config, {"seed": config.seed})
+    """Run and print a table; write jobs.csv, config.yaml and run.json.
+
+    Raises:
+        RingyardError: bad input, before anything is written.
+        OSError: files cannot be written.
+    """
+    with locked(run_folder()):
+        _simulate(config, run_folder())
+
+
+def _simulate(config: DictConfig, folder: Path) -> None:
     scheduler = instantiate(config.scheduler, _convert_="all")
     world = {name: plain(config[name]) for name in WORLD}
     rounds = config.round_seconds if config.round_seconds is not None else scheduler.round_seconds
     sim = simulator(world, 0, config.seed, rounds)
     run(sim, scheduler, np.random.default_rng((config.seed, 0, 1)))
     times = job_times(sim.state, 0, sim.jobs)
+    write_record(folder, "simulate", config, {"seed": config.seed})
     write_jobs(folder / "jobs.csv", times)
     if config.output.jobs_csv is not None:
         write_jobs(Path(config.output.jobs_csv).expanduser(), times)

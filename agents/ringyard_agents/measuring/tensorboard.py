@@ -1,12 +1,12 @@
 """One TensorBoard run per scheduler, so that their curves lie on each other."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard_agents.files import replaced_folder
 from ringyard_agents.measuring.evaluate import RunResult
 
 __all__ = ["Curves", "curves", "write_tensorboard"]
@@ -60,10 +60,19 @@ def curves(results: Sequence[RunResult]) -> dict[str, Curves]:
 
 
 def write_tensorboard(results: Sequence[RunResult], folder: Path) -> None:
-    """Scalars over simulated seconds, and JCT percentiles (the step is the percentile)."""
+    """Scalars over simulated seconds, and JCT percentiles (the step is the percentile).
+
+    Args:
+        results: of every scheduler on every workload.
+        folder: gets one run per scheduler; those of an earlier comparison go.
+    """
+    with replaced_folder(folder) as partial:
+        _write(results, partial)
+
+
+def _write(results: Sequence[RunResult], folder: Path) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
-    shutil.rmtree(folder, ignore_errors=True)  # curves of an earlier run of the same name
     for label, curve in curves(results).items():
         writer = SummaryWriter(str(folder / label))
         for i, second in enumerate(curve.seconds.astype(np.int64).tolist()):

@@ -1,20 +1,22 @@
 """The command line of `ringyard reproduce`."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 from rich.table import Table
 
+from ringyard.checks import require
+from ringyard_agents.command_line import Arguments
 from ringyard_agents.reproduction.page import claim_rows, page
 from ringyard_agents.reproduction.run import papers, reproduce
 
 __all__ = ["main"]
 
 
-def main(words: Sequence[str]) -> int:
-    """Run one paper or all; 0 on success.
+def main(words: Sequence[str]) -> None:
+    """Run one paper or all.
 
     Args:
         words: as on the command line, after `reproduce`.
@@ -22,7 +24,7 @@ def main(words: Sequence[str]) -> int:
     Raises:
         RingyardError: bad input.
     """
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="ringyard reproduce",
         description="Run a paper's setting and print its claims beside what is measured.",
     )
@@ -33,14 +35,11 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
     parser.add_argument("--out", default=None, help="also write a page (with --all: docs/reproduction.md)")
-    try:
-        options = parser.parse_args(words)
-        if (options.paper is None) != options.all:
-            parser.error("name one paper, or say --all")
-        if options.seeds is not None and options.seeds < 2:
-            parser.error(f"--seeds is {options.seeds}; expected 2 or more")
-    except SystemExit as end:
-        return int(end.code or 0)
+    options = parser.parse_args(words)
+    if (options.paper is None) != options.all:
+        parser.error("name one paper, or say --all")
+    require("--seeds", options.seeds, Annotated[int, "[2, 1000000]"] | None)
+    require("--workers", options.workers, Annotated[int, "[1, 10000]"] | None)
     console = Console()
     done = []
     out = options.out or ("docs/reproduction.md" if options.all else None)
@@ -59,4 +58,3 @@ def main(words: Sequence[str]) -> int:
             file.write_text(page(done))
     if out is not None:
         console.print(f"page: {out}", soft_wrap=True)
-    return 0

@@ -1,0 +1,175 @@
+"""The edges of every command: its arguments, errors as one line, signals, output that nobody reads."""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+from ringyard.errors import ConfigurationError, RingyardError
+
+__all__ = ["BAD_INPUT", "Arguments", "Terminated", "exit_code", "one_line"]
+
+BAD_INPUT = 2
+_BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
+_LONGEST = 1000  # characters of an error
+
+#: modules that `pip install ringyard` leaves out
+_OF_AGENTS = {"matplotlib", "safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch"}
+
+
+class Arguments(argparse.ArgumentParser):
+    """A parser whose errors are errors of ours, of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a ConfigurationError."""
+        raise ConfigurationError(f"{message}; see {self.prog} --help")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which batch systems send: everything ends as after Ctrl-C."""
+
+
+def exit_code(command: str, run: Callable[[], int]) -> int:
+    """Run a command; what goes wrong is one line on standard error.
+
+    With RINGYARD_DEBUG=1 the traceback stands before the line.
+
+    Args:
+        command: how the line begins.
+        run: returns the exit code.
+
+    Returns:
+        The command's own exit code; 2 for bad input, a full disk, too little memory and whatever else is an
+        exception; 130 after SIGINT, 143 after SIGTERM, 141 if nobody reads the output.
+    """
+    _open_streams()
+    try:
+        with _sigterm_interrupts():
+            code = run()
+            sys.stdout.flush()
+            return code
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # the console's answer to it
+            return _abandon_output()
+        return BAD_INPUT if end.code else 0
+    except BrokenPipeError:
+        return _abandon_output()
+    except KeyboardInterrupt as stop:
+        number = signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT
+        said = "; ".join([f"stopped by {number.name}", *getattr(stop, "__notes__", ())])
+        _say(command, said, stop)
+        return 128 + number
+    except Exception as error:
+        _say(command, one_line(error), error)
+        with suppress(OSError):
+            sys.stdout.flush()
+            return BAD_INPUT
+        _abandon_output()
+        return BAD_INPUT
+
+
+def _say(command: str, line: str, error: BaseException) -> None:
+    if os.environ.get("RINGYARD_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error)
+    print(f"{command}: {line}", file=sys.stderr)
+
+
+def _open_streams() -> None:
+    """Standard streams that the shell has closed read and write nothing."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # none of our files shall be one of them
+            pass
+        os.close(descriptor)
+        nothing = open(os.devnull, "r+")
+        sys.stdin, sys.stdout, sys.stderr = (one or nothing for one in (sys.stdin, sys.stdout, sys.stderr))
+
+
+def _abandon_output() -> int:
+    """Let what is still to be written to standard output go nowhere."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    return _BROKEN_PIPE
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM raises Terminated, once: a second one does not disturb what the first has begun."""
+
+    def stop(number: int, frame: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # only that one may have handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def one_line(error: BaseException) -> str:
+    """What a user is told of an error: what, got, expected and what to do where it says so."""
+    text = " ".join(_text(error).split())
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _text(error: BaseException) -> str:
+    import yaml
+    from hydra.errors import HydraException
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+    for cause in _causes(error):
+        if isinstance(cause, RingyardError):
+            return str(cause)
+        if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] in _OF_AGENTS:
+            library = str(cause.name).partition(".")[0]
+            return f'this needs {library}, which is not installed: pip install "ringyard[agents]"'
+        if isinstance(cause, MemoryError):
+            said = f" ({cause})" if str(cause) else ""
+            return f"not enough memory{said}; fewer jobs, servers, seeds or workers need less"
+        if isinstance(cause, OSError):
+            return f"{cause.strerror}: {cause.filename}" if cause.filename is not None else str(cause)
+        if isinstance(cause, RecursionError):
+            return "the settings are nested too deeply"
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} has no value; give {error.full_key}=..."
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        said = str(error).partition("Config search path:")[0]
+        if "override 'checkpoint'" in said:  # once the way to name the one agent of a comparison
+            return "checkpoint has gone; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
+        return ", ".join(line.strip().rstrip(":") for line in said.splitlines() if line.strip())
+    if isinstance(error, yaml.YAMLError | UnicodeError | ImportError) or _raiser(error) in (
+        "hydra",
+        "omegaconf",
+    ):
+        return str(error)
+    return f"{type(error).__name__}: {error}; RINGYARD_DEBUG=1 shows where"
+
+
+def _raiser(error: BaseException) -> str:
+    """The package whose code raised it."""
+    frame, package = error.__traceback__, ""
+    while frame is not None:
+        package = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        frame = frame.tb_next
+    return package
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised for; OmegaConf does not say `from`."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or (cause.__context__ if isinstance(cause, OmegaConfBaseException) else None)

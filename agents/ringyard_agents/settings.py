@@ -1,0 +1,83 @@
+"""What the settings of simulate, compare and train may be; those of groups are checked by what they make."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ringyard.checks import Count, Positive, require
+from ringyard.errors import ConfigurationError
+
+__all__ = ["SETTINGS", "Seed", "check_settings"]
+
+#: what every generator takes
+Seed = Annotated[int, "[0, 4294967295]"]
+#: may be written as 1e6
+Decisions = Annotated[float, "[1, 1e15]"]
+Group = Mapping[str, object]
+
+#: as in conf/run.yaml and conf/setting.yaml; `name` is checked with the run's folder
+_EVERY = {
+    "seed": Seed,
+    "cluster": Group,
+    "workload": Group,
+    "performance": Group,
+    "restart": Group,
+    "failures": Group,
+    "action": Group,
+    "observation": Group,
+    "reward": Group,
+    "gym": str | None,
+    "benchmark": bool,
+    "limit_seconds": Positive | None,
+}
+
+#: {command: {setting: annotation}}, as in conf/<command>.yaml
+SETTINGS: dict[str, dict[str, Any]] = {
+    "simulate": _EVERY
+    | {
+        "scheduler": Group,
+        "placement": Group,
+        "round_seconds": Positive | None,
+        "output.jobs_csv": str | None,
+    },
+    "compare": _EVERY
+    | {
+        "schedulers": str | Sequence[str],
+        "presets": Sequence[str] | None,
+        "preset_load": Positive,
+        "seeds": Annotated[int, "[1, 1000000]"],
+        "reference": str | None,
+        "workers": Annotated[int, "[1, 10000]"] | None,
+        "rerun": bool,
+        "tensorboard": bool,
+        "plots": bool,
+    },
+    "train": _EVERY
+    | {
+        "agent": Group,
+        "total_decisions": Decisions,
+        "num_workloads": Count,
+        "resume": str | None,
+        "evaluate.every": Decisions,
+        "evaluate.workloads": Count,
+        "evaluate.workload_seed": Seed,
+        "evaluate.schedulers": Sequence[str],
+    },
+}
+
+
+def check_settings(command: str, config: DictConfig) -> None:
+    """Hold a composed config to `SETTINGS`.
+
+    Raises:
+        ConfigurationError: names the first setting that is missing or of the wrong kind.
+    """
+    for name, annotation in SETTINGS[command].items():
+        part, _, key = name.rpartition(".")
+        around = OmegaConf.select(config, part) if part else config
+        if not isinstance(around, DictConfig) or key not in around:
+            raise ConfigurationError(f"{name} is missing; give {name}=...")
+        value = around[key]
+        is_container = OmegaConf.is_config(value)
+        require(name, OmegaConf.to_container(value, resolve=True) if is_container else value, annotation)

@@ -1,0 +1,280 @@
+"""What is left of a command that is killed, stopped, refused the disk or run twice."""
+
+import contextlib
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_evaluate import tasks
+
+from attacks.interruptions import alive, complaint, differences, expect_success, start
+from conftest import ROOT
+from ringyard.errors import SchedulerError
+from ringyard_agents import cli
+from ringyard_agents.command_line import _OF_AGENTS
+from ringyard_agents.measuring import compare as comparing
+from ringyard_agents.measuring.evaluate import evaluate
+from ringyard_agents.measuring.fingerprint import Fingerprints
+from ringyard_agents.measuring.kept import keep, kept
+from ringyard_agents.measuring.workers import spread
+
+WORDS = [
+    "compare", "schedulers=[fifo,sjf,tiresias]", "seeds=8", "workload.num_jobs=200", "workers=2",
+    "tensorboard=false", "name=mine",
+]  # fmt: skip
+
+
+def wait_for(condition):
+    """Wait until it is true, for a minute at most."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def lines(file):
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a comparison that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    expect_success(WORDS, folder)
+    return folder / "runs"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_an_interrupted_comparison_goes_on(tmp_path, whole, number):
+    kept_file = tmp_path / "runs" / "mine" / "measured.jsonl"
+    running = start(WORDS, tmp_path, f"test{number}")
+    wait_for(lambda: lines(kept_file) >= 3)
+    running.send_signal(number)
+    _, error = running.communicate(timeout=60)
+    assert complaint(running.returncode, error, number) is None
+    if number == signal.SIGTERM:
+        assert error.splitlines()[-1].endswith("the same command with name=mine goes on")
+    wait_for(lambda: not alive(f"test{number}"))  # no worker lives on
+    done = lines(kept_file)
+    assert 3 <= done < 24
+    with kept_file.open("ab") as stream:
+        stream.write(b'{"key": "half a line')
+    again = start(WORDS, tmp_path, "")
+    out, _ = again.communicate(timeout=120)
+    assert f"{done} of 24 runs are from before" in out
+    assert differences(whole, tmp_path / "runs") == []
+
+
+def test_results_are_read_back_bit_for_bit(tmp_path):
+    task = tasks()[1]
+    result = evaluate(task)
+    result = replace(result, metrics=replace(result.metrics, worst_fairness=float("nan"), makespan=0.1 + 0.2))
+    file = tmp_path / "measured.jsonl"
+    keep(file, "a", result)
+    keep(file, "b", replace(result, workload=1))
+    with file.open("ab") as stream:
+        stream.write(b'{"key": "c", "label"')
+    for keys in ({"a", "b", "c"}, {"a", "b", "c"}):  # the torn line has gone
+        found = kept(file, keys)
+        assert sorted(found) == ["a", "b"]
+        assert lines(file) == 2
+    again = found["a"]
+    assert str(again.metrics) == str(result.metrics)
+    assert again.bounds == result.bounds
+    for field in fields(result.times):
+        one, other = getattr(result.times, field.name), getattr(again.times, field.name)
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(np.concatenate(result.timeline), np.concatenate(again.timeline))
+    damaged = file.read_bytes().replace(b'"zlib": "', b'"zlib": "AAAA', 1)
+    file.write_bytes(damaged)
+    assert sorted(kept(file, {"a", "b"})) == ["b"]
+
+
+def test_what_a_result_depends_on_is_in_its_fingerprint(tmp_path, monkeypatch):
+    (tmp_path / "helper_of_mine.py").write_text("def places(): return 1\n")
+    (tmp_path / "rule_of_mine.py").write_text("import helper_of_mine\ndef rule(): return helper_of_mine\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import rule_of_mine  # noqa: F401
+
+    jobs, agent = tmp_path / "jobs.csv", tmp_path / "run" / "agent.json"
+    agent.parent.mkdir()
+    for file in (jobs, agent):
+        file.write_text("a")
+    plain = tasks()[1]
+    scheduler = {"_target_": "rule_of_mine.rule", "checkpoint": str(agent.parent)}
+    task = replace(plain, scheduler=scheduler, world=dict(plain.world) | {"path": str(jobs)})
+    fingerprints = Fingerprints([task])
+    first = fingerprints.of(task)
+    assert fingerprints.of(replace(task, label="other")) == first
+    changes = [
+        replace(task, workload=1),
+        replace(task, seed=1),
+        replace(task, scheduler=scheduler | {"kappa": 2}),
+        replace(task, world=dict(task.world) | {"limit": 1}),
+    ]
+    assert len({first, *(fingerprints.of(one) for one in changes)}) == 5
+    for file in (jobs, agent, tmp_path / "helper_of_mine.py", tmp_path / "rule_of_mine.py"):
+        before = Fingerprints([task]).of(task)
+        with file.open("a") as stream:
+            stream.write("\n")
+        assert Fingerprints([task]).of(task) != before, file
+
+
+def die(number):
+    """End this process by a signal if the number is odd."""
+    if number % 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def test_a_worker_that_dies_costs_its_task():
+    with contextlib.closing(spread(die, range(5), 2)) as outcomes:
+        found = dict(outcomes)
+    assert [found[number] for number in (0, 2, 4)] == [0, 2, 4]
+    for number in (1, 3):
+        assert isinstance(found[number], SchedulerError)
+        assert "killed by SIGKILL" in str(found[number])
+
+
+PARENT = """
+import time
+from ringyard_agents.measuring.workers import spread
+
+if __name__ == "__main__":
+    outcomes = spread(time.sleep, [0, 600, 600], 2)
+    next(outcomes)
+    print("busy", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_workers_die_with_their_parent(tmp_path):
+    (tmp_path / "parent.py").write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RINGYARD_ATTACK": "parent"}
+    parent = subprocess.Popen(
+        [sys.executable, "parent.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE
+    )
+    assert parent.stdout.readline() == b"busy\n"
+    assert len(alive("parent")) >= 3 or not Path("/proc").exists()
+    parent.kill()
+    parent.communicate()
+    wait_for(lambda: not alive("parent"))
+
+
+@pytest.fixture
+def inside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+SMALL = ["compare", "schedulers=[fifo,sjf]", "seeds=2", "workload.num_jobs=20", "workers=1", "plots=false"]
+SMALL += ["tensorboard=false", "name=mine"]
+
+
+def test_a_full_disk_is_one_line_and_what_was_written_stays(inside, monkeypatch, capsys):
+    written = []
+
+    def full(file, key, result):
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+        written.append(key)
+        keep(file, key, result)
+
+    monkeypatch.setattr(comparing, "keep", full)
+    assert cli.main(SMALL) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "ringyard compare: No space left on device: runs/mine/measured.jsonl"
+    ]
+    monkeypatch.setattr(comparing, "keep", keep)
+    assert cli.main(SMALL) == 0
+    assert "2 of 4 runs are from before" in capsys.readouterr().out
+    before = (inside / "runs" / "mine" / "runs.csv").read_bytes()
+    assert cli.main([*SMALL, "rerun=true"]) == 0
+    assert "from before" not in capsys.readouterr().out
+    assert (inside / "runs" / "mine" / "runs.csv").read_bytes() != before  # other wall times
+
+
+def test_a_second_writer_is_told(inside, capsys):
+    from ringyard_agents.files import locked
+
+    with locked(Path("runs/mine")):
+        assert cli.main(SMALL) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "another process is writing to runs/mine" in line
+    assert not (inside / "runs").exists()
+
+
+def test_output_that_nobody_reads_is_no_error(tmp_path):
+    for words in (["compare", "--help"], ["traces"], ["--help"]):
+        running = start(words, tmp_path, "")
+        running.stdout.close()
+        with running.stderr:
+            assert running.stderr.read() == ""
+        assert running.wait(60) in (0, 141)
+    closed = subprocess.run(
+        f"{sys.executable} -W ignore -m ringyard_agents traces >&- 2>&-",
+        shell=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert closed.returncode == 0
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", "-m", "ringyard_agents", "traces"],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert done.returncode == 2
+        assert done.stderr.splitlines() == ["ringyard traces: [Errno 28] No space left on device"]
+
+
+def test_random_wrong_command_lines(capsys):
+    from attacks.command_lines import attack
+
+    seed = random.randrange(2**31)
+    assert attack(25, seed)["wrong"] == 0, f"seed {seed}: {capsys.readouterr().out}"
+
+
+BASE_INSTALL = """
+import sys
+for name in ("torch", "stable_baselines3", "sb3_contrib", "matplotlib", "tensorboard"):
+    sys.modules[name] = None
+from ringyard_agents.cli import main
+small = ["schedulers=[fifo,sjf]", "seeds=2", "workload.num_jobs=20", "workers=1", "name=mine"]
+codes = [main(["compare", *small]), main(["train", "name=agent"]), main(["fit"]), main(["validate", "."])]
+codes += [main(["compare", *small, "plots=false", "tensorboard=false"])]
+print(codes)
+"""
+
+
+def test_a_base_install_compares_and_says_what_else_is_needed(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BASE_INSTALL],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[2, 2, 2, 2, 0]", done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 4
+    assert all('pip install "ringyard[agents]"' in line for line in lines), lines
+    assert os.listdir(tmp_path / "runs") == ["mine"]
+
+
+def test_what_a_base_install_lacks_is_known():
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    modules = {requirement.partition(">")[0].replace("-", "_") for requirement in wanted["agents"]}
+    assert modules <= _OF_AGENTS
