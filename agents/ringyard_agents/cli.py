@@ -4,6 +4,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ringyard.checks import require
@@ -71,7 +72,7 @@ def _run_hydra(command: str, words: Sequence[str]) -> None:
 
     from ringyard.config_folder import config_folder
     from ringyard_agents.files import remove_if_empty
-    from ringyard_agents.record import register_run_folders, run_folder
+    from ringyard_agents.record import register_run_folders, run_folders
 
     register_run_folders()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
@@ -79,18 +80,22 @@ def _run_hydra(command: str, words: Sequence[str]) -> None:
     _check_options()
 
     failures: list[Exception] = []
+    folders: set[Path] = set()  # of the run, or of a sweep and its runs
 
     @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=command)
     def entry(config: Any) -> None:
+        folders.update(run_folders())
         try:
             check_settings(command, config)
             _recipe(command)(config)
         except Exception as error:  # a sweep goes on with its other jobs
             failures.append(error)
-        finally:
-            remove_if_empty(run_folder())  # Hydra has made it, before anything was found wrong
 
-    entry()
+    try:
+        entry()
+    finally:
+        for folder in sorted(folders, reverse=True):  # made by Hydra, before anything was found wrong
+            remove_if_empty(folder)
     if failures:
         raise failures[0]
 

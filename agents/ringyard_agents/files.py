@@ -16,6 +16,7 @@ __all__ = ["locked", "remove_if_empty", "replaced", "replaced_folder"]
 
 _LOCK = ".lock"
 _PARTIAL = ".partial-"
+_SWEEP_NOTE = "multirun.yaml"  # Hydra writes it before the first job
 
 #: errors of file systems that have no locks
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
@@ -123,11 +124,16 @@ def _remove_partial_files(folder: Path) -> None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove an empty folder and those around it that are then empty, below the working folder."""
+    """Remove a folder that has nothing but a sweep's note, and those around it that are then empty.
+
+    Folders outside the working folder stay.
+    """
     here = Path.cwd()
     folder = folder.resolve()
     while here in folder.parents:
         try:
+            if os.listdir(folder) == [_SWEEP_NOTE]:
+                (folder / _SWEEP_NOTE).unlink()
             folder.rmdir()
         except OSError:
             return

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.files import replaced
 
-__all__ = ["again", "register_run_folders", "run_folder", "write_record"]
+__all__ = ["again", "register_run_folders", "run_folder", "run_folders", "write_record"]
 
 _LONGEST_NAME = 255  # bytes, of a folder on most file systems
 
@@ -74,9 +74,16 @@ def run_folder() -> Path:
     """The running job's output folder."""
     from hydra.core.hydra_config import HydraConfig
 
-    folder = Path(os.path.relpath(HydraConfig.get().runtime.output_dir))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return Path(os.path.relpath(HydraConfig.get().runtime.output_dir))
+
+
+def run_folders() -> list[Path]:
+    """The running job's output folder, and in a sweep that of the sweep."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    own = HydraConfig.get()
+    return [run_folder(), *([Path(own.sweep.dir)] if own.mode is RunMode.MULTIRUN else [])]
 
 
 def write_record(
