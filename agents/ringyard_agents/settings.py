@@ -14,6 +14,7 @@ __all__ = ["SETTINGS", "Seed", "check_settings"]
 Seed = Annotated[int, "[0, 4294967295]"]
 #: may be written as 1e6
 Decisions = Annotated[float, "[1, 1e15]"]
+Trusted = bool | str | Sequence[str]
 Group = Mapping[str, object]
 
 #: as in conf/run.yaml and conf/setting.yaml; `name` is checked with the run's folder
@@ -50,6 +51,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "reference": str | None,
         "workers": Annotated[int, "[1, 10000]"] | None,
         "rerun": bool,
+        "trust": Trusted,
         "tensorboard": bool,
         "plots": bool,
     },
@@ -59,6 +61,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "total_decisions": Decisions,
         "num_workloads": Count,
         "resume": str | None,
+        "save_minutes": Positive,
+        "trust": Trusted,
         "evaluate.every": Decisions,
         "evaluate.workloads": Count,
         "evaluate.workload_seed": Seed,

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from conftest import ROOT, names
+from conftest import ROOT, composed, names
 from ringyard import Cluster, Simulator
 from ringyard_agents.learning.agent import load_agent
+from ringyard_agents.settings import SETTINGS, check_settings
 from ringyard_baselines.scheduler import run
 from worlds import random_jobs, rings
 
@@ -116,6 +117,16 @@ def test_missing_column_names_those_there_are(tmp_path):
     assert "arrival" in error
     names = ["job_id=id", "submit_time=arrival", "gpus=num", "duration=secs"]
     ringyard(tmp_path, "simulate", *csv_workload(file), *(f"workload.reader.{name}" for name in names))
+
+
+@pytest.mark.parametrize("command", SETTINGS)
+def test_every_setting_says_what_it_may_be(command):
+    config = composed(command)
+    wholes = {name for name in config if OmegaConf.is_dict(config[name]) and name not in SETTINGS[command]}
+    given = {name for name in config if name not in wholes}
+    given |= {f"{whole}.{name}" for whole in wholes for name in config[whole]}
+    assert given == {*SETTINGS[command], "name"}
+    check_settings(command, config)
 
 
 def test_usage_and_unknown_commands(tmp_path):

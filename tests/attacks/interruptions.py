@@ -1,6 +1,6 @@
 """Commands that are killed and run again: their files equal those of a run that nobody disturbed.
 
-python tests/attacks/interruptions.py [KILLS [SEED]]
+python tests/attacks/interruptions.py [KILLS [SEED [compare|train]]]
 """
 
 import csv
@@ -21,13 +21,18 @@ ROOT = Path(__file__).resolve().parents[2]
 #: a comparison of some seconds: two presets and their folders, plots, a scheduler that cannot serve them
 COMPARE = [
     "compare", "schedulers=[fifo,sjf,tiresias,sjf_bco,themis]", "seeds=6", "presets=[contention,sharing]",
-    "preset_load=2", "workers=2", "tensorboard=false",
+    "preset_load=2", "name=killed", "workers=2", "tensorboard=false",
 ]  # fmt: skip
 
 #: columns that hold wall time, and files that hold times or how the command was called
 CLOCKS = {"wall_seconds", "run (s)", "per decision (ms)"}
-NOT_COMPARED = {"run.json", "measured.jsonl", "table.md", "progress.csv"}
+NOT_COMPARED = {"run.json", "measured.jsonl", "table.md"}
 MOST_SECONDS = 300
+
+#: a training of some seconds, and how it goes on
+TRAIN = ["train", "debug=tiny_training", "cluster.num_servers=2", "total_decisions=6000", "name=killed"]
+RESUME = ["train", "resume=runs/killed"]
+
 MARK = "RINGYARD_ATTACK"
 
 
@@ -88,6 +93,11 @@ def complaint(code: int, error: str, number: int) -> str | None:
     return None
 
 
+def can_go_on(folder: Path) -> bool:
+    """Whether a run in the folder has saved what `train resume=` goes on from."""
+    return any(folder.glob("runs/*/last.safetensors"))
+
+
 def disturbed(
     words: Sequence[str], again: Sequence[str], folder: Path, seconds: float, draw: random.Random
 ) -> str:
@@ -95,14 +105,14 @@ def disturbed(
 
     Args:
         words: of the command.
-        again: the same to go on, once there is a run folder.
+        again: of the command that goes on, once there is something to go on from.
         folder: where to run it.
         seconds: until which it is killed.
         draw: decides.
     """
     mark = secrets.token_hex(8)
     number = draw.choice([signal.SIGKILL, signal.SIGTERM])
-    running = start(again if list(folder.glob("runs/*/config.yaml")) else words, folder, mark)
+    running = start(again if can_go_on(folder) else words, folder, mark)
     try:
         _, error = running.communicate(timeout=draw.uniform(0.5, seconds))
     except subprocess.TimeoutExpired:
@@ -140,7 +150,7 @@ def survive(words: Sequence[str], again: Sequence[str], kills: int, seed: int) -
             folder.mkdir()
             number = min(3, kills - first)
             found = [disturbed(words, again, folder, seconds, draw) for _ in range(number)]
-            expect_success(again if list(folder.glob("runs/*/config.yaml")) else words, folder)
+            expect_success(again if can_go_on(folder) else words, folder)
             found += differences(whole / "runs", folder / "runs")
             print(*(f"seed {seed}, {first}: {one}" for one in found if one), sep="\n", end="")
             counts["lost" if any(found) else "survived"] += number
@@ -154,14 +164,15 @@ def expect_success(words: Sequence[str], folder: Path) -> None:
         raise AssertionError(f"{words} ended with {done.returncode}: {out}{error}")
 
 
-def attack(count: int, seed: int) -> Counter[str]:
-    """Kill comparisons."""
-    words = [*COMPARE, "name=killed"]
-    return survive(words, words, count, seed)
+def attack(count: int, seed: int, command: str = "compare") -> Counter[str]:
+    """Kill comparisons, or trainings."""
+    return (
+        survive(TRAIN, RESUME, count, seed) if command == "train" else survive(COMPARE, COMPARE, count, seed)
+    )
 
 
 if __name__ == "__main__":
-    chosen = [int(word) for word in sys.argv[1:]]
-    result = attack(*chosen, *(20, 0)[len(chosen) :])
-    print(f"kills survived: {result['survived']} of {result.total()}")
+    kills, seed, command = [*sys.argv[1:], *("20", "0", "compare")[len(sys.argv) - 1 :]]
+    result = attack(int(kills), int(seed), command)
+    print(f"{command}: kills survived: {result['survived']} of {result.total()}")
     sys.exit(result["lost"] > 0)

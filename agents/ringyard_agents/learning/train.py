@@ -102,8 +102,8 @@ def _train(config: DictConfig, folder: Path) -> None:
 
             learner.learn(config.total_decisions, watch)
             run.finish()
-    except KeyboardInterrupt:
-        console.print(f"stopped; go on with: ringyard train resume={folder}", soft_wrap=True)
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"go on with: ringyard train resume={folder}")
         raise
     finally:
         run.close()
