@@ -142,9 +142,9 @@ class Simulator:
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
         for allocation in allocations:
+            check_allocation(self.state, 0, self.cluster, allocation)
             if not count_step(self.state, 0, self.now):
                 raise_if_still(self.state, 0)
-            check_allocation(self.state, 0, self.cluster, allocation)
             self._carry_out(allocation)
 
     def _carry_out(self, allocation: Allocation) -> None:
