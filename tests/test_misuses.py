@@ -17,16 +17,20 @@ from conftest import ROOT, composed, leaf, names
 from misuses import RULES, misobserving, misplacing, mistiming
 from ringyard import Allocation, Cluster, JobTable, Setting, Simulator, ideal
 from ringyard.compiled import FloatVector, fills
-from ringyard.errors import PluginError, RingyardError
+from ringyard.errors import PlacementError, PluginError, RingyardError
 from ringyard.failures import Failures
 from ringyard.information import Information
 from ringyard.mdp.actions.space import Actions, Adjustment
 from ringyard.mdp.presets import preset
+from ringyard.mdp.rewards import Reward
 from ringyard.placement import first_fit, pack, share_any
+from ringyard.restart import RestartCost
 from ringyard.sim.bounds import bounds_of
 from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
+from ringyard.state.records import Integral
 from ringyard_agents.learning.agent import AgentScheduler
+from ringyard_baselines.families.ordered import OrderedScheduler
 from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.orders.fifo import fifo
 from ringyard_baselines.orders.srtf import srtf
@@ -277,3 +281,48 @@ def test_shared_gpus_of_the_house(rng):
     sim = Simulator(Cluster.homogeneous(1, 8, jobs_per_gpu=2), five_jobs(), ideal())
     run(sim, fifo(share_any()), rng)
     assert sim.done
+
+
+ORDERS = {
+    "too few": lambda jobs, rng: np.zeros(3),
+    "text": lambda jobs, rng: ["a"] * len(jobs),
+    "nothing": lambda jobs, rng: None,
+    "nan": lambda jobs, rng: np.full(len(jobs), np.nan),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("drive", [True, False])
+def test_orders_are_one_number_for_each_job(order, drive):
+    with pytest.raises(PluginError, match=r"test_misuses\.<lambda> returned .* as priority"):
+        simulate(OrderedScheduler("mine", order, pack(), False, Information.NOTHING), drive=drive)
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), None, "much"])
+def test_rewards_weigh_by_finite_numbers(weight):
+    reward = Reward(Integral.ELAPSED, lambda jobs, cluster: weight)
+    with pytest.raises(PluginError, match=r"test_misuses\..* returned .* as weight"):
+        play(setting(reward=reward))
+
+
+class Slow(RestartCost):
+    """A restart cost of somebody's."""
+
+    def restart_seconds(self, jobs):
+        return np.full(len(jobs), self.seconds - 2.0)
+
+
+def test_restarts_take_some_time():
+    with pytest.raises(PluginError, match=r"Slow\.restart_seconds returned -1\.0 as restart seconds"):
+        Simulator(EIGHT, five_jobs(), ideal(), Slow(1.0))
+
+
+@pytest.mark.parametrize("decided", [None, 7, [None], [(0, (0, 1))], {0: (0, 1)}])
+def test_decisions_are_allocations(decided):
+    class Confused(OrderedScheduler):
+        def decide(self, view):
+            return decided
+
+    scheduler = Confused("mine", lambda jobs, rng: jobs.submit_seconds, pack(), False, Information.NOTHING)
+    with pytest.raises(PlacementError, match="expected a"):
+        simulate(scheduler, drive=False)

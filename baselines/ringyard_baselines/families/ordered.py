@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.answers import numbers
 from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
 from ringyard.errors import SchedulerError
@@ -98,8 +99,12 @@ class OrderedScheduler(Scheduler):
         self._priority = np.zeros(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Rank the jobs."""
-        self._priority = self.order(jobs, rng)
+        """Rank the jobs.
+
+        Raises:
+            PluginError: the order is not one number for each job.
+        """
+        self._priority = numbers(self.order(jobs, rng), len(jobs), self.order, "priority", finite=False)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start what fits, in order."""

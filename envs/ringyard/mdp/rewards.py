@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.answers import numbers
 from ringyard.checks import checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
@@ -33,9 +34,13 @@ class Reward:
     metric: str = "mean_jct"
 
     def weights(self, jobs: Records1[Job], cluster: Cluster) -> NDArray[np.float64]:
-        """[Integral] reward per unit of growth of each integral."""
+        """[Integral] reward per unit of growth of each integral.
+
+        Raises:
+            PluginError: `weight` returned no finite number.
+        """
         weights = np.zeros(INTEGRALS)
-        weights[self.integral] = self.weight(jobs, cluster)
+        weights[self.integral] = numbers([self.weight(jobs, cluster)], 1, self.weight, "weight")[0]
         return weights
 
 

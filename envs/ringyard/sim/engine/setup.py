@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.answers import numbers
 from ringyard.cluster import Cluster
 from ringyard.compiled import (
     Records1,
@@ -115,8 +116,12 @@ def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> Records1[
         jobs["asked_cores"] = table.cores_per_worker
         jobs["asked_cores_per_server_task"] = table.cores_per_server_task
     jobs["predictable"] = table.predictable_from <= 0
-    jobs["restart_seconds"] = restart.restart_seconds(table)
-    jobs["resize_seconds"] = restart.resize_seconds(table)
+    jobs["restart_seconds"] = numbers(
+        restart.restart_seconds(table), len(table), restart.restart_seconds, "restart seconds", low=0.0
+    )
+    jobs["resize_seconds"] = numbers(
+        restart.resize_seconds(table), len(table), restart.resize_seconds, "resize seconds", low=0.0
+    )
     jobs["demand_class"] = _demand_class(table, cluster)
     for name in ("progress_per_iteration", "sharing_slowdown", "bandwidth_slowdown", "straggler"):
         jobs[name] = 1.0
@@ -135,6 +140,7 @@ def prepare_jobs(
     Raises:
         WorkloadError: a row that makes no sense or does not fit the cluster.
         ConfigurationError: a model without a figure that this simulation needs.
+        PluginError: the performance model or the restart cost answer what is no time.
     """
     table.check(cluster)
     _check_models(table, cluster, performance)
