@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
-from stable_baselines3.common.utils import obs_as_tensor
+from stable_baselines3.common.utils import obs_as_tensor, set_random_seed
 
 from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.mdp.setting import Setting
@@ -90,7 +90,7 @@ class GroupRelative:
     def begin(self, setting: Setting, seed: int, saved: Saved | None = None) -> None:
         """Make the network, new or as saved, in its world."""
         torch.set_num_threads(1)
-        torch.manual_seed(seed)
+        set_random_seed(seed)
         self._seed, self._rng, self.decisions, self._started = seed, np.random.RandomState(seed), 0, False
         self._env = RingyardVecEnv(setting, self.num_envs, self.group_size, True, seed)
         self._network = self._build(self._env.observation_space, self._env.action_space)
