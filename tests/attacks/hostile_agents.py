@@ -1,4 +1,7 @@
-"""Agents and run folders that try to run code when they are read: every way we could think of."""
+"""Agents and run folders that try to run code when they are read: every way we could think of.
+
+python tests/attacks/hostile_agents.py [AT_LEAST]
+"""
 
 import copy
 import io
@@ -6,15 +9,17 @@ import itertools
 import json
 import pickle
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from functools import partial
 from pathlib import Path
 
 import yaml
 
 from ringyard.errors import RingyardError
+from ringyard_agents.cli import main
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.archive import packed, read_archive
 from ringyard_agents.learning.learner import Saved
@@ -193,3 +198,25 @@ def attack(agent: Path, config: Path, folder: Path, every: int = 1) -> dict[str,
                     found["refused"] += 1
                 found["ran"] += ran()
     return found
+
+
+def train_small(folder: Path) -> Path:
+    """The folder of a run of some seconds."""
+    words = ["train", "debug=tiny_training", "cluster.num_servers=2", "name=small"]
+    with chdir(folder):
+        if main(words):
+            raise AssertionError(f"{' '.join(words)} failed")
+    return folder / "runs" / "small"
+
+
+if __name__ == "__main__":
+    at_least = int((sys.argv[1:] or ["2000"])[0])
+    with tempfile.TemporaryDirectory() as home:
+        run = train_small(Path(home))
+        files = (run / "agent.safetensors", run / "config.yaml")
+        every = sum(1 for _ in (*hostile_agents(files[0], run), *hostile_configs(files[1], run))) // at_least
+        result = attack(*files, Path(home), max(every, 1))
+    print(
+        f"agents and configs that ran code: {result['ran']} of {result['tried']:,}; refused {result['refused']:,}"
+    )
+    sys.exit(result["ran"] > 0 or result["refused"] < result["tried"])
