@@ -4,7 +4,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin/
 NAME ?= quickstart
 
-.PHONY: setup quickstart test oracle check benchmark clean
+.PHONY: setup quickstart test oracle attack check benchmark clean
 
 setup: $(VENV)/.installed
 
@@ -25,6 +25,10 @@ test: setup
 # the compiled engine against its slow twin, on random worlds (tests play 2,000)
 oracle: setup
 	$(RUN)python tests/twins.py --worlds 10000
+
+# everything that has been tried to break it, at scale (tests have some of each)
+attack: setup
+	$(RUN)python tests/attacks/run_all.py
 
 check: setup
 	$(RUN)ruff check .

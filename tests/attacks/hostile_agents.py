@@ -216,7 +216,5 @@ if __name__ == "__main__":
         files = (run / "agent.safetensors", run / "config.yaml")
         every = sum(1 for _ in (*hostile_agents(files[0], run), *hostile_configs(files[1], run))) // at_least
         result = attack(*files, Path(home), max(every, 1))
-    print(
-        f"agents and configs that ran code: {result['ran']} of {result['tried']:,}; refused {result['refused']:,}"
-    )
+    print("agents and configs that ran code: {ran:,} of {tried:,}; refused: {refused:,}".format(**result))
     sys.exit(result["ran"] > 0 or result["refused"] < result["tried"])

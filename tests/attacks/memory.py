@@ -81,7 +81,7 @@ def learning() -> Callable[[int], None]:
 
 
 def attack(total_steps: int) -> Iterator[tuple[str, int, int]]:
-    """(what, steps, bytes that memory grew over them) for every face, after some steps that are not counted."""
+    """(what, steps, bytes that memory grew over them) for every face, once it has warmed up."""
     faces = [(f"make_vec {name}", vector(name), 0.16) for name in PRESETS]
     faces += [("RingyardVecEnv elastic", learning(), 0.18), ("make full", single(), 0.02)]
     for name, play, share in faces:

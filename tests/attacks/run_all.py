@@ -35,12 +35,8 @@ def attacks(scale: float) -> list[list[str]]:
 def run(command: list[str]) -> tuple[list[str], int, str, float]:
     """(command, exit code, what it printed, seconds)."""
     begin = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    words = [sys.executable, "-W", "ignore", *command]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return command, done.returncode, done.stdout.strip(), time.monotonic() - begin
 
 
