@@ -98,7 +98,7 @@ NAMES = [
 ]
 ENTRIES = [
     "[]", "[fifo,fifo]", "[nope]", "[fifo@nope]", "[fifo,a:x,a:y]", "[sjf:x]", "[':x']", "[mine:nowhere]",
-    "''", "[fifo@]", "[gandiva@pack]", "[all,all]", "[all:x]", "[fifo@pack@pack]", "nope",
+    "''", "[fifo@]", "[all,all]", "[all:x]", "[fifo@pack@pack]", "nope",
     "[fifo,fifo@pack,fifo]", "['']",
 ]  # fmt: skip
 OTHERS = [
@@ -148,6 +148,8 @@ def wrong_values(annotation: object) -> list[str]:
     base = typing.get_origin(annotation)
     if bool in kinds:
         return [value for value in NO_SWITCH if len(kinds) == 1 or value in ("3", "null", "{a:1}", "nan")]
+    if "Sequence" in str(base):
+        return [*NO_TEXTS, "null"]
     if "typing.Annotated" in str(annotation):
         return NO_NUMBER if nullable else [*NO_NUMBER, "null"]
     if str in kinds:
