@@ -7,7 +7,7 @@ on the command line, or refused.
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -28,28 +28,45 @@ _LAYERS_AND_OPTIMISERS = frozenset(
 )
 
 
-def _nodes(config: Any) -> Iterator[Any]:
-    """A config, and all that is inside."""
-    yield config
-    inside = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
-    for one in inside:
-        yield from _nodes(one)
+class _Use(NamedTuple):
+    """What a config does with a class or function.
+
+    Attributes:
+        name: in full.
+        how: it is called, prepared (`_partial_`) or looked up (`get_class`).
+        key: under which; "" where it is called, because its arguments are checked then and there, while what
+            is handed on would be called with others.
+    """
+
+    name: str
+    how: Literal["call", "prepare", "look up"]
+    key: str
 
 
-def _call(node: dict[str, Any]) -> tuple[str, bool]:
-    """(what a node calls, whether it is only prepared); a class that is only looked up is prepared."""
+def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """(key, node) of a config and all that is inside; what is in a list has the list's key."""
+    yield key, config
+    if isinstance(config, dict):
+        for name, one in config.items():
+            yield from _nodes(one, str(name))
+    elif isinstance(config, list):
+        for one in config:
+            yield from _nodes(one, key)
+
+
+def _use(key: str, node: dict[str, Any]) -> _Use:
     target = str(node["_target_"])
     if target == _GET_CLASS and set(node) == {"_target_", "path"}:
-        return str(node["path"]), True
-    return target, node.get("_partial_", False) is True
+        return _Use(str(node["path"]), "look up", key)
+    return _Use(target, "prepare", key) if "_partial_" in node else _Use(target, "call", "")
 
 
 @cache
-def _shipped(groups: tuple[str, ...]) -> frozenset[tuple[str, bool]]:
-    """What the leaves of some groups of conf/ call."""
+def _shipped(groups: tuple[str, ...]) -> frozenset[_Use]:
+    """What the leaves of some groups of conf/ do."""
     files = (file for group in groups for file in sorted((config_folder() / group).rglob("*.yaml")))
-    nodes = (node for file in files for node in _nodes(yaml.safe_load(file.read_text())))
-    return frozenset(_call(node) for node in nodes if isinstance(node, dict) and "_target_" in node)
+    nodes = (found for file in files for found in _nodes(yaml.safe_load(file.read_text())))
+    return frozenset(_use(key, node) for key, node in nodes if isinstance(node, dict) and "_target_" in node)
 
 
 def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) -> None:
@@ -62,20 +79,21 @@ def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) 
         where: the file, for the error.
 
     Raises:
-        CheckpointError: it names something else, or calls what may only be prepared.
+        CheckpointError: it names something else, or does something else with it than conf/ does.
     """
     if trust is True:
         return
     theirs = frozenset([trust] if isinstance(trust, str) else trust or ())
-    for node in _nodes(config):
+    for key, node in _nodes(config):
         if isinstance(node, str) and "${" in node:
             raise CheckpointError(f"{where} has {node!r}; expected plain values, without interpolations")
         if not isinstance(node, dict) or "_target_" not in node:
             continue
-        name, prepared = _call(node)
-        known = (name, prepared) in _shipped(tuple(groups)) or (prepared and name in _LAYERS_AND_OPTIMISERS)
-        if "_args_" in node or not (known or name in theirs):
+        use = _use(key, node)
+        plain = use.how == "look up" and use.name in _LAYERS_AND_OPTIMISERS
+        known = plain or use in _shipped(tuple(groups)) or use.name in theirs
+        if not known or "_args_" in node:
             raise CheckpointError(
-                f"{where} would run {name}, which is not Ringyard's own; if you know and trust it, say so:"
-                f" trust=[{name}]"
+                f"{where} would {use.how} {use.name} as Ringyard's own configs do nowhere; if you know and"
+                f" trust it, say so: trust=[{use.name}]"
             )

@@ -11,12 +11,14 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from attacks import hostile_agents
+from conftest import names
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 from ringyard.mdp.presets import setting_of
 from ringyard_agents.learning.archive import packed, read_archive, write_archive
 from ringyard_agents.learning.checkpoint import AGENT, find_checkpoint, load_policy, parts_of, save_agent
 from ringyard_agents.learning.learner import Saved, world_of
+from ringyard_agents.learning.resume import read_run_config
 
 
 def begun(agent):
@@ -105,3 +107,13 @@ def test_pickles_of_earlier_versions_are_read_if_trusted(tmp_path, agent):
     read = load_policy(find_checkpoint(str(tmp_path)), True)[0].network
     for name, weights in network.state_dict().items():
         assert torch.equal(read.state_dict()[name], weights), name
+
+
+@pytest.mark.parametrize("experiment", names("experiment"))
+def test_what_conf_makes_is_trusted(tmp_path, experiment):
+    file = tmp_path / "config.yaml"
+    for agent in names("agent"):
+        with initialize_config_dir(str(config_folder()), version_base="1.3"):
+            config = compose("train", [f"experiment={experiment}", f"agent={agent}", "name=small"])
+        OmegaConf.save(config, file, resolve=True)
+        assert read_run_config(file, ()) == OmegaConf.to_container(config, resolve=True)

@@ -67,6 +67,13 @@ def calls(mark: Path) -> Iterator[dict]:
     for name in ("sb3_contrib.MaskablePPO", "stable_baselines3.PPO"):
         yield {"_target_": name, "policy": "MlpPolicy", "env": f"{MODULE}:Anything-v0"}
         yield {"_target_": name, "_args_": ["MlpPolicy", f"{MODULE}:Anything-v0"]}
+        yield {"_target_": name, "_partial_": True, "env": f"{MODULE}:Anything-v0"}
+        extractor = {"_target_": "hydra.utils.get_class", "path": name}
+        options = {
+            "features_extractor_class": extractor,
+            "features_extractor_kwargs": {"env": f"{MODULE}:A-v0"},
+        }
+        yield {"_target_": name, "_partial_": True, "policy": "MlpPolicy", "policy_kwargs": options}
     yield {"_target_": "ringyard_agents.cli.main", "arguments": ["simulate", f"output.jobs_csv={mark}"]}
     yield {"_target_": "ringyard_agents.learning.old_checkpoint.weights_of", "file": str(pickled)}
     yield {"_target_": "ringyard_agents.learning.agent.load_agent", "checkpoint": str(pickled), "trust": True}
