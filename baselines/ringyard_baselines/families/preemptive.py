@@ -120,11 +120,11 @@ def _refresh(state: State, b: int, memory: Memory, ranking: Ranking) -> None:
         memory.counts[1] += 1
         live += 1
     memory.counts[0] = live
+    unordered = False
     for i in range(live):
         j = memory.order[i]
         value = ranking.key(state.jobs[b, j], now, ranking.parameters)
-        if np.isnan(value):
-            complain(_NO_KEY, address_of(ranking.key), j, value, 0.0, now)
+        unordered |= np.isnan(value)
         k = i
         while k > 0 and memory.keys[k - 1] > value:
             memory.keys[k] = memory.keys[k - 1]
@@ -132,6 +132,16 @@ def _refresh(state: State, b: int, memory: Memory, ranking: Ranking) -> None:
             k -= 1
         memory.keys[k] = value
         memory.order[k] = j
+    if unordered:
+        _complain_of_keys(memory, ranking, now)
+
+
+@kernel
+def _complain_of_keys(memory: Memory, ranking: Ranking, now: float) -> None:
+    """Blame the key for the first job of which it is no number."""
+    for i in range(memory.counts[0]):
+        if np.isnan(memory.keys[i]):
+            complain(_NO_KEY, address_of(ranking.key), memory.order[i], memory.keys[i], 0.0, now)
 
 
 @kernel
