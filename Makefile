@@ -20,7 +20,7 @@ quickstart: setup
 	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison trained=runs/$(NAME)
 
 test: setup
-	$(RUN)python -m pytest
+	$(RUN)python -m pytest -n auto --dist loadfile
 
 # the compiled engine against its slow twin, on random worlds (tests play 2,000)
 oracle: setup

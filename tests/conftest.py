@@ -1,5 +1,6 @@
 """Fixtures and helpers shared by all tests."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
+
+import twins
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
@@ -16,6 +19,17 @@ SHARED = ROOT.parent / "shared"
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
     parser.addoption("--update-docs", action="store_true", help="write the generated pages of docs anew")
+
+
+def pytest_configure(config):
+    os.environ[twins.SEED] = str(twins.fresh_seed())  # processes that run tests for this one see the same
+
+
+def pytest_sessionstart(session):
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:
+        seed = os.environ[twins.SEED]
+        terminal.write_line(f"fresh worlds from seed {seed}; {twins.SEED}={seed} plays them again")
 
 
 @pytest.fixture
