@@ -85,10 +85,11 @@ def locked(folder: Path) -> Iterator[None]:
     The lock goes with the process, however that ends. On file systems without locks there is none.
 
     Raises:
-        ConfigurationError: another process writes to it.
+        ConfigurationError: another process writes to it, or it has links through which it would write elsewhere.
         OSError: the folder cannot be made or written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    _refuse_links(folder)
     lock = FileLock(folder / _LOCK, blocking=False, fallback_to_soft=False)
     try:
         lock.acquire()
@@ -108,6 +109,17 @@ def locked(folder: Path) -> Iterator[None]:
             (folder / _LOCK).unlink()
         remove_if_empty(folder)
         lock.release()
+
+
+def _refuse_links(folder: Path) -> None:
+    """Whoever packed a run folder shall not decide which files outside are written."""
+    for home, folders, files in os.walk(folder):
+        for path in (Path(home, name) for name in (*folders, *files)):
+            if path.is_symlink() or not (path.is_dir() or path.is_file() or not path.exists()):
+                raise ConfigurationError(
+                    f"{path} is a link, pipe or device; a run folder is written to, expected plain files and"
+                    " folders in it: put what it leads to there itself, or remove it"
+                )
 
 
 def _remove_partial_files(folder: Path) -> None:

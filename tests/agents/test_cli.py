@@ -159,7 +159,7 @@ def test_train_resume_compare(tmp_path):
     assert "name=first" in record["arguments"]
     assert [one["arguments"] for one in record["resumed"]] == [["resume=runs/first", "total_decisions=4000"]]
     assert OmegaConf.load(folder / "config.yaml").total_decisions == 4000
-    for word in ("reward=makespan", "agent.learning_rate=0.1", "seed=1", "experiment=sharing"):
+    for word in ("reward=makespan", "agent.learning_rate=0.1", "seed=1", "experiment=sharing", "name=second"):
         _, error = ringyard(tmp_path, "train", "cluster.num_servers=4", "resume=runs/first", word, code=2)
         assert f"{word} does not agree with the run that goes on" in error
     assert os.listdir(tmp_path / "runs") == ["first"]  # no folder for what only went on
@@ -211,6 +211,9 @@ def test_agents_are_named(tmp_path):
     assert "different names" in error
     _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,sjf:x]", code=2)
     assert "a name of its own" in error
+    for label in ("../../../out", str(tmp_path / "out"), "..", "a" * 300):
+        _, error = ringyard(tmp_path, "compare", f"schedulers=[fifo,'{label}:x']", code=2)
+        assert "without / before the colon" in error
 
 
 def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):

@@ -48,6 +48,28 @@ def test_a_device_is_written_to_and_a_full_one_says_so(tmp_path):
             device.write_text("x")
 
 
+@pytest.mark.parametrize("name", ["training.json", ".lock", "tensorboard"])
+def test_a_run_folder_has_no_ways_out(tmp_path, name):
+    outside, folder = tmp_path / "outside", tmp_path / "runs" / "theirs"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("theirs")
+
+    def refused():
+        with pytest.raises(ConfigurationError, match=f"{name} is a link"), locked(folder):
+            pass
+        (folder / name).unlink()
+
+    (folder / name).symlink_to(outside)  # there is nothing yet
+    refused()
+    outside.mkdir()
+    (folder / name).symlink_to(outside)
+    refused()
+    os.mkfifo(folder / name)
+    refused()
+    with locked(folder):
+        pass
+
+
 def test_one_writer_and_a_lock_that_dies_with_its_process(tmp_path):
     folder = tmp_path / "runs" / "mine"
     script = (

@@ -18,6 +18,8 @@ __all__ = ["able", "benchmarks", "labels_of", "wants_all", "worlds_of"]
 #: of the chosen workload, what a preset's own workload takes over
 _FROM_WORKLOAD = ("sizes", "durations", "arrivals")
 
+_LONGEST_LABEL = 60  # characters
+
 
 def benchmarks() -> list[str]:
     """The experiments that say `benchmark: true`."""
@@ -29,7 +31,7 @@ def labels_of(config: DictConfig) -> dict[str, str]:
     """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler.
 
     Raises:
-        ConfigurationError: no entries, or two of one label.
+        ConfigurationError: no entries, two of one label, or a label that cannot name a folder.
     """
     given = [config.schedulers] if isinstance(config.schedulers, str) else list(config.schedulers)
     entries = [name for entry in given for name in (scheduler_names() if entry == "all" else [entry])]
@@ -39,6 +41,12 @@ def labels_of(config: DictConfig) -> dict[str, str]:
         raise ConfigurationError(
             f"schedulers has {labels[taken[0]]!r}; expected a name of its own before the colon, such as mine"
         )
+    for label in labels:  # a folder for its curves has that name
+        if "/" in label or label in (".", "..") or not label.isprintable() or len(label) > _LONGEST_LABEL:
+            raise ConfigurationError(
+                f"schedulers has {labels[label]!r}; expected a name of at most {_LONGEST_LABEL} printable"
+                " characters without / before the colon, such as mine"
+            )
     if not labels or len(labels) != len(entries):
         raise ConfigurationError(f"schedulers is {given}; expected one or more entries of different names")
     return labels
