@@ -85,7 +85,7 @@ def locked(folder: Path) -> Iterator[None]:
     The lock goes with the process, however that ends. On file systems without locks there is none.
 
     Raises:
-        ConfigurationError: another process writes to it, or it has links through which it would write elsewhere.
+        ConfigurationError: another process writes to it, or it has links that lead elsewhere.
         OSError: the folder cannot be made or written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
