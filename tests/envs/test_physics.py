@@ -304,6 +304,14 @@ def test_bounds_know_what_elastic_jobs_could_do():
     assert bounds_of(rigid).isolated_mean_jct == pytest.approx(100.0)
 
 
+def test_bounds_give_no_job_more_gpus_than_there_are():
+    """They once read past the table of servers that so many GPUs take."""
+    jobs = replace(specs((2, "resnet50"), (1, "vgg16")), max_gpus=np.array([50_000, 50_000]))
+    capped = replace(jobs, max_gpus=np.array([4, 4]))
+    sims = [Simulator(Cluster.homogeneous(2, 2), table, composed(1e9, 4e10)) for table in (jobs, capped)]
+    assert bounds_of(sims[0]) == bounds_of(sims[1])
+
+
 # parameter servers
 
 

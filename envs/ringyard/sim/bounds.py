@@ -143,13 +143,14 @@ def _fastest(
     seconds: FloatVector,
     work: FloatVector,
 ) -> None:
-    """Over each job's range of GPUs: least seconds and least GPU seconds per base iteration."""
+    """Over each job's range of GPUs, of those there are: least seconds and GPU seconds per base iteration."""
+    num_gpus = len(fewest_servers) - 1
     for j in range(len(jobs)):
         job = jobs[j]
         cores = most_cores if job.kind == _CPU_ONLY else 0
         seconds[j] = np.inf
         work[j] = np.inf
-        for gpus in range(job.min_gpus, job.max_gpus + 1):
+        for gpus in range(job.min_gpus, min(job.max_gpus, num_gpus) + 1):
             best = _best_over_batches(job, j, gpus, fewest_servers[gpus], cores, physics)
             seconds[j] = min(seconds[j], best)
             work[j] = min(work[j], best * gpus)

@@ -11,7 +11,9 @@ from ringyard.checks import Count, Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import SchedulerError
 from ringyard.jobs import JobTable
+from ringyard.placement import pack
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.papers.sjf_bco.plan import (
@@ -37,7 +39,8 @@ class PlannedScheduler(Scheduler):
     Whenever jobs have arrived since the last plan, the waiting ones are planned anew around those that
     run. With every job submitted at time 0 this is the offline algorithm as published; with arrivals it
     is its online form. Plans use estimated run times; a job starts when it is first in the queue of each
-    of its GPUs and they are free, whatever the plan's clock says.
+    of its GPUs and they are free, whatever the plan's clock says. The published plan knows of GPUs only: a
+    job that lacks cores or GPU memory there is packed elsewhere, or waits (an assumption).
 
     Args:
         name: shown in tables.
@@ -99,22 +102,40 @@ class PlannedScheduler(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Plan if there is something new, then start the jobs whose turn has come."""
+        self._forget_departed(view)
         arrived = int((view.column("status") != JobStatus.FUTURE).sum() + view.column("num_failures").sum())
-        if arrived > self._seen or (len(view.waiting) and not self._gpus):
+        if len(view.waiting) and (arrived > self._seen or not self._gpus):
             self._seen = arrived
             self._plan(view)
         free = view.gpu_is_free
-        allocations = []
+        turns = []
         heads = {queue[0] for queue in self._queues if queue}
         for job in sorted(heads):
             gpus = self._gpus[job]
             if all(self._queues[gpu][0] == job and free[gpu] for gpu in gpus):
-                allocations.append(Allocation(job, gpus))
+                turns.append(Allocation(job, gpus))
+        allocations = self._with_room(view, turns)
         for allocation in allocations:
-            del self._gpus[allocation.job]
-            for gpu in allocation.gpu_ids:
-                self._queues[gpu].popleft()
+            self._forget(allocation.job)
         return allocations
+
+    def _forget_departed(self, view: SchedulingView) -> None:
+        """Take jobs out of the plan that were withdrawn, or are too late, while they waited."""
+        planned = np.array(list(self._gpus), dtype=np.int64)
+        for job in planned[view.column("status")[planned] != JobStatus.WAITING].tolist():
+            self._forget(job)
+
+    def _forget(self, job: int) -> None:
+        for gpu in self._gpus.pop(job):
+            self._queues[gpu].remove(job)
+
+    def _with_room(self, view: SchedulingView, turns: list[Allocation]) -> list[Allocation]:
+        """What can be held of it: planned GPUs may lack cores or memory; then elsewhere, packed, or later."""
+        if not (turns and (self._cluster.cores_per_server or self._cluster.gpu_types)):
+            return turns  # a free GPU is all there is to have
+        draft = Draft(view)
+        placed = [turn if draft.take(turn) else draft.place(pack(), turn.job) for turn in turns]
+        return [allocation for allocation in placed if allocation is not None]
 
     def _plan(self, view: SchedulingView) -> None:
         """Queue the waiting jobs on GPUs, around the running ones."""
