@@ -14,8 +14,10 @@ numbers; True and False are not; a list will do where a tuple is meant.
 
 import functools
 import inspect
+import math
+import os
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from numbers import Integral, Real
@@ -38,6 +40,8 @@ __all__ = [
     "Whole",
     "checked",
     "require",
+    "require_memory",
+    "row_bytes",
     "shown",
 ]
 
@@ -247,6 +251,34 @@ def require(name: str, value: Any, annotation: Any) -> None:
         raise ConfigurationError(
             f"{wrong.where} is {shown(wrong.value)}; expected {wrong.expected}"
         ) from None
+
+
+def row_bytes(arrays: Iterable[NDArray[Any]]) -> int:
+    """Bytes that one more row of each array takes; arrays [0, ...] say so before there is any."""
+    return sum(math.prod(array.shape[1:]) * array.itemsize for array in arrays)
+
+
+def _memory_bytes() -> float:
+    """What this machine has; infinity where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
+def require_memory(needed: Mapping[str, tuple[int, int]]) -> None:
+    """Raise a ConfigurationError unless all of it fits this machine; call it before anything is made.
+
+    Args:
+        needed: {name of a number, as its user knows it: (the number, bytes for each)}.
+    """
+    there, total = _memory_bytes(), sum(count * each for count, each in needed.values())
+    if total > there:
+        name, (count, each) = max(needed.items(), key=lambda item: math.prod(item[1]))
+        raise ConfigurationError(
+            f"{name} is {count:,}, at {each:,} bytes for each {total / 1e9:,.0f} GB in all; expected at most"
+            f" {there / 1e9:,.0f} GB, which this machine has; take fewer, or make each smaller"
+        )
 
 
 def checked(prefix: str) -> Callable[[T], T]:

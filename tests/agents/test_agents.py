@@ -413,6 +413,25 @@ def test_numbers_that_cannot_train_are_refused(bad):
             StableBaselines(partial(PPO, "MlpPolicy", **bad), True)
 
 
+def test_rollouts_that_no_machine_holds_are_refused():
+    learners = [StableBaselines(partial(PPO, "MlpPolicy", n_steps=2**31 - 1), True, 8)]
+    learners += [StableBaselines(partial(PPO, "MlpPolicy", n_steps=n), True, 2**31 - 1) for n in (1, 2048)]
+    for learner in [*learners, StableBaselines(partial(PPO, "MlpPolicy"), True, 2**31 - 1)]:
+        with pytest.raises(ConfigurationError, match=r"n_steps, with agent.num_envs=[\d,]+, is .*take fewer"):
+            learner.begin(setting(flat=True), 0)
+
+
+def test_rollouts_take_what_is_estimated(monkeypatch):
+    learner = StableBaselines(partial(MaskablePPO, "MlpPolicy", n_steps=500), True, 8)
+    learner.begin(setting(flat=True), 0)
+    kept = sum(one.nbytes for one in vars(learner._running.rollout_buffer).values() if hasattr(one, "nbytes"))
+    monkeypatch.setattr("ringyard.checks._memory_bytes", lambda: 2.05 * kept)
+    learner._require_memory(setting(flat=True))
+    monkeypatch.setattr("ringyard.checks._memory_bytes", lambda: 1.95 * kept)
+    with pytest.raises(ConfigurationError, match="n_steps"):
+        learner._require_memory(setting(flat=True))
+
+
 def test_a_teacher_also_starts_maskable_ppo():
     teacher = CloneTeacher(partial(QueueTeacher, templates=["spread", "consolidate"]), steps=100, batches=200)
     model = partial(MaskablePPO, PointerPolicy, n_steps=16, batch_size=32, n_epochs=1)

@@ -1,33 +1,18 @@
 """What an environment is handed is what it takes, or an error of ours before anything has happened."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
 
-from ringyard import Allocation, ClusterEnv, ClusterVectorEnv, Simulator
-from ringyard.errors import ActionError, ConfigurationError, EpisodeError, PlacementError, RingyardError
+from attacks import misuse
+from ringyard import ClusterEnv, ClusterVectorEnv
+from ringyard.errors import ConfigurationError, EpisodeError
+from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.presets import preset
 from ringyard.mdp.registration import preset_ids
 from ringyard_agents.learning.vec_env import RingyardVecEnv
-
-NOTHING_WHOLE = (
-    *("a", "3", b"0", 1.7, 2.0, np.float64(2), np.nan, np.inf, True, np.True_, 1j, -1, np.int64(-1)),
-    *((), (0,), [0], [[0]], {0}, {"a": 1}, range(1), object(), len, slice(0), np.datetime64(0, "s")),
-    *(np.array([0]), np.array(1.0), np.array("3"), np.array(True), np.zeros((2, 2), int)),
-)
-WRONG_ACTIONS = (*NOTHING_WHOLE, None, [], {}, 10**6, 10**30)
-WRONG_ROWS = (
-    *WRONG_ACTIONS,
-    *(np.zeros(3, int), np.zeros(5, int), np.zeros((4, 1), int), np.zeros((1, 4), int), [[0]] * 4, [0] * 3),
-    *(np.zeros(4), np.zeros(4, bool), np.zeros(4, object), np.zeros(4, np.uint64), np.zeros(4, "m8[s]")),
-    *(["1"] * 4, [True] * 4, [0, 0, 0, True], [None] * 4, [0, 0, 0, 1.0], [[0], 0, 0, 0], iter([0] * 4)),
-    *(np.full(4, 10**6), np.full(4, -1), [0, 0, 0, 10**30], np.full(4, np.nan)),
-)
-WRONG_SEEDS = (*NOTHING_WHOLE, {})
-WRONG_SEED_ROWS = (*WRONG_SEEDS, [], [1] * 3, [1] * 5, [1, 2, 3, -1], [1, 2, 3, "a"], [1.0] * 4, [True] * 4)
-WRONG_MASKS = (*WRONG_ACTIONS, np.zeros(4, bool), np.ones(5, bool), np.ones(4), [True] * 4)
-WRONG_OPTIONS = (*NOTHING_WHOLE, [], {"wokrload": 1}, {1: 2}, {"workload": 1, "seed": 3})
-WRONG_NAMES = (*WRONG_ACTIONS, "step", "reset", "batch", "__class__", "_begin")
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +41,9 @@ def agents(setting):
     return env
 
 
-def refused(call, values, kind=RingyardError):
+def refused(tried):
     """Each value is refused by an error of ours that says what was expected."""
-    for value in values:
-        with pytest.raises(kind, match=r"expected|cannot set|outside"):
-            pytest.fail(f"{value!r} gave {call(value)!r}")
+    assert not misuse.broken(tried)
 
 
 def untouched(env, call):
@@ -72,9 +55,8 @@ def untouched(env, call):
 
 
 def test_actions_that_are_none_are_refused(single, vector, agents):
-    untouched(single, lambda: refused(single.step, WRONG_ACTIONS, ActionError))
-    untouched(vector, lambda: refused(vector.step, WRONG_ROWS, ActionError))
-    untouched(agents, lambda: refused(agents.step, WRONG_ROWS, ActionError))
+    for env, tried in zip((single, vector, agents), misuse.actions(single, vector, agents), strict=True):
+        untouched(env, lambda tried=tried: refused([tried]))
 
 
 def test_numbers_that_gymnasium_takes_are_actions(single, vector, agents):
@@ -89,18 +71,8 @@ def test_numbers_that_gymnasium_takes_are_actions(single, vector, agents):
 
 
 def test_seeds_and_options_that_are_none_are_refused(single, vector, agents):
-    def reset_all():
-        refused(lambda seed: single.reset(seed=seed), (*WRONG_SEEDS, []))
-        refused(lambda seed: vector.reset(seed=seed), WRONG_SEED_ROWS)
-        for env in (single, vector):
-            refused(lambda options, env=env: env.reset(options=options), WRONG_OPTIONS)
-            refused(lambda chosen, env=env: env.reset(options={"workload": chosen}), (*NOTHING_WHOLE, 1024))
-        refused(lambda mask: vector.reset(options={"reset_mask": mask}), WRONG_MASKS)
-        refused(lambda mask: single.reset(options={"reset_mask": mask}), [np.ones(1, bool)])
-
-    untouched(single, lambda: untouched(vector, reset_all))
-    refused(agents.seed, (*WRONG_SEEDS, []))
-    refused(agents.set_options, (*NOTHING_WHOLE, {"workload": 1}))
+    untouched(single, lambda: untouched(vector, lambda: refused(misuse.resets(single, vector))))
+    refused(misuse.resets_of_agents(agents))
     vector.reset(seed=[np.int64(1), 2, None, 3])
     vector.reset(seed=np.arange(4))
     vector.reset(seed=vector.np_random_seed)
@@ -108,34 +80,32 @@ def test_seeds_and_options_that_are_none_are_refused(single, vector, agents):
 
 
 def test_arguments_that_make_no_environment_are_refused(setting):
-    wrong_modes = [one for one in (*WRONG_NAMES, 0, "human") if one is not None]
-    for make in (ClusterEnv, lambda one: ClusterVectorEnv(2, one), lambda one: RingyardVecEnv(one, 2)):
-        refused(make, [*NOTHING_WHOLE, 0, [], {}, ""])
-    refused(lambda count: ClusterVectorEnv(count, setting), [*NOTHING_WHOLE, None, 0, 10**30])
-    refused(lambda count: RingyardVecEnv(setting, count), [*NOTHING_WHOLE, None, 0, 10**30])
-    refused(lambda size: RingyardVecEnv(setting, 4, size), [*NOTHING_WHOLE, None, 0, 3])
-    refused(lambda seed: RingyardVecEnv(setting, 4, seed=seed), [*NOTHING_WHOLE, None])
-    refused(lambda mode: ClusterEnv(setting, render_mode=mode), wrong_modes)
-    refused(lambda mode: ClusterVectorEnv(2, setting, render_mode=mode), [*wrong_modes, "rgb_array"])
-    refused(lambda mode: ClusterVectorEnv(2, setting, autoreset_mode=mode), [*wrong_modes, None])
-    refused(lambda copies: ClusterVectorEnv(2, setting, copy=copies), ["no", 0, 1.0, None, []])
+    refused(misuse.constructions(setting))
 
 
-@pytest.mark.parametrize("name", ["ringyard/Cluster-v0", "ringyard/Sharing-v0"])
+def test_the_memory_of_environments_is_known_before_it_is_taken(setting, monkeypatch):
+    """The estimate is what they take, give or take what does not grow with their number."""
+    small = replace(setting, num_workloads=40)
+    batch = ClusterBatch(small, 60)
+    holders = (batch.state, batch.episode, batch._out, batch.bank)
+    arrays = [one for holder in holders for one in vars(holder).values() if isinstance(one, np.ndarray)]
+    taken = sum(array.nbytes for array in arrays)
+    told = r"is \d+, at [\d,]+ bytes for each .* expected at most .* GB, which this machine has; take fewer"
+    for make in (lambda: ClusterBatch(small, 60), lambda: RingyardVecEnv(small, 60)):
+        monkeypatch.setattr("ringyard.checks._memory_bytes", lambda: 1.01 * taken)
+        make()
+        monkeypatch.setattr("ringyard.checks._memory_bytes", lambda: 0.99 * taken)
+        with pytest.raises(ConfigurationError, match=told):
+            make()
+
+
+@pytest.mark.parametrize("name", misuse.GYMNASIUM)
 def test_gymnasium_makes_only_what_makes_sense(name):
-    refused(lambda one: gymnasium.make(name, setting=one), [*NOTHING_WHOLE, 0, [], {}, ""])
-    refused(lambda one: gymnasium.make_vec(name, num_envs=2, setting=one), [*NOTHING_WHOLE, 0, [], {}, ""])
-    refused(lambda count: gymnasium.make_vec(name, num_envs=count), [0, -1, 1.5, "2", True])
-    refused(lambda mode: gymnasium.make_vec(name, num_envs=2, autoreset_mode=mode), ["never", 3])
+    refused(misuse.made_by_gymnasium(name))
 
 
 def test_clusters_are_no_environments_of_their_own(vector, agents):
-    refused(vector.call, WRONG_NAMES, ConfigurationError)
-    refused(vector.get_attr, WRONG_NAMES, ConfigurationError)
-    refused(lambda name: vector.set_attr(name, 1), [*WRONG_NAMES, "setting", "new"], ConfigurationError)
-    refused(lambda name: agents.env_method(name), WRONG_NAMES, ConfigurationError)
-    refused(lambda name: agents.set_attr(name, 1), [*WRONG_NAMES, "setting", "new"], ConfigurationError)
-    refused(lambda seed: vector.call("action_masks", seed), [1], ConfigurationError)
+    refused(misuse.single_clusters(vector, agents))
     with pytest.raises(ConfigurationError, match="does not render"):
         vector.render()
     for key, values in {"setting": vector.setting, "action_space": vector.single_action_space}.items():
@@ -144,12 +114,7 @@ def test_clusters_are_no_environments_of_their_own(vector, agents):
 
 
 def test_simulators_are_asked_with_information_and_told_allocations(setting):
-    jobs = setting.workload.sample(setting.cluster, np.random.default_rng(0))
-    sim = Simulator(setting.cluster, jobs, setting.performance)
-    refused(sim.view, (*NOTHING_WHOLE, None, 0, 3), ConfigurationError)
-    refused(
-        sim.apply, [None, 3, {0}, {}, object(), Allocation(0), iter([]), [None], [0], "a"], PlacementError
-    )
+    refused(misuse.simulators(setting))
 
 
 @pytest.mark.parametrize("name", sorted(preset_ids().values()))

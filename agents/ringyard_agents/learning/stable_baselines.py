@@ -15,7 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from ringyard.checks import Amount, Count, Positive, Share, checked, require
+from ringyard.checks import Amount, Count, Positive, Share, checked, require, require_memory
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.cloning import CloneTeacher
@@ -36,6 +36,10 @@ __all__ = ["StableBaselines"]
 
 #: what Stable-Baselines3 counts from the start of the process, or what says how far the run is anyway
 _OF_THIS_PROCESS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
+
+#: of a decision, beside observation and mask: action (two), reward, return, start, value, log-probability,
+#: advantage
+_KEPT_NUMBERS = 8
 
 
 class _Measured(KVWriter):
@@ -130,6 +134,12 @@ class StableBaselines:
     def _algorithm(self) -> Any:
         return self.model.func
 
+    def _given(self) -> dict[str, Any]:
+        """The algorithm's arguments by name."""
+        return (
+            inspect.signature(self.model.func).bind_partial(*self.model.args, **self.model.keywords).arguments
+        )
+
     @property
     def decisions(self) -> int:
         """Environment decisions learnt from so far."""
@@ -143,10 +153,22 @@ class StableBaselines:
     def begin(self, setting: Setting, seed: int, saved: Saved | None = None) -> None:
         """Make the model, new or as saved, in its world."""
         torch.set_num_threads(1)
+        self._require_memory(setting)
         self._seed, self._env = seed, RingyardVecEnv(setting, self.num_envs, seed=seed)
         self._running = self.model(env=self._env, seed=seed, device="cpu")
         if saved is not None:
             self._restore(saved)
+
+    def _require_memory(self, setting: Setting) -> None:
+        """Raise a ConfigurationError unless a rollout fits, which is kept as float32 and copied once."""
+        steps = self._given().get(
+            "n_steps", inspect.signature(self._algorithm()).parameters["n_steps"].default
+        )
+        if type(steps) is int:  # algorithms of others may have none
+            actions = setting.actions
+            kept = setting.observation.size(setting.cluster, actions) + actions.num_actions + _KEPT_NUMBERS
+            name = f"agent.model.n_steps, with agent.num_envs={self.num_envs:,},"
+            require_memory({name: (steps, 2 * 4 * kept * self.num_envs)})
 
     def _restore(self, saved: Saved) -> None:
         model, facts, arrays = self._running, saved.facts, saved.arrays
@@ -190,9 +212,7 @@ class StableBaselines:
 
     def load(self, saved: Saved) -> GreedyPolicy:
         """The policy of saved weights."""
-        given = (
-            inspect.signature(self.model.func).bind_partial(*self.model.args, **self.model.keywords).arguments
-        )
+        given = self._given()
         chosen: Any = given["policy"]
         network_class = self._algorithm().policy_aliases[chosen] if isinstance(chosen, str) else chosen
         options = given.get("policy_kwargs") or {}

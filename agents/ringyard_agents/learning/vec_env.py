@@ -51,12 +51,12 @@ class RingyardVecEnv(VecEnv):
             raise ConfigurationError(
                 f"num_envs is {num_envs}; expected a multiple of the group size {group_size}"
             )
+        self.batch = ClusterBatch(setting, num_envs)  # says whether there is memory for all this
         space = setting.observation.space(setting.cluster, setting.actions)
         self.render_mode = None
         super().__init__(num_envs, space, spaces.Discrete(setting.actions.num_actions))
         self.setting = setting
         self.group_size = group_size
-        self.batch = ClusterBatch(setting, num_envs)
         #: [num_envs] episode over, waiting for the next round
         self.idle = np.zeros(num_envs, np.bool_)
         self._one_episode_per_round = one_episode_per_round

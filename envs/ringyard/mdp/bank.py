@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import row_bytes
 from ringyard.compiled import Records1
 from ringyard.information import Information
 from ringyard.jobs import JobTable
@@ -69,11 +70,19 @@ class WorkloadBank:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        size, jobs = setting.num_workloads, setting.workload.num_jobs
-        self.records = Job.zeros(size, jobs)
-        self.static = np.zeros((size, jobs, STATIC_FEATURES), np.float32)
-        self.num_jobs = np.zeros(size, np.int64)
-        self.weights = np.zeros((size, INTEGRALS))
+        self.records, self.static, self.num_jobs, self.weights = self._empty(setting, setting.num_workloads)
+
+    @staticmethod
+    def _empty(setting: Setting, size: int) -> tuple[Any, ...]:
+        """The arrays, of so many entries."""
+        jobs = setting.workload.num_jobs
+        static = np.zeros((size, jobs, STATIC_FEATURES), np.float32)
+        return Job.zeros(size, jobs), static, np.zeros(size, np.int64), np.zeros((size, INTEGRALS))
+
+    @classmethod
+    def entry_bytes(cls, setting: Setting) -> int:
+        """Of one entry, of any bank of this setting."""
+        return row_bytes(cls._empty(setting, 0))
 
     def __getstate__(self) -> dict[str, Any]:
         """Only entries that exist travel with pickles and copies."""

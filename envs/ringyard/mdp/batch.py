@@ -1,16 +1,19 @@
 """B clusters in one set of arrays, stepped by one compiled call: the engine under every face."""
 
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import require_memory, row_bytes
 from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, SchedulerError
 from ringyard.mdp.actions.moves import describe, options_of
 from ringyard.mdp.arguments import ClosedError, ResetNeededError
 from ringyard.mdp.bank import WorkloadBank, static_features
-from ringyard.mdp.episode import empty_episode
+from ringyard.mdp.episode import Episode, empty_episode
 from ringyard.mdp.kernel import (
     BEGIN,
     DONE,
@@ -37,6 +40,42 @@ from ringyard.state.records import Integral, JobKind, JobStatus
 __all__ = ["ClusterBatch"]
 
 
+def _arrays(*bundles: State | Episode | Outputs) -> list[NDArray[Any]]:
+    return [getattr(bundle, field.name) for bundle in bundles for field in fields(bundle)]
+
+
+def _empty(
+    setting: Setting, segment_rows: int, state: State | None, num_clusters: int
+) -> tuple[State, Episode, Outputs]:
+    """Arrays of so many clusters; the state may be there already."""
+    cluster, actions = setting.cluster, setting.actions
+    if state is None:
+        jobs = setting.workload.num_jobs
+        state = new_state(
+            cluster,
+            setting.performance,
+            setting.failures,
+            num_clusters,
+            num_jobs=jobs,
+            num_classes=jobs,
+            segment_rows=segment_rows,
+        )
+    jobs, classes = state.waiting.shape[1], state.class_waiting.shape[1]
+    num_templates = len(actions.starts)
+    episode = empty_episode(num_clusters, jobs, classes, actions.num_waiting, num_templates)
+    size = setting.observation.size(cluster, actions)
+    out = Outputs(
+        observations=np.zeros((num_clusters, size), np.float32),
+        masks=np.zeros((num_clusters, actions.num_actions), np.bool_),
+        rewards=np.zeros(num_clusters),
+        returns=np.zeros(num_clusters),
+        lengths=np.zeros(num_clusters, np.int64),
+        ends=np.zeros(num_clusters, np.int64),
+        playing=np.zeros(num_clusters, np.bool_),
+    )
+    return state, episode, out
+
+
 class ClusterBatch:
     """A batch of simulations with their observations, masks and rewards.
 
@@ -53,6 +92,9 @@ class ClusterBatch:
         entries: [B] bank entry of each running episode.
         lengths: [B] steps of each running episode.
         returns: [B] undiscounted reward sum of each running episode.
+
+    Raises:
+        ConfigurationError: more clusters, or more workloads, than this machine has memory for.
     """
 
     def __init__(
@@ -63,39 +105,22 @@ class ClusterBatch:
         state: State | None = None,
     ) -> None:
         self.setting = setting
+        empty = partial(_empty, setting, segment_rows, state)
+        require_memory(
+            {
+                "num_envs": (num_clusters, row_bytes(_arrays(*empty(0)))),
+                "setting.num_workloads": (setting.num_workloads, WorkloadBank.entry_bytes(setting)),
+            }
+        )
         self.bank = WorkloadBank(setting)
+        self.state, self.episode, self._out = empty(num_clusters)
         cluster, actions = setting.cluster, setting.actions
-        if state is None:
-            jobs = setting.workload.num_jobs
-            state = new_state(
-                cluster,
-                setting.performance,
-                setting.failures,
-                num_clusters,
-                num_jobs=jobs,
-                num_classes=jobs,
-                segment_rows=segment_rows,
-            )
-        self.state = state
-        jobs, classes = state.waiting.shape[1], state.class_waiting.shape[1]
-        num_templates = len(actions.starts)
-        self.episode = empty_episode(num_clusters, jobs, classes, actions.num_waiting, num_templates)
         observation = setting.observation
         self._how = StepRules(
             options_of(actions), observation.write, observation.parameters, actions.num_running
         )
         self._physics = physics_of(setting.performance)
-        size = observation.size(cluster, actions)
         self._windows = observation.windows(cluster, actions)
-        self._out = Outputs(
-            observations=np.zeros((num_clusters, size), np.float32),
-            masks=np.zeros((num_clusters, actions.num_actions), np.bool_),
-            rewards=np.zeros(num_clusters),
-            returns=np.zeros(num_clusters),
-            lengths=np.zeros(num_clusters, np.int64),
-            ends=np.zeros(num_clusters, np.int64),
-            playing=np.zeros(num_clusters, np.bool_),
-        )
         out = self._out
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
         self.returns, self.lengths = out.returns, out.lengths
