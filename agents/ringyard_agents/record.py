@@ -89,16 +89,32 @@ def run_folders() -> list[Path]:
 def write_record(
     folder: Path, command: str, config: DictConfig, seeds: dict[str, Any], goes_on: bool = False
 ) -> None:
-    """Write config.yaml and run.json; a run that goes on keeps its run.json and adds this command to it."""
+    """Write config.yaml and run.json; a run that goes on keeps its run.json and adds this command to it.
+
+    Raises:
+        CheckpointError: the run.json to add to is damaged.
+    """
     file = folder / "run.json"
     record: Any = {"command": command, "arguments": sys.argv[1:], "commit": _commit(), "seeds": seeds}
     if goes_on and file.is_file():
-        first = json.loads(file.read_text())
+        first = _read(file)
         record = {**first, "resumed": [*first.get("resumed", []), record]}
     with replaced(folder / "config.yaml") as partial:
         OmegaConf.save(config, partial, resolve=True)
     with replaced(file) as partial:
         partial.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(file.read_text())
+        if not (isinstance(record["arguments"], list) and isinstance(record.get("resumed", []), list)):
+            raise ValueError("no lists of arguments")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(
+            f"cannot resume: {file}, the record of how the run began, is damaged; remove it to go on without"
+        ) from error
+    return dict(record)
 
 
 def again(folder: Path) -> str:

@@ -12,13 +12,16 @@ from omegaconf import OmegaConf
 
 from attacks import hostile_agents
 from conftest import names
+from ringyard import Cluster
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 from ringyard.mdp.presets import setting_of
+from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.archive import packed, read_archive, write_archive
 from ringyard_agents.learning.checkpoint import AGENT, find_checkpoint, load_policy, parts_of, save_agent
 from ringyard_agents.learning.learner import Saved, world_of
 from ringyard_agents.learning.resume import read_run_config
+from worlds import random_jobs, rings, simulated
 
 
 def begun(agent):
@@ -57,6 +60,40 @@ def test_missing_and_damaged_agents_are_named(tmp_path, trained):
         (tmp_path / AGENT).write_bytes(content)
         with pytest.raises(CheckpointError, match=re.escape(AGENT)):
             load_policy(tmp_path / AGENT)
+
+
+def test_weights_that_are_none_of_the_networks_are_refused(tmp_path, trained):
+    saved = read_archive(trained / AGENT)
+    for change in (
+        lambda weights: np.full_like(weights, np.nan),
+        lambda weights: np.full_like(weights, -np.inf),
+        lambda weights: weights.astype(np.float64),
+        lambda weights: weights.astype(bool),
+        lambda weights: weights.reshape(-1),
+    ):
+        changed = {name: change(weights) for name, weights in saved.arrays.items()}
+        write_archive(tmp_path / AGENT, Saved(changed, saved.facts))
+        with pytest.raises(CheckpointError, match="these weights are not of this network"):
+            load_policy(tmp_path / AGENT)
+
+
+def test_an_agent_that_cannot_choose_says_so(tmp_path, trained):
+    saved = read_archive(trained / AGENT)
+
+    def play(change, parts):
+        changed = {name: change(weights) for name, weights in saved.arrays.items()}
+        action = saved.facts["parts"]["action"] | parts
+        facts = {**saved.facts, "parts": {**saved.facts["parts"], "action": action}}
+        write_archive(tmp_path / AGENT, Saved(changed, facts))
+        agent = load_agent(str(tmp_path / AGENT))
+        cluster = Cluster.homogeneous(2, 4)
+        simulated(agent, cluster, random_jobs(np.random.default_rng(0), 8, 4), rings())
+
+    play(lambda weights: weights, {})
+    with pytest.raises(CheckpointError, match="cannot choose an action"):
+        play(lambda weights: np.full_like(weights, 1e38), {})
+    with pytest.raises(CheckpointError, match="not of the same training"):
+        play(lambda weights: weights, {"num_waiting": 17})
 
 
 def test_no_agent_runs_code(tmp_path, trained):

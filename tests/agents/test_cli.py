@@ -162,6 +162,11 @@ def test_train_resume_compare(tmp_path):
     for word in ("reward=makespan", "agent.learning_rate=0.1", "seed=1", "experiment=sharing", "name=second"):
         _, error = ringyard(tmp_path, "train", "cluster.num_servers=4", "resume=runs/first", word, code=2)
         assert f"{word} does not agree with the run that goes on" in error
+    best = (folder / "agent.safetensors").read_bytes()
+    (folder / "agent.safetensors").write_bytes(best[:-1])
+    _, error = ringyard(tmp_path, "train", "resume=runs/first", code=2)
+    assert "agent.safetensors is not a usable checkpoint" in error
+    (folder / "agent.safetensors").write_bytes(best)
     assert os.listdir(tmp_path / "runs") == ["first"]  # no folder for what only went on
 
     toy = ["~agent", "+agent={_target_:toy_learner.ToyLearner}", *tiny[1:], "workload.num_jobs=12"]

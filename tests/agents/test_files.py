@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from omegaconf import OmegaConf
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.files import locked, remove_if_empty, replaced
-from ringyard_agents.record import _folder, _subfolder
+from ringyard_agents.record import _folder, _subfolder, write_record
 
 
 @pytest.fixture(autouse=True)
@@ -139,3 +140,11 @@ def test_folders_of_a_sweep_stay_inside_it():
     assert _subfolder(0, "seed=1", None) == "0_seed=1"
     assert "/" not in _subfolder(0, "+a=../../x", None)
     assert len(os.fsencode(_subfolder(0, "ü" * 300, None))) <= 255
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"arguments": 1}', '{"arguments": [], "resumed": 1}', "\0"])
+def test_a_damaged_record_is_named_before_anything_is_replaced(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"run\.json.* is damaged; remove it"):
+        write_record(tmp_path, "train", OmegaConf.create({}), {}, goes_on=True)
+    assert os.listdir(tmp_path) == ["run.json"]

@@ -36,7 +36,8 @@ class GreedyPolicy:
         """[clusters] actions; masks are [clusters, actions].
 
         Raises:
-            CheckpointError: rows of another length than those of training.
+            CheckpointError: rows or actions of other lengths than those of training, or a network whose
+                answers are no numbers.
         """
         if self.flat and observations.shape[1:] != self.network.observation_space.shape:
             raise CheckpointError(
@@ -44,9 +45,18 @@ class GreedyPolicy:
                 f" {observations.shape[1]}; play it on a cluster of as many servers and the same actions"
                 " as in training, or train an agent with a pointer policy"
             )
+        space = self.network.action_space
+        if not isinstance(space, spaces.Discrete) or masks.shape[1] != space.n:
+            raise CheckpointError(
+                f"the agent chooses among {space} and there are {masks.shape[1]} actions; its weights and its"
+                " actions are not of the same training"
+            )
         seen = obs_as_tensor(observations, self.network.device)
         network: Any = self.network
         with torch.no_grad():
             options = {"action_masks": masks} if self.masked else {}
-            chosen = network.get_distribution(seen, **options).mode()
+            try:
+                chosen = network.get_distribution(seen, **options).mode()
+            except (RuntimeError, ValueError) as error:  # other blocks than it learnt from; weights too large
+                raise CheckpointError(f"the agent's network cannot choose an action: {error}") from error
         return chosen.cpu().numpy().astype(np.int64)

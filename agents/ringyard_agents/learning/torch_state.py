@@ -57,10 +57,16 @@ def restore_network(network: BasePolicy, saved: Saved) -> None:
     """Give a network of the same shapes the saved weights, and its optimiser the saved state if there is one.
 
     Raises:
-        CheckpointError: other shapes, or not all there.
+        CheckpointError: other shapes or types, not all there, or weights that are no finite numbers.
     """
     try:
-        network.load_state_dict(dict(_below(saved.arrays, _WEIGHTS)))
+        weights = dict(_below(saved.arrays, _WEIGHTS))
+        network.load_state_dict(weights)
+        for name, own in network.state_dict().items():
+            if own.dtype != weights[name].dtype:
+                raise TypeError(f"{name} is {weights[name].dtype}, expected {own.dtype}")
+            if not torch.isfinite(own).all():
+                raise ValueError(f"{name} has values that are infinite or not a number")
         if "optimizer" in saved.facts:
             moments: dict[int, dict[str, torch.Tensor]] = {}
             for name, tensor in _below(saved.arrays, _OPTIMISER):
@@ -68,7 +74,7 @@ def restore_network(network: BasePolicy, saved: Saved) -> None:
                 moments.setdefault(int(parameter), {})[moment] = tensor
             network.optimizer.load_state_dict({"state": moments, "param_groups": saved.facts["optimizer"]})
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"these weights are of another network: {error}") from error
+        raise CheckpointError(f"these weights are not of this network: {error}") from error
 
 
 def random_state() -> Saved:

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ def read_last(folder: Path) -> tuple[Saved, Mapping[str, Any]]:
     """(state of the learner, state of the evaluation) of an interrupted or finished run.
 
     Raises:
-        CheckpointError: there is none, or it is damaged.
+        CheckpointError: there is none, or it or the best agent so far is missing or damaged.
     """
     file = folder / LAST
     saved = read_archive(file)
     if set(saved.facts) != {"learner", "evaluation"}:
         raise CheckpointError(f"{file} is not what a training run saves; it cannot go on from there")
+    if isfinite(saved.facts["evaluation"]["best"]):
+        read_archive(folder / AGENT)  # only a better one replaces it: it has to be there
     return Saved(saved.arrays, saved.facts["learner"]), saved.facts["evaluation"]
 
 

@@ -1,7 +1,9 @@
 """Results on disk: one line of JSON each, appended as they come, read back bit for bit."""
 
 import base64
+import hashlib
 import json
+import re
 import zlib
 from collections.abc import Collection
 from dataclasses import asdict, fields, replace
@@ -17,7 +19,11 @@ from ringyard_agents.measuring.evaluate import RunResult
 
 __all__ = ["keep", "kept"]
 
-_HEAD = '{"key": "'
+_LINE = re.compile(rb'\{"key": "([^"]*)", "sha256": "([0-9a-f]{64})", "result": (\{.*\})\}\n')
+
+
+def _digest(key: bytes, text: bytes) -> str:
+    return hashlib.sha256(key + b" " + text).hexdigest()
 
 
 def _written(array: NDArray[Any]) -> dict[str, str]:
@@ -45,12 +51,16 @@ def keep(file: Path, key: str, result: RunResult) -> None:
     plain["metrics"], plain["bounds"] = asdict(result.metrics), asdict(result.bounds)
     plain["times"] = {field.name: _written(getattr(result.times, field.name)) for field in fields(JobTimes)}
     plain["timeline"] = [_written(array) for array in result.timeline]
+    text = json.dumps(plain)
+    digest = _digest(key.encode(), text.encode())
     with file.open("ab") as stream:
-        stream.write(json.dumps({"key": key} | plain).encode() + b"\n")
+        stream.write(f'{{"key": "{key}", "sha256": "{digest}", "result": {text}}}\n'.encode())
 
 
 def kept(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
-    """{key: result} of those keys that the file has; its last line goes if a killed process left half of one.
+    """{key: result} of those keys that the file has, whole and as they were written.
+
+    The file's last line goes if a killed process left half of one.
 
     Args:
         file: of results; there may be none.
@@ -65,25 +75,22 @@ def kept(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
             if not line.endswith(b"\n"):
                 break
             whole += len(line)
-            key = line[len(_HEAD) :].partition(b'"')[0].decode(errors="replace")
-            if key in keys and (result := _result(line)) is not None:
-                found[key] = result
+            parts = _LINE.fullmatch(line)
+            if parts is None or parts[2].decode() != _digest(parts[1], parts[3]):
+                continue  # damaged
+            if (key := parts[1].decode()) in keys:
+                found[key] = _result(parts[3])
         stream.truncate(whole)
     return found
 
 
-def _result(line: bytes) -> RunResult | None:
-    """The result of a line; None if the line is damaged."""
-    try:
-        plain = json.loads(line)
-        del plain["key"]
-        first, second, third = (_read(entry) for entry in plain["timeline"])
-        return replace(
-            RunResult(**plain),
-            metrics=Metrics(**plain["metrics"]),
-            bounds=LowerBounds(**plain["bounds"]),
-            times=JobTimes(**{name: _read(entry) for name, entry in plain["times"].items()}),
-            timeline=(first, second, third),
-        )
-    except (ValueError, KeyError, TypeError, zlib.error):
-        return None
+def _result(text: bytes) -> RunResult:
+    plain = json.loads(text)
+    first, second, third = (_read(entry) for entry in plain["timeline"])
+    return replace(
+        RunResult(**plain),
+        metrics=Metrics(**plain["metrics"]),
+        bounds=LowerBounds(**plain["bounds"]),
+        times=JobTimes(**{name: _read(entry) for name, entry in plain["times"].items()}),
+        timeline=(first, second, third),
+    )
