@@ -6,11 +6,12 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-from ringyard.errors import ConfigurationError, RingyardError
+from ringyard.errors import ConfigurationError, RingyardError, WorkloadWarning
 
 __all__ = ["BAD_INPUT", "Arguments", "Terminated", "exit_code", "one_line"]
 
@@ -49,7 +50,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
     """
     _open_streams()
     try:
-        with _sigterm_interrupts():
+        with _sigterm_interrupts(), _plain_warnings(command):
             code = run()
             sys.stdout.flush()
             return code
@@ -96,6 +97,25 @@ def _abandon_output() -> int:
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
     return _BROKEN_PIPE
+
+
+@contextmanager
+def _plain_warnings(command: str) -> Iterator[None]:
+    """What a trace was read without is one line, as errors are; other warnings stay as they are."""
+    usual = warnings.formatwarning
+
+    def plain(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        if issubclass(category, WorkloadWarning):
+            return f"{command}: {message}\n"
+        return usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = plain
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 @contextmanager

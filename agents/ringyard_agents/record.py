@@ -93,8 +93,10 @@ def write_record(
 
     Raises:
         CheckpointError: the run.json to add to is damaged.
+        ConfigurationError: the folder has a run of another command.
     """
     file = folder / "run.json"
+    _check_command(file, command)
     record: Any = {"command": command, "arguments": sys.argv[1:], "commit": _commit(), "seeds": seeds}
     if goes_on and file.is_file():
         first = _read(file)
@@ -103,6 +105,18 @@ def write_record(
         OmegaConf.save(config, partial, resolve=True)
     with replaced(file) as partial:
         partial.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def _check_command(file: Path, command: str) -> None:
+    try:
+        found = json.loads(file.read_text())["command"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return
+    if found != command:
+        raise ConfigurationError(
+            f"{file.parent} has a run of `ringyard {found}`, whose config and record would be lost; give"
+            " another name="
+        )
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -21,11 +21,11 @@ from worlds import random_jobs, rings
 TINY = ["workload.num_jobs=15", "cluster.num_servers=2"]
 
 
-def ringyard(folder, *arguments, code=0):
+def ringyard(folder, *arguments, code=0, warnings="ignore"):
     """Run the command in `folder`; its (stdout, stderr)."""
     path = ":".join(str(ROOT / part) for part in ("envs", "baselines", "agents", "tests"))
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "ringyard_agents", *arguments],
+        [sys.executable, "-W", warnings, "-m", "ringyard_agents", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -108,6 +108,15 @@ def test_bad_rows_are_named(tmp_path, case):
     _, error = ringyard(tmp_path, "simulate", *csv_workload(file), code=2)
     assert word in error
     assert "Traceback" not in error
+
+
+def test_rows_left_out_are_one_line(tmp_path):
+    file = tmp_path / "cut.csv"
+    file.write_text("submit_s,num_gpus,duration_s\n0,1,5\n1,0,5\n")
+    _, error = ringyard(tmp_path, "simulate", "workload=helios", "workload.path=cut.csv", warnings="default")
+    lines = [line for line in error.splitlines() if "left out" in line]
+    assert [line.partition(" jobs")[0] for line in lines] == ["ringyard simulate: cut.csv: left out 1 of 2"]
+    assert "WorkloadWarning" not in error
 
 
 def test_missing_column_names_those_there_are(tmp_path):

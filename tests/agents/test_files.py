@@ -148,3 +148,12 @@ def test_a_damaged_record_is_named_before_anything_is_replaced(tmp_path, text):
     with pytest.raises(CheckpointError, match=r"run\.json.* is damaged; remove it"):
         write_record(tmp_path, "train", OmegaConf.create({}), {}, goes_on=True)
     assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_a_run_of_another_command_is_not_replaced(tmp_path):
+    write_record(tmp_path, "train", OmegaConf.create({"of": "train"}), {})
+    with pytest.raises(ConfigurationError, match=r"has a run of `ringyard train`.*another name="):
+        write_record(tmp_path, "compare", OmegaConf.create({"of": "compare"}), {})
+    assert (tmp_path / "config.yaml").read_text() == "of: train\n"
+    write_record(tmp_path, "train", OmegaConf.create({"of": "again"}), {})
+    assert (tmp_path / "config.yaml").read_text() == "of: again\n"
