@@ -62,6 +62,26 @@ def test_missing_and_damaged_agents_are_named(tmp_path, trained):
             load_policy(tmp_path / AGENT)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"evaluate": 3}, {"agent": None}, {"save_minutes": "a"}, {"seed": -1}, {"total_decisions": np.nan}],
+)
+def test_a_damaged_config_names_the_setting(tmp_path, trained, changes):
+    config = OmegaConf.load(trained / "config.yaml")
+    file = tmp_path / "config.yaml"
+    OmegaConf.save(config, file)
+    assert read_run_config(file, ())
+    for key, value in changes.items():
+        config[key] = value
+    OmegaConf.save(config, file)
+    with pytest.raises(CheckpointError, match=rf"config.yaml is damaged: {next(iter(changes))}"):
+        read_run_config(file, ())
+    del config[next(iter(changes))]
+    OmegaConf.save(config, file)
+    with pytest.raises(CheckpointError, match=r"config.yaml is (damaged|not of a training run)"):
+        read_run_config(file, ())
+
+
 def test_weights_that_are_none_of_the_networks_are_refused(tmp_path, trained):
     saved = read_archive(trained / AGENT)
     for change in (

@@ -13,6 +13,7 @@ from yaml import YAMLError
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.configuration import plain
+from ringyard_agents.settings import check_settings
 from ringyard_agents.trust import Trust, check_classes
 
 __all__ = ["read_run_config", "resumed_config"]
@@ -41,6 +42,10 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
         raise CheckpointError(f"cannot resume: {file} is not of a training run")
     groups = [one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler"]
     check_classes(saved, sorted(groups), trust, str(file))
+    try:
+        check_settings("train", OmegaConf.create(saved))
+    except ConfigurationError as error:
+        raise CheckpointError(f"cannot resume: {file} is damaged: {error}") from error
     return saved
 
 
