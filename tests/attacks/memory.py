@@ -32,8 +32,8 @@ def resident_bytes() -> int:
 
 
 def drawn(masks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """[clusters] a valid action each."""
-    return (rng.random(masks.shape, np.float32) * masks).argmax(1)
+    """[clusters] a valid action each, by an order of all actions that is drawn."""
+    return (rng.random(masks.shape[1], np.float32) * masks).argmax(1)
 
 
 def vector(experiment: str) -> Callable[[int], None]:
