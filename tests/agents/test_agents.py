@@ -14,6 +14,7 @@ from stable_baselines3 import DQN, PPO
 from ringyard import Cluster, Simulator
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting
@@ -193,7 +194,9 @@ def clone(steps=300, batches=500):
 
 
 def mean_jcts(policy, unseen):
-    return np.array([metrics.mean_jct for metrics in episode_metrics(policy, unseen)])
+    return np.array(
+        [metrics.mean_jct for metrics in episode_metrics(policy, ClusterBatch(unseen, unseen.num_workloads))]
+    )
 
 
 def test_cloning_matches_the_teacher_and_learning_runs():

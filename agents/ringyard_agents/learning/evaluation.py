@@ -13,11 +13,9 @@ from ringyard_agents.learning.learner import Learner, Policy
 __all__ = ["Evaluation", "episode_metrics", "ratio"]
 
 
-def episode_metrics(policy: Policy, setting: Setting) -> list[Metrics]:
-    """[num_workloads] metrics under a policy, one episode each."""
-    count = setting.num_workloads
-    batch = ClusterBatch(setting, count)
-    everyone = np.arange(count)
+def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
+    """[clusters] metrics under a policy: cluster b plays workload b from its beginning."""
+    everyone = np.arange(batch.num_clusters)
     batch.reset(everyone, everyone)
     active = np.flatnonzero(~(batch.done | batch.truncated))
     while len(active):
@@ -25,7 +23,7 @@ def episode_metrics(policy: Policy, setting: Setting) -> list[Metrics]:
         batch.valid(actions, active)
         batch.step(actions, active)
         active = np.flatnonzero(~(batch.done | batch.truncated))
-    return [batch.metrics(b) for b in range(count)]
+    return [batch.metrics(b) for b in everyone.tolist()]
 
 
 def ratio(value: float, baseline: float) -> float:
@@ -39,25 +37,23 @@ class Evaluation:
     Args:
         learner: who learns.
         setting: with the evaluation workloads; its reward names the metric.
-        baselines: {name: mean of the metric on the same workloads}.
         every: decisions between evaluations.
 
     Attributes:
         metric: its name.
+        baselines: {name: mean of the metric on the same workloads}, to be set.
         best: the least so far; infinity before the first evaluation.
         latest: at the last evaluation; NaN before the first.
     """
 
-    def __init__(
-        self, learner: Learner, setting: Setting, baselines: Mapping[str, float], every: int
-    ) -> None:
+    def __init__(self, learner: Learner, setting: Setting, every: int) -> None:
         self.learner = learner
-        self.setting = setting
         self.metric = setting.reward.metric
-        self.baselines = baselines
+        self.baselines: Mapping[str, float] = {}
         self.every = every
         self.best = float("inf")
         self.latest = float("nan")
+        self._batch = ClusterBatch(setting, setting.num_workloads)
         self._evaluated = -1
         self._next = learner.decisions
 
@@ -75,7 +71,7 @@ class Evaluation:
         """Measure the agent as it is; is it the best so far?"""
         self._evaluated = self.learner.decisions
         self._next = self._evaluated + self.every
-        episodes = episode_metrics(self.learner.policy, self.setting)
+        episodes = episode_metrics(self.learner.policy, self._batch)
         self.latest = float(np.mean([getattr(episode, self.metric) for episode in episodes]))
         better = self.latest < self.best
         self.best = self.latest if better else self.best

@@ -84,7 +84,8 @@ def _train(config: DictConfig, folder: Path) -> None:
     _check(config)
     learner = _begin(config, saved)
     unseen = world_of(learner, setting_of(config, config.evaluate.workloads, config.evaluate.workload_seed))
-    evaluation = Evaluation(learner, unseen, _baselines(config, unseen.reward.metric), config.evaluate.every)
+    evaluation = Evaluation(learner, unseen, config.evaluate.every)
+    evaluation.baselines = _baselines(config, evaluation.metric)
     if evaluated is not None:
         evaluation.restore(evaluated)
     # everything is sound: an earlier run of this name may be replaced
