@@ -106,7 +106,10 @@ def _check_options() -> None:
 
     parser = get_args_parser()
     parser.__class__ = Arguments
-    if parser.parse_args().experimental_rerun is not None:
+    options = parser.parse_args()
+    if options.multirun and any(word.startswith("resume=") for word in options.overrides):
+        raise ConfigurationError("resume goes on with one run as it is; call it without -m, once for each")
+    if options.experimental_rerun is not None:
         raise ConfigurationError(
             "--experimental-rerun loads a pickle, which may run any code; give overrides"
         )

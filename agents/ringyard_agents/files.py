@@ -44,9 +44,11 @@ def replaced(file: Path) -> Iterator[Path]:
         yield partial
         _sync(partial, os.O_RDWR)
         os.replace(partial, file)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             partial.unlink()
+        if isinstance(error, OSError) and error.errno is not None:  # a full disk names no file
+            raise OSError(error.errno, os.strerror(error.errno), str(file)) from error
         raise
     with suppress(OSError):  # not every system lets folders be synchronised
         _sync(file.parent, os.O_RDONLY)

@@ -61,6 +61,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "total_decisions": Decisions,
         "num_workloads": Count,
         "resume": str | None,
+        "overwrite": bool,
         "save_minutes": Positive,
         "trust": Trusted,
         "evaluate.every": Decisions,

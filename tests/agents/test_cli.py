@@ -269,3 +269,21 @@ def test_nothing_runs_before_every_scheduler_is_sound(tmp_path):
     )
     assert "lwf_nope" in error
     assert not (tmp_path / "runs" / "bad" / "runs.csv").exists()
+
+
+def test_a_training_run_is_replaced_and_shortened_only_if_asked(tmp_path):
+    tiny = ["train", "debug=tiny_training", "cluster.num_servers=2", "name=mine"]
+    ringyard(tmp_path, *tiny)
+    before = (tmp_path / "runs/mine/last.safetensors").read_bytes()
+    _, error = ringyard(tmp_path, *tiny, "seed=1", code=2)
+    assert "resume=runs/mine" in error
+    _, error = ringyard(tmp_path, "train", "resume=runs/mine", "total_decisions=100", code=2)
+    assert "has learnt from" in error
+    _, error = ringyard(tmp_path, "train", "-m", "resume=runs/mine", "total_decisions=1e4,2e4", code=2)
+    assert "without -m" in error
+    assert (tmp_path / "runs/mine/last.safetensors").read_bytes() == before
+    assert os.listdir(tmp_path / "runs") == ["mine"]
+    wild = ["overwrite=true", "agent.learning_rate=1e10", "agent.teacher=null"]
+    _, error = ringyard(tmp_path, *tiny, *wild, code=2)
+    assert "learning has diverged" in error
+    assert OmegaConf.load(tmp_path / "runs/mine/config.yaml").agent.learning_rate == 1e10

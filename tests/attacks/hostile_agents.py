@@ -12,7 +12,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -210,7 +210,7 @@ def attack(agent: Path, config: Path, folder: Path, every: int = 1) -> dict[str,
 def train_small(folder: Path) -> Path:
     """The folder of a run of some seconds."""
     words = ["train", "debug=tiny_training", "cluster.num_servers=2", "name=small"]
-    with chdir(folder):
+    with chdir(folder), redirect_stdout(io.StringIO()):
         if main(words):
             raise AssertionError(f"{' '.join(words)} failed")
     return folder / "runs" / "small"

@@ -176,5 +176,5 @@ def attack(count: int, seed: int, command: str = "compare") -> Counter[str]:
 if __name__ == "__main__":
     kills, seed, command = [*sys.argv[1:], *("20", "0", "compare")[len(sys.argv) - 1 :]]
     result = attack(int(kills), int(seed), command)
-    print(f"{command}: kills survived: {result['survived']} of {result.total()}")
+    print(f"{command}: {result['survived']} of {result.total()} kills survived, files as if undisturbed")
     sys.exit(result["lost"] > 0)

@@ -81,7 +81,8 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
             raise
         raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
     except Exception as error:  # a damaged or hostile file ends in anything
-        said = str(error) or type(error).__name__
+        cause = error.__cause__ if isinstance(error.__cause__, RingyardError) else error  # Hydra wraps ours
+        said = str(cause) or type(cause).__name__
         raise CheckpointError(f"{file} is not a usable checkpoint: {said}") from error
     return policy, observation, actions
 

@@ -1,6 +1,6 @@
 """The pointer policy: shared encoders over jobs, placements, running jobs and servers."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from gymnasium import spaces
@@ -8,6 +8,7 @@ from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
+from ringyard.checks import require
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.observations.queue import PLACEMENT_FEATURES, SERVER_FEATURES
 
@@ -186,6 +187,7 @@ class PointerPolicy(MaskableActorCriticPolicy):
     ) -> None:
         if use_sde:
             raise ConfigurationError("use_sde is True; actions are discrete, expected False")
+        require("width", width, Annotated[int, "[2, 65536]"])
         self.width = width
         super().__init__(
             observation_space,

@@ -20,7 +20,7 @@ __all__ = ["read_run_config", "resumed_config"]
 
 #: settings that a run may change when it goes on
 _CHANGEABLE = ("total_decisions", "save_minutes")
-_OF_THE_COMMAND = ("resume", "trust", *_CHANGEABLE)
+_OF_THE_COMMAND = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
 #: groups whose leaves change any setting
 _ANYTHING = ("experiment", "debug")

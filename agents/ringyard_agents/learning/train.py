@@ -17,7 +17,7 @@ from ringyard_agents.learning.evaluation import Evaluation, ratio
 from ringyard_agents.learning.learner import Learner, Saved, world_of
 from ringyard_agents.learning.progress_bar import ProgressBar
 from ringyard_agents.learning.resume import resumed_config
-from ringyard_agents.learning.training_run import TrainingRun, read_last
+from ringyard_agents.learning.training_run import TrainingRun, read_last, refuse_to_replace, remove_run
 from ringyard_agents.measuring.evaluate import Task, run_all
 from ringyard_agents.record import run_folder, write_record
 
@@ -81,6 +81,8 @@ def _train(config: DictConfig, folder: Path) -> None:
     if config.resume is not None:
         config = resumed_config(config)
         saved, evaluated = read_last(folder)
+    elif not config.overwrite:
+        refuse_to_replace(folder)
     _check(config)
     learner = _begin(config, saved)
     unseen = world_of(learner, setting_of(config, config.evaluate.workloads, config.evaluate.workload_seed))
@@ -88,8 +90,14 @@ def _train(config: DictConfig, folder: Path) -> None:
     evaluation.baselines = _baselines(config, evaluation.metric)
     if evaluated is not None:
         evaluation.restore(evaluated)
-    # everything is sound: an earlier run of this name may be replaced
     going_on = saved is not None
+    if going_on and learner.decisions > config.total_decisions:
+        raise ConfigurationError(
+            f"{folder} has learnt from {learner.decisions:,} decisions already; total_decisions is"
+            f" {config.total_decisions:,}, expected more"
+        )
+    if not going_on:
+        remove_run(folder)
     seeds = {"seed": config.seed, "evaluation": config.evaluate.workload_seed}
     write_record(folder, "train", config, seeds, going_on)
     run = TrainingRun(folder, learner, evaluation, parts_of(config), config.save_minutes, going_on)
@@ -103,6 +111,13 @@ def _train(config: DictConfig, folder: Path) -> None:
 
             learner.learn(config.total_decisions, watch)
             run.finish()
+    except ValueError as error:
+        if run.diverged:
+            raise ConfigurationError(
+                f"learning has diverged: after {learner.decisions:,} decisions the network's weights are"
+                " beyond all measure; try a smaller learning rate"
+            ) from error
+        raise
     except KeyboardInterrupt as stop:
         stop.add_note(f"go on with: ringyard train resume={folder}")
         raise

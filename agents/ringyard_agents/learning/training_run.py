@@ -1,13 +1,15 @@
 """What a training run leaves in its folder, so that it can be stopped at any time and goes on the same."""
 
 import json
+import math
 import time
 from collections.abc import Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from ringyard.errors import CheckpointError
+import numpy as np
+
+from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.files import replaced
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.checkpoint import AGENT, LAST, save_agent
@@ -15,7 +17,12 @@ from ringyard_agents.learning.curves import Curves
 from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import Learner, Saved
 
-__all__ = ["TrainingRun", "read_last"]
+__all__ = ["TrainingRun", "read_last", "refuse_to_replace", "remove_run"]
+
+_SUMMARY = "training.json"
+
+#: no network that has learnt something comes near
+_LARGEST_WEIGHT = 1e6
 
 
 def read_last(folder: Path) -> tuple[Saved, Mapping[str, Any]]:
@@ -28,9 +35,24 @@ def read_last(folder: Path) -> tuple[Saved, Mapping[str, Any]]:
     saved = read_archive(file)
     if set(saved.facts) != {"learner", "evaluation"}:
         raise CheckpointError(f"{file} is not what a training run saves; it cannot go on from there")
-    if isfinite(saved.facts["evaluation"]["best"]):
+    if math.isfinite(saved.facts["evaluation"]["best"]):
         read_archive(folder / AGENT)  # only a better one replaces it: it has to be there
     return Saved(saved.arrays, saved.facts["learner"]), saved.facts["evaluation"]
+
+
+def refuse_to_replace(folder: Path) -> None:
+    """Raise ConfigurationError if a training run has saved something in the folder."""
+    if any((folder / name).exists() for name in (AGENT, LAST)):
+        raise ConfigurationError(
+            f"{folder} has a training run already; go on with resume={folder}, give another name=, or let it"
+            " be replaced: overwrite=true"
+        )
+
+
+def remove_run(folder: Path) -> None:
+    """Remove what a training run has saved, before another begins in its folder."""
+    for name in (LAST, AGENT, _SUMMARY):
+        (folder / name).unlink(missing_ok=True)
 
 
 class TrainingRun:
@@ -76,6 +98,12 @@ class TrainingRun:
         """Evaluate what has been learnt in the end."""
         self._keep({}, evaluate=not self.evaluation.up_to_date)
 
+    @property
+    def diverged(self) -> bool:
+        """The network's weights are no numbers any more, or so large that its answers are none."""
+        weights = self.learner.weights().arrays.values()
+        return not all((np.abs(array) < _LARGEST_WEIGHT).all() for array in weights)
+
     def _keep(self, measured: Mapping[str, float], evaluate: bool) -> None:
         if evaluate and self.evaluation.evaluate():
             save_agent(self.learner.weights(), self._parts, self.folder / AGENT)
@@ -96,8 +124,8 @@ class TrainingRun:
         return {
             "decisions": self.learner.decisions,
             "metric": evaluation.metric,
-            "best": evaluation.best,
-            "last": evaluation.latest,
+            "best": _finite(evaluation.best),
+            "last": _finite(evaluation.latest),
             "baselines": dict(evaluation.baselines),
         }
 
@@ -106,7 +134,7 @@ class TrainingRun:
         last, summary = self._noted
         self._curves.flush()
         write_archive(self.folder / LAST, last)
-        with replaced(self.folder / "training.json") as partial:
+        with replaced(self.folder / _SUMMARY) as partial:
             partial.write_text(json.dumps(summary, indent=2) + "\n")
         self._saved_at = time.monotonic()
 
@@ -114,3 +142,8 @@ class TrainingRun:
         """Save for the last time."""
         self.save()
         self._curves.close()
+
+
+def _finite(value: float) -> float | None:
+    """The value, None if there is none yet: JSON has no infinity."""
+    return value if math.isfinite(value) else None

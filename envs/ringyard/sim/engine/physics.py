@@ -1,7 +1,5 @@
 """How fast jobs run, as kernels receive it."""
 
-import numpy as np
-
 from ringyard.compiled import FloatVector, address_of, bundle, complain, complaint, kernel
 from ringyard.performance import IterationSeconds, PerformanceModel
 from ringyard.state.records import Job
@@ -10,7 +8,7 @@ __all__ = ["Physics", "check_seconds", "iteration_seconds", "physics_of"]
 
 _NO_TIME = complaint(
     "performance model {function} gave job {job}, with {expected:.0f} GPUs on {there:.0f} servers, {got}"
-    " seconds an iteration; expected a finite number above 0"
+    " seconds an iteration; expected a finite number above 0 (1e-100 to 1e100)"
 )
 
 
@@ -29,8 +27,8 @@ class Physics:
 
 @kernel
 def check_seconds(seconds: float, job: Job, j: int, physics: Physics) -> None:
-    """Complain unless a performance model's answer about job j is a finite time above 0."""
-    if not 0.0 < seconds < np.inf:
+    """Complain unless a performance model's answer about job j is a time that can be counted with."""
+    if not 1e-100 < seconds < 1e100:
         complain(_NO_TIME, address_of(physics.seconds), j, seconds, job.num_gpus, job.num_servers)
 
 
