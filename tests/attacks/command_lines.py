@@ -77,9 +77,9 @@ SYNTAX = [
 ]  # fmt: skip
 OPTIONS = [
     ["--nope"], ["-z"], ["--cfg"], ["--cfg", "nope"], ["--config-dir", "nope"], ["--config-dir"],
-    ["--config-name", "x"], ["--config-path", "nope"], ["--info", "nope"], ["--resolve"], ["--package"],
+    ["--config-name", "x"], ["--config-path", "nope"], ["--info", "nope"], ["--resolve"],
     ["--run", "-m"], ["-m", "seed="], ["--experimental-rerun", "job.pickle"], ["-m", "seed=abc,x"],
-    ["-m", "seed=1,nope=2"], ["--multirun", "name=../x"], ["--cfg", "job", "--package", "nope"],
+    ["-m", "seed=1,nope=2"], ["--multirun", "name=../x"],
     ["--cfg", "job", "x=1"], ["--info", "config", "x=1"],
 ]  # fmt: skip
 NAMES = [
@@ -128,7 +128,6 @@ BAD_FILES = {
     "unsorted.csv": b"job_id,submit_time,gpus,duration\n1,5,1,5\n2,4,1,5\n",
     "large.csv": b"job_id,submit_time,gpus,duration\n1,0,100000,5\n",
     "ragged.csv": b'job_id,submit_time,gpus,duration\n1,0,1,5,6,7\n"1,0\n',
-    "plain.csv.gz": b"job_id,submit_time,gpus,duration\n1,0,1,5\n",
     "short.csv.gz": gzip.compress(b"job_id,submit_time,gpus,duration\n1,0,1,5\n" * 999)[:40],
     "plain.csv.bz2": b"job_id,submit_time,gpus,duration\n",
     "plain.csv.xz": b"job_id,submit_time,gpus,duration\n",

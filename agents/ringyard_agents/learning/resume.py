@@ -49,8 +49,8 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
     return saved
 
 
-def resumed_config(config: DictConfig) -> DictConfig:
-    """The config of the run folder `config.resume`, with what this command changes.
+def resumed_config(config: DictConfig) -> tuple[DictConfig, int]:
+    """(config of the run folder `config.resume` with what this command changes, total_decisions so far).
 
     Args:
         config: of this command, as Hydra composed it.
@@ -65,7 +65,8 @@ def resumed_config(config: DictConfig) -> DictConfig:
     _check_agreement(words, asked, saved, file)
     changed = {key: asked[key] for key in _CHANGEABLE if key in map(_key, words)}
     # whom to trust is never for a file to say
-    return OmegaConf.create({**asked, **saved, **changed, "resume": asked["resume"], "trust": asked["trust"]})
+    command = {"resume": asked["resume"], "trust": asked["trust"]}
+    return OmegaConf.create({**asked, **saved, **changed, **command}), saved["total_decisions"]
 
 
 def _key(word: str) -> str:

@@ -77,9 +77,9 @@ def train(config: DictConfig) -> None:
 
 
 def _train(config: DictConfig, folder: Path) -> None:
-    saved, evaluated = None, None
+    saved, evaluated, total_so_far = None, None, 0
     if config.resume is not None:
-        config = resumed_config(config)
+        config, total_so_far = resumed_config(config)
         saved, evaluated = read_last(folder)
     elif not config.overwrite:
         refuse_to_replace(folder)
@@ -91,7 +91,7 @@ def _train(config: DictConfig, folder: Path) -> None:
     if evaluated is not None:
         evaluation.restore(evaluated)
     going_on = saved is not None
-    if going_on and learner.decisions > config.total_decisions:
+    if config.total_decisions < min(learner.decisions, total_so_far):
         raise ConfigurationError(
             f"{folder} has learnt from {learner.decisions:,} decisions already; total_decisions is"
             f" {config.total_decisions:,}, expected more"

@@ -1,10 +1,15 @@
-"""What it costs to watch plugged-in functions: the same work in turns, as it is and with RINGYARD_CHECK=1."""
+"""The same work in turns in two ways, for prices too small to be seen one after the other.
+
+python benchmarks/in_turns.py                     plugged-in functions as they are, and watched
+python benchmarks/in_turns.py --against CHECKOUT  another checkout of Ringyard, and this one
+"""
 
 import argparse
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -67,48 +72,64 @@ def work(name):
         print(turn(), flush=True)
 
 
-def child(name, watched):
+def tree(checkout):
+    """Environment variables of a process that imports a checkout's packages."""
+    folders = [Path(checkout).resolve() / part for part in ("envs", "baselines", "agents")]
+    return {"PYTHONPATH": os.pathsep.join(map(str, folders)), "RINGYARD_CHECK": "0"}
+
+
+def child(name, variables):
     """A process that waits for its turns."""
-    environment = {**os.environ, "RINGYARD_CHECK": str(int(watched))}
-    command = [sys.executable, __file__, "--work", name]
+    command = [sys.executable, "-W", "ignore", __file__, "--work", name]
     return subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        command,
+        env={**os.environ, **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
     )
 
 
-def measure(name, rounds):
-    """[rounds] seconds of processor time, as it is and watched; children have compiled before."""
-    seconds = {}
+def measure(name, ways, rounds):
+    """[2, rounds] seconds of processor time of both ways; children have compiled before."""
+    seconds = ([], [])
     for first in (True, False):  # machine code from the cache, not of the process that compiled it
-        children = {watched: child(name, watched) for watched in (False, True)}
+        children = [child(name, variables) for variables in ways]
         for turn in range(1 if first else rounds):
-            for watched in (False, True) if turn % 2 else (True, False):
-                children[watched].stdin.write("\n")
-                seconds.setdefault((first, watched), []).append(float(children[watched].stdout.readline()))
-        for one in children.values():
+            for way in (0, 1) if turn % 2 else (1, 0):
+                children[way].stdin.write("\n")
+                taken = float(children[way].stdout.readline())
+                if not first:
+                    seconds[way].append(taken)
+        for one in children:
             one.stdin.close()
             one.wait()
-    return seconds[False, False], seconds[False, True]
+    return seconds
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--against", metavar="CHECKOUT", help="compare this checkout with another")
     parser.add_argument("--work", help="for children")
     options = parser.parse_args()
     if options.work:
         work(options.work)
         return
+    here = tree(Path(__file__).parents[1])
+    titles = ("the other", "this one") if options.against else ("as it is", "watched")
+    ways = (tree(options.against), here) if options.against else (here, {**here, "RINGYARD_CHECK": "1"})
     print(f"{machine()}; {options.rounds} rounds in turns, seconds of processor time of a turn")
-    print("work        as it is, least   watched, least   ratio   median ratio of a round")
+    columns = [f"{title}, least" for title in titles]
+    print(f"work       {columns[0]:>17s} {columns[1]:>16s}   ratio   median ratio of a round")
     for name in (*SCHEDULERS, "steps"):
-        plain, watched = measure(name, options.rounds)
-        ratios = [b / a for a, b in zip(plain, watched, strict=True)]
-        least = min(watched) / min(plain)
-        print(
-            f"{name:10s} {min(plain):16.4f} {min(watched):16.4f} {least:7.3f} {median(ratios):25.3f}",
-            flush=True,
-        )
+        first, second = measure(name, ways, options.rounds)
+        ratio = median(b / a for a, b in zip(first, second, strict=True))
+        least = min(second) / min(first)
+        print(f"{name:10s} {min(first):18.4f} {min(second):16.4f} {least:7.3f} {ratio:25.3f}", flush=True)
 
 
 if __name__ == "__main__":
