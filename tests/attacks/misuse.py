@@ -15,8 +15,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # as a script: its neighbours
 
-import misuses
-import test_misuses as plugged
+import broken_plugins
+import test_plugins as plugged
 from ringyard import Allocation, ClusterEnv, ClusterVectorEnv, Simulator
 from ringyard.errors import ActionError, ConfigurationError, PlacementError, PluginError, RingyardError
 from ringyard.mdp.presets import preset
@@ -150,29 +150,30 @@ def simulators(setting) -> Iterator[Misuse]:
 def functions_of_others() -> Iterator[Misuse]:
     """Functions that break what their slot promises, on every way through the house."""
     for way in plugged.WAYS_OF_RULES.values():
-        for mistake, said in misuses.RULES.items():
-            yield Misuse(way, [misuses.misplacing(mistake)], PluginError, rf"misuses\.misplace {said}")
+        for mistake, reason in broken_plugins.RULES.items():
+            said = rf"broken_plugins\.misplace {reason}"
+            yield Misuse(way, [broken_plugins.misplacing(mistake)], PluginError, said)
     for drive in (True, False):
         yield Misuse(
             lambda value, drive=drive: plugged.simulate(
-                plugged.judged(misuses.misjudge, misuses.fair, value), drive=drive
+                plugged.judged(broken_plugins.misjudge, broken_plugins.fair, value), drive=drive
             ),
             [np.nan, None],
             PluginError,
-            r"misuses\.misjudge (of job 0 is nan|raised IndexError)",
+            r"broken_plugins\.misjudge (of job 0 is nan|raised IndexError)",
         )
     yield Misuse(
-        lambda value: plugged.play_many(plugged.setting(performance=misuses.mistiming(value))),
+        lambda value: plugged.play_many(plugged.setting(performance=broken_plugins.mistiming(value))),
         [*plugged.SPEEDS.values(), None],
         PluginError,
-        r"misuses\.mistime (gave job \d+, with|raised IndexError)",
+        r"broken_plugins\.mistime (gave job \d+, with|raised IndexError)",
     )
     for play in (plugged.play, plugged.play_many):
         yield Misuse(
-            lambda value, play=play: play(plugged.setting(observation=misuses.misobserving(7, value))),
+            lambda value, play=play: play(plugged.setting(observation=broken_plugins.misobserving(7, value))),
             [np.nan, np.inf, 10.5, -11.0],
             PluginError,
-            r"misuses\.misobserve wrote \S+ at position 7",
+            r"broken_plugins\.misobserve wrote \S+ at position 7",
         )
 
 

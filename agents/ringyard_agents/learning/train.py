@@ -57,8 +57,8 @@ def _begin(config: DictConfig, saved: Saved | None) -> Learner:
     setting = world_of(learner, setting_of(config, config.num_workloads, config.seed))
     try:
         learner.begin(setting, config.seed, saved)
-    except (KeyError, TypeError, ValueError) as error:
-        if saved is None or not isinstance(error, KeyError | TypeError | CheckpointError):
+    except (KeyError, TypeError, CheckpointError) as error:
+        if saved is None:
             raise
         raise CheckpointError(f"cannot resume from {Path(config.resume) / LAST}: {error}") from error
     return learner

@@ -125,7 +125,7 @@ class RingyardVecEnv(VecEnv):
         self.batch.rewards[self.idle] = 0.0
         masked = self.batch.valid(actions, stepped)
         self.batch.step(actions, stepped)
-        self._played.append(actions.copy())
+        self._played.append(actions)  # a fresh array, see `actions_given`
         ended = np.zeros(self.num_envs, np.bool_)
         ended[stepped] = (self.batch.done | self.batch.truncated)[stepped]
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hydra.utils import instantiate
 
-import misuses
+import broken_plugins
+from broken_plugins import RULES, misobserving, misplacing, mistiming
 from conftest import ROOT, composed, leaf, names
-from misuses import RULES, misobserving, misplacing, mistiming
 from ringyard import Allocation, Cluster, JobTable, Setting, Simulator, ideal
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import PlacementError, PluginError, RingyardError
@@ -119,19 +119,19 @@ WAYS_OF_RULES = {
 @pytest.mark.parametrize("way", WAYS_OF_RULES.values(), ids=WAYS_OF_RULES)
 @pytest.mark.parametrize("mistake", RULES)
 def test_rules_are_held_to_what_they_promise(mistake, way):
-    with pytest.raises(PluginError, match=rf"misuses\.misplace {RULES[mistake]}"):
+    with pytest.raises(PluginError, match=rf"broken_plugins\.misplace {RULES[mistake]}"):
         way(misplacing(mistake))
     assert simulate(fifo(first_fit())) == simulate(fifo(misplacing(100)))  # the process lives on
 
 
 def test_a_rule_that_finds_no_place_when_it_counts_is_named():
-    with pytest.raises(PluginError, match=r"misuses\.misplace finds no place for job 0"):
-        play(setting(actions=Actions(templates=(misplacing(misuses.MOODY),))))
+    with pytest.raises(PluginError, match=r"broken_plugins\.misplace finds no place for job 0"):
+        play(setting(actions=Actions(templates=(misplacing(broken_plugins.MOODY),))))
 
 
 def test_a_moving_rule_is_watched_as_well():
-    actions = Actions(templates=(first_fit(),), adjustments=(Adjustment(misplacing(misuses.TWICE)),))
-    with pytest.raises(PluginError, match=r"misuses\.misplace gave job \d GPU 2 twice"):
+    actions = Actions(templates=(first_fit(),), adjustments=(Adjustment(misplacing(broken_plugins.TWICE)),))
+    with pytest.raises(PluginError, match=r"broken_plugins\.misplace gave job \d GPU 2 twice"):
         play(setting(actions=actions))
 
 
@@ -140,21 +140,21 @@ def test_rules_give_what_the_cluster_can_hold():
     jobs = replace(JobTable.from_columns([0.0], [2], [60.0]), cores_per_worker=np.array([4]))
     sim = Simulator(cluster, jobs, ideal())
     with pytest.raises(PluginError, match=r"gave job 0 8 cores on server 0, which has 6 free"):
-        run(sim, fifo(misplacing(misuses.BUSY)), np.random.default_rng(0))
+        run(sim, fifo(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
     shared = Cluster.homogeneous(1, 8, jobs_per_gpu=2)
     sim = Simulator(shared, five_jobs(), ideal())
     with pytest.raises(PluginError, match=r"gave job 2 GPU 0, which holds 2 jobs; expected 1 at most"):
-        run(sim, fifo(misplacing(misuses.BUSY, shares=True)), np.random.default_rng(0))
+        run(sim, fifo(misplacing(broken_plugins.BUSY, shares=True)), np.random.default_rng(0))
     sim = Simulator(shared, five_jobs(), ideal())
     with pytest.raises(PluginError, match=r"gave job 1 GPU 0, which holds 1 jobs; expected 0 at most"):
-        run(sim, fifo(misplacing(misuses.BUSY)), np.random.default_rng(0))
+        run(sim, fifo(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
 
 
 def test_servers_that_are_down_are_no_place():
     one = JobTable.from_columns([0.0], [2], [60.0])
     sim = Simulator(EIGHT, one, ideal(), failures=Failures(20.0, 1e6, 1.0), seed=0)
     with pytest.raises(PluginError, match=r"gave job \d GPU \d of server \d, which is down"):
-        run(sim, fifo(misplacing(misuses.BUSY)), np.random.default_rng(0))
+        run(sim, fifo(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
 
 
 SPEEDS = {"nan": float("nan"), "infinite": float("inf"), "zero": 0.0, "negative": -1.0}
@@ -163,7 +163,7 @@ SPEEDS = {"nan": float("nan"), "infinite": float("inf"), "zero": 0.0, "negative"
 @pytest.mark.parametrize("value", SPEEDS.values(), ids=SPEEDS)
 @pytest.mark.parametrize("drive", [True, False])
 def test_models_that_give_no_time_are_blamed_themselves(value, drive):
-    told = r"performance model misuses\.mistime gave job \d+, with \d GPUs on \d servers, \S+ seconds"
+    told = r"performance model broken_plugins\.mistime gave job \d+, with \d GPUs on \d servers, \S+ seconds"
     with pytest.raises(PluginError, match=told):
         Simulator(EIGHT, five_jobs(), mistiming(value))
     with pytest.raises(PluginError, match=told):  # only where a job spans servers, which nobody does at first
@@ -189,13 +189,13 @@ def test_models_are_asked_by_profiling_and_bounds_too():
 
 
 def test_a_model_that_reads_past_its_parameters_is_named():
-    with pytest.raises(PluginError, match=r"misuses\.mistime raised IndexError"):
+    with pytest.raises(PluginError, match=r"broken_plugins\.mistime raised IndexError"):
         Simulator(EIGHT, five_jobs(), mistiming(None))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10.5, -11.0])
 def test_observations_stay_in_their_space(value):
-    told = r"observation misuses\.misobserve wrote \S+ at position 7"
+    told = r"observation broken_plugins\.misobserve wrote \S+ at position 7"
     with pytest.raises(PluginError, match=told):
         play(setting(observation=misobserving(7, value)))
     with pytest.raises(PluginError, match=told):
@@ -203,7 +203,7 @@ def test_observations_stay_in_their_space(value):
 
 
 def test_observations_stay_in_their_row():
-    with pytest.raises(PluginError, match=r"misuses\.misobserve raised IndexError"):
+    with pytest.raises(PluginError, match=r"broken_plugins\.misobserve raised IndexError"):
         play_many(setting(observation=misobserving(1_000_000, 0.0)))
     assert play(setting(observation=misobserving(0, 10.0))) == play(setting())
 
@@ -216,12 +216,12 @@ def judged(key, wake, value):
 
 @pytest.mark.parametrize("drive", [True, False])
 def test_keys_are_numbers(drive):
-    with pytest.raises(PluginError, match=r"key misuses\.misjudge of job 0 is nan at 0 s"):
-        simulate(judged(misuses.misjudge, misuses.fair, float("nan")), drive=drive)
-    with pytest.raises(PluginError, match=r"wake misuses\.misjudge of job 0 is nan at 0 s"):
-        simulate(judged(misuses.fair, misuses.misjudge, float("nan")), drive=drive)
-    with pytest.raises(PluginError, match=r"misuses\.misjudge raised IndexError"):
-        simulate(judged(misuses.misjudge, misuses.fair, None), drive=drive)
+    with pytest.raises(PluginError, match=r"key broken_plugins\.misjudge of job 0 is nan at 0 s"):
+        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, float("nan")), drive=drive)
+    with pytest.raises(PluginError, match=r"wake broken_plugins\.misjudge of job 0 is nan at 0 s"):
+        simulate(judged(broken_plugins.fair, broken_plugins.misjudge, float("nan")), drive=drive)
+    with pytest.raises(PluginError, match=r"broken_plugins\.misjudge raised IndexError"):
+        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, None), drive=drive)
 
 
 @fills(JobKey)
@@ -230,13 +230,13 @@ def mistyped(job, now, parameters: FloatVector):
 
 
 def test_what_cannot_be_compiled_is_named():
-    with pytest.raises(PluginError, match=r"test_misuses\.mistyped cannot be compiled as JobKey"):
-        simulate(judged(mistyped, misuses.fair, 0.0))
+    with pytest.raises(PluginError, match=r"test_plugins\.mistyped cannot be compiled as JobKey"):
+        simulate(judged(mistyped, broken_plugins.fair, 0.0))
 
 
 def test_errors_travel_between_processes():
     with pytest.raises(PluginError) as caught:
-        simulate(fifo(misplacing(misuses.TWICE)))
+        simulate(fifo(misplacing(broken_plugins.TWICE)))
     for other in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):
         assert isinstance(other, RingyardError)
         assert str(other) == str(caught.value)
@@ -245,7 +245,7 @@ def test_errors_travel_between_processes():
 def test_functions_of_the_house_keep_their_promises():
     """With RINGYARD_CHECK=1 they are watched as those of others are, which random worlds do not notice."""
     code = (
-        "import test_misuses as t\n"
+        "import test_plugins as t\n"
         "from ringyard.placement import pack\n"
         "assert pack().find.watched\n"
         "t.play_the_house()\n"
@@ -294,14 +294,14 @@ ORDERS = {
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 @pytest.mark.parametrize("drive", [True, False])
 def test_orders_are_one_number_for_each_job(order, drive):
-    with pytest.raises(PluginError, match=r"test_misuses\.<lambda> returned .* as priority"):
+    with pytest.raises(PluginError, match=r"test_plugins\.<lambda> returned .* as priority"):
         simulate(OrderedScheduler("mine", order, pack(), False, Information.NOTHING), drive=drive)
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), None, "much"])
 def test_rewards_weigh_by_finite_numbers(weight):
     reward = Reward(Integral.ELAPSED, lambda jobs, cluster: weight)
-    with pytest.raises(PluginError, match=r"test_misuses\..* returned .* as weight"):
+    with pytest.raises(PluginError, match=r"test_plugins\..* returned .* as weight"):
         play(setting(reward=reward))
 
 
