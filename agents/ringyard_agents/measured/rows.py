@@ -1,0 +1,232 @@
+"""The tidy table: one row per measurement, in a CSV of anybody's or made by a reader of published files."""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ringyard.checks import Interval, shown
+from ringyard.errors import ConfigurationError
+from ringyard.gpu_types import GPU_MEMORY_BYTES
+
+__all__ = ["COLUMNS", "Column", "columns_of", "is_tidy", "parts_of", "read_rows", "servers_of", "tidy"]
+
+_PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What stands in one column.
+
+    Attributes:
+        meaning: with its unit.
+        numbers: which numbers it takes; None: text.
+        required: whether a file must have it.
+    """
+
+    meaning: str
+    numbers: Interval | None = None
+    required: bool = False
+
+
+_POSITIVE, _WHOLE = Interval("(0, inf)"), Interval("[1, 1000000]", whole=True)
+
+#: {column: what stands in it}; text is "" and a number NaN where a row does not say
+COLUMNS: Mapping[str, Column] = {
+    "model": Column("name of a profile; empty in a row with transfer_bytes", required=True),
+    "gpu_type": Column(f"of every GPU: {', '.join(GPU_MEMORY_BYTES)}, ...", required=True),
+    "placement": Column('GPUs on each server joined by "+": 1, 8, 4+4, 1+1+2', required=True),
+    "batch": Column("samples per GPU and iteration", _POSITIVE, required=True),
+    "seconds": Column("per iteration", _POSITIVE, required=True),
+    "neighbour": Column("model of a second job; seconds are those of the first beside it"),
+    "neighbour_batch": Column("its samples per GPU", _POSITIVE),
+    "neighbour_placement": Column(
+        "its own GPUs on the same servers, in the same order (0+2: none on the first);"
+        " empty: it shares the GPUs of the first"
+    ),
+    "cores": Column("CPU cores per GPU; empty: enough", _WHOLE),
+    "ram_bytes": Column("main memory per GPU; empty: enough", _POSITIVE),
+    "restart_seconds": Column(
+        "to stop and start again on this placement; seconds may then be empty", _POSITIVE
+    ),
+    "transfer_bytes": Column("the row is one all-reduce of so many bytes, without a model", _POSITIVE),
+    "parameter_servers": Column("of a parameter-server job; empty: all-reduce", _WHOLE),
+    "network": Column("between the servers, a name of conf/network; empty: as asked on the command line"),
+    "interconnect": Column("inside a server, a name of conf/interconnect; empty: likewise"),
+    "note": Column("anything; rows of a set can be told apart by it"),
+}
+
+#: other spellings of columns
+_ALSO = {"seconds_per_iteration": "seconds", "iteration_seconds": "seconds", "neighbor": "neighbour"}
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+_GPU_TYPES = {_bare(name): name for name in GPU_MEMORY_BYTES}
+
+
+def _refuse(where: str, row: int, column: str, got: Any, expected: str) -> None:
+    said = "empty" if got == "" or got != got else shown(got)
+    raise ConfigurationError(
+        f"{where}, row {row + 1} (line {row + 2}): {column} is {said}; expected {expected}"
+    )
+
+
+def _check_columns(names: Sequence[str], where: str) -> None:
+    for name, column in COLUMNS.items():
+        if column.required and name not in names:
+            raise ConfigurationError(
+                f"{where}: there is no column {name} ({column.meaning});"
+                f" it has {', '.join(names) or 'nothing'}"
+            )
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ConfigurationError(f"{where}: column {doubled[0]} is there twice; expected it once")
+    for name in set(names) - set(COLUMNS):
+        for near in difflib.get_close_matches(name, COLUMNS, 1, 0.8):
+            raise ConfigurationError(f"{where}: there is a column {name}; did you mean {near}?")
+
+
+def _numbers(values: "pd.Series[Any]", name: str, interval: Interval, where: str) -> "pd.Series[Any]":
+    """[rows] a column of numbers, NaN where nothing stands."""
+    text = values.astype(str).str.strip()
+    empty = values.isna() | text.isin(("", "nan"))
+    numbers = pd.to_numeric(text.where(~empty), errors="coerce")
+    wrong = ~empty & ~pd.Series(interval.holds(numbers.fillna(-1.0).to_numpy()), index=values.index)
+    for row in np.flatnonzero(wrong)[:1]:
+        _refuse(where, int(row), name, values.iloc[row], str(interval))
+    return numbers.astype(np.float64)
+
+
+def _filled(frame: pd.DataFrame, where: str) -> pd.DataFrame:
+    """Every column of the table, each of its kind."""
+    columns: dict[str, Any] = {}
+    for name, column in COLUMNS.items():
+        if column.numbers is not None:
+            given = frame[name] if name in frame else pd.Series(np.nan, index=frame.index)
+            columns[name] = _numbers(given, name, column.numbers, where)
+        elif name in frame:
+            columns[name] = frame[name].fillna("").astype(str).str.strip()
+        else:
+            columns[name] = pd.Series("", index=frame.index, dtype=object)
+    return pd.DataFrame(columns)
+
+
+def _check_rows(table: pd.DataFrame, where: str) -> None:
+    """Raise ConfigurationError for the first row that contradicts itself."""
+    transfer, beside = table.transfer_bytes.notna(), table.neighbour != ""
+    placed = table.neighbour_placement != ""
+    form = table.placement.str.fullmatch(_PLACEMENT)
+    neighbour_form = table.neighbour_placement.str.fullmatch(_PLACEMENT)
+    gpus = {text: sum(map(int, text.split("+"))) for text in table.placement[form].unique()}
+    workers = table.placement.map(gpus).fillna(0)
+    zero = table.placement.str.split("+").map(lambda counts: any(not count.strip("0") for count in counts))
+    lengths = table.placement.str.count(r"\+") != table.neighbour_placement.str.count(r"\+")
+    joined = 'GPUs on each server joined by "+", such as 1, 8 or 4+4'
+    rules: Sequence[tuple[str, Any, str]] = (
+        ("model", (table.model == "") & ~transfer, "the name of a model"),
+        ("model", (table.model != "") & transfer, "nothing in a row with transfer_bytes"),
+        ("gpu_type", table.gpu_type == "", f"one of {', '.join(GPU_MEMORY_BYTES)}, or another type"),
+        ("placement", ~form | zero, joined),
+        ("placement", transfer & (workers < 2), "two GPUs or more in a row with transfer_bytes"),
+        ("batch", table.batch.isna() & ~transfer, "samples per GPU"),
+        ("seconds", table.seconds.isna() & table.restart_seconds.isna(), "seconds per iteration"),
+        ("neighbour_batch", beside & table.neighbour_batch.isna(), "the neighbour's samples per GPU"),
+        ("neighbour", ~beside & (table.neighbour_batch.notna() | placed), "the neighbour's model"),
+        ("neighbour_placement", placed & (~neighbour_form | lengths), "as many servers as placement has"),
+    )
+    for name, wrong, expected in rules:
+        for row in np.flatnonzero(wrong)[:1]:
+            _refuse(where, int(row), name, table[name].iloc[row], expected)
+
+
+def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
+    """The table with every column of `COLUMNS`, checked; GPU types as the simulator calls them.
+
+    Args:
+        frame: [rows] with the required columns and any of the others; more columns are left out.
+        where: what errors call it.
+
+    Raises:
+        ConfigurationError: a required column is missing or a value makes no sense: which row and column, what
+            stands there, what was expected.
+    """
+    frame = frame.rename(columns=lambda name: _ALSO.get(str(name).strip(), str(name).strip()))
+    _check_columns([str(name) for name in frame.columns], where)
+    if frame.empty:
+        raise ConfigurationError(f"{where} holds no rows; expected one for each measurement")
+    table = _filled(frame.reset_index(drop=True), where)
+    table["gpu_type"] = table.gpu_type.map(lambda name: _GPU_TYPES.get(_bare(name), name.lower()))
+    _check_rows(table, where)
+    return table
+
+
+def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
+    """The file's cells as text.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        return pd.read_csv(
+            file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig", nrows=rows
+        )
+    except (OSError, EOFError, ValueError, pd.errors.ParserError) as error:
+        raise ConfigurationError(f"{file} is no readable CSV: {shown(str(error))}") from error
+
+
+def read_rows(file: Path) -> pd.DataFrame:
+    """A tidy CSV (also .csv.gz); see `tidy`.
+
+    Raises:
+        ConfigurationError: it cannot be read, or `tidy` refuses it; names the file.
+    """
+    return tidy(_parsed(file), str(file))
+
+
+def is_tidy(file: Path) -> bool:
+    """Whether the file's first line names the columns of a tidy table (its rows may still be wrong)."""
+    try:
+        names = {_ALSO.get(str(name).strip(), str(name).strip()) for name in _parsed(file, 0).columns}
+    except ConfigurationError:
+        return False
+    return {name for name, column in COLUMNS.items() if column.required} <= names
+
+
+def servers_of(placement: str) -> tuple[int, ...]:
+    """[servers] GPUs on each, of "4+4"; () of ""."""
+    return tuple(map(int, placement.split("+"))) if placement else ()
+
+
+def parts_of(table: pd.DataFrame) -> "pd.Series[Any]":
+    """[rows] which part of the physics a row measures.
+
+    "one GPU", "inside a server", "between servers", "sharing a GPU", "sharing links", "cores", "memory",
+    "restart", "all-reduce", "parameter servers".
+    """
+    between = table.placement.str.contains("+", regex=False)
+    several = table.placement != "1"
+    choices = {
+        "restart": table.seconds.isna(),
+        "all-reduce": table.transfer_bytes.notna(),
+        "parameter servers": table.parameter_servers.notna(),
+        "sharing links": table.neighbour_placement != "",
+        "sharing a GPU": table.neighbour != "",
+        "memory": table.ram_bytes.notna(),
+        "cores": table.cores.notna(),
+        "between servers": between,
+        "inside a server": several,
+    }
+    return pd.Series(np.select(list(choices.values()), list(choices), "one GPU"), index=table.index)
+
+
+def columns_of(table: pd.DataFrame) -> list[str]:
+    """Columns in which some row says something, in order: what a file needs to have."""
+    return [name for name in COLUMNS if (table[name].notna() & (table[name].astype(str) != "")).any()]
