@@ -2,18 +2,48 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
 from ringyard.checks import Amount, Positive, checked, shown
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
-from ringyard.gpu_types import REFERENCE_GPU
+from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 
-__all__ = ["ModelProfile", "catalogue", "model_id", "profile", "read_profile"]
+__all__ = ["GpuFigures", "ModelProfile", "catalogue", "model_id", "profile", "read_profile"]
+
+
+@checked("profile.gpus")
+@dataclass(frozen=True)
+class GpuFigures:
+    """What is known of one model on one GPU type.
+
+    One iteration's forward and backward pass takes `fixed_seconds + sample_seconds x samples per GPU`.
+
+    Attributes:
+        fixed_seconds: whatever the batch.
+        sample_seconds: per sample of the GPU's share of the batch.
+        source: where the figures come from; begins with "derived:" if nobody measured them on this type.
+        sharing: {samples per GPU: (sensitivity, pressure)} beside others on one GPU: sensitivity is extra
+            iteration time per unit of the neighbours' pressure (`ringyard.performance.interference`).
+    """
+
+    fixed_seconds: Amount
+    sample_seconds: Amount
+    source: str
+    sharing: Mapping[Positive, tuple[Amount, Amount]] = field(default_factory=dict)
+
+    @property
+    def derived(self) -> bool:
+        """Whether the figures follow by a rule from those of other GPU types or models."""
+        return self.source.startswith("derived:")
+
+    def compute_seconds(self, samples: float) -> float:
+        """Forward and backward seconds of one iteration with so many samples per GPU."""
+        return self.fixed_seconds + self.sample_seconds * samples
 
 
 @checked("profile")
@@ -25,19 +55,17 @@ class ModelProfile:
         name: the model.
         gradient_bytes: bytes each worker contributes to one all-reduce.
         batch_size: samples per GPU and iteration of the base batch.
-        fixed_seconds: of an iteration's compute time on one V100, whatever the batch.
-        sample_seconds: per sample, on one V100.
-        sources: where each figure comes from, "assumed: ..." where it was not measured; {field: text}.
+        gpus: {GPU type: figures}, the reference GPU (V100) among them.
+        sources: where each other figure comes from, "assumed: ..." where it was not measured; {field: text}.
         task: what it is trained for.
         parameters: number of weights.
-        speeds: {GPU type: speed relative to V100}.
+        overlap_exponent: how its training overlaps transfers with computing (`allreduce.overlapped`); None:
+            as the performance model says.
         min_batch: smallest global batch an elastic job may use, samples.
         max_batch: largest.
         noise_scale: phi, gradient noise scale, samples (mean over a training).
         samples_per_core_second: what one CPU core prepares; None: no measured limit.
         bandwidth_per_core: bytes per second of main memory that each core of its input pipeline moves.
-        sensitivity: extra iteration time per unit of neighbours' pressure on a shared V100.
-        pressure: what it does to neighbours.
         fixed_memory_bytes: GPU memory whatever the batch.
         sample_memory_bytes: GPU memory per sample of a worker.
         restart_seconds: to checkpoint and start again.
@@ -48,24 +76,25 @@ class ModelProfile:
         step_coefficients: AITurbo's step time, [theta0 .. theta5] (`performance.parameter_server`).
         server_efficiency: (a, b, d) of a parameter server's efficiency a exp(-b cores) + d.
         file: the yaml it was read from.
+
+    Raises:
+        ConfigurationError: figures of no known GPU type or without the reference GPU's, or whose ratio to
+            those does not exist.
     """
 
     name: str
     gradient_bytes: Amount
     batch_size: Positive
-    fixed_seconds: Amount
-    sample_seconds: Amount
+    gpus: Mapping[str, GpuFigures]
     sources: Mapping[str, Any]
     task: str = ""
     parameters: Amount | None = None
-    speeds: Mapping[str, Positive] = field(default_factory=dict)
+    overlap_exponent: Annotated[float, "[1, inf)"] | None = None
     min_batch: Positive | None = None
     max_batch: Positive | None = None
     noise_scale: Positive | None = None
     samples_per_core_second: Positive | None = None
     bandwidth_per_core: Amount | None = None
-    sensitivity: Amount | None = None
-    pressure: Amount | None = None
     fixed_memory_bytes: Amount | None = None
     sample_memory_bytes: Amount | None = None
     restart_seconds: Amount | None = None
@@ -76,10 +105,42 @@ class ModelProfile:
     server_efficiency: tuple[float, float, float] | None = None
     file: str = ""
 
+    def __post_init__(self) -> None:
+        if REFERENCE_GPU not in self.gpus:
+            raise ConfigurationError(
+                f"profile.gpus has no {REFERENCE_GPU}; expected its figures, to which those of other types"
+                " are related"
+            )
+        for kind, figures in self.gpus.items():
+            if kind not in GPU_MEMORY_BYTES:
+                raise ConfigurationError(
+                    f"profile.gpus names {shown(kind)}; expected some of {', '.join(GPU_MEMORY_BYTES)}"
+                )
+            if figures.compute_seconds(self.batch_size) <= 0:
+                raise ConfigurationError(
+                    f"profile.gpus.{kind} has 0 fixed_seconds and sample_seconds; expected one above 0"
+                )
+            for name in ("fixed_seconds", "sample_seconds"):
+                if getattr(figures, name) > 0 and getattr(self, name) == 0:
+                    raise ConfigurationError(
+                        f"profile.gpus.{REFERENCE_GPU}.{name} is 0 and {kind}'s is not, so that no factor"
+                        f" lies between them; expected a {name} above 0 (however small) for {REFERENCE_GPU}"
+                    )
+
+    @property
+    def fixed_seconds(self) -> float:
+        """On the reference GPU."""
+        return self.gpus[REFERENCE_GPU].fixed_seconds
+
+    @property
+    def sample_seconds(self) -> float:
+        """On the reference GPU."""
+        return self.gpus[REFERENCE_GPU].sample_seconds
+
     @property
     def compute_seconds(self) -> float:
-        """Forward and backward seconds of one base iteration on one V100."""
-        return self.fixed_seconds + self.sample_seconds * self.batch_size
+        """Forward and backward seconds of one base iteration on the reference GPU."""
+        return self.gpus[REFERENCE_GPU].compute_seconds(self.batch_size)
 
     def need(self, name: str) -> Any:
         """The figure `name`.
@@ -95,26 +156,32 @@ class ModelProfile:
             )
         return value
 
-    def speed(self, gpu_type: str) -> float:
-        """Speed on a GPU type, 1 on the reference GPU.
+    def on(self, gpu_type: str) -> GpuFigures:
+        """The figures for a GPU type.
 
         Raises:
-            ConfigurationError: the profile does not have it.
+            ConfigurationError: the profile has none.
         """
-        if gpu_type == REFERENCE_GPU:
-            return 1.0
-        if gpu_type not in self.speeds:
+        if gpu_type not in self.gpus:
             raise ConfigurationError(
-                f"model {self.name} has no speeds.{gpu_type}, which this cluster needs; add it to {self.file}"
+                f"model {self.name} has no gpus.{gpu_type}, which this cluster needs; add its fixed_seconds,"
+                f" sample_seconds and source to {self.file}, or leave the model out of the mix"
             )
-        return self.speeds[gpu_type]
+        return self.gpus[gpu_type]
+
+    def speed(self, gpu_type: str) -> float:
+        """Speed on a GPU type at the base batch, 1 on the reference GPU.
+
+        Raises:
+            ConfigurationError: the profile has no figures for it.
+        """
+        return self.compute_seconds / self.on(gpu_type).compute_seconds(self.batch_size)
 
 
 #: ten times faster than the loader in Python, where libyaml is at hand
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_TEXTS = ("name", "task", "sources")
-_REQUIRED = ("name", "gradient_bytes", "batch_size", "fixed_seconds", "sample_seconds", "sources")
+_TEXTS = ("name", "task", "sources", "gpus")
 
 
 def _number(value: Any) -> Any:
@@ -122,11 +189,41 @@ def _number(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_number(one) for one in value)
     if isinstance(value, dict):
-        return {name: _number(one) for name, one in value.items()}
+        return {name if isinstance(name, str) else _number(name): _number(one) for name, one in value.items()}
     try:
         return float(value) if isinstance(value, str | int) and not isinstance(value, bool) else value
     except (ValueError, OverflowError):
         return value
+
+
+def _made(kind: Any, raw: Any, texts: tuple[str, ...], where: str) -> dict[str, Any]:
+    """The fields of a dataclass as a yaml gives them.
+
+    Raises:
+        ConfigurationError: an unknown or missing field; names `where`.
+    """
+    known = [one for one in fields(kind) if one.name != "file"]
+    names = ", ".join(sorted(one.name for one in known))
+    if not isinstance(raw, dict) or set(raw) - {one.name for one in known}:
+        odd = set(raw) - {one.name for one in known} if isinstance(raw, dict) else raw
+        raise ConfigurationError(f"{where}: unknown field {shown(odd)}; expected some of {names}")
+    for one in known:
+        if one.default is MISSING and one.default_factory is MISSING and one.name not in raw:
+            raise ConfigurationError(f"{where}: field {one.name} is missing")
+    return {name: value if name in texts else _number(value) for name, value in raw.items()}
+
+
+def _figures(raw: Any, file: Path) -> dict[str, GpuFigures]:
+    if not isinstance(raw, dict):
+        raise ConfigurationError(f"{file}: gpus is {shown(raw)}; expected {{GPU type: figures}}")
+    found = {}
+    for kind, one in raw.items():
+        where = f"{file}: gpus.{kind}"
+        try:
+            found[kind] = GpuFigures(**_made(GpuFigures, one, ("source",), where))
+        except ConfigurationError as error:
+            raise ConfigurationError(str(error).replace("profile.gpus.", f"{where}.")) from None
+    return found
 
 
 def read_profile(file: Path) -> ModelProfile:
@@ -139,16 +236,8 @@ def read_profile(file: Path) -> ModelProfile:
         raw = yaml.load(file.read_bytes(), _LOADER)
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file} is no readable yaml: {shown(error)}") from error
-    known = {one.name for one in fields(ModelProfile)} - {"file"}
-    if not isinstance(raw, dict) or set(raw) - known:
-        odd = set(raw) - known if isinstance(raw, dict) else raw
-        raise ConfigurationError(
-            f"{file}: unknown field {shown(odd)}; expected some of {', '.join(sorted(known))}"
-        )
-    for name in _REQUIRED:
-        if name not in raw:
-            raise ConfigurationError(f"{file}: field {name} is missing")
-    values = {name: value if name in _TEXTS else _number(value) for name, value in raw.items()}
+    values = _made(ModelProfile, raw, _TEXTS, str(file))
+    values["gpus"] = _figures(raw["gpus"], file)
     try:
         return ModelProfile(**values, file=str(file))
     except ConfigurationError as error:

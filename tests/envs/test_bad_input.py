@@ -159,14 +159,13 @@ def test_priorities_are_one_number_a_job():
             sim.prioritise(bad)
 
 
-PROFILE = "name: m\ngradient_bytes: 1e9\nbatch_size: 32\nfixed_seconds: 0\nsample_seconds: 1\nsources: {}\n"
+PROFILE = "name: m\ngradient_bytes: 1e9\nbatch_size: 32\nsources: {}\n"
+GPUS = "gpus: {v100: {fixed_seconds: 0, sample_seconds: 1e-3, source: mine}%s}\n"
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("speeds: 3", "speeds is 3.0"),
-        ("speeds: {t4: fast}", r"speeds\['t4'\] is 'fast'"),
         ("step_coefficients: [1, 2]", "list of 6"),
         ("min_batch: [1]", "min_batch is"),
         ("noise_scale: .nan", "noise_scale is nan"),
@@ -179,10 +178,53 @@ PROFILE = "name: m\ngradient_bytes: 1e9\nbatch_size: 32\nfixed_seconds: 0\nsampl
 )
 def test_profiles_of_wrong_types_name_file_and_field(tmp_path, line, said):
     file = tmp_path / "m.yaml"
-    file.write_text(PROFILE)
+    file.write_text(PROFILE + GPUS % "")
     assert read_profile(file).gradient_bytes == 1e9
-    file.write_text(PROFILE + line)
+    file.write_text(PROFILE + GPUS % "" + line)
     with pytest.raises(ConfigurationError, match=rf"m\.yaml.*{said}"):
         read_profile(file)
     with pytest.raises(ConfigurationError, match="no readable yaml"):
         read_profile(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ("3", "gpus.t4: unknown field 3"),
+        ("{fixed_seconds: 0, sample_seconds: 1}", "gpus.t4: field source is missing"),
+        ("{fixed_seconds: 0, sample_seconds: fast, source: mine}", "gpus.t4.sample_seconds is 'fast'"),
+        ("{fixed_seconds: 0, sample_seconds: 0, source: mine}", "gpus.t4 has 0"),
+        ("{fixed_seconds: 1, sample_seconds: 1, source: mine}", "v100.fixed_seconds is 0 .* t4"),
+        ("{fixed_seconds: 0, sample_seconds: 1, speed: 2, source: mine}", "gpus.t4: unknown field {'speed'}"),
+        (
+            "{fixed_seconds: 0, sample_seconds: 1, sharing: {0: [1, 1]}, source: mine}",
+            "sharing is 0.0; .* above 0",
+        ),
+        ("{fixed_seconds: 0, sample_seconds: 1, sharing: {8: [1]}, source: mine}", "sharing.*list of 2"),
+        ("{fixed_seconds: 0, sample_seconds: 1, sharing: {8: [1, -1]}, source: mine}", "sharing.* is -1.0"),
+    ],
+)
+def test_figures_of_a_gpu_type_name_file_and_type(tmp_path, figures, said):
+    file = tmp_path / "m.yaml"
+    file.write_text(PROFILE + GPUS % f", t4: {figures}")
+    with pytest.raises(ConfigurationError, match=rf"m\.yaml.*{said}"):
+        read_profile(file)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [
+        ("gpus: 3", "gpus is 3"),
+        ("gpus: {t4: {fixed_seconds: 0, sample_seconds: 1, source: mine}}", "has no v100"),
+        (
+            GPUS % ", h9000: {fixed_seconds: 0, sample_seconds: 1, source: mine}",
+            "names 'h9000'; expected some of",
+        ),
+        ("", "field gpus is missing"),
+    ],
+)
+def test_gpu_types_of_a_profile(tmp_path, gpus, said):
+    file = tmp_path / "m.yaml"
+    file.write_text(PROFILE + gpus)
+    with pytest.raises(ConfigurationError, match=rf"m\.yaml.*{said}"):
+        read_profile(file)

@@ -101,8 +101,10 @@ def test_catalogue_is_sourced():
     for model in catalogue():
         for field in dataclasses.fields(model):
             value = getattr(model, field.name)
-            if field.name in ("name", "task", "sources", "file") or value is None or value == {}:
+            if field.name in ("name", "task", "sources", "file", "gpus") or value is None or value == {}:
                 continue
             assert model.sources.get(field.name), f"{model.file}: {field.name} has no source"
+        for kind, figures in model.gpus.items():
+            assert figures.source, f"{model.file}: gpus.{kind} has no source"
     with pytest.raises(ConfigurationError, match="vgg16"):
         profile("no such model")

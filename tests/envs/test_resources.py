@@ -126,9 +126,9 @@ def test_jobs_that_fit_no_gpu_or_need_what_is_not_counted():
         Simulator(Cluster.homogeneous(1, 1, **V100), big, ideal())
     with pytest.raises(WorkloadError, match="CPU-only"):
         Simulator(Cluster.homogeneous(1, 1), JobTable.cpu_only([0.0], [1], [1.0], [0.0]), ideal())
-    with pytest.raises(ConfigurationError, match=r"resnet50 has no speeds.t4.*resnet50.yaml"):
+    with pytest.raises(ConfigurationError, match=r"resnet50 has no gpus.t4.*resnet50.yaml"):
         Simulator(Cluster.homogeneous(1, 1, gpu_type="t4"), specs((1, "resnet50")), ideal())
-    with pytest.raises(ConfigurationError, match=r"resnet50.*sensitivity.*resnet50.yaml"):
+    with pytest.raises(ConfigurationError, match=r"resnet50.*sharing to .*resnet50.yaml"):
         Simulator(
             Cluster.homogeneous(1, 1, jobs_per_gpu=2),
             specs((1, "resnet50")),
@@ -137,7 +137,8 @@ def test_jobs_that_fit_no_gpu_or_need_what_is_not_counted():
 
 
 def test_profiles_name_field_and_file(tmp_path):
-    good = {"name": "m", "gradient_bytes": 1, "batch_size": 1, "fixed_seconds": 0, "sample_seconds": 1}
+    good = {"name": "m", "gradient_bytes": 1, "batch_size": 1}
+    good["gpus"] = "{v100: {fixed_seconds: 0, sample_seconds: 1, source: mine}}"
     for change, said in (
         ({"gradient_bytes": "many"}, "gradient_bytes is 'many'"),
         ({"sensitivty": 1}, "sensitivty"),

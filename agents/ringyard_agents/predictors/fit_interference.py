@@ -12,6 +12,7 @@ from rich.table import Table
 from torch import nn
 
 from ringyard.errors import ConfigurationError
+from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.profiles import profile
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, InterferenceNetworks
 
@@ -72,11 +73,9 @@ def _pairs(
 def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> Pairs:
     """Jobs of drawn sensitivity and pressure, about the catalogue's, with scatter about their product."""
     known = [profile(name) for name in REFERENCES]
-    sensitivity = np.array([float(model.need("sensitivity")) for model in known])
-    pressure = np.array([float(model.need("pressure")) for model in known])
+    shared = [model.gpus[REFERENCE_GPU].sharing[model.batch_size] for model in known]
+    sensitivity, pressure = np.maximum(np.array(shared).T, 1e-3)
     count = len(known)
-    for values in (sensitivity, pressure):
-        values[:] = np.maximum(values, 1e-3)
     drawn = [
         np.concatenate([values, np.exp(rng.normal(np.log(values).mean(), 1.0, jobs - count))])
         for values in (sensitivity, pressure)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Positive, checked
 from ringyard.errors import ConfigurationError
+from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.profiles import catalogue, model_id
 
 __all__ = ["Interference", "no_interference", "pair_table", "sensitivity_pressure"]
@@ -52,8 +53,9 @@ class Interference:
                     name, beside = (models[i].name if i >= 0 else "no model" for i in (own, other))
                     missing = models[own].file if own >= 0 else "the job table"
                     raise ConfigurationError(
-                        f"nothing says how much {beside} slows {name} on a shared GPU; add sensitivity and"
-                        f" pressure to {missing} (or the pair to the table), or leave the model out"
+                        f"nothing says how much {beside} slows {name} on a shared GPU; add"
+                        f" gpus.{REFERENCE_GPU}.sharing to {missing} (or the pair to the table), or"
+                        " leave the model out"
                     )
         return np.nan_to_num(self.excess)
 
@@ -67,8 +69,8 @@ def sensitivity_pressure() -> Interference:
     """excess[a, b] = sensitivity_a x pressure_b: the rank-one form of the profiles' measured pairs."""
     models = catalogue()
     nan = float("nan")
-    sensitivity = [nan if m.sensitivity is None else m.sensitivity for m in models] + [0.0]
-    pressure = [nan if m.pressure is None else m.pressure for m in models] + [0.0]
+    shared = [m.gpus[REFERENCE_GPU].sharing.get(m.batch_size, (nan, nan)) for m in models] + [(0.0, 0.0)]
+    sensitivity, pressure = zip(*shared, strict=True)
     return Interference(np.outer(sensitivity, pressure))
 
 

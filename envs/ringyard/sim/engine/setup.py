@@ -15,7 +15,6 @@ from ringyard.compiled import (
 )
 from ringyard.errors import ConfigurationError
 from ringyard.failures import Failures
-from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.performance.contention import SHARES
@@ -42,10 +41,7 @@ def _isolate(jobs: Records1[Job], places: Records1[Surroundings], physics: Physi
 def _speeds(cluster: Cluster) -> NDArray[np.float64]:
     """[models + 1, GPU types] of the cluster's types, NaN where a profile has no figure."""
     types = cluster.distinct_gpu_types
-    rows = [
-        [1.0 if kind == REFERENCE_GPU else model.speeds.get(kind, np.nan) for kind in types]
-        for model in catalogue()
-    ]
+    rows = [[model.speed(kind) if kind in model.gpus else np.nan for kind in types] for model in catalogue()]
     return np.array([*rows, [1.0] * len(types)]) if types else np.ones((len(catalogue()) + 1, 1))
 
 
