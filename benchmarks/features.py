@@ -57,7 +57,7 @@ def workload(num_jobs, *extensions):
     return Extended(base, extensions)
 
 
-rings = partial(composed, 1.14e9, 40.27e9, alpha=0.2745)
+rings = partial(composed, 1.14e9, 40.27e9, alpha=0.2745, contention="worst_link")
 
 
 def variants(num_jobs):

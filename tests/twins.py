@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, JobTable, Simulator, ideal, ring_contention
+from ringyard import Allocation, Cluster, Fabric, JobTable, Simulator, ideal, ring_contention
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.oracle.reference import ReferenceSimulator
@@ -78,12 +78,11 @@ def draw_performance(rng, plain):
     beside = one_of(rng, 0.5, 0.75, 0.9)
     pairs = pair_table({one: dict.fromkeys(MODELS + SERVED, beside) for one in MODELS + SERVED})
     return composed(
-        1.0e9,
-        40e9,
+        one_of(rng, 1.0e9, Fabric({2: 0.5e9, 3: 1.5e9}, 1e-3), Fabric({2: 2e9, 4: 1e9, 7: 0.7e9})),
+        one_of(rng, 40e9, Fabric({2: 40e9, 4: 80e9}, 2e-3)),
         alpha=float(one_of(rng, 0.0, 0.27)),
         overhead_seconds_per_server=float(one_of(rng, 0.0, 0.003)),
-        intra_server_growth=float(one_of(rng, 0.0, 0.8)),
-        overlap_exponent=float(one_of(rng, 1.0, 2.3)),
+        overlap_exponent=one_of(rng, 1.0, 2.3, None),
         contention=str(one_of(rng, "none", "worst_link", "live_transfers", "max_min")),
         interference=one_of(rng, None, sensitivity_pressure(), pairs, pairs),
         straggler_cv=float(one_of(rng, 0.0, 0.0, 0.3)),

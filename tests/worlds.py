@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ideal, ring_contention
+from ringyard import Allocation, Cluster, Fabric, JobSpec, JobTable, Simulator, ideal, ring_contention
 from ringyard.compiled import FloatVector, Int32Vector, fills
 from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
@@ -115,11 +115,10 @@ def everything(rng, count=12):
         jobs_per_gpu=int(rng.integers(1, 4)),
     )
     performance = composed(
-        1.0e9,
-        40e9,
+        Fabric({2: 1.0e9, 3: 1.6e9}, 2e-4),
+        Fabric({2: 40e9, 4: 70e9}, 5e-5),
         alpha=float(rng.choice([0.0, 0.27])),
         overhead_seconds_per_server=0.003,
-        intra_server_growth=0.8,
         overlap_exponent=float(rng.choice([1.0, 2.3])),
         contention=str(rng.choice(["none", "worst_link", "live_transfers", "max_min"])),
         interference=sensitivity_pressure(),

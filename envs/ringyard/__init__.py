@@ -2,6 +2,7 @@
 
 from ringyard.cluster import Cluster
 from ringyard.errors import RingyardError
+from ringyard.fabric import Fabric
 from ringyard.jobs import JobSpec, JobTable
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.registration import register_environments
@@ -17,6 +18,7 @@ __all__ = [
     "Cluster",
     "ClusterEnv",
     "ClusterVectorEnv",
+    "Fabric",
     "JobSpec",
     "JobTable",
     "PerformanceModel",

@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hydra.utils import instantiate
 
+from conftest import composed as composed_config
+from conftest import names
 from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.errors import ConfigurationError
+from ringyard.fabric import Fabric, interconnect, latency_seconds, network, ring_bytes_per_second
 from ringyard.performance import composed, pair_table, sensitivity_pressure
-from ringyard.performance.allreduce import inside_bandwidth, overlapped
+from ringyard.performance.allreduce import overlapped
 from ringyard.performance.cpu import bandwidth_stretch, cpu_job_seconds, input_seconds
 from ringyard.performance.elastic import progress_per_iteration, statistical_efficiency
 from ringyard.performance.parameter_server import (
@@ -33,11 +37,44 @@ def seconds(sim, job):
 # formulas
 
 
-def test_inside_bandwidth():
-    assert inside_bandwidth(2, 40.0, 0.8) == 40.0
-    assert inside_bandwidth(8, 40.0, 0.5) == pytest.approx(40.0 * 2.0)
-    assert inside_bandwidth(8, 40.0, 0.0) == 40.0  # a fixed bus
-    assert inside_bandwidth(1, 40.0, 0.8) == 40.0
+def test_bandwidth_by_count():
+    fabric = Fabric({2: 40.0, 8: 160.0}, 1e-3)
+    assert (
+        fabric.bandwidth(np.array([1, 2, 4, 8, 9, 64])).tolist()
+        == [40.0, 40.0, pytest.approx(80.0), 160.0] + [160.0] * 2
+    )
+    row = fabric.row
+    assert [ring_bytes_per_second(row, 0, n) for n in (1, 2, 8, 64, 1000)] == [
+        40.0,
+        40.0,
+        160.0,
+        160.0,
+        160.0,
+    ]
+    assert latency_seconds(row, 0, 5) == pytest.approx(8e-3)  # 2 (w-1) steps
+    assert Fabric(7.0).bandwidth(np.array([1, 99])).tolist() == [7.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    "figures", [{}, {0: 1e9}, {2: -1e9}, {2: float("nan")}, {2: 1e9, 4: INF}, {2.5: 1e9}, 0.0, "fast"]
+)
+def test_fabrics_that_make_no_sense(figures):
+    with pytest.raises(ConfigurationError, match=r"fabric\.bytes_per_second.*expected"):
+        Fabric(figures)
+
+
+def test_rings_follow_the_number_of_servers_and_of_gpus():
+    network, interconnect = Fabric({2: 1e9, 4: 2e9}, 1e-3), Fabric({2: 10e9, 4: 30e9}, 1e-4)
+    own = profile("vgg16")
+    for gpus, expected in [
+        ((0, 1), (1 * own.gradient_bytes / 10e9) + 2e-4),
+        ((0, 1, 2, 3), (1.5 * own.gradient_bytes / 30e9) + 6e-4),
+        ((0, 4), (1 * own.gradient_bytes / 1e9) + 2e-3),
+        ((0, 4, 8, 12), (1.5 * own.gradient_bytes / 2e9) + 6e-3),
+    ]:
+        sim = arrived(Cluster.homogeneous(4, 4), specs((len(gpus), "vgg16")), composed(network, interconnect))
+        sim.apply([Allocation(0, gpus)])
+        assert seconds(sim, 0) == pytest.approx(own.compute_seconds + expected)
 
 
 def test_overlap():
@@ -349,15 +386,33 @@ def test_a_parameter_server_job_takes_its_step_time():
         {"contention": "fastest"},
         {"overlap_exponent": 0.5},
         {"straggler_cv": -0.1},
-        {"intra_server_growth": -1.0},
+        {"network": 0.0},
         {"contention": "max_min", "xi_1": 0.5},
     ],
 )
 def test_composed_constants_out_of_range(options):
     with pytest.raises(ConfigurationError, match="expected"):
-        composed(1e9, 1e9, **options)
+        composed(**{"network": 1e9, "interconnect": 1e9, **options})
 
 
 def test_models_are_in_the_catalogue():
     assert len([m for m in catalogue() if m.parameters and m.noise_scale and len(m.gpus) > 1]) >= 15
     assert model_id("vgg16") >= 0
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [(group, name) for group in ("network", "interconnect") for name in names(group)],
+)
+def test_named_fabrics_are_as_configured(group, name):
+    named = {"network": network, "interconnect": interconnect}[group](name)
+    chosen = composed_config("simulate", f"{group}@performance.{group}={name}")
+    assert instantiate(chosen.performance[group], _convert_="all") == named
+    assert named.source
+
+
+def test_unknown_fabrics_say_which_there_are():
+    with pytest.raises(
+        ConfigurationError, match=r"unknown network 'token_ring'; expected one of .*ethernet_10g"
+    ):
+        network("token_ring")

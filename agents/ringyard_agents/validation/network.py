@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from ringyard.performance.allreduce import inside_bandwidth, ring_seconds
+from ringyard.fabric import Fabric
+from ringyard.performance.allreduce import ring_seconds
 from ringyard_agents.validation.result import Comparison, Part, halves, read, relative
 
 __all__ = ["inside_a_server", "rings", "scatter"]
 
 _ring = np.vectorize(ring_seconds, otypes=[float])
-_inside = np.vectorize(inside_bandwidth, otypes=[float])
 
 
 def rings(data: Path) -> Comparison:
@@ -72,13 +72,14 @@ def inside_a_server(data: Path) -> Comparison:
     fitted = halves(range(len(table)))
 
     def predict(constants: Any) -> Any:
-        return _ring(gpus, size, _inside(gpus, np.exp(constants[0]), constants[1]), np.inf)
+        pair, eight = np.exp(constants).tolist()
+        return _ring(gpus, size, Fabric({2: pair, 8: eight}).bandwidth(gpus), np.inf)
 
-    found = least_squares(lambda c: np.log(predict(c) / measured)[fitted], [np.log(40e9), 0.5]).x
+    found = least_squares(lambda c: np.log(predict(c) / measured)[fitted], np.log([40e9, 100e9])).x
     predicted = predict(found)
     errors = relative(predicted, measured)
     points = [(f"{n} GPUs", measured[gpus == n], predicted[gpus == n]) for n in (2, 4, 8)]
-    note = f"pair {np.exp(found[0]) / 1e9:.1f} GB/s, growth {found[1]:.3f}"
+    note = f"{np.exp(found[0]) / 1e9:.1f} GB/s for 2 GPUs, {np.exp(found[1]) / 1e9:.1f} for 8"
     parts = []
     for n in (2, 4, 8):
         here = gpus == n
@@ -87,12 +88,12 @@ def inside_a_server(data: Path) -> Comparison:
     return Comparison(
         title="All-reduce inside a server",
         source="Aceso's NCCL profiles, 8 V100 with NVLink, messages of 16 MiB and more",
-        form=("2 m (w-1)/w / B(w), B(w) = B(2) (w/2)^growth (`allreduce.inside_bandwidth`); two constants"),
+        form="2 m (w-1)/w / B(w), log B linear in log w (`fabric.Fabric`); two constants",
         parts=parts,
         weakness=(
             "Two constants cover three sizes. Start-up latency (50-90 us) is not in the model: below 16 MiB a"
-            " transfer takes longer than predicted. Servers with PCIe only need another pair bandwidth"
-            " (HKBU: 4.1-6.4 GB/s on 4 GPUs) and growth 0."
+            " transfer takes longer than predicted. Servers with PCIe only need another bandwidth"
+            " (HKBU: 4.1-6.4 GB/s on 4 GPUs)."
         ),
         draw=lambda axes: scatter(axes, points, "seconds"),
     )

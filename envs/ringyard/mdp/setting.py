@@ -6,11 +6,12 @@ import numpy as np
 
 from ringyard.checks import Count, Positive, Seed, checked
 from ringyard.cluster import Cluster
+from ringyard.fabric import interconnect, network
 from ringyard.failures import Failures, no_failures
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations import Observation, queue_and_cluster
 from ringyard.mdp.rewards import Reward, job_completion_time
-from ringyard.performance import PerformanceModel, ring_contention
+from ringyard.performance import PerformanceModel, composed
 from ringyard.performance.contention import ADA_SRSF_ALPHA_10GBE
 from ringyard.restart import RestartCost, constant
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic, Workload
@@ -19,11 +20,11 @@ __all__ = ["Setting", "ten_gigabit_rings"]
 
 
 def ten_gigabit_rings() -> PerformanceModel:
-    """Rings over 10GbE: 1.14 GB/s measured (HKBU ddl-benchmarks), 40 GB/s inside a server (Aceso, 2 V100).
+    """Rings over 10GbE, NVLink inside servers: `conf/performance/ring_10gbe.yaml`.
 
-    alpha is Ada-SRSF's eta / b; no reduction time, xi_1 = 1 and no overhead are assumptions.
+    alpha is Ada-SRSF's eta / b; no reduction time and no overhead are assumptions.
     """
-    return ring_contention(1.14e9, 40.27e9, float("inf"), ADA_SRSF_ALPHA_10GBE, 1.0, 0.0)
+    return composed(network("ethernet_10g"), interconnect("nvlink_v100"), alpha=ADA_SRSF_ALPHA_10GBE)
 
 
 def _default_workload() -> Workload:

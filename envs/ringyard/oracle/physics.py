@@ -4,6 +4,8 @@ import math
 from collections import Counter
 from types import SimpleNamespace
 
+import numpy as np
+
 from ringyard.cluster import Cluster
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import catalogue
@@ -73,6 +75,7 @@ class ReferencePhysics:
             "num_servers": servers,
             "contenders": contenders,
             "gpu_speed": speed,
+            "overlap_exponent": self._overlap_exponent(job),
             "sharing_slowdown": self.sharing_slowdown(job),
             "bandwidth_slowdown": self.bandwidth_slowdown(job),
             "straggler": job.straggler,
@@ -172,9 +175,24 @@ class ReferencePhysics:
     def _duty(self, job: ReferenceJob) -> float:
         """Share of its time a ring would transmit, alone."""
         share = job.gradient_bytes * (job.num_gpus - 1) / job.num_gpus
-        transfer = 2 * share / self._performance.transfer_bytes_per_second
-        speed = min(self._speed_on(job, s) for s in self.servers(job))
-        return _summable(transfer / (self._compute_seconds(job) / speed + transfer))
+        fabric, servers = self._performance.between_servers, self.servers(job)
+        sending = 2 * share / float(fabric.bandwidth(np.array([len(servers)]))[0])
+        ring = sending + 2 * (job.num_gpus - 1) * fabric.latency_seconds
+        compute = self._compute_seconds(job) / min(self._speed_on(job, s) for s in servers)
+        exponent = self._overlap_exponent(job)
+        return _summable(sending / self._overlapped(compute, ring, exponent))
+
+    @staticmethod
+    def _overlapped(compute: float, ring: float, exponent: float) -> float:
+        if exponent == 1.0 or ring == 0.0:
+            return compute + ring
+        longest = max(compute, ring)
+        return float(longest * (1 + (min(compute, ring) / longest) ** exponent) ** (1 / exponent))
+
+    def _overlap_exponent(self, job: ReferenceJob) -> float:
+        of_all = self._performance.overlap_exponent
+        own = None if job.model < 0 else catalogue()[job.model].overlap_exponent
+        return float(of_all or own or 1.0)
 
     def _max_min(self, rings: dict[int, list[tuple[str, int]]]) -> dict[int, float]:
         left = {link: self._capacity(link) for links in rings.values() for link in links}

@@ -1,5 +1,6 @@
 """How fast a job runs: compiled functions of one declared signature."""
 
+from ringyard.fabric import Fabric
 from ringyard.performance.composed import composed
 from ringyard.performance.interference import (
     Interference,
@@ -11,6 +12,7 @@ from ringyard.performance.model import IterationSeconds, PerformanceModel, ideal
 from ringyard.performance.ring import ring_contention
 
 __all__ = [
+    "Fabric",
     "Interference",
     "IterationSeconds",
     "PerformanceModel",

@@ -4,7 +4,7 @@ import numpy as np
 
 from ringyard.compiled import kernel
 
-__all__ = ["inside_bandwidth", "overlapped", "ring_seconds"]
+__all__ = ["overlapped", "ring_seconds"]
 
 
 @kernel
@@ -23,18 +23,6 @@ def ring_seconds(
         return 0.0
     share = gradient_bytes * (workers - 1) / workers
     return 2.0 * share / bytes_per_second + share / reduction_bytes_per_second
-
-
-@kernel
-def inside_bandwidth(workers: int, pair_bytes_per_second: float, growth: float) -> float:
-    """Ring bandwidth of `workers` GPUs of one server: that of a pair times (w / 2)^growth.
-
-    More NVLink lanes join as more GPUs take part: 40, 78, 129 GB/s on 2, 4, 8 V100 (Aceso's profiles);
-    growth 0 is a fixed bus.
-    """
-    if growth == 0.0 or workers <= 2:
-        return pair_bytes_per_second
-    return pair_bytes_per_second * (0.5 * workers) ** growth
 
 
 @kernel

@@ -7,7 +7,14 @@ import numpy as np
 from ringyard.checks import Amount, checked
 from ringyard.compiled import FloatVector, fills, kernel
 from ringyard.errors import ConfigurationError
-from ringyard.performance.allreduce import inside_bandwidth, overlapped, ring_seconds
+from ringyard.fabric import (
+    FABRIC_COLUMNS,
+    Bandwidth,
+    Fabric,
+    latency_seconds,
+    ring_bytes_per_second,
+)
+from ringyard.performance.allreduce import overlapped, ring_seconds
 from ringyard.performance.contention import live_share
 from ringyard.performance.cpu import cpu_job_seconds, input_seconds
 from ringyard.performance.interference import Interference, no_interference
@@ -19,14 +26,16 @@ from ringyard.performance.parameter_server import (
     server_efficiency,
     step_seconds,
 )
-from ringyard.performance.ring import Bandwidth, Transmitting
+from ringyard.performance.ring import Transmitting
 from ringyard.profiles import catalogue
 from ringyard.state.records import Job, JobKind, Network
 
 __all__ = ["composed"]
 
-_INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2, _OVERLAP, _GROWTH = range(8)
-_TABLE = 8
+_REDUCTION, _ALPHA, _XI_1, _XI_2 = range(4)
+_NETWORK = 4
+_INTERCONNECT = _NETWORK + FABRIC_COLUMNS
+_TABLE = _INTERCONNECT + FABRIC_COLUMNS
 _PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
@@ -42,11 +51,17 @@ def _compute_seconds(job: Job) -> float:
 
 @kernel
 def _ring_seconds(job: Job, parameters: FloatVector) -> float:
+    if job.num_gpus <= 1:
+        return 0.0
     if job.num_servers > 1:
-        bandwidth = live_share(parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.contenders)
+        fabric = _NETWORK
+        alone = ring_bytes_per_second(parameters, fabric, job.num_servers)
+        bandwidth = live_share(alone, parameters[_ALPHA], parameters[_XI_1], job.contenders)
     else:
-        bandwidth = inside_bandwidth(job.num_gpus, parameters[_INTRA], parameters[_GROWTH])
-    return ring_seconds(job.num_gpus, job.gradient_bytes, bandwidth, parameters[_REDUCTION])
+        fabric = _INTERCONNECT
+        bandwidth = ring_bytes_per_second(parameters, fabric, job.num_gpus)
+    ring = ring_seconds(job.num_gpus, job.gradient_bytes, bandwidth, parameters[_REDUCTION])
+    return ring + latency_seconds(parameters, fabric, job.num_gpus)
 
 
 @kernel
@@ -76,39 +91,38 @@ def composed_iteration_seconds(job: Job, parameters: FloatVector) -> float:
         )
     if job.kind == _PARAMETER_SERVER:
         return _served_seconds(job, parameters)
-    together = overlapped(_compute_seconds(job), _ring_seconds(job, parameters), parameters[_OVERLAP])
+    together = overlapped(_compute_seconds(job), _ring_seconds(job, parameters), job.overlap_exponent)
     return together + parameters[_XI_2] * job.num_servers
 
 
 @checked("performance")
 def composed(
-    inter_server_bytes_per_second: Bandwidth,
-    intra_server_bytes_per_second: Bandwidth,
+    network: Fabric | Bandwidth,
+    interconnect: Fabric | Bandwidth,
     reduction_bytes_per_second: Bandwidth = float("inf"),
     alpha: Amount = 0.0,
     xi_1: Transmitting = 1.0,
     overhead_seconds_per_server: Amount = 0.0,
-    intra_server_growth: Annotated[float, "[0, 10]"] = 0.0,
-    overlap_exponent: Annotated[float, "[1, inf)"] = 1.0,
-    contention: Literal["none", "worst_link", "live_transfers", "max_min"] = "worst_link",
+    overlap_exponent: Annotated[float, "[1, inf)"] | None = None,
+    contention: Literal["none", "worst_link", "live_transfers", "max_min"] = "live_transfers",
     interference: Interference | None = None,
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0,
 ) -> PerformanceModel:
     """GPU types, sharing, CPU cores, memory bandwidth, elastic batches, rings and parameter servers.
 
     t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with t_gpu = (fixed + sample b) x (1 + excess)
-    / speed, t_input by `cpu.input_seconds`, t_ring by SJF-BCO eq. 8. A part whose resource the cluster does
-    not count is neutral.
+    / speed, t_input by `cpu.input_seconds`, t_ring by SJF-BCO eq. 8 and the latency of 2 (w-1) steps. A
+    part whose resource the cluster does not count is neutral.
 
     Args:
-        inter_server_bytes_per_second: b_e, what one ring alone gets between servers.
-        intra_server_bytes_per_second: b_i, of two GPUs of a server.
+        network: what one ring alone gets between servers; a number: b_e, without latency.
+        interconnect: what it gets inside a server; a number: b_i, without latency.
         reduction_bytes_per_second: C, reduction speed of a GPU; infinity is allowed.
         alpha: in f(alpha, k) = k + alpha (k - 1), for k rings on the worst link.
         xi_1: share of the time a job transmits (SJF-BCO eq. 7); only with contention "worst_link".
         overhead_seconds_per_server: xi_2, added once per iteration and server spanned.
-        intra_server_growth: how b_i grows with GPUs, see `allreduce.inside_bandwidth`.
-        overlap_exponent: g, 1 or more: see `allreduce.overlapped`.
+        overlap_exponent: g, 1 or more: see `allreduce.overlapped`; None: each model's own, 1 where its
+            profile has none.
         contention: "none", "worst_link", "live_transfers" or "max_min": see `ringyard.state.records.Network`.
         interference: of jobs that share a GPU; None: none.
         straggler_cv: see `PerformanceModel`.
@@ -116,28 +130,21 @@ def composed(
     Raises:
         ConfigurationError: a constant out of its range.
     """
-    network = Network[contention.upper()]
-    if xi_1 != 1.0 and network is not Network.WORST_LINK:
+    counted = Network[contention.upper()]
+    if xi_1 != 1.0 and counted is not Network.WORST_LINK:
         raise ConfigurationError(
             f"performance.xi_1 is {xi_1}; expected 1 with contention {contention!r}, which counts"
             " transfers itself"
         )
-    constants = [
-        inter_server_bytes_per_second,
-        intra_server_bytes_per_second,
-        reduction_bytes_per_second,
-        alpha,
-        xi_1,
-        overhead_seconds_per_server,
-        overlap_exponent,
-        intra_server_growth,
-    ]
+    between, inside = (one if isinstance(one, Fabric) else Fabric(one) for one in (network, interconnect))
+    constants = np.array([reduction_bytes_per_second, alpha, xi_1, overhead_seconds_per_server])
     table = [coefficient_row(model) for model in catalogue()]
     return PerformanceModel(
         composed_iteration_seconds,
-        np.concatenate([np.array(constants, dtype=np.float64), *table]),
-        network,
+        np.concatenate([constants, between.row, inside.row, *table]),
+        counted,
         interference or no_interference(),
-        inter_server_bytes_per_second,
+        between,
         straggler_cv,
+        overlap_exponent,
     )

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import checked
 from ringyard.compiled import FloatVector, fills, slot
+from ringyard.fabric import Fabric
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.state.records import Job, Network
 
@@ -38,17 +39,19 @@ class PerformanceModel:
         parameters: [parameters] float64, whatever the function reads.
         network: how `contenders` is counted; NONE lets the engine skip it.
         interference: of jobs that share a GPU.
-        transfer_bytes_per_second: of a ring alone between servers, for `Network.LIVE_TRANSFERS`.
+        between_servers: what a ring alone gets there, for `Network.LIVE_TRANSFERS`.
         straggler_cv: coefficient of variation of compute time among a job's workers, drawn at each start;
             the slowest sets the pace. One worker alone has nobody to wait for.
+        overlap_exponent: `Job.overlap_exponent` of every job; None: of its profile, 1 where that has none.
     """
 
     iteration_seconds: IterationSeconds
     parameters: Annotated[NDArray[np.float64], "one-dimensional"]
     network: Network = Network.NONE
     interference: Interference = field(default_factory=no_interference)
-    transfer_bytes_per_second: Annotated[float, "(0, inf]"] = np.inf
+    between_servers: Fabric = field(default_factory=lambda: Fabric(np.inf))
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0
+    overlap_exponent: Annotated[float, "[1, inf)"] | None = None
 
 
 @fills(IterationSeconds)

@@ -6,12 +6,13 @@ import numpy as np
 
 from ringyard.checks import Amount, checked
 from ringyard.compiled import FloatVector, fills
+from ringyard.fabric import Bandwidth
 from ringyard.performance.allreduce import ring_seconds
 from ringyard.performance.contention import live_share
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.state.records import Job, Network
 
-__all__ = ["Bandwidth", "Transmitting", "ring_contention"]
+__all__ = ["Transmitting", "ring_contention"]
 
 _INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2 = range(6)
 
@@ -27,7 +28,6 @@ def ring_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     return job.compute_seconds + ring + parameters[_XI_2] * job.num_servers
 
 
-Bandwidth = Annotated[float, "(0, inf]"]
 Transmitting = Annotated[float, "(0, 1]"]
 
 

@@ -14,11 +14,13 @@ import numpy as np
 from ringyard.compiled import (
     FloatCube,
     FloatMatrix,
+    FloatVector,
     Int32Matrix,
     Records1,
     Records2,
     bundle,
 )
+from ringyard.fabric import FABRIC_COLUMNS
 from ringyard.state.records import (
     INTEGRALS,
     TIMELINE_COLUMNS,
@@ -48,6 +50,7 @@ class State:
         speeds: [models + 1, GPU types] relative to the reference GPU; the last row is for no model.
         excess: [models + 1, models + 1] extra iteration time of the first model, as a share of its own,
             for each neighbour of the second on the same GPU.
+        between_servers: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS.
         waiting: [clusters, jobs] waiting jobs by (priority, row), the first `num_waiting` valid.
         running: [clusters, jobs] running jobs, a heap on (due, row), the first `num_running` valid.
         class_waiting: [clusters, classes] waiting jobs of each demand class.
@@ -69,6 +72,7 @@ class State:
     clusters: Records1[ClusterRecord]
     speeds: FloatMatrix
     excess: FloatMatrix
+    between_servers: FloatVector
     waiting: Int32Matrix
     running: Int32Matrix
     class_waiting: Int32Matrix
@@ -111,6 +115,7 @@ def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment
         clusters=ClusterRecord.zeros(b),
         speeds=np.ones((sizes.models + 1, sizes.gpu_types)),
         excess=np.zeros((sizes.models + 1, sizes.models + 1)),
+        between_servers=np.zeros(FABRIC_COLUMNS),
         waiting=np.zeros((b, jobs), np.int32),
         running=np.zeros((b, jobs), np.int32),
         class_waiting=np.zeros((b, sizes.classes), np.int32),

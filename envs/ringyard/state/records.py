@@ -123,6 +123,7 @@ class Job(Record):
     total_iterations: f8  # of the base batch
     priority: f8  # order of the waiting list, ascending; ties by row
     # what performance models read beside the first
+    overlap_exponent: f8  # of its transfers with its computing, 1: one after the other
     gpu_speed: f8  # of the slowest GPU held, reference GPU = 1
     sharing_slowdown: f8  # on the worst GPU held, 1: alone
     bandwidth_slowdown: f8  # memory bandwidth asked / there is, worst server, at least 1
@@ -271,7 +272,6 @@ class ClusterRecord(Record):
     stamp: i4
     num_segments: i4
     timeline_bin_log2: i4  # bins are 2**this seconds wide
-    transfer_bytes_per_second: f8  # of a ring alone, for Network.LIVE_TRANSFERS
     straggler_cv: f8  # coefficient of variation among workers; 0: none
     mean_up_seconds: f8  # of a server; inf: servers never fail
     mean_repair_seconds: f8

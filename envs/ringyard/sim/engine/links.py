@@ -3,10 +3,11 @@
 import numpy as np
 
 from ringyard.compiled import kernel
-from ringyard.performance.allreduce import ring_seconds
+from ringyard.fabric import latency_seconds, ring_bytes_per_second
+from ringyard.performance.allreduce import overlapped, ring_seconds
 from ringyard.performance.contention import SHARES
 from ringyard.state.arrays import State
-from ringyard.state.records import ClusterRecord, Job, Network
+from ringyard.state.records import Network
 
 __all__ = ["count_links"]
 
@@ -15,12 +16,16 @@ _MAX_MIN = int(Network.MAX_MIN)
 
 
 @kernel
-def _weight(cluster: ClusterRecord, job: Job) -> float:
-    """What a job adds to the load of each of its links."""
-    if cluster.network != _LIVE:
+def _weight(state: State, b: int, j: int) -> float:
+    """What job j adds to the load of each of its links: the share of its time it would send, alone."""
+    if state.clusters[b].network != _LIVE:
         return 1.0
-    ring = ring_seconds(job.num_gpus, job.gradient_bytes, cluster.transfer_bytes_per_second, np.inf)
-    return np.rint(ring / (job.compute_seconds / job.gpu_speed + ring) * SHARES) / SHARES
+    job = state.jobs[b, j]
+    alone = ring_bytes_per_second(state.between_servers, 0, job.num_servers)
+    sending = ring_seconds(job.num_gpus, job.gradient_bytes, alone, np.inf)
+    ring = sending + latency_seconds(state.between_servers, 0, job.num_gpus)
+    together = overlapped(job.compute_seconds / job.gpu_speed, ring, job.overlap_exponent)
+    return np.rint(sending / together * SHARES) / SHARES
 
 
 @kernel
@@ -64,7 +69,7 @@ def _load_links(state: State, b: int, extra: int) -> None:
     for i in range(cluster.num_running + 1):
         j = _ring(state, b, i, extra)
         if j >= 0:
-            weight = _weight(cluster, state.jobs[b, j])
+            weight = _weight(state, b, j)
             for k in range(_links_of(state, b, j)):
                 state.links[b, state.link_scratch[b, k]].load += weight
 
@@ -72,7 +77,7 @@ def _load_links(state: State, b: int, extra: int) -> None:
 @kernel
 def _crowd(state: State, b: int, j: int) -> float:
     """Rings on the worst link of job j, itself counted as one, relative to what the link carries."""
-    weight = _weight(state.clusters[b], state.jobs[b, j])
+    weight = _weight(state, b, j)
     worst = 1.0
     for k in range(_links_of(state, b, j)):
         link = state.links[b, state.link_scratch[b, k]]

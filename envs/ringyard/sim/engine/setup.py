@@ -45,6 +45,13 @@ def _speeds(cluster: Cluster) -> NDArray[np.float64]:
     return np.array([*rows, [1.0] * len(types)]) if types else np.ones((len(catalogue()) + 1, 1))
 
 
+def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
+    """[models + 1] of each model, by the performance model or its profile."""
+    if performance.overlap_exponent is not None:
+        return np.full(len(catalogue()) + 1, performance.overlap_exponent)
+    return np.array([*(model.overlap_exponent or 1.0 for model in catalogue()), 1.0])
+
+
 def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceModel) -> None:
     """Raise ConfigurationError if a model of the table lacks a figure that this simulation needs."""
     models = catalogue()
@@ -142,6 +149,7 @@ def prepare_jobs(
     _check_models(table, cluster, performance)
     announce_compilation(load)
     jobs = _given(table, cluster, restart)
+    jobs["overlap_exponent"] = _overlap_exponents(performance)[jobs["model"]]
     fastest = _speeds(cluster)[jobs["model"]].max(axis=1)
     _isolate(jobs, alone(cluster, table.num_gpus, fastest), physics_of(performance))
     iteration = jobs["isolated_iteration_seconds"]
@@ -202,7 +210,7 @@ def new_state(
     beyond_servers = performance.network in (Network.LIVE_TRANSFERS, Network.MAX_MIN)
     racks = cluster.num_racks > 0 and performance.network is not Network.NONE
     clusters["global_links"] = beyond_servers or racks
-    clusters["transfer_bytes_per_second"] = performance.transfer_bytes_per_second
+    state.between_servers[:] = performance.between_servers.row
     clusters["sharing"] = cluster.jobs_per_gpu > 1
     clusters["bandwidth_limited"] = bool(cluster.memory_bandwidth_bytes_per_second)
     clusters["crowded"] = clusters["sharing"] | clusters["bandwidth_limited"] | bool(cluster.gpu_types)

@@ -1,0 +1,121 @@
+"""Named networks: what the ring of a job gets between servers, or between GPUs of one server."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from ringyard.checks import Amount, checked
+from ringyard.compiled import FloatVector, kernel
+from ringyard.config_folder import config_folder
+from ringyard.errors import ConfigurationError
+
+__all__ = [
+    "FABRIC_COLUMNS",
+    "Bandwidth",
+    "Fabric",
+    "interconnect",
+    "latency_seconds",
+    "network",
+    "ring_bytes_per_second",
+]
+
+Bandwidth = Annotated[float, "(0, inf]"]
+
+_LATENCY = 0
+_FIRST = 1
+_MOST = 64
+
+#: length of `Fabric.row`
+FABRIC_COLUMNS = _FIRST + _MOST
+
+
+@checked("fabric")
+@dataclass(frozen=True)
+class Fabric:
+    """Bandwidth and latency that one ring alone gets; yamls of `conf/network` and `conf/interconnect`.
+
+    Attributes:
+        bytes_per_second: B, of a ring; one figure, or {servers spanned (between servers), or GPUs (inside
+            one): B}. Between two counts log B is linear in log count, outside as at the nearest.
+        latency_seconds: of each of the 2 (w-1) steps of a ring of w workers.
+        source: where the figures come from.
+
+    Raises:
+        ConfigurationError: no figure, or one out of its range.
+    """
+
+    bytes_per_second: Bandwidth | Annotated[Mapping[Annotated[int, "[1, 1048576]"], Bandwidth], "not empty"]
+    latency_seconds: Amount = 0.0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bytes_per_second, Mapping):
+            given = dict(sorted(self.bytes_per_second.items()))
+            if len(given) > 1 and not np.isfinite(list(given.values())).all():
+                raise ConfigurationError(
+                    f"fabric.bytes_per_second is {given}; expected finite figures, or one that is infinite"
+                )
+            object.__setattr__(self, "bytes_per_second", given)
+
+    def bandwidth(self, count: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[counts] bytes per second of a ring over so many servers, or GPUs of one server."""
+        if not isinstance(self.bytes_per_second, Mapping):
+            return np.full(len(count), float(self.bytes_per_second))
+        counts = np.array(list(self.bytes_per_second), dtype=np.float64)
+        figures = np.array(list(self.bytes_per_second.values()))
+        near = np.clip(count, counts[0], counts[-1])
+        below = np.searchsorted(counts, near, side="right") - 1
+        found = figures[below]  # as given, to the last digit
+        between = counts[below] != near
+        if between.any():
+            logs = np.interp(np.log(near[between]), np.log(counts), np.log(figures))
+            found[between] = np.exp(logs)
+        return np.asarray(found, dtype=np.float64)
+
+    @property
+    def row(self) -> NDArray[np.float64]:
+        """[FABRIC_COLUMNS] as kernels read it: latency, then the bandwidth for 1, 2 ... 64 and more."""
+        return np.array([self.latency_seconds, *self.bandwidth(np.arange(1, _MOST + 1))])
+
+
+def _named(group: str, name: str) -> Fabric:
+    files = {file.stem: file for file in sorted((config_folder() / group).glob("*.yaml"))}
+    if name not in files:
+        raise ConfigurationError(f"unknown {group} {name!r}; expected one of {', '.join(files)}")
+    given = yaml.safe_load(files[name].read_text())
+    figures = given["bytes_per_second"]
+    if isinstance(figures, Mapping):
+        figures = {count: float(figure) for count, figure in figures.items()}
+    else:
+        figures = float(figures)
+    return Fabric(figures, float(given.get("latency_seconds", 0.0)), given.get("source", ""))
+
+
+def network(name: str) -> Fabric:
+    """What a ring gets between servers, by `conf/network/<name>.yaml`.
+
+    Raises:
+        ConfigurationError: no such yaml; names those there are.
+    """
+    return _named("network", name)
+
+
+def interconnect(name: str) -> Fabric:
+    """What a ring gets inside a server, by `conf/interconnect/<name>.yaml`; errors as in `network`."""
+    return _named("interconnect", name)
+
+
+@kernel
+def ring_bytes_per_second(row: FloatVector, first: int, count: int) -> float:
+    """Bandwidth for `count` servers or GPUs, by the `Fabric.row` that begins at `row[first]`."""
+    return row[first + _FIRST + min(count, _MOST) - 1]
+
+
+@kernel
+def latency_seconds(row: FloatVector, first: int, workers: int) -> float:
+    """Of all steps of a ring of `workers`, by the `Fabric.row` that begins at `row[first]`."""
+    return 2.0 * (workers - 1) * row[first + _LATENCY]
