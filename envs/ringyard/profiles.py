@@ -73,7 +73,6 @@ class ModelProfile:
         metric_half: share of training after which the hyperbolic metric curve would be half way, were it
             to go on for ever (`ringyard.learning_curves`).
         metric_start: validation metric before training.
-        overlap_exponent: how its transfers overlap with its computing (`performance.allreduce.overlapped`).
         step_coefficients: AITurbo's step time, [theta0 .. theta5] (`performance.parameter_server`).
         server_efficiency: (a, b, d) of a parameter server's efficiency a exp(-b cores) + d.
         file: the yaml it was read from.
@@ -102,7 +101,6 @@ class ModelProfile:
     final_metric: float | None = None
     metric_half: Positive | None = None
     metric_start: float | None = None
-    overlap_exponent: Annotated[float, "[1, inf)"] | None = None
     step_coefficients: tuple[Amount, Amount, Amount, Amount, Amount, Amount] | None = None
     server_efficiency: tuple[float, float, float] | None = None
     file: str = ""
