@@ -101,14 +101,18 @@ def _abandon_output() -> int:
 
 @contextmanager
 def _plain_warnings(command: str) -> Iterator[None]:
-    """What a trace was read without is one line, as errors are; other warnings stay as they are."""
+    """What a trace was read without is one line, once, as errors are; other warnings stay as they are."""
     usual = warnings.formatwarning
+    said: set[str] = set()  # files are read once for each of several purposes
 
     def plain(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
         if issubclass(category, WorkloadWarning):
-            return f"{command}: {message}\n"
+            text = f"{command}: {message}\n"
+            new = text not in said
+            said.add(text)
+            return text if new else ""
         return usual(message, category, filename, lineno, line)
 
     warnings.formatwarning = plain

@@ -1,11 +1,15 @@
 """`ringyard traces`: where the public traces are, and whether a local copy is one."""
 
+from collections.abc import Mapping
+
 from rich.console import Console
 from rich.table import Table
 
 from ringyard.workloads.sources import SOURCES, check_trace
 
 __all__ = ["list_traces", "report_trace"]
+
+_MOST_NAMES = 8
 
 
 def list_traces() -> None:
@@ -34,7 +38,17 @@ def report_trace(name: str, path: str) -> None:
     table.add_row("span", f"{report.span_days:.1f} days")
     table.add_row("GPUs per job", f"mean {report.mean_gpus:.2f}, largest {report.max_gpus}")
     table.add_row("median run time", f"{report.median_duration_seconds:,.0f} s")
+    table.add_row("ends", _counts(report.ends))
+    for title, names in (("virtual clusters", report.vcs), ("users", report.users)):
+        if names:
+            table.add_row(title, f"{len(names):,}: {_counts(names)}")
     table.add_row("sha256", report.sha256)
     for left_out in report.left_out:
         table.add_row("note", left_out)
     Console().print(table)
+
+
+def _counts(names: Mapping[str, int]) -> str:
+    """The first names and their jobs."""
+    said = [f"{name} ({count:,})" for name, count in list(names.items())[:_MOST_NAMES]]
+    return ", ".join(said + (["..."] if len(names) > _MOST_NAMES else []))

@@ -10,7 +10,7 @@ RingyardError
   EpisodeError         a step where no episode is on: also Gymnasium's ResetNeeded or ClosedEnvironmentError
   PluginError          a function of yours, plugged in, that does not keep what its slot promises
   CheckpointError      a trained agent that cannot be loaded or does not match
-WorkloadWarning        a trace was read without some of its rows
+WorkloadWarning        a trace was read without some of its rows, or without what it does not say
 """
 
 __all__ = [
@@ -73,4 +73,4 @@ class CheckpointError(RingyardError):
 
 
 class WorkloadWarning(UserWarning):
-    """A reader left rows of a trace out; says how many and why."""
+    """A reader left rows of a trace out, or took something for granted; says how many and why."""

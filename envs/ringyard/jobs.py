@@ -15,7 +15,7 @@ from ringyard.information import COLUMNS, Information, check_known
 from ringyard.profiles import catalogue, model_id
 from ringyard.state.records import JobKind, JobOutcome
 
-__all__ = ["JobSpec", "JobTable"]
+__all__ = ["LONGEST_TEXT", "JobSpec", "JobTable"]
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,26 @@ class JobSpec:
         num_gpus: GPUs (= ring workers) it asks for; all or nothing.
         duration_seconds: run time alone on consolidated GPUs.
         model: a name of `ringyard.profiles.catalogue()`.
-        job_id: the user's own number; the position in the list if None.
+        job_id: the user's own number or text; the position in the list if None.
+        vc: the virtual cluster it belongs to; "": none named.
+        user: who submits it; "": nobody named.
     """
 
     submit_seconds: float
     num_gpus: int
     duration_seconds: float
     model: str = "resnet50"
-    job_id: int | None = None
+    job_id: int | str | None = None
+    vc: str = ""
+    user: str = ""
 
 
 _Whole = NDArray[np.int64]
 _Float = NDArray[np.float64]
+_Text = NDArray[np.str_]
+
+#: characters of an id, a virtual cluster or a user
+LONGEST_TEXT = 128
 
 
 def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
@@ -65,6 +73,41 @@ def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
 def _exact(given: NDArray[Any], wanted: np.dtype[Any]) -> bool:
     """Whether every value of the array's type is a number of the wanted type, give or take rounding."""
     return given.dtype.kind in "iuf" and (np.can_cast(given.dtype, wanted) or wanted.kind == "f")
+
+
+def _ids(values: ArrayLike) -> _Whole | _Text:
+    """[jobs] ids as given: whole numbers, or texts if any of them is one.
+
+    Raises:
+        WorkloadError: ids that are neither.
+    """
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iufU":
+        return _texts("job_id", values) if values.dtype.kind == "U" else _column("job_id", values, whole=True)
+    given = np.asarray(values, dtype=object).tolist()
+    if not isinstance(given, list) or not any(isinstance(one, str) for one in given):
+        return _column("job_id", values, whole=True)
+    return _texts("job_id", [str(one) if type(one) is int else one for one in given])
+
+
+def _texts(name: str, values: ArrayLike | None, count: int = 0) -> _Text:
+    """[jobs] a column of texts of limited length; None: `count` empty ones.
+
+    Raises:
+        WorkloadError: another shape, or something that is no text.
+    """
+    if values is None:
+        return np.full(count, "")
+    given = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    if given.ndim != 1:
+        raise WorkloadError(f"column {name} has shape {given.shape}; expected one text for each job")
+    for row, value in enumerate(given.tolist() if given.dtype.kind != "U" else ()):
+        if not isinstance(value, str):
+            raise WorkloadError(f"row {row} has {name} {shown(value)}; expected text")
+        if len(value) > LONGEST_TEXT:  # before an array as wide as the longest is made
+            raise WorkloadError(
+                f"row {row} has {name} {shown(value)}; expected at most {LONGEST_TEXT} characters"
+            )
+    return given.astype(np.str_)
 
 
 def _neutral(num_gpus: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
@@ -96,6 +139,8 @@ def _neutral(num_gpus: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         "cancel_seconds": np.full(count, np.inf),
         "acceptable_jct": np.full(count, np.inf),
         "outcome": np.full(count, JobOutcome.COMPLETED, dtype=np.int64),
+        "vc": np.full(count, ""),
+        "user": np.full(count, ""),
     }
 
 
@@ -108,7 +153,7 @@ class JobTable:
     times its isolated seconds per iteration.
 
     Attributes:
-        job_id: [jobs] the user's own numbers.
+        job_id: [jobs] the user's own numbers or texts, shown in every output; nothing else depends on them.
         submit_seconds: [jobs] arrival times, ascending, >= 0.
         num_gpus: [jobs] GPUs asked for, >= 1; 0 for CPU-only jobs.
         duration_seconds: [jobs] run time alone on consolidated GPUs, > 0, or NaN.
@@ -138,9 +183,11 @@ class JobTable:
         acceptable_jct: [jobs] largest acceptable completion time, seconds; a job that is late for it leaves,
             blocked (`ringyard.sim.engine.events` says when a job is late); inf: any.
         outcome: [jobs] `JobOutcome` once its work is done: a job that failed in the trace fails then.
+        vc: [jobs] virtual cluster that each belongs to, text; "": none named.
+        user: [jobs] who submitted it, text; "": nobody named.
     """
 
-    job_id: Annotated[_Whole, "[-9223372036854775808, 9223372036854775807]"]
+    job_id: _Whole | _Text
     submit_seconds: Annotated[_Float, "[0, 1e12]"]
     num_gpus: Annotated[_Whole, "[0, 2147483647]"]
     duration_seconds: Annotated[_Float, "(0, 1e12]"]
@@ -168,6 +215,8 @@ class JobTable:
     cancel_seconds: Annotated[_Float, "(0, inf]"]
     acceptable_jct: Annotated[_Float, "(0, inf]"]
     outcome: Annotated[_Whole, "[0, 2]"]
+    vc: _Text
+    user: _Text
 
     @classmethod
     def from_columns(
@@ -176,10 +225,20 @@ class JobTable:
         num_gpus: ArrayLike,
         duration_seconds: ArrayLike,
         job_id: ArrayLike | None = None,
+        vc: ArrayLike | None = None,
+        user: ArrayLike | None = None,
     ) -> Self:
         """A table without model data: every job computes 1 s per iteration and sends nothing.
 
         `ringyard.workloads.assignment` gives rows a model.
+
+        Args:
+            submit_seconds: [jobs] ascending.
+            num_gpus: [jobs] asked for.
+            duration_seconds: [jobs] run time alone on consolidated GPUs.
+            job_id: [jobs] whole numbers, or texts; None: positions.
+            vc: [jobs] names of virtual clusters; None: none is named.
+            user: [jobs] names of users; None: none is named.
 
         Raises:
             WorkloadError: see `check`.
@@ -187,11 +246,12 @@ class JobTable:
         submit = _column("submit_seconds", submit_seconds)
         gpus = _column("num_gpus", num_gpus, whole=True)
         table = cls(
-            job_id=np.arange(len(submit)) if job_id is None else _column("job_id", job_id, whole=True),
+            job_id=np.arange(len(submit)) if job_id is None else _ids(job_id),
             submit_seconds=submit,
             num_gpus=gpus,
             duration_seconds=_column("duration_seconds", duration_seconds),
-            **_neutral(gpus),
+            **_neutral(gpus)
+            | {"vc": _texts("vc", vc, len(submit)), "user": _texts("user", user, len(submit))},
         )
         table.check()
         return table
@@ -238,6 +298,8 @@ class JobTable:
             [spec.num_gpus for spec in specs],
             [spec.duration_seconds for spec in specs],
             [position if spec.job_id is None else spec.job_id for position, spec in enumerate(specs)],
+            [spec.vc for spec in specs],
+            [spec.user for spec in specs],
         )
         return table.with_models(models)
 
@@ -306,13 +368,13 @@ class JobTable:
         return replace(self, submit_seconds=submit_seconds, cancel_seconds=submit_seconds + patience)
 
     def merged(self, other: "JobTable") -> "JobTable":
-        """Both tables' jobs by submit time, ties with this table's first; ids count anew."""
+        """Both tables' jobs by submit time, ties with this table's first; the other's get further ids."""
         order = np.argsort(np.concatenate([self.submit_seconds, other.submit_seconds]), kind="stable")
+        other = replace(other, job_id=_further_ids(self.job_id, len(other)))
         columns = {
             field.name: np.concatenate([getattr(self, field.name), getattr(other, field.name)])[order]
             for field in fields(self)
         }
-        columns["job_id"] = np.arange(len(order))
         return JobTable(**columns)
 
     def check(self, cluster: Cluster | None = None) -> None:
@@ -357,6 +419,8 @@ class JobTable:
         count = len(self)
         if count == 0:
             raise WorkloadError("the workload has no jobs; expected at least 1")
+        for name in ("job_id", "vc", "user"):
+            self._check_texts(name)
         for name, interval in _intervals().items():
             values = getattr(self, name)
             if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
@@ -376,6 +440,22 @@ class JobTable:
             self._refuse(bad, name, str(interval))
             if interval.whole:
                 raise WorkloadError(f"column {name} is an array of {values.dtype}; expected one of int64")
+
+    def _check_texts(self, name: str) -> None:
+        """Raise WorkloadError unless the column holds a text for each job, or, as an id, a whole number."""
+        values, count = getattr(self, name), len(self)
+        numbers = name == "job_id" and isinstance(values, np.ndarray) and values.dtype.kind in "iuf"
+        if not numbers and not (isinstance(values, np.ndarray) and values.dtype.kind == "U"):
+            raise WorkloadError(f"column {name} is {shown(values)}; expected an array of texts")
+        if values.shape != (count,):
+            raise WorkloadError(f"column {name} has shape {values.shape}; expected ({count},)")
+        if not numbers:
+            self._refuse(np.char.str_len(values) > LONGEST_TEXT, name, f"at most {LONGEST_TEXT} characters")
+        elif values.dtype != np.int64:
+            self._refuse(values != np.floor(values), name, "a whole number of at most 64 bits, or text")
+            raise WorkloadError(
+                f"column {name} is an array of {values.dtype}; expected one of int64 or texts"
+            )
 
     def _check_fit(self, cluster: Cluster) -> None:
         limit = cluster.num_gpus
@@ -440,9 +520,23 @@ _EITHER = {"duration_seconds": "iterations", "iterations": "duration_seconds"}
 
 @functools.cache
 def _intervals() -> dict[str, Interval]:
-    """{column: what its numbers may be}, as annotated."""
+    """{column of numbers: what they may be}, as annotated."""
     hints = get_type_hints(JobTable, include_extras=True)
-    return {name: Interval(hint.__metadata__[0], hint.__origin__ == _Whole) for name, hint in hints.items()}
+    return {
+        name: Interval(hint.__metadata__[0], hint.__origin__ == _Whole)
+        for name, hint in hints.items()
+        if hasattr(hint, "__metadata__")
+    }
+
+
+def _further_ids(taken: _Whole | _Text, count: int) -> _Whole | _Text:
+    """[count] ids that no job of `taken` has: the next whole numbers, or texts beside texts."""
+    if taken.dtype.kind == "i" and taken.max() < 2**63 - 1 - count:
+        return taken.max() + 1 + np.arange(count)
+    prefix = "added-"
+    while np.char.startswith(taken.astype(np.str_), prefix).any():
+        prefix = f"_{prefix}"
+    return np.array([f"{prefix}{position}" for position in range(count)])
 
 
 class _KnownJobs(JobTable):

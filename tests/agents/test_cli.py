@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from omegaconf import OmegaConf
 
 from conftest import ROOT, composed, names
 from ringyard import Cluster, Simulator
+from ringyard.errors import WorkloadWarning
+from ringyard_agents.command_line import exit_code
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.settings import SETTINGS, check_settings
 from ringyard_baselines.scheduler import run
@@ -117,6 +120,61 @@ def test_rows_left_out_are_one_line(tmp_path):
     lines = [line for line in error.splitlines() if "left out" in line]
     assert [line.partition(" jobs")[0] for line in lines] == ["ringyard simulate: cut.csv: left out 1 of 2"]
     assert "WorkloadWarning" not in error
+
+
+def test_ids_and_tenants_come_back_and_what_is_left_out_is_said_once(tmp_path):
+    file = tmp_path / "cut.csv"
+    rows = [f"job-{i:02d},{'6214e9' if i % 3 else '7f04ca'},{10 * i},{i % 5},{20 + i}" for i in range(30)]
+    file.write_text("job_id,vc,submit_s,num_gpus,duration_s\n" + "\n".join([*rows, "big,6214e9,9,9,9"]))
+    out, error = ringyard(
+        tmp_path,
+        "compare",
+        "workload=philly",
+        "workload.path=cut.csv",
+        "workload.reader.where.vc=[6214e9,7f04ca]",
+        "workload.reader.where.submit_s=[0,250]",
+        "workload.max_gpus=8",
+        "workload.window_jobs=null",
+        "cluster.num_servers=1",
+        "cluster.gpus_per_server=8",
+        "schedulers=[fifo,srtf]",
+        "seeds=2",
+        "workers=2",
+        "plots=false",
+        "tensorboard=false",
+        "name=run",
+        warnings="default",
+    )
+    assert [line for line in error.splitlines() if "compiling" not in line] == [
+        "ringyard compare: cut.csv: where vc=[7f04ca,6214e9], submit_s=[0,250] keeps 26 of 31 rows;"
+        " left out 5 of 26 jobs: 5 without GPUs (the first is row 1)",
+        "ringyard compare: left out 1 of 21 jobs: they ask for more than 8 GPUs (workload.max_gpus)",
+    ]
+    jobs = list(csv.DictReader((tmp_path / "runs" / "run" / "jobs.csv").read_text().splitlines()))
+    ids = {f"job-{i:02d}": "6214e9" if i % 3 else "7f04ca" for i in range(25) if i % 5}
+    tenants = list(csv.DictReader((tmp_path / "runs" / "run" / "tenants.csv").read_text().splitlines()))
+    assert {(row["scheduler"], row["workload"], row["tenant"]) for row in tenants} == {
+        (scheduler, workload, vc)
+        for scheduler in ("fifo", "srtf")
+        for workload in "01"
+        for vc in ids.values()
+    }
+    for row in tenants:
+        own = [job for job in jobs if all(job[name] == row[name] for name in ("scheduler", "workload"))]
+        assert {job["job_id"] for job in own} == set(ids)
+        jcts = [float(job["jct"]) for job in own if ids[job["job_id"]] == row["tenant"]]
+        assert (int(row["jobs"]), float(row["mean_jct"])) == (len(jcts), pytest.approx(np.mean(jcts)))
+    assert "mean JCT (s) by virtual cluster" in out
+
+
+def test_the_same_warning_is_one_line(capsys):
+    def twice():
+        for _ in range(2):
+            print(warnings.formatwarning("1 of 2 rows", WorkloadWarning, "readers.py", 1), end="")
+        return 0
+
+    assert exit_code("ringyard train", twice) == 0
+    assert capsys.readouterr().out == "ringyard train: 1 of 2 rows\n"
 
 
 def test_missing_column_names_those_there_are(tmp_path):

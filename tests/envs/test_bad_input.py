@@ -16,12 +16,15 @@ def jobs():
     return JobTable.from_columns([0.0, 1.0], [1, 2], [3.0, 4.0], [7, 8])
 
 
-@pytest.mark.parametrize("column", [field.name for field in fields(JobTable)])
+TEXTS = ("job_id", "vc", "user")
+
+
+@pytest.mark.parametrize("column", [field.name for field in fields(JobTable) if field.name not in TEXTS])
 def test_every_column_refuses_what_it_cannot_be_and_names_the_job(column):
     values = getattr(jobs(), column)
     whole = values.dtype.kind == "i"
     wrong = [0.5, 7e9, -2.0, NAN] if whole else [NAN, -1.0, -INF]
-    wrong = {"job_id": wrong[:1], "iterations": wrong[1:]}.get(column, wrong)  # NaN: not given
+    wrong = {"iterations": wrong[1:]}.get(column, wrong)  # NaN: not given
     for value in wrong:
         changed = values.astype(np.float64)
         changed[1] = value
@@ -32,6 +35,17 @@ def test_every_column_refuses_what_it_cannot_be_and_names_the_job(column):
     )  # it says how many jobs there are
     for odd in (values.tolist(), values.astype(str), values != 0, *shapes):
         with pytest.raises(WorkloadError, match=f"column {column} .*; expected"):
+            replace(jobs(), **{column: odd}).check()
+
+
+@pytest.mark.parametrize("column", TEXTS)
+def test_every_column_of_texts_refuses_what_it_cannot_be(column):
+    long = np.array(["x", "y" * 129])
+    with pytest.raises(WorkloadError, match=rf"^job .* \(row 1\) has {column} yyy.*; expected at most 128"):
+        replace(jobs(), **{column: long}).check()
+    bad = (["a", "b"], np.array([True, False]), np.array(["a"]), np.array([["a", "b"]]), np.array([0.5, 1.0]))
+    for odd in (*bad, np.array(["a", 3], dtype=object)):
+        with pytest.raises(WorkloadError, match=f"{column} .*; expected"):
             replace(jobs(), **{column: odd}).check()
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from conftest import leaf, shared
+from conftest import leaf
 from ringyard import Cluster, JobSpec, JobTable
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.workloads import (
@@ -16,7 +16,6 @@ from ringyard.workloads import (
     Sizes,
     read_csv,
     read_helios,
-    read_pai,
     read_philly,
     scale_to_load,
 )
@@ -119,7 +118,8 @@ def test_windows(rng):
     by_time = Replay(table(), ModelMix(), window_seconds=95.0)
     assert by_time.num_jobs == 10
     assert {len(by_time.sample(cluster, rng)) for _ in range(20)} == {10}
-    small = Replay(table(), ModelMix(), max_gpus=2)
+    with pytest.warns(WorkloadWarning, match=r"left out 50 of 100 jobs: they ask for more than 2 GPUs"):
+        small = Replay(table(), ModelMix(), max_gpus=2)
     assert small.sample(cluster, rng).num_gpus.max() == 2
     with pytest.raises(WorkloadError, match="fewer"):
         Replay(table().rows(table().num_gpus > 4), ModelMix(), max_gpus=2)
@@ -185,22 +185,6 @@ def test_philly_release_shape(tmp_path):
     file.write_text("{")
     with pytest.raises(WorkloadError, match="JSON"):
         read_philly(file)
-
-
-@pytest.mark.parametrize(
-    ("read", "parts", "jobs", "mean_gpus"),
-    # rows and gpus_mean of trace_facts.csv
-    [
-        (read_philly, ("philly", "philly_jobs.csv.gz"), 82247, 1.304),
-        (read_helios, ("helios", "venus_gpu_jobs.csv.gz"), 125303, 6.736),
-        (read_pai, ("alibaba_pai_v2020", "pai_gpu_tasks_sample.csv.gz"), 60105, 4.969),
-    ],
-)
-def test_real_traces_read_whole(read, parts, jobs, mean_gpus):
-    trace = read(shared("data", "traces", *parts))
-    assert len(trace) == jobs
-    assert trace.num_gpus.mean() == pytest.approx(mean_gpus, abs=0.001)
-    trace.check()
 
 
 def test_sources_and_reports(tmp_path):

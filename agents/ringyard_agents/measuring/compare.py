@@ -23,6 +23,7 @@ from ringyard_agents.measuring.fingerprint import Fingerprints
 from ringyard_agents.measuring.kept import keep, kept
 from ringyard_agents.measuring.selection import able, labels_of, wants_all, worlds_of
 from ringyard_agents.measuring.statistics import mean_interval, ratio_interval
+from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
 
 __all__ = ["compare", "markdown", "table_rows"]
@@ -230,6 +231,9 @@ def _report(
         partial.write_text(markdown(rows, list(rows[0])))
     wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
     _print(wide, title, rows)
+    runs = {row["scheduler"]: [r.times for r in results if r.label == row["scheduler"]] for row in rows}
+    by_tenant = write_tenants(folder / "tenants.csv", runs)
+    print_tenants(wide, runs)
     if config.plots:
         from ringyard_agents.measuring.plots import draw_plots
 
@@ -241,7 +245,8 @@ def _report(
 
         write_tensorboard(results, folder / "tensorboard")
         console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
-    console.print(f"tables: {folder / 'table.csv'}, {folder / 'runs.csv'}", soft_wrap=True)
+    tables = ["table.csv", "runs.csv", *(["tenants.csv"] if by_tenant else [])]
+    console.print(f"tables: {', '.join(str(folder / name) for name in tables)}", soft_wrap=True)
 
 
 def compare(config: DictConfig) -> None:

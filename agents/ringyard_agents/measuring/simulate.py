@@ -14,6 +14,7 @@ from ringyard.sim.metrics import JobTimes, job_times
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.evaluate import simulator
+from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import run_folder, write_record
 from ringyard_baselines.scheduler import run
 
@@ -40,7 +41,7 @@ def write_jobs(file: Path, times: JobTimes) -> None:
 
 
 def simulate(config: DictConfig) -> None:
-    """Run and print a table; write jobs.csv, config.yaml and run.json.
+    """Run and print a table; write jobs.csv, config.yaml, run.json, and tenants.csv if the jobs name any.
 
     Raises:
         RingyardError: bad input, before anything is written.
@@ -61,6 +62,7 @@ def _simulate(config: DictConfig, folder: Path) -> None:
     write_jobs(folder / "jobs.csv", times)
     if config.output.jobs_csv is not None:
         write_jobs(Path(config.output.jobs_csv).expanduser(), times)
+    by_tenant = write_tenants(folder / "tenants.csv", {scheduler.name: [times]})
     bounds = bounds_of(sim)
     metrics = sim.metrics()
     table = Table(title=f"{scheduler.name} (knows: {scheduler.knows})", show_header=False)
@@ -69,4 +71,7 @@ def _simulate(config: DictConfig, folder: Path) -> None:
     table.add_row("gap to lower bound", f"{metrics.mean_jct / bounds.mean_jct:.3f}")
     console = Console()
     console.print(table)
+    print_tenants(console, {scheduler.name: [times]})
     console.print(f"jobs: {folder / 'jobs.csv'}", soft_wrap=True)
+    if by_tenant:
+        console.print(f"tenants: {folder / 'tenants.csv'}", soft_wrap=True)

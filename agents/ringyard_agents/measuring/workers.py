@@ -10,11 +10,12 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing import connection, resource_tracker
 from typing import Any, Generic, TypeVar
 
-from ringyard.errors import SchedulerError
+from ringyard.errors import SchedulerError, WorkloadWarning
 
 __all__ = ["spread"]
 
@@ -120,6 +121,7 @@ def _signals_held() -> Iterator[None]:
 def _work(function: Callable[[Any], Any], pipe: connection.Connection) -> None:
     """Do one task after the other until the parent is gone or ends this process."""
     _die_with_parent()
+    warnings.simplefilter("ignore", WorkloadWarning)  # the parent has said it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent sees to it
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -1,7 +1,7 @@
 """What a run is judged by: per-job times and their summary."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from ringyard.jobs import JobTable
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral, Job, JobKind, JobOutcome, JobStatus
 
-__all__ = ["JobTimes", "Metrics", "job_times", "measure", "timeline"]
+__all__ = ["JobTimes", "Metrics", "TenantMetrics", "by_tenant", "job_times", "measure", "timeline"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,9 @@ class JobTimes:
 
     Attributes:
         rows: position in the job table.
-        job_id: the user's numbers.
+        job_id: the user's numbers or texts.
+        vc: virtual cluster of each; "": none named.
+        user: who submitted it; "": nobody named.
         submit_seconds: arrival.
         start_seconds: first start.
         end_seconds: completion.
@@ -29,6 +31,7 @@ class JobTimes:
         slowdown: jct over the isolated run time.
         fairness: finish-time fairness (Themis' rho): jct over (isolated run time x mean of max(1, GPUs
             demanded / GPUs of the cluster) over the job's life); above 1: worse than a fair share.
+        gpu_seconds: GPU seconds that it held.
         num_preemptions: times it was stopped.
         num_resizes: times its GPUs, batch or cores changed while it ran.
         num_failures: times a server failed under it.
@@ -37,7 +40,9 @@ class JobTimes:
     """
 
     rows: NDArray[np.int64]
-    job_id: NDArray[np.int64]
+    job_id: NDArray[np.int64] | NDArray[np.str_]
+    vc: NDArray[np.str_]
+    user: NDArray[np.str_]
     num_gpus: NDArray[np.int64]
     submit_seconds: NDArray[np.float64]
     start_seconds: NDArray[np.float64]
@@ -46,6 +51,7 @@ class JobTimes:
     queueing_seconds: NDArray[np.float64]
     slowdown: NDArray[np.float64]
     fairness: NDArray[np.float64]
+    gpu_seconds: NDArray[np.float64]
     num_preemptions: NDArray[np.int64]
     num_resizes: NDArray[np.int64]
     num_failures: NDArray[np.int64]
@@ -114,6 +120,8 @@ def job_times(state: State, b: int, table: JobTable) -> JobTimes:
     return JobTimes(
         rows=rows,
         job_id=table.job_id[rows],
+        vc=table.vc[rows],
+        user=table.user[rows],
         num_gpus=table.num_gpus[rows],
         submit_seconds=ended("submit_seconds"),
         start_seconds=ended("first_start_seconds"),
@@ -122,11 +130,59 @@ def job_times(state: State, b: int, table: JobTable) -> JobTimes:
         queueing_seconds=np.maximum(jct - ended("run_seconds"), 0.0),
         slowdown=jct / isolated,
         fairness=jct / (isolated * crowding),
+        gpu_seconds=ended("attained_service").astype(np.float64),
         num_preemptions=ended("num_preemptions").astype(np.int64),
         num_resizes=ended("num_resizes").astype(np.int64),
         num_failures=ended("num_failures").astype(np.int64),
         outcome=ended("outcome").astype(np.int64),
     )
+
+
+@dataclass(frozen=True)
+class TenantMetrics:
+    """What a run was for one tenant; means over its jobs that were not blocked, NaN where there are none.
+
+    Attributes:
+        tenant: name of a virtual cluster or user; "": the jobs that name none.
+        jobs: that ended, whatever their outcome.
+        mean_jct: seconds.
+        mean_queueing: seconds in the system without GPUs.
+        mean_slowdown: completion time over isolated run time.
+        gpu_seconds: that its jobs held, in all.
+    """
+
+    tenant: str
+    jobs: int
+    mean_jct: float
+    mean_queueing: float
+    mean_slowdown: float
+    gpu_seconds: float
+
+
+def by_tenant(times: JobTimes, kind: Literal["vc", "user"]) -> list[TenantMetrics]:
+    """A tenant each, by GPU seconds, most first; a run without names has one, unnamed.
+
+    Args:
+        times: of finished jobs.
+        kind: tenants are virtual clusters, or users.
+    """
+    names, which = np.unique(getattr(times, kind), return_inverse=True)
+    served = times.outcome != JobOutcome.BLOCKED
+    found = []
+    for position, name in enumerate(names.tolist()):
+        own = which == position
+        some = own & served
+        found.append(
+            TenantMetrics(
+                tenant=name,
+                jobs=int(own.sum()),
+                mean_jct=_mean(times.jct[some]),
+                mean_queueing=_mean(times.queueing_seconds[some]),
+                mean_slowdown=_mean(times.slowdown[some]),
+                gpu_seconds=float(times.gpu_seconds[own].sum()),
+            )
+        )
+    return sorted(found, key=lambda one: -one.gpu_seconds)
 
 
 def measure(state: State, b: int, table: JobTable) -> Metrics:

@@ -114,7 +114,7 @@ class Simulator:
         """
         if not isinstance(knows, Information):
             raise ConfigurationError(f"knows is {shown(knows)}; expected flags of Information")
-        return SchedulingView(self.state, 0, self.cluster, self.performance, knows)
+        return SchedulingView(self.state, 0, self.cluster, self.jobs, self.performance, knows)
 
     def prioritise(self, priority: Any) -> None:
         """Order the waiting list by `priority` ascending, ties by row; before the first `advance`.

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.information import COLUMNS, Information, check_known
+from ringyard.jobs import JobTable
 from ringyard.learning_curves import EPOCHS, loss_history, training_loss, validation_metric
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
@@ -35,6 +36,7 @@ class SchedulingView:
         state: the running simulation.
         b: which cluster of the batch.
         cluster: its servers.
+        jobs: what was submitted.
         performance: how fast jobs run.
         knows: what the reader declared.
     """
@@ -44,10 +46,12 @@ class SchedulingView:
         state: State,
         b: int,
         cluster: Cluster,
+        jobs: JobTable,
         performance: PerformanceModel,
         knows: Information = Information.EVERYTHING,
     ) -> None:
         self.cluster = cluster
+        self._jobs = jobs
         self._knows = knows
         self._state = state
         self._b = b
@@ -132,6 +136,18 @@ class SchedulingView:
     def submit_seconds(self) -> NDArray[np.float64]:
         """[jobs] arrival times; jobs still to arrive are the scheduler's to ignore."""
         return self.column("submit_seconds")
+
+    @property
+    def vc(self) -> NDArray[np.str_]:
+        """[jobs] virtual cluster of each job; "": none named."""
+        self.check("vc")
+        return self._jobs.vc
+
+    @property
+    def user(self) -> NDArray[np.str_]:
+        """[jobs] who submitted each job; "": nobody named."""
+        self.check("user")
+        return self._jobs.user
 
     @property
     def attained_service(self) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """Windows of a recorded trace as episodes."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
 from ringyard.workloads.assignment import Assignment
 from ringyard.workloads.workload import scale_to_load
@@ -29,6 +30,9 @@ class Replay:
             is shorter than the trace).
         load: stretch the window's arrivals to this offered load; None keeps the recorded times.
         max_gpus: leave out larger jobs; None keeps all (a job larger than the cluster is an error).
+
+    Warns:
+        WorkloadWarning: how many jobs are larger than `max_gpus`.
     """
 
     jobs: JobTable
@@ -45,6 +49,11 @@ class Replay:
             kept = self.jobs.num_gpus <= self.max_gpus
             if not kept.any():
                 raise WorkloadError(f"no job of the trace asks for {self.max_gpus} GPUs or fewer")
+            if not kept.all():
+                said = f"left out {(~kept).sum():,} of {len(kept):,} jobs: they ask for more than"
+                warnings.warn(
+                    f"{said} {self.max_gpus} GPUs (workload.max_gpus)", WorkloadWarning, stacklevel=4
+                )
             object.__setattr__(self, "jobs", self.jobs.rows(kept))
         if self.start_seconds is not None and self.start_seconds > self.jobs.submit_seconds[-1]:
             raise ConfigurationError(

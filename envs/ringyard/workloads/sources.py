@@ -2,12 +2,14 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ringyard.errors import WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
+from ringyard.state.records import JobOutcome
 from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
 
 __all__ = ["SOURCES", "TraceReport", "TraceSource", "check_trace"]
@@ -50,7 +52,8 @@ SOURCES = (
         None,
         117325,
         read_philly,
-        "JSON; jobs that never ran are left out. CSV cuts with submit_s, num_gpus, duration_s work too",
+        "JSON; jobs that never ran are left out. CSV cuts with submit_s, num_gpus, duration_s work too."
+        " workload.reader.where takes vc, user, status and submit_s",
     ),
     TraceSource(
         "helios",
@@ -61,7 +64,8 @@ SOURCES = (
         None,
         125303,
         read_helios,
-        "CPU-only jobs are left out. CSV cuts with submit_s, num_gpus, duration_s work too",
+        "CPU-only jobs are left out. CSV cuts with submit_s, num_gpus, duration_s work too."
+        " workload.reader.where takes vc, user, state and submit_s",
     ),
     TraceSource(
         "pai",
@@ -72,14 +76,22 @@ SOURCES = (
         None,
         732691,
         read_pai,
-        "start times stand for submissions; fractional GPUs are rounded up",
+        "start times stand for submissions; fractional GPUs are rounded up."
+        " workload.reader.where takes role and submit_s; no users, no virtual clusters",
     ),
 )
 
 
 @dataclass(frozen=True)
 class TraceReport:
-    """What a local copy holds; `left_out` says which rows its reader did not take."""
+    """What a local copy holds.
+
+    Attributes:
+        ends: {how jobs ended in the trace: jobs}.
+        vcs: {virtual cluster: jobs}, largest first, of the jobs that name one.
+        users: {user: jobs}, likewise.
+        left_out: which rows its reader did not take, and what it took for granted.
+    """
 
     jobs: int
     span_days: float
@@ -87,6 +99,9 @@ class TraceReport:
     max_gpus: int
     median_duration_seconds: float
     sha256: str
+    ends: dict[str, int]
+    vcs: dict[str, int]
+    users: dict[str, int]
     left_out: tuple[str, ...]
 
 
@@ -110,5 +125,13 @@ def check_trace(name: str, path: str) -> TraceReport:
         max_gpus=int(jobs.num_gpus.max()),
         median_duration_seconds=ordered[len(ordered) // 2],
         sha256=hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
+        ends={end.name.lower(): count for end in JobOutcome if (count := int((jobs.outcome == end).sum()))},
+        vcs=_named(jobs.vc.tolist()),
+        users=_named(jobs.user.tolist()),
         left_out=tuple(str(warning.message) for warning in caught),
     )
+
+
+def _named(names: Sequence[str]) -> dict[str, int]:
+    """{name: how often}, commonest first."""
+    return {name: count for name, count in Counter(names).most_common() if name}

@@ -1,0 +1,177 @@
+"""Job data on disk as a table of rows: what is no such table is refused by file, row and column."""
+
+import csv
+import gzip
+import io
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ringyard.checks import shown
+from ringyard.errors import WorkloadError
+from ringyard.jobs import LONGEST_TEXT
+
+__all__ = ["column", "dates", "frame_of", "ids", "named", "names", "numbers", "refuse", "text_of", "texts"]
+
+_PACKED = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
+
+#: how files say that there is nothing
+_NOTHING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null", "None")
+
+
+@contextmanager
+def named(path: str | Path) -> Iterator[None]:
+    """Errors about job data name the file."""
+    try:
+        yield
+    except WorkloadError as error:
+        raise WorkloadError(f"{path}: {error}") from error
+
+
+def text_of(path: str | Path) -> str:
+    """The text of a file, unpacked if it is gzip, whatever its name."""
+    try:
+        data = Path(path).expanduser().read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except FileNotFoundError as error:
+        raise WorkloadError(
+            "there is no such trace file; see `ringyard traces` for where to get one"
+        ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise WorkloadError(f"is cut short or no gzip file ({error}); get it anew") from error
+    except (OSError, RuntimeError, ValueError) as error:  # a folder, no permission, no such user, odd names
+        raise WorkloadError(f"cannot be read: {error}") from error
+    for magic, name in _PACKED.items():
+        if data.startswith(magic):
+            raise WorkloadError(f"is a {name} archive; expected text or gzip: unpack it first")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        row = data[: error.start].count(b"\n") + 1
+        raise WorkloadError(f"is no UTF-8 text (line {row}: {error.reason}); save it as UTF-8") from error
+    if "\0" in text:
+        row = text[: text.index("\0")].count("\n") + 1
+        raise WorkloadError(f"is no text: line {row} has a zero byte; expected a text file")
+    return text
+
+
+def frame_of(path: str | Path, as_text: Sequence[str | None] = ()) -> pd.DataFrame:
+    """The rows of a CSV file, one or more.
+
+    Args:
+        path: the file.
+        as_text: columns, if they are there, to keep as they are written ("0007", "7f04ca", "6214e9").
+    """
+    text = text_of(path)
+    try:
+        lines = csv.reader(io.StringIO(text), skipinitialspace=True)
+        header = next((line for line in lines if any(map(str.strip, line))), [])
+        names = [name.strip() for name in header]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise WorkloadError(f"has column {shown(twice[0])} twice; expected columns of different names")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
+            frame = pd.read_csv(
+                io.StringIO(text),
+                low_memory=False,
+                index_col=False,
+                skipinitialspace=True,
+                dtype={name: str for name in header if name.strip() in as_text},
+                keep_default_na=False,
+                na_values={name: _NOTHING for name in header if name.strip() not in as_text},
+            )
+    except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError, csv.Error) as error:
+        raise WorkloadError(f"is not a readable CSV file: {error}") from error
+    if len(frame) == 0:
+        raise WorkloadError("has no rows; expected a job a row below the header")
+    return frame.rename(columns=lambda name: str(name).strip())
+
+
+def numbers(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    """[rows] a column; NaN where it holds no number."""
+    if name not in frame.columns:
+        raise WorkloadError(
+            f"has no column {name!r}; it has {shown(list(frame.columns))}"
+            " (workload.reader.* names other columns)"
+        )
+    values = frame[name]
+    if values.dtype == bool:
+        return np.full(len(frame), np.nan)
+    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    """[rows] a column of finite numbers."""
+    values = numbers(frame, name)
+    refuse(frame, name, ~np.isfinite(values), "a finite number")
+    return values
+
+
+def refuse(frame: pd.DataFrame, name: str, bad: NDArray[np.bool_], expected: str) -> None:
+    """Raise a WorkloadError that names the first bad row (of the file) of a column, if there is one."""
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        value = shown(frame[name].iloc[row])
+        raise WorkloadError(f"row {frame.index[row] + 1}: {name} is {value}; expected {expected}")
+
+
+def dates(frame: pd.DataFrame, name: str) -> tuple[NDArray[np.float64], pd.Timestamp]:
+    """([rows] seconds from the first date of a column on, NaN where there is none by ISO 8601; that date)."""
+    if pd.api.types.is_numeric_dtype(frame[name]):
+        refuse(frame, name, np.ones(len(frame), np.bool_), "a date such as 2020-04-01 00:00:00")
+    found = pd.to_datetime(frame[name].astype(str), errors="coerce", utc=True, format="ISO8601")
+    micros = found.dt.as_unit("us").astype(np.int64).to_numpy()
+    there = found.notna().to_numpy()
+    first = int(micros[there].min()) if there.any() else 0
+    seconds = np.where(there, (micros - np.where(there, first, micros)) / 1e6, np.nan)
+    return seconds, pd.Timestamp(first, unit="us", tz="UTC")
+
+
+def texts(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
+    """[rows] a column as it is written; "" where it has nothing, or there is no such column."""
+    if name not in frame.columns:
+        return pd.Series("", index=frame.index)
+    written = _written(frame, name).str.strip()
+    return written.mask(written.isin(_NOTHING), "")
+
+
+def names(frame: pd.DataFrame, name: str) -> NDArray[np.str_]:
+    """[rows] a column of names; "" where it has none, or there is no such column."""
+    return _array(frame, name, texts(frame, name))
+
+
+def ids(frame: pd.DataFrame, name: str | None) -> NDArray[np.int64] | NDArray[np.str_]:
+    """[rows] ids as they are written: whole numbers if all are, else texts; row numbers without the column.
+
+    Raises:
+        WorkloadError: a row without an id.
+    """
+    if name is None or name not in frame.columns:
+        return frame.index.to_numpy(dtype=np.int64)
+    written = _written(frame, name)
+    refuse(frame, name, (written.str.strip() == "").to_numpy(), "an id for each job")
+    found = _array(frame, name, written)
+    try:
+        whole = found.astype(np.int64)
+    except (ValueError, OverflowError):
+        return found
+    return whole if (whole.astype(np.str_) == found).all() else found
+
+
+def _written(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
+    """[rows] a column as it is written; "" where a row is too short for it."""
+    values = frame[name].astype(object)
+    return values.where(values.notna(), "").astype(str)
+
+
+def _array(frame: pd.DataFrame, name: str, written: "pd.Series[str]") -> NDArray[np.str_]:
+    refuse(frame, name, (written.str.len() > LONGEST_TEXT).to_numpy(), f"at most {LONGEST_TEXT} characters")
+    return written.to_numpy().astype(np.str_)
