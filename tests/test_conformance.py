@@ -38,10 +38,12 @@ def test_every_group_is_known():
     assert groups == [
         "action",
         "agent",
+        "calibration",
         "cluster",
         "debug",
         "experiment",
         "failures",
+        "measured",
         "observation",
         "performance",
         "placement",

@@ -144,6 +144,7 @@ def gavel_scaling(folder: Path, gpu_types: Sequence[str]) -> pd.DataFrame:
                 if int(gpus) > 1 and rate > 0:
                     model, batch = _gavel_job(name)
                     row = {"model": model, "gpu_type": gpu_type, "batch": batch}
+                    row |= {"network": f"gavel_{gpu_type}", "interconnect": f"gavel_{gpu_type}"}
                     placement = "+".join(["1"] * int(gpus)) if suffix else gpus
                     rows.append(row | {"placement": placement, "seconds": int(gpus) / rate})
     return _table(rows, "gavel scaling")

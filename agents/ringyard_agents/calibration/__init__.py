@@ -1,0 +1,1 @@
+"""From measurements to profiles and networks: `ringyard calibrate`."""

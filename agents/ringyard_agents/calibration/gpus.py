@@ -1,0 +1,134 @@
+"""Seconds by GPU type: measured where somebody did, derived by a stated rule elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ringyard.errors import ConfigurationError
+from ringyard_agents.calibration.lines import Line
+
+__all__ = ["Factor", "Figure", "derive", "factors_between"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The line of one model on one GPU type, and where it comes from."""
+
+    line: Line
+    source: str
+
+
+@dataclass(frozen=True)
+class Factor:
+    """How many times longer a sample takes on one GPU type than on another.
+
+    Attributes:
+        kind: of the models it is for; "": every kind.
+        factor: geometric mean over models.
+        models: those measured on both.
+        error: mean relative error if each of them is predicted by the others; NaN with one model.
+    """
+
+    kind: str
+    factor: float
+    models: tuple[str, ...]
+    error: float
+
+
+def factors_between(
+    ratios: Mapping[str, float], kinds: Mapping[str, str], fewest: int = 2
+) -> Mapping[str, Factor]:
+    """{kind, "" for all: factor} from {model: seconds per sample here / there}.
+
+    A kind has a factor of its own if `fewest` models of it were measured.
+    """
+    groups = {"": sorted(ratios)}
+    for kind in sorted({kinds.get(model, "") for model in ratios} - {""}):
+        members = sorted(model for model in ratios if kinds.get(model) == kind)
+        if len(members) >= fewest:
+            groups[kind] = members
+    return {kind: _factor(kind, {model: ratios[model] for model in some}) for kind, some in groups.items()}
+
+
+def _factor(kind: str, ratios: Mapping[str, float]) -> Factor:
+    logs = np.log(np.array(list(ratios.values())))
+    error = float("nan")
+    if len(logs) > 1:
+        others = (logs.sum() - logs) / (len(logs) - 1)
+        error = float(np.abs(np.exp(others - logs) - 1.0).mean())
+    return Factor(kind, float(np.exp(logs.mean())), tuple(ratios), error)
+
+
+def derive(
+    measured: Mapping[str, Figure],
+    kind: str,
+    chains: Mapping[str, Mapping[str, Any]],
+    factors: Mapping[str, Mapping[str, Factor]],
+    types: Sequence[str],
+) -> Mapping[str, Figure]:
+    """{GPU type: figure} for all `types`: the measured ones, the others by factors from a measured one.
+
+    Seconds per sample are multiplied; fixed seconds, which are mostly the host's, stay (unless a model has
+    nothing else).
+
+    Args:
+        measured: {GPU type: figure}, not empty.
+        kind: of the model.
+        chains: {GPU type: {"from": the type it is a multiple of}}.
+        factors: {GPU type: {kind: factor to the type it comes from}}.
+        types: all that are wanted.
+    """
+    result = dict(measured)
+    for gpu_type in types:
+        if gpu_type not in result:
+            result[gpu_type] = _derived(gpu_type, measured, kind, chains, factors)
+    return {gpu_type: result[gpu_type] for gpu_type in types}
+
+
+def _steps_down(gpu_type: str, chains: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """[type, the one it comes from, ..., the root]."""
+    way = [gpu_type]
+    while way[-1] in chains:
+        way.append(chains[way[-1]]["from"])
+    return way
+
+
+def _derived(
+    gpu_type: str,
+    measured: Mapping[str, Figure],
+    kind: str,
+    chains: Mapping[str, Mapping[str, Any]],
+    factors: Mapping[str, Mapping[str, Factor]],
+) -> Figure:
+    """By the measured type with the fewest factors between, the first of `measured` among equals."""
+    ways: dict[str, tuple[list[str], list[str]]] = {}
+    here = _steps_down(gpu_type, chains)
+    for known in measured:
+        there = _steps_down(known, chains)
+        common = next((step for step in here if step in there), None)
+        if common is not None:
+            ways[known] = (here[: here.index(common)], there[: there.index(common)])
+    if not ways:
+        raise ConfigurationError(f"calibration: nothing leads from {', '.join(measured)} to {gpu_type}")
+    start = min(ways, key=lambda known: len(ways[known][0]) + len(ways[known][1]))
+    up, down = ways[start]
+    total, said = 1.0, []
+    for steps, sign in ((down, -1.0), (up[::-1], 1.0)):
+        for step in steps:
+            factor = factors[step].get(kind) or factors[step][""]
+            total *= factor.factor**sign
+            said.append(_words(step, chains[step]["from"], factor))
+    fixed, sample = measured[start].line
+    if sample > 0:
+        return Figure(
+            Line(fixed, sample * total), f"derived: {start}, per sample x {total:.3g}; {'; '.join(said)}"
+        )
+    return Figure(Line(fixed * total, 0.0), f"derived: {start} x {total:.3g}; {'; '.join(said)}")
+
+
+def _words(gpu_type: str, root: str, factor: Factor) -> str:
+    of = f"{len(factor.models)} {factor.kind or 'other'} models".replace("other ", "")
+    wrong = "" if np.isnan(factor.error) else f", leave one out {factor.error:.0%}"
+    return f"{gpu_type}/{root} {factor.factor:.3g} ({of}{wrong})"

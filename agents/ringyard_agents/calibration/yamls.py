@@ -1,0 +1,108 @@
+"""The yamls of profiles, networks and interconnects as text."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ringyard_agents.calibration.fields import Fields
+from ringyard_agents.calibration.gpus import Figure
+from ringyard_agents.calibration.rings import FabricFit
+
+__all__ = ["digits", "fabric_yaml", "profile_yaml"]
+
+#: {samples per GPU: (sensitivity, pressure)}
+_Curve = Mapping[float, tuple[float, float]]
+
+
+def digits(value: float, count: int = 4) -> float:
+    """The value with so many significant digits: what is fitted is not known better."""
+    return float(f"{value:.{count}g}")
+
+
+def _number(value: float) -> str:
+    """As yaml reads it back, without digits nobody needs."""
+    if value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    text = repr(float(value))
+    mantissa, e, exponent = text.partition("e")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent}" if e else text
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(one) for one in value)}]"
+    return _number(value) if isinstance(value, int | float) else str(value)
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _gpu(gpu_type: str, figure: Figure, sharing: _Curve) -> str:
+    fixed, sample = (_number(digits(one)) for one in figure.line)
+    pairs = ", ".join(
+        f"{_number(batch)}: [{_number(digits(one))}, {_number(digits(other))}]"
+        for batch, (one, other) in sorted(sharing.items())
+    )
+    shared = f"sharing: {{{pairs}}}, " if pairs else ""
+    return (
+        f"  {gpu_type}: {{fixed_seconds: {fixed}, sample_seconds: {sample}, {shared}"
+        f"source: {_text(figure.source)}}}"
+    )
+
+
+def profile_yaml(
+    name: str,
+    head: str,
+    task: str,
+    fields: Fields,
+    gpus: Mapping[str, Figure],
+    sharing: Mapping[str, _Curve],
+    command: str,
+) -> str:
+    """One profile, as `ringyard.profiles.read_profile` reads it.
+
+    Args:
+        name: of the model.
+        head: for people: what it is.
+        task: what it is trained for; "" leaves it out.
+        fields: every field but those of GPU types.
+        gpus: {GPU type: figure}.
+        sharing: {GPU type: {samples per GPU: (sensitivity, pressure)}}.
+        command: that writes the file.
+    """
+    lines = [f"# {head} Written by `{command}`; do not edit.", f"name: {name}"]
+    if task:
+        lines.append(f"task: {task}")
+    written = [f"{field}: {_value(value)}" for field, value in fields.values.items()]
+    first = next(i for i, line in enumerate(written) if line.startswith("batch_size:")) + 1
+    lines += written[:first]
+    lines.append(
+        "gpus:  # by GPU type: seconds of an iteration = fixed_seconds + sample_seconds x samples per GPU;"
+        " sharing: {samples: [sensitivity, pressure]}"
+    )
+    lines += [_gpu(kind, figure, sharing.get(kind, {})) for kind, figure in gpus.items()]
+    lines += written[first:]
+    lines.append("sources:")
+    lines += [f"  {field}: {_text(source)}" for field, source in fields.sources.items()]
+    return "\n".join(lines) + "\n"
+
+
+def fabric_yaml(head: str, fit: FabricFit, source: str, command: str) -> str:
+    """One network or interconnect, as `ringyard.Fabric` takes it."""
+    figures = {count: digits(value) for count, value in fit.bytes_per_second.items()}
+    bandwidth = ", ".join(f"{count}: {_number(value)}" for count, value in figures.items())
+    if len(set(figures.values())) == 1:
+        said = _number(next(iter(figures.values())))
+    else:
+        said = f"{{{bandwidth}}}"
+    return "\n".join(
+        [
+            f"# {head} Written by `{command}`; do not edit.",
+            "_target_: ringyard.Fabric",
+            f"bytes_per_second: {said}",
+            f"latency_seconds: {_number(digits(fit.latency_seconds))}",
+            f"source: {_text(source)}",
+            "",
+        ]
+    )
