@@ -22,7 +22,7 @@ from ringyard.failures import Failures, no_failures
 from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.performance import PerformanceModel, composed, pair_table, sensitivity_pressure
 from ringyard.profiles import model_id
-from ringyard.restart import RestartCost, constant, per_model
+from ringyard.restart import RestartCost, constant, growing, per_model
 from ringyard.state.records import Integral, JobKind, JobStatus
 
 SEED = "RINGYARD_ORACLE_SEED"
@@ -172,6 +172,14 @@ def draw_cpu_jobs(rng, cluster, grid, begin):
     )
 
 
+def growing_costs(rng):
+    jump = float(rng.uniform(0, 2))
+    amounts = {
+        name: float(rng.uniform(0, 3)) for name in ("seconds", "growth", "resize_seconds", "resize_growth")
+    }
+    return growing(jump=jump, jump_gpus=int(rng.integers(1, 4)), resize_jump=jump / 2, **amounts)
+
+
 def draw_world(seed):
     """The world of a seed."""
     for attempt in range(1000):  # until every gang fits the empty cluster
@@ -188,7 +196,7 @@ def draw_world(seed):
             cluster,
             draw_jobs(rng, cluster, plain, grid),
             draw_performance(rng, plain),
-            one_of(rng, constant(0.0), constant(pause, resize), per_model(pause, resize)),
+            one_of(rng, constant(0.0), constant(pause, resize), per_model(pause, resize), growing_costs(rng)),
             one_of(rng, None, None, 1.0, 7.0, 0.7, 3.3, 59.9, float(rng.uniform(0.5, 20))),
             int(rng.integers(2**32)),
             failures,

@@ -68,7 +68,8 @@ class ModelProfile:
         bandwidth_per_core: bytes per second of main memory that each core of its input pipeline moves.
         fixed_memory_bytes: GPU memory whatever the batch.
         sample_memory_bytes: GPU memory per sample of a worker.
-        restart_seconds: to checkpoint and start again.
+        restart_seconds: to start again on one GPU.
+        restart_seconds_per_doubling: more at each doubling of the GPUs (`ringyard.restart`).
         final_metric: validation metric at the end of training.
         metric_half: share of training after which the hyperbolic metric curve would be half way, were it
             to go on for ever (`ringyard.learning_curves`).
@@ -98,6 +99,7 @@ class ModelProfile:
     fixed_memory_bytes: Amount | None = None
     sample_memory_bytes: Amount | None = None
     restart_seconds: Amount | None = None
+    restart_seconds_per_doubling: Amount | None = None
     final_metric: float | None = None
     metric_half: Positive | None = None
     metric_start: float | None = None

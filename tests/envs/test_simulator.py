@@ -1,13 +1,15 @@
 """Placement rules, metrics, bounds and errors, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
 from ringyard.placement import consolidate, first_fit, least_contended, lwf, pack, spread
-from ringyard.profiles import model_id
-from ringyard.restart import constant, per_model
+from ringyard.profiles import model_id, profile
+from ringyard.restart import constant, growing, per_model
 from ringyard.sim.bounds import lower_bounds
 from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import timeline
@@ -133,6 +135,40 @@ def test_restart_costs():
     assert per_model(30.0, 2.0).resize_seconds(jobs).tolist() == [2.0, 2.0]
     with pytest.raises(ConfigurationError, match="restart"):
         constant(-1.0)
+
+
+def test_restarts_grow_with_the_gpus_a_job_goes_on_with():
+    jobs = JobTable.from_columns([0.0], [4], [100.0])
+    jobs = replace(jobs, min_gpus=np.array([2]), max_gpus=np.array([8]))
+    resize = {"resize_seconds": 2.0, "resize_growth": 0.5, "resize_jump": 7.0}
+    sim = Simulator(Cluster((8,)), jobs, ideal(), growing(10.0, 3.0, jump=1.0, jump_gpus=8, **resize))
+    sim.advance()
+
+    def pause(*gpus):
+        sim.apply([Allocation(0, gpus)])
+        return sim.state.jobs["progress_from_seconds"][0, 0] - sim.now
+
+    assert pause(0, 1) == 0.0  # the first start is free
+    assert pause(*range(8)) == 2.0 + 3 * 0.5 + 7.0
+    pause()
+    assert pause(4, 5, 6) == 10.0 + 3.0 * np.log2(3)  # by what it gets, not by what it asks for
+    assert pause(4, 5) == 10.0 + 3.0 * np.log2(3)  # a resize does not cut a restart short
+    pause()
+    assert pause(*range(8)) == 10.0 + 3 * 3.0 + 1.0
+    with pytest.raises(ConfigurationError, match="resize_seconds"):
+        growing(1.0, resize_growth=1.0)
+
+
+def test_per_model_restarts_grow_as_measured_or_by_size():
+    models = [profile(name) for name in ("aiturbo_vgg16", "bert_large", "gnmt")]
+    ids = [model_id(model.name) for model in models]
+    jobs = JobTable.from_columns([0.0] * 4, [1] * 4, [1.0] * 4).with_models(np.array([*ids, -1]))
+    cost = per_model(30.0, growth=4.0, checkpoint_bytes_per_parameter=10.0, storage_bytes_per_second=1e8)
+    measured = models[0].restart_seconds_per_doubling
+    by_size = [4.0 + 10 * model.parameters / 1e8 for model in models[1:]]
+    assert cost.restart_growth(jobs).tolist() == [measured, *by_size, 4.0]
+    assert cost.resize_growth(jobs).tolist() == cost.restart_growth(jobs).tolist()
+    assert per_model(30.0, 2.0).resize_growth(jobs).tolist() == [0.0] * 4
 
 
 def test_metrics_by_hand():

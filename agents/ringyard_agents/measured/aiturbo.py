@@ -2,7 +2,7 @@
 
 import numpy as np
 
-__all__ = ["CALIBRATION", "POINTS", "RESTARTS"]
+__all__ = ["CALIBRATION", "MORE_RESTARTS", "PARAMETERS", "POINTS", "RESTARTS"]
 
 #: (workers, parameter servers, GPUs) of AITurbo's follow-on's calibration runs, 5 cores per pod
 POINTS = np.array(
@@ -42,4 +42,27 @@ RESTARTS = {
     "resnet101": (35, 42, 54),
     "resnet152": (41, 54, 63),
     "mobilenet": (10, 21, 24),
+}
+
+#: the same of models that have no profile
+MORE_RESTARTS = {"inception3": (22, 38, 43), "nasnet": (61, 79, 94)}
+
+#: millions of parameters: counted from tf_cnn_benchmarks' definitions, the residual and Inception networks,
+#: MobileNet v2 and NASNet mobile from the literature
+PARAMETERS = {
+    "vgg11": 132.9,
+    "vgg16": 138.4,
+    "vgg19": 143.7,
+    "lenet": 2.2,
+    "googlenet": 7.0,
+    "overfeat": 145.9,
+    "alexnet": 61.8,
+    "trivial": 4.3,
+    "inception3": 27.2,
+    "inception4": 42.7,
+    "resnet50": 25.6,
+    "resnet101": 44.5,
+    "resnet152": 60.2,
+    "nasnet": 5.3,
+    "mobilenet": 3.5,
 }

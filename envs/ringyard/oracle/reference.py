@@ -56,8 +56,10 @@ class ReferenceSimulator(ReferencePhysics):
         self._seed = np.uint64(seed)
         self._failures = failures or no_failures()
         costs = restart or constant(0.0)
-        pauses = zip(costs.restart_seconds(jobs).tolist(), costs.resize_seconds(jobs).tolist(), strict=True)
-        self.jobs = [self._read(jobs, j, *pause) for j, pause in enumerate(pauses)]
+        restarts = zip(costs.restart_seconds(jobs).tolist(), costs.restart_growth(jobs).tolist(), strict=True)
+        resizes = zip(costs.resize_seconds(jobs).tolist(), costs.resize_growth(jobs).tolist(), strict=True)
+        self._jump_gpus, self._jumps = costs.jump_gpus, (costs.jump, costs.resize_jump)
+        self.jobs = [self._read(jobs, j, *both) for j, both in enumerate(zip(restarts, resizes, strict=True))]
         fewest = cluster.fewest_servers(jobs.num_gpus)
         for j, job in enumerate(self.jobs):
             alone = self._alone(job, int(fewest[j]))
@@ -71,7 +73,9 @@ class ReferenceSimulator(ReferencePhysics):
             self._exponential(s, self._failures.mean_up_seconds) for s in range(cluster.num_servers)
         ]
 
-    def _read(self, jobs: JobTable, j: int, restart: float, resize: float) -> ReferenceJob:
+    def _read(
+        self, jobs: JobTable, j: int, restart: tuple[float, float], resize: tuple[float, float]
+    ) -> ReferenceJob:
         job = ReferenceJob(
             row=j,
             submit=float(jobs.submit_seconds[j]),
@@ -95,8 +99,8 @@ class ReferenceSimulator(ReferencePhysics):
                 int(jobs.cores_per_server_task[j]) if self.cluster.cores_per_server else 0,
                 1.0,
             ),
-            restart=restart,
-            resize=resize,
+            restart=(*restart, self._jumps[0]),
+            resize=(*resize, self._jumps[1]),
             gpus=(),
             server=None,
             since=0.0,  # when its speed last changed
@@ -156,7 +160,7 @@ class ReferenceSimulator(ReferencePhysics):
         server = allocation.server if job.kind == JobKind.CPU_ONLY else None
         gpus = tuple(sorted(allocation.gpu_ids))
         if not self._holds(job):
-            pause = 0.0 if job.start is None else job.restart
+            pause = 0.0 if job.start is None else self._pause(job.restart, gpus)
             self._run(job, gpus, server, batch, cores, pause)
             job.start = self.now if job.start is None else job.start
             return
@@ -166,12 +170,19 @@ class ReferenceSimulator(ReferencePhysics):
             return
         if moved and not resized:
             self._stop(job)
-            self._run(job, gpus, server, batch, cores, job.restart)
+            self._run(job, gpus, server, batch, cores, self._pause(job.restart, gpus))
             return
         pending = max(job.ready - self.now, 0.0)
         self._release(job)
         job.resizes += 1
-        self._run(job, gpus, server, batch, cores, max(job.resize if resized else 0.0, pending))
+        pause = self._pause(job.resize, gpus) if resized else 0.0
+        self._run(job, gpus, server, batch, cores, max(pause, pending))
+
+    def _pause(self, cost: tuple[float, float, float], gpus: Sequence[int]) -> float:
+        """Seconds without progress, by (on one GPU, at each doubling, the jump)."""
+        seconds, growth, jump = cost
+        grown = seconds + growth * math.log2(max(len(gpus), 1))
+        return grown + jump if len(gpus) >= self._jump_gpus else grown
 
     def _release(self, job: ReferenceJob) -> None:
         job.gpus, job.server = (), None

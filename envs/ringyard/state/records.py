@@ -164,8 +164,13 @@ class Job(Record):
     prediction_factor: f8  # predicted / true remaining time
     cancel_seconds: f8  # the user withdraws it then; inf: never
     deadline_seconds: f8  # blocked when it is late for it (`ringyard.sim.engine.events`); inf: never
-    restart_seconds: f8  # without progress at each start after the first
-    resize_seconds: f8  # without progress when GPUs or batch change while it runs
+    restart_seconds: f8  # without progress at each start after the first, on one GPU
+    restart_growth: f8  # more at each doubling of the GPUs
+    restart_jump: f8  # more from jump_gpus GPUs on
+    resize_seconds: f8  # the same when GPUs or batch change while it runs
+    resize_growth: f8
+    resize_jump: f8
+    jump_gpus: i4
     max_gpus: i4
     asked_parameter_servers: i4
     asked_cores_per_server_task: i4

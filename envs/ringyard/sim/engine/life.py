@@ -3,6 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
+from ringyard.restart import pause_seconds
 from ringyard.sim.engine.holding import collect, hold, let_go
 from ringyard.sim.engine.links import count_links
 from ringyard.sim.engine.physics import Physics, iteration_seconds
@@ -196,10 +197,13 @@ def start(state: State, b: int, j: int, places: Int32Vector, physics: Physics) -
     waiting_remove(state, b, j)
     job.status = _RUNNING
     cluster.num_starts += 1
-    pause = job.restart_seconds
+    pause = 0.0
     if np.isnan(job.first_start_seconds):
         job.first_start_seconds = cluster.now
-        pause = 0.0
+    else:
+        pause = pause_seconds(
+            job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, job.num_gpus
+        )
     _run(state, b, j, places, pause, physics)
 
 
@@ -275,7 +279,7 @@ def carry_out(state: State, b: int, j: int, shape: Shape, places: Int32Vector, p
 
     A waiting job starts. A running one is left alone where nothing changes; with other places for the same
     number of GPUs and batch it stops and starts there (a migration: a restart); with another number of GPUs
-    or another batch it goes on after `resize_seconds`; other cores or another cap cost nothing.
+    or another batch it goes on after the pause of a resize; other cores or another cap cost nothing.
 
     Args:
         places: GPUs, or the server of a CPU-only job, `num_places(shape)` of them; sorted in place.
@@ -298,9 +302,13 @@ def carry_out(state: State, b: int, j: int, shape: Shape, places: Int32Vector, p
         start(state, b, j, places, physics)
         return
     pending = max(job.progress_from_seconds - state.clusters[b].now, 0.0)
-    pause = job.resize_seconds if resized else 0.0
     _release(state, b, j, physics)
     set_shape(job, shape)
+    pause = 0.0
+    if resized:
+        pause = pause_seconds(
+            job.resize_seconds, job.resize_growth, job.resize_jump, job.jump_gpus, job.num_gpus
+        )
     job.num_resizes += 1
     state.clusters[b].num_resizes += 1
     _run(state, b, j, places, max(pause, pending), physics)

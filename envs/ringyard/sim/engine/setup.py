@@ -119,12 +119,12 @@ def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> Records1[
         jobs["asked_cores"] = table.cores_per_worker
         jobs["asked_cores_per_server_task"] = table.cores_per_server_task
     jobs["predictable"] = table.predictable_from <= 0
-    jobs["restart_seconds"] = numbers(
-        restart.restart_seconds(table), len(table), restart.restart_seconds, "restart seconds", low=0.0
-    )
-    jobs["resize_seconds"] = numbers(
-        restart.resize_seconds(table), len(table), restart.resize_seconds, "resize seconds", low=0.0
-    )
+    for name in ("restart_seconds", "restart_growth", "resize_seconds", "resize_growth"):
+        method = getattr(restart, name)
+        jobs[name] = numbers(method(table), len(table), method, name.replace("_", " "), low=0.0)
+    jobs["restart_jump"] = restart.jump
+    jobs["resize_jump"] = restart.resize_jump
+    jobs["jump_gpus"] = restart.jump_gpus
     jobs["demand_class"] = _demand_class(table, cluster)
     for name in ("progress_per_iteration", "sharing_slowdown", "bandwidth_slowdown", "straggler"):
         jobs[name] = 1.0
