@@ -20,7 +20,7 @@ commands:
   simulate   one scheduler on one workload: a table and per-job times
   compare    several schedulers on the same workloads: table, plots, CSV, TensorBoard
   train      train an agent; -m sweeps over seeds and anything else
-  validate   the performance models against measured data: `ringyard validate FOLDER` writes a page with plots
+  validate   what ships against measurements: `ringyard validate FOLDER` (or a CSV) writes a page with plots
   reproduce  a paper's setting, its claims beside what is measured: `ringyard reproduce PAPER`, or --all
   fit        train the interference predictors IASP and IAPP, and say how wrong they are on unseen jobs
   traces     where the public traces are; `ringyard traces NAME FILE` checks a local copy
@@ -136,17 +136,26 @@ def _traces(words: Sequence[str]) -> None:
 def _validate(words: Sequence[str]) -> None:
     parser = Arguments(
         prog="ringyard validate",
-        description="Hold the performance models against measured data; what is not there is left out.",
+        description="Hold what ships against measurements, then the equations.",
     )
-    parser.add_argument("data", help="folder with the measured profiles (calibration/, pollux/, aceso/, ...)")
+    parser.add_argument(
+        "place", help="folder with published files (pollux/, gavel/, ...) or tidy CSVs, or one tidy CSV"
+    )
     parser.add_argument(
         "--out", default="validation", help="folder for the page and its images (%(default)s)"
     )
+    parser.add_argument(
+        "--performance", default="composed", help="performance model, of conf/performance (%(default)s)"
+    )
+    parser.add_argument("--network", help="between servers, of conf/network; default: as each set says")
+    parser.add_argument("--interconnect", help="inside servers, of conf/interconnect; likewise")
     options = parser.parse_args(words)
 
     from ringyard_agents.validation.report import validate
 
-    files = validate(options.data, options.out)
+    links = {"network": options.network, "interconnect": options.interconnect}
+    given = {name: leaf for name, leaf in links.items() if leaf is not None}
+    files = validate(options.place, options.out, options.performance, given)
     print(f"page: {files[0]}")
 
 

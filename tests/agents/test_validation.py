@@ -7,8 +7,9 @@ from conftest import shared
 from ringyard.profiles import profile
 from ringyard.restart import per_model
 from ringyard_agents.cli import main
+from ringyard_agents.measured import rows_of, twins
 from ringyard_agents.measured.aiturbo import RESTARTS
-from ringyard_agents.validation.report import COMPARISONS, compare_all, validate
+from ringyard_agents.validation.report import COMPARISONS, compare_all
 from ringyard_agents.validation.result import halves
 from ringyard_agents.validation.served import restart_growth, restart_rule, restart_table
 
@@ -60,18 +61,33 @@ def test_what_is_not_there_is_left_out_with_a_reason(tmp_path):
     left_out = {name for name, result in results.items() if isinstance(result, str)}
     assert left_out == set(COMPARISONS) - {"parameter_servers", "restarts"}  # those two are tabulated here
     assert "calibration/hkbu_scaling_and_busbw.csv" in results["rings"]
-    files = validate(str(tmp_path), str(tmp_path / "out"))
-    page = files[0].read_text()
+    header = "model,batch_per_gpu,network,method,gpus,samples_per_s,std"
+    rows = f"{header}\nResNet-50,64,10GbE with TCP/IP,BSP-A2A,1,253.1,\n"
+    (tmp_path / "hkbu_ddl").mkdir()
+    (tmp_path / "hkbu_ddl" / "scaling_3_networks.csv").write_text(rows)
+    assert main(["validate", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    page = (tmp_path / "out" / "validation.md").read_text()
+    assert "* synergy: synergy/model_meta.csv is not in" in page
+    assert "| Rings on three networks (HKBU) |" in page
     assert "left out: calibration/hkbu_scaling_and_busbw.csv" in page
     assert "Parameter-server steps" in page
-    assert all(file.stat().st_size > 0 for file in files)
+    assert all(file.stat().st_size > 0 for file in (tmp_path / "out" / "images").iterdir())
 
 
-def test_no_folder_is_bad_input(tmp_path, capsys):
-    assert main(["validate", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere" in capsys.readouterr().err
+def test_help_names_what_can_be_chosen(capsys):
     assert main(["validate", "--help"]) == 0
-    assert "--out" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert all(option in said for option in ("--out", "--performance", "--network", "--interconnect"))
+
+
+def test_placements_in_another_order_are_on_one_side_of_a_split():
+    rows = rows_of("pollux_placements", shared("data", "profiles")).rows
+    rows = rows.assign(
+        fitted=halves(twins(rows)), sizes=rows.placement.map(lambda text: "".join(sorted(text)))
+    )
+    assert (rows.groupby(["model", "sizes"]).fitted.nunique() == 1).all()
+    assert rows.placement.nunique() > rows.sizes.nunique()  # there are such placements
+    assert 0.4 < rows.fitted.mean() < 0.6
 
 
 def test_halves_keep_groups_together_and_are_repeatable():

@@ -14,7 +14,17 @@ from ringyard.checks import Interval, shown
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 
-__all__ = ["COLUMNS", "Column", "columns_of", "is_tidy", "parts_of", "read_rows", "servers_of", "tidy"]
+__all__ = [
+    "COLUMNS",
+    "Column",
+    "columns_of",
+    "is_tidy",
+    "parts_of",
+    "read_rows",
+    "servers_of",
+    "tidy",
+    "twins",
+]
 
 _PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
 
@@ -225,6 +235,26 @@ def parts_of(table: pd.DataFrame) -> "pd.Series[Any]":
         "inside a server": several,
     }
     return pd.Series(np.select(list(choices.values()), list(choices), "one GPU"), index=table.index)
+
+
+def _sorted_places(placement: str) -> str:
+    return "+".join(sorted(placement.split("+")))
+
+
+def twins(table: pd.DataFrame) -> "pd.Series[Any]":
+    """[rows] the situation that a row measures, as text.
+
+    The same for placements that differ in order only (1+1+2+3, 1+1+3+2), for the two sides of a pair, and
+    for all batches of a job alone. Splits that fit to one part of a table and judge on the other keep rows of
+    one situation together.
+    """
+    own = table.model + " " + table.batch.map("{:g}".format)
+    other = table.neighbour + " " + table.neighbour_batch.map("{:g}".format)
+    pairs = [" beside ".join(sorted(pair)) for pair in zip(own, other, strict=True)]
+    jobs = table.model.mask(table.neighbour != "", pd.Series(pairs, index=table.index))
+    places = {text: _sorted_places(text) for text in set(table.placement) | set(table.neighbour_placement)}
+    around = table.placement.map(places) + " | " + table.neighbour_placement.map(places)
+    return table.gpu_type + " | " + jobs + " | " + around
 
 
 def columns_of(table: pd.DataFrame) -> list[str]:

@@ -14,7 +14,7 @@ from ringyard.checks import Positive, checked
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
 from ringyard_agents.measured.readers import MissingDataError, Reader
-from ringyard_agents.measured.rows import is_tidy, read_rows
+from ringyard_agents.measured.rows import COLUMNS, is_tidy, read_rows
 
 __all__ = ["MeasuredRows", "MeasuredSet", "find_sets", "measured_sets", "rows_of"]
 
@@ -37,6 +37,7 @@ class MeasuredSet:
         mean_aim: largest mean error wanted of what ships; None: no aim.
         median_aim: largest median error.
         overrides: further Hydra overrides of the performance model.
+        tabulated: its rows stand in this project, not in files.
     """
 
     title: Annotated[str, "not empty"]
@@ -49,6 +50,7 @@ class MeasuredSet:
     mean_aim: Aim = 0.15
     median_aim: Aim = 0.10
     overrides: Sequence[str] = ()
+    tabulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ def _of_file(file: Path, name: str) -> MeasuredRows:
 def find_sets(place: Path) -> tuple[list[MeasuredRows], dict[str, str]]:
     """Every published set of a folder, then every tidy CSV in it; or one tidy CSV.
 
+    Sets that are tabulated in this project come with published files, not with tidy CSVs alone.
+
     Args:
         place: a folder or a file.
 
@@ -113,16 +117,28 @@ def find_sets(place: Path) -> tuple[list[MeasuredRows], dict[str, str]]:
         ConfigurationError: nothing is at that place, or a tidy CSV holds what `tidy` refuses.
     """
     if place.is_file():
-        return [_of_file(place, place.name.split(".")[0])], {}
+        return [_of_file(place, place.name.partition(".csv")[0])], {}
     if not place.is_dir():
         raise ConfigurationError(f"there is no folder or file {place}; give the one that holds measurements")
+    published, absent = _published(place)
+    files = sorted([*place.rglob("*.csv"), *place.rglob("*.csv.gz")])
+    own = [
+        _of_file(file, str(file.relative_to(place)).partition(".csv")[0]) for file in files if is_tidy(file)
+    ]
+    if not published and not own:
+        raise ConfigurationError(
+            f"{place} holds no measurements; expected published files ({', '.join(measured_sets())}) or CSVs"
+            f" with the columns {', '.join(name for name, column in COLUMNS.items() if column.required)}"
+        )
+    return [*published, *own], absent if published else {}
+
+
+def _published(folder: Path) -> tuple[list[MeasuredRows], dict[str, str]]:
+    """As `find_sets`; nothing where no file of any published set is there."""
     found, absent = [], {}
     for name in measured_sets():
         try:
-            found.append(rows_of(name, place))
+            found.append(rows_of(name, folder))
         except MissingDataError as missing:
             absent[name] = str(missing)
-    for file in sorted([*place.rglob("*.csv"), *place.rglob("*.csv.gz")]):
-        if is_tidy(file):
-            found.append(_of_file(file, str(file.relative_to(place)).partition(".csv")[0]))
-    return found, absent
+    return ([] if all(one.about.tabulated for one in found) else found), absent

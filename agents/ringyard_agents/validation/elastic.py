@@ -9,20 +9,13 @@ from scipy.optimize import least_squares
 from ringyard.performance.allreduce import overlapped, ring_seconds
 from ringyard.performance.elastic import statistical_efficiency
 from ringyard.profiles import profile
+from ringyard_agents.measured import rows_of, servers_of, twins
+from ringyard_agents.measured.readers import POLLUX
 from ringyard_agents.validation.network import scatter
 from ringyard_agents.validation.result import Comparison, Part, halves, read, relative
 
-__all__ = ["APPLICATIONS", "batch_efficiency", "placements"]
+__all__ = ["batch_efficiency", "placements"]
 
-#: Pollux' name: our profile
-APPLICATIONS = {
-    "cifar10": "resnet18_cifar10",
-    "imagenet": "resnet50_imagenet",
-    "bert": "bert_base_squad",
-    "deepspeech2": "deepspeech2_arctic",
-    "yolov3": "yolov3_voc",
-    "ncf": "neumf_ml1m",
-}
 _ring = np.vectorize(ring_seconds, otypes=[float])
 _overlapped = np.vectorize(overlapped, otypes=[float])
 _efficiency = np.vectorize(statistical_efficiency, otypes=[float])
@@ -39,13 +32,12 @@ def _step_seconds(logs: Any, gradient_bytes: float, gpus: Any, nodes: Any, batch
 def placements(data: Path) -> Comparison:
     """Pollux' step times on T4: 108 placements of up to 16 GPUs, several batches; half of them fitted."""
     parts, points = [], []
-    for name, model in APPLICATIONS.items():
-        rows = read(data, f"pollux/profiles/{name}/placements.csv", text=("placement",))
-        gpus = np.array([sum(map(int, placement)) for placement in rows.placement])
-        nodes = rows.placement.str.len().to_numpy()
-        batch, measured = rows.local_bsz.to_numpy(dtype=float), rows.step_time.to_numpy()
-        fitted = halves(rows.placement.tolist()) | (gpus == 1)
-        arguments = (profile(model).gradient_bytes, gpus, nodes, batch)
+    for model, rows in rows_of("pollux_placements", data).rows.groupby("model", sort=False):
+        servers = [servers_of(placement) for placement in rows.placement]
+        gpus, nodes = np.array([sum(one) for one in servers]), np.array([len(one) for one in servers])
+        batch, measured = rows.batch.to_numpy(), rows.seconds.to_numpy()
+        fitted = halves(twins(rows).tolist()) | (gpus == 1)
+        arguments = (profile(str(model)).gradient_bytes, gpus, nodes, batch)
 
         def residuals(
             logs: Any, arguments: Any = arguments, measured: Any = measured, fitted: Any = fitted
@@ -61,7 +53,7 @@ def placements(data: Path) -> Comparison:
             f"{fixed * 1e3:.1f} ms + {per_sample * 1e3:.3g} ms per sample, {inside / 1e9:.2f} and"
             f" {between / 1e9:.2f} GB/s, overlap {1 + np.exp(min(found[4], 2.5)):.2f}"
         )
-        parts.append(Part(model, errors[~fitted], int(fitted.sum()), 5, note))
+        parts.append(Part(str(model), errors[~fitted], int(fitted.sum()), 5, note))
         points.append((model, measured[~fitted], predicted[~fitted]))
 
     return Comparison(
@@ -88,7 +80,7 @@ def batch_efficiency(data: Path) -> Comparison:
     """Measured efficiency of larger batches; phi fitted at every other batch size."""
     table = read(data, "calibration/pollux_statistical_efficiency.csv")
     parts, curves = [], []
-    for name, model in APPLICATIONS.items():
+    for name, model in POLLUX.items():
         rows = table[(table.app == name) & (table.batch_size > table.init_bsz)].sort_values("batch_size")
         base, batch = float(rows.init_bsz.iloc[0]), rows.batch_size.to_numpy(dtype=float)
         measured = rows.measured_stat_efficiency.to_numpy()

@@ -1,23 +1,30 @@
-"""`ringyard validate`: every comparison, as one page with plots."""
+"""`ringyard validate`: what ships against every measured set, then the equations; one page with plots."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
+from rich.console import Console
+from rich.table import Table
 
-from ringyard.errors import ConfigurationError
+from ringyard_agents.measured import MeasuredRows, find_sets, measured_sets
 from ringyard_agents.validation.cpu import core_curves
 from ringyard_agents.validation.elastic import batch_efficiency, placements
+from ringyard_agents.validation.judged import Judged, judge
 from ringyard_agents.validation.network import inside_a_server, rings
+from ringyard_agents.validation.page import EQUATION_HEADER, SHIPPED_HEADER, equation_rows, page, shipped_rows
 from ringyard_agents.validation.result import Comparison, MissingDataError
 from ringyard_agents.validation.served import parameter_server_steps, restarts
 from ringyard_agents.validation.sharing import pairs_on_a_gpu
+from ringyard_agents.validation.shipped import World
 
-__all__ = ["COMPARISONS", "compare_all", "validate"]
+__all__ = ["COMPARISONS", "compare_all", "judge_all", "validate"]
 
 COMPARISONS: dict[str, Callable[[Path], Comparison]] = {
     "rings": rings,
@@ -30,54 +37,9 @@ COMPARISONS: dict[str, Callable[[Path], Comparison]] = {
     "restarts": restarts,
 }
 
-_HEAD = """# Validation: predicted against measured
-
-Written by `ringyard validate FOLDER`, where FOLDER holds the measured profiles; do not edit. Predictions come
-from the functions the simulator runs, named beside each equation. Constants are fitted to part of the data
-and the errors below are those of the rest, which they have not seen (unless a row says otherwise); how
-many constants were fitted stands beside each result. Error: |predicted - measured| / measured.
-
-"""
-
-
-def _verdict(comparison: Comparison) -> str:
-    said = f"{comparison.statistic} error {comparison.error:.1%}"
-    if comparison.aim is None:
-        return said
-    met = "met" if comparison.error <= comparison.aim else "**missed**"
-    return f"{said}; the aim of {comparison.aim:.0%} is {met}"
-
-
-def _section(comparison: Comparison, plot: str) -> str:
-    lines = [
-        f"## {comparison.title}",
-        "",
-        f"{comparison.source}.",
-        f"Predicted by {comparison.form}.",
-        "",
-        f"Result: {_verdict(comparison)}, worst {comparison.errors.max():.1%}, over"
-        f" {len(comparison.errors)} points.",
-        "",
-        "| | mean | median | worst | points | fitted to | constants | |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for part in comparison.parts:
-        errors = part.errors
-        numbers = f"{errors.mean():.1%} | {sorted(errors)[len(errors) // 2]:.1%} | {errors.max():.1%}"
-        counts = f"{len(errors)} | {part.fitted} | {part.constants}"
-        lines.append(f"| {part.name} | {numbers} | {counts} | {part.note} |")
-    lines += ["", f"Weak: {comparison.weakness}", "", f"![{comparison.title}]({plot})", ""]
-    return "\n".join(lines)
-
 
 def compare_all(data: Path) -> dict[str, Comparison | str]:
-    """{name: comparison, or why it was left out}.
-
-    Raises:
-        ConfigurationError: the folder does not exist.
-    """
-    if not data.is_dir():
-        raise ConfigurationError(f"there is no folder {data}; give the one that holds the measured profiles")
+    """{equation: comparison, or why it was left out}."""
     results: dict[str, Comparison | str] = {}
     for name, compare in COMPARISONS.items():
         try:
@@ -87,47 +49,70 @@ def compare_all(data: Path) -> dict[str, Comparison | str]:
     return results
 
 
-def _summary(results: dict[str, Comparison | str]) -> list[str]:
-    lines = ["| | result | held-out points | constants |", "|---|---|---|---|"]
-    for name, result in results.items():
-        if isinstance(result, str):
-            lines.append(f"| {name} | left out: {result} | | |")
-        else:
-            constants = sum(part.constants for part in result.parts)
-            lines.append(f"| {result.title} | {_verdict(result)} | {len(result.errors)} | {constants} |")
-    return [*lines, ""]
-
-
-def validate(data: str, out: str) -> Sequence[Path]:
-    """Compare, draw, write; the files written.
+def judge_all(found: Sequence[MeasuredRows], world: World, links: Mapping[str, str]) -> list[Judged]:
+    """What ships against each set.
 
     Args:
-        data: folder of the measured profiles.
-        out: folder for validation.md and images/.
+        found: the sets.
+        world: the performance model.
+        links: {"network" or "interconnect": a name for all rows of all sets}.
 
     Raises:
-        ConfigurationError: no such data folder.
+        ConfigurationError: a network or interconnect that does not ship.
     """
-    results = compare_all(Path(data).expanduser())
+    return [judge(replace(one, rows=one.rows.assign(**links)), world) for one in found]
+
+
+def _plot(draw: Callable[[Any], None], title: str, file: Path) -> None:
+    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
+    draw(axes)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    axes.set_title(title)
+    figure.savefig(file, dpi=100)
+    plt.close(figure)
+
+
+def _print(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for name in header:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(cell.replace("**", "") for cell in row))
+    Console().print(table)
+
+
+def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Sequence[Path]:
+    """Judge, compare, draw, write; the files written, the page first.
+
+    Args:
+        place: folder of published files or tidy CSVs, or one tidy CSV.
+        out: folder for validation.md and images/.
+        performance: name of conf/performance.
+        links: as in `judge_all`.
+
+    Raises:
+        ConfigurationError: nothing to judge there, a bad table, or a name that does not ship.
+    """
+    data = Path(place).expanduser()
+    found, absent = find_sets(data)
+    judged = judge_all(found, World(performance), links)
+    _print("What ships", SHIPPED_HEADER, shipped_rows(judged))
+    published = any(one.about is measured_sets().get(one.name) for one in found)
+    equations = compare_all(data) if published else {}
+    if equations:
+        _print("The equations, on held-out points", EQUATION_HEADER, equation_rows(equations))
     folder = Path(out).expanduser()
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    summary = _summary(results)
-    page = [_HEAD, "\n".join(summary), ""]
-    files = []
-    for name, result in results.items():
-        if isinstance(result, str):
-            continue
-        file = folder / "images" / f"validation_{name}.png"
-        figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
-        result.draw(axes)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-        axes.set_title(result.title)
-        figure.savefig(file, dpi=100)
-        plt.close(figure)
-        files.append(file)
-        page.append(_section(result, f"images/{file.name}"))
+    plots: dict[str, str] = {}
+    for one in judged:
+        if not one.predicted.empty:
+            plots[one.name] = f"images/shipped_{one.name.replace('/', '_')}.png"
+            _plot(one.draw, one.about.title, folder / plots[one.name])
+    for name, result in equations.items():
+        if not isinstance(result, str):
+            plots[result.title] = f"images/validation_{name}.png"
+            _plot(result.draw, result.title, folder / plots[result.title])
     text = folder / "validation.md"
-    text.write_text("\n".join(page))
-    print("\n".join(summary), end="")
-    return [text, *files]
+    text.write_text(page(judged, absent, equations, performance, plots))
+    return [text, *(folder / image for image in plots.values())]

@@ -9,13 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard.errors import RingyardError
+from ringyard_agents.measured import MissingDataError, published
 
 __all__ = ["Comparison", "MissingDataError", "Part", "halves", "read", "relative"]
-
-
-class MissingDataError(RingyardError):
-    """A data file is not there: the comparison is left out, and the report says so."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +74,7 @@ def read(data: Path, name: str, text: Sequence[str] = ()) -> pd.DataFrame:
     Raises:
         MissingDataError: it is not there.
     """
-    file = data / name
-    if not file.is_file():
-        raise MissingDataError(f"{name} is not in the data folder")
-    return pd.read_csv(file, dtype=dict.fromkeys(text, str))
+    return pd.read_csv(published(data, name), dtype=dict.fromkeys(text, str))
 
 
 def relative(predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,0 +1,120 @@
+"""What ships, held against one measured set."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ringyard.profiles import catalogue
+from ringyard_agents.measured import MeasuredRows, MeasuredSet, parts_of, servers_of
+from ringyard_agents.validation.network import scatter
+from ringyard_agents.validation.shipped import World, check_names, predict
+
+__all__ = ["Judged", "judge"]
+
+_COLOURS, _LINES = 10, 40  # of a plot, of a grid
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A measured set beside what ships says of it.
+
+    Attributes:
+        name: of the set.
+        about: the set.
+        rows: [rows] its tidy table with `part`, `place` (how many GPUs or servers), `measured`, `predicted`,
+            `error` (relative; NaN: no prediction), `reason` (why there is none) and `derived` (its figures
+            follow by a rule: nobody measured its model on its GPU type).
+    """
+
+    name: str
+    about: MeasuredSet
+    rows: pd.DataFrame
+
+    @property
+    def predicted(self) -> pd.DataFrame:
+        """[predicted rows] of `rows`."""
+        return self.rows[self.rows.reason == ""]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """{why rows have no prediction: how many}."""
+        return {str(why): int(count) for why, count in self.rows.reason.value_counts().items() if why}
+
+    @property
+    def met(self) -> bool | None:
+        """Whether mean and median stay within the aims; None: no aim, or nothing predicted."""
+        aims = (self.about.mean_aim, self.about.median_aim)
+        if aims == (None, None) or self.predicted.empty:
+            return None
+        found = (self.predicted.error.mean(), self.predicted.error.median())
+        return all(aim is None or error <= aim for error, aim in zip(found, aims, strict=True))
+
+    def by(self, columns: Sequence[str]) -> pd.DataFrame:
+        """[groups] mean, median, worst and count of the errors of rows that agree in the columns."""
+        groups = self.predicted.groupby(list(columns), sort=False)["error"]
+        return pd.DataFrame(groups.agg(["mean", "median", "max", "count"])).reset_index()
+
+    def grid(self) -> pd.DataFrame:
+        """[models x GPU types] mean errors; with samples per GPU where those differ and are few."""
+        rows = self.predicted
+        several = rows.groupby(["model", "gpu_type", "place"])["batch"].nunique().max() > 1
+        apart = several and len(rows.drop_duplicates(["model", "batch"])) <= _LINES
+        names = rows.model + rows.batch.map(" {:g}".format) if apart else rows.model
+        order = rows.assign(name=names).sort_values(["model", "batch"]).name.unique()
+        table = rows.assign(name=names).pivot_table(
+            "error", "name", "gpu_type", "mean", sort=False, observed=True
+        )
+        return pd.DataFrame(table.reindex(order))
+
+    def draw(self, axes: Any) -> None:
+        """Predicted over measured, a colour for each model (or GPU type, or part)."""
+        rows = self.predicted
+        kinds = ("model", "gpu_type", "part", "place")
+        columns = [name for name in kinds if 1 < rows[name].nunique() <= _COLOURS]
+        points = [
+            (str(name), one.measured.to_numpy(), one.predicted.to_numpy())
+            for name, one in rows.groupby(columns[0] if columns else "gpu_type", sort=False)
+        ]
+        scatter(axes, points, "seconds")
+
+
+def _derived(rows: pd.DataFrame) -> "pd.Series[Any]":
+    """[rows] whether a model of the row has figures for its GPU type that nobody measured."""
+    known = {(m.name, kind): one.derived for m in catalogue() for kind, one in m.gpus.items()}
+    sides = [zip(rows[name], rows.gpu_type, strict=True) for name in ("model", "neighbour")]
+    flags = np.array([[known.get(one, False) for one in side] for side in sides])
+    return pd.Series(flags.any(axis=0), index=rows.index)
+
+
+def _place(placement: str) -> str:
+    servers = servers_of(placement)
+    count, word = (len(servers), "server") if len(servers) > 1 else (servers[0], "GPU")
+    return f"{count} {word}{'s' if count > 1 else ''}"
+
+
+def judge(measured: MeasuredRows, world: World) -> Judged:
+    """Predict every row of a set by what ships.
+
+    Args:
+        measured: the set.
+        world: the performance model; the set's own overrides come after its.
+
+    Raises:
+        ConfigurationError: the set names a network or interconnect that does not ship.
+    """
+    check_names(measured.rows, measured.name)
+    chosen = World(world.performance, (*world.overrides, *measured.about.overrides))
+    predicted = predict(measured.rows, chosen)
+    rows = measured.rows.assign(
+        part=parts_of(measured.rows),
+        place=measured.rows.placement.map(_place),
+        measured=measured.rows.seconds.fillna(measured.rows.restart_seconds),
+        predicted=predicted.seconds,
+        reason=predicted.reasons,
+        derived=_derived(measured.rows),
+    )
+    error = (rows.predicted - rows.measured).abs() / rows.measured
+    return Judged(measured.name, measured.about, rows.assign(error=error))

@@ -1,0 +1,258 @@
+"""Measured rows predicted by what ships, the way users get it: jobs started in a simulator on those GPUs."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import hydra
+import numpy as np
+import pandas as pd
+from hydra.utils import instantiate
+from numpy.typing import NDArray
+
+from ringyard.checks import shown
+from ringyard.cluster import Cluster
+from ringyard.config_folder import config_folder
+from ringyard.errors import ConfigurationError
+from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
+from ringyard.jobs import JobTable
+from ringyard.performance import PerformanceModel
+from ringyard.profiles import ModelProfile, catalogue, model_id
+from ringyard.restart import RestartCost
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.simulator import Simulator
+from ringyard.state.records import JobKind
+from ringyard_agents.measured import servers_of
+
+__all__ = ["Predicted", "World", "check_names", "predict"]
+
+_ROWS = 2000  # of one simulator
+_INSTANT = 1e-12  # seconds of a job that only sends
+
+
+@dataclass(frozen=True)
+class World:
+    """Whatever of what ships a set or the command line chooses.
+
+    Attributes:
+        performance: name of conf/performance.
+        overrides: Hydra's, of the performance model.
+    """
+
+    performance: str = "composed"
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Predictions of a tidy table.
+
+    Attributes:
+        seconds: [rows] per iteration, or of the restart where a row measures one; NaN: none.
+        reasons: [rows] why there is none; "" where there is one.
+    """
+
+    seconds: NDArray[np.float64]
+    reasons: NDArray[np.str_]
+
+
+def _leaves(group: str) -> list[str]:
+    return sorted(file.stem for file in (config_folder() / group).glob("*.yaml"))
+
+
+def check_names(rows: pd.DataFrame, where: str) -> None:
+    """Raise ConfigurationError for a network or interconnect that does not ship."""
+    for column in ("network", "interconnect"):
+        for name in sorted(set(rows[column]) - {""} - set(_leaves(column))):
+            raise ConfigurationError(
+                f"{where}: {column} {shown(name)} is no file of conf/{column}; expected one of"
+                f" {', '.join(_leaves(column))}, or --{column} NAME for all rows"
+            )
+
+
+@functools.cache
+def _performance(world: World, network: str, interconnect: str) -> PerformanceModel:
+    chosen = [f"performance={world.performance}", *world.overrides]
+    for group, name in (("network", network), ("interconnect", interconnect)):
+        chosen += [f"{group}@performance.{group}={name}"] if name else []
+    with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = hydra.compose("setting", chosen)
+    model: PerformanceModel = instantiate(config.performance, _convert_="all")
+    return model
+
+
+@functools.cache
+def _restart() -> RestartCost:
+    with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = hydra.compose("simulate", ["restart=per_model"])
+    cost: RestartCost = instantiate(config.restart, _convert_="all")
+    return cost
+
+
+@functools.cache
+def _by_name() -> dict[str, ModelProfile]:
+    return {model.name: model for model in catalogue()}
+
+
+def _lack(model: str, gpu_type: str, serves: bool, shares: bool) -> str:
+    """What a job of this model on this GPU type lacks to be simulated; "" if nothing.
+
+    Args:
+        serves: it has parameter servers.
+        shares: another job is on its GPUs.
+    """
+    if gpu_type not in GPU_MEMORY_BYTES:
+        return f"GPU type {gpu_type} does not ship"
+    if not model:
+        return ""
+    found = _by_name().get(model)
+    if found is None:
+        return f"model {model} does not ship"
+    if gpu_type not in found.gpus:
+        return f"model {model} has no figures for {gpu_type}"
+    if gpu_type != REFERENCE_GPU and None in (found.fixed_memory_bytes, found.sample_memory_bytes):
+        return f"model {model} has no GPU memory figures"
+    if serves and found.step_coefficients is None:
+        return f"model {model} has no step_coefficients"
+    if shares and not found.gpus[gpu_type].sharing:
+        return f"model {model} has no sharing figures for {gpu_type}"
+    return ""
+
+
+def _shares(rows: pd.DataFrame) -> "pd.Series[Any]":
+    """[rows] whether the neighbour is on the same GPUs."""
+    return (rows.neighbour != "") & (rows.neighbour_placement == "")
+
+
+def _reasons(rows: pd.DataFrame) -> NDArray[np.str_]:
+    lack = functools.cache(_lack)
+    serves = rows.parameter_servers.notna()
+    shares = _shares(rows)
+    own = [lack(*one) for one in zip(rows.model, rows.gpu_type, serves, shares, strict=True)]
+    beside = [lack(m, g, False, s) for m, g, s in zip(rows.neighbour, rows.gpu_type, shares, strict=True)]
+    return np.array([first or second for first, second in zip(own, beside, strict=True)], dtype=str)
+
+
+def _jobs(rows: pd.DataFrame) -> JobTable:
+    """[2 x rows] each row's job, then each row's neighbour (or the job again, where it has none)."""
+    beside = (rows.neighbour != "").to_numpy()
+    first = np.array([sum(servers_of(text)) for text in rows.placement])
+    second = np.array([sum(servers_of(text)) for text in rows.neighbour_placement])
+    gpus = np.concatenate([first, np.where(second > 0, second, first)])
+    models = np.concatenate([rows.model, np.where(beside, rows.neighbour, rows.model)])
+    batch = np.concatenate([rows.batch, np.where(beside, rows.neighbour_batch, rows.batch)])
+    batch = np.where(np.isnan(batch), 1.0, batch)
+    ids = np.array([model_id(model) if model else -1 for model in models])
+    fixed = np.array([catalogue()[i].fixed_seconds if i >= 0 else _INSTANT for i in ids])
+    sample = np.array([catalogue()[i].sample_seconds if i >= 0 else 0.0 for i in ids])
+    compute = np.maximum(fixed + sample * batch, _INSTANT)
+    count = len(gpus)
+    table = JobTable.from_columns(np.zeros(count), gpus, np.full(count, 1e9)).with_models(ids)
+    servers = np.concatenate([rows.parameter_servers.fillna(0), np.zeros(len(rows))]).astype(np.int64)
+    sends = np.tile(rows.transfer_bytes, 2)
+    return replace(
+        table,
+        compute_seconds=compute,
+        fixed_fraction=fixed / compute,
+        gradient_bytes=np.where(np.isnan(sends), table.gradient_bytes, sends),
+        batch_size=batch * gpus,
+        min_batch=batch * gpus,
+        max_batch=batch * gpus,
+        cores_per_worker=np.tile(rows.cores.fillna(0), 2).astype(np.int64),
+        memory_bandwidth=np.zeros(count),
+        fixed_memory_bytes=np.zeros(count),  # it ran: its memory is no question
+        sample_memory_bytes=np.zeros(count),
+        kind=np.where(servers > 0, JobKind.PARAMETER_SERVER, JobKind.RING).astype(np.int64),
+        parameter_servers=servers,
+    )
+
+
+def _cluster(rows: pd.DataFrame) -> Cluster:
+    """Equal servers that hold any of the rows with its neighbour."""
+    places = [servers_of(text) for text in rows.placement]
+    beside = [servers_of(text) for text in rows.neighbour_placement]
+    largest = max(map(max, places)) + max((max(one) for one in beside if one), default=0)
+    kind, cores = rows.gpu_type.iloc[0], rows.cores.max()
+    return Cluster.homogeneous(
+        num_servers=max(map(len, places)),
+        gpus_per_server=largest,
+        gpu_type=None if kind == REFERENCE_GPU else kind,
+        cores_per_server=None if np.isnan(cores) else int(cores) * 2 * largest,
+        jobs_per_gpu=2 if _shares(rows).any() else 1,
+    )
+
+
+def _gpu_ids(counts: Sequence[int], taken: Sequence[int], per_server: int) -> tuple[int, ...]:
+    """The first free GPUs of each server."""
+    ids: list[int] = []
+    for server, (count, before) in enumerate(zip(counts, taken, strict=True)):
+        ids += range(server * per_server + before, server * per_server + before + count)
+    return tuple(ids)
+
+
+def _alone_or_beside(sim: Simulator, row: int, own: tuple[int, ...], beside: tuple[int, ...]) -> float:
+    """Seconds per iteration of job `row` on its GPUs, its neighbour (if any) running on its own."""
+    neighbour = len(sim.jobs) // 2 + row
+    if beside:
+        sim.apply([Allocation(neighbour, beside)])
+    sim.apply([Allocation(row, own)])
+    seconds = float(sim.view().column("iteration_seconds")[row])
+    sim.apply([Allocation(row)])
+    if beside:
+        sim.apply([Allocation(neighbour)])
+    return seconds
+
+
+def _restarted(sim: Simulator, row: int, own: tuple[int, ...]) -> float:
+    """Seconds without progress when job `row` starts a second time."""
+    sim.apply([Allocation(row, own), Allocation(row), Allocation(row, own)])
+    pause = float(sim.view().column("progress_from_seconds")[row]) - sim.now
+    sim.apply([Allocation(row)])
+    return pause
+
+
+def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.float64]:
+    """[rows] predictions of rows that one cluster can hold one after the other."""
+    cluster = _cluster(rows)
+    sim = Simulator(cluster, _jobs(rows), performance, _restart())
+    sim.advance()
+    per_server = cluster.gpus_per_server[0]
+    predicted = np.empty(len(rows))
+    columns = (rows.placement, rows.neighbour, rows.neighbour_placement, rows.seconds.isna())
+    for row, (placement, neighbour, apart, restart) in reversed(list(enumerate(zip(*columns, strict=True)))):
+        counts = servers_of(placement)
+        own = _gpu_ids(counts, [0] * len(counts), per_server)
+        if restart:
+            predicted[row] = _restarted(sim, row, own)
+            continue
+        beside = _gpu_ids(servers_of(apart), counts, per_server) if apart else own if neighbour else ()
+        predicted[row] = _alone_or_beside(sim, row, own, beside)
+    return predicted
+
+
+def _groups(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Rows that one simulator can hold."""
+    counted = [rows.gpu_type, rows.network, rows.interconnect, rows.cores.notna(), _shares(rows)]
+    for _, group in rows.groupby(counted, sort=False):
+        for begin in range(0, len(group), _ROWS):
+            yield group.iloc[begin : begin + _ROWS]
+
+
+def predict(rows: pd.DataFrame, world: World) -> Predicted:
+    """What ships says of each row.
+
+    Each row's job starts on exactly its placement, on servers of its GPU type joined by its network, its
+    neighbour beside it; the view says the seconds of an iteration; it stops.
+
+    Args:
+        rows: [rows] a tidy table whose names `check_names` has looked at.
+        world: which performance model.
+    """
+    reasons = _reasons(rows)
+    seconds = np.full(len(rows), np.nan)
+    for group in _groups(rows.reset_index(drop=True)[reasons == ""]):
+        first: Any = group.iloc[0]
+        performance = _performance(world, first.network, first.interconnect)
+        seconds[group.index.to_numpy()] = _simulate(group, performance)
+    return Predicted(seconds, reasons)

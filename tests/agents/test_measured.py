@@ -1,0 +1,273 @@
+"""Measured sets: the tidy table, readers of published files, and what ships held against both."""
+
+import csv
+import gzip
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from conftest import names, shared
+from ringyard.errors import ConfigurationError
+from ringyard.profiles import profile
+from ringyard_agents.cli import main
+from ringyard_agents.measured import (
+    COLUMNS,
+    columns_of,
+    find_sets,
+    measured_sets,
+    parts_of,
+    read_rows,
+    rows_of,
+    twins,
+)
+from ringyard_agents.validation.shipped import World, predict
+
+HEADER = "model,gpu_type,placement,batch,seconds"
+
+
+def written(folder, *lines, name="mine.csv"):
+    file = folder / name
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def test_a_table_as_people_write_it(tmp_path):
+    file = written(
+        tmp_path,
+        f"{HEADER}_per_iteration,cores,extra",
+        "resnet50,V100,1,64,0.3,4,x",
+        "vgg16,RTX-2080 Ti,4+4,32,1e-1,,",
+    )
+    rows = read_rows(file)
+    assert list(rows.columns) == list(COLUMNS)
+    assert rows.gpu_type.tolist() == ["v100", "rtx_2080ti"]
+    assert rows.seconds.tolist() == [0.3, 0.1]
+    assert rows.cores.fillna(-1).tolist() == [4, -1]
+    assert columns_of(rows) == ["model", "gpu_type", "placement", "batch", "seconds", "cores"]
+    assert parts_of(rows).tolist() == ["cores", "between servers"]
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "said"),
+    [
+        (HEADER, "resnet50,v100,1,64,-3", "row 2 (line 3): seconds is '-3'; expected a finite number"),
+        (HEADER, "resnet50,v100,1,64,", "seconds is empty"),
+        (HEADER, "resnet50,v100,44x,64,1", "placement is '44x'; expected GPUs on each server"),
+        (HEADER, "resnet50,v100,0+4,64,1", "placement is '0+4'"),
+        (HEADER, "resnet50,v100,1,many,1", "batch is 'many'"),
+        (HEADER, ",v100,1,64,1", "model is empty"),
+        (HEADER, "resnet50,,1,64,1", "gpu_type is empty"),
+        (HEADER, "resnet50,v100,1,64,1,7,8", "no readable CSV"),
+        (HEADER.replace("batch", "bacth"), "resnet50,v100,1,64,1", "there is no column batch"),
+        (f"{HEADER},neighbours", "resnet50,v100,1,64,1,vgg16", "did you mean neighbour?"),
+        (f"{HEADER},neighbour", "resnet50,v100,1,64,1,vgg16", "neighbour_batch is empty"),
+        (f"{HEADER},neighbour_batch", "resnet50,v100,1,64,1,8", "neighbour is empty"),
+        (f"{HEADER},cores", "resnet50,v100,1,64,1,2.5", "cores is '2.5'; expected a whole number"),
+        (f"{HEADER},transfer_bytes", ",v100,1,,1,1e6", "placement is '1'; expected two GPUs or more"),
+        (f"{HEADER},network", "resnet50,v100,2+2,64,1,carrier_pigeon", "expected one of"),
+    ],
+)  # fmt: skip
+def test_a_wrong_table_says_where_and_what(tmp_path, capsys, header, row, said):
+    good = "resnet50,v100,1,64,1" + "," * (header.count(",") - 4)
+    file = written(tmp_path, header, good, row)
+    assert main(["validate", str(file), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "mine" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_to_judge_is_bad_input(tmp_path, capsys):
+    assert main(["validate", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere" in capsys.readouterr().err
+    assert main(["validate", str(tmp_path)]) == 2
+    assert "model, gpu_type, placement, batch, seconds" in capsys.readouterr().err
+
+
+def tidy_rows(tmp_path, header, *lines):
+    return read_rows(written(tmp_path, header, *lines))
+
+
+def test_predictions_are_the_profiles_figures(tmp_path):
+    """One GPU, two servers, a pair: each by the equation on paper from what the profile says."""
+    header = f"{HEADER},neighbour,neighbour_batch,neighbour_placement"
+    rows = tidy_rows(
+        tmp_path,
+        header,
+        "resnet50_imagenet,v100,1,16,1,,,",
+        "resnet50_imagenet,t4,1,64,1,,,",
+        "resnet50_imagenet,t4,1+1,64,1,,,",
+        "resnet50_imagenet,t4,1+1,64,1,resnet50_imagenet,64,1+1",
+        "resnet50_imagenet,v100,1,64,1,lstm_wikitext2,20,",
+        "no_such_model,v100,1,64,1,,,",
+        "resnet50_imagenet,tpu,1,64,1,,,",
+    )
+    world = World(
+        overrides=tuple(
+            f"performance.{setting}"
+            for setting in ("network=1e9", "overlap_exponent=2", "contention=worst_link", "alpha=0")
+        )
+    )
+    predicted = predict(rows, world)
+    model, beside = profile("resnet50_imagenet"), profile("lstm_wikitext2")
+    v100, t4 = model.gpus["v100"], model.gpus["t4"]
+    computes, ring = t4.fixed_seconds + 64 * t4.sample_seconds, model.gradient_bytes / 1e9
+    sensitivity, pressure = v100.sharing[64][0], beside.gpus["v100"].sharing[20][1]
+    expected = [
+        v100.fixed_seconds + 16 * v100.sample_seconds,
+        computes,
+        (computes**2 + ring**2) ** 0.5,
+        (computes**2 + (2 * ring) ** 2) ** 0.5,  # two rings on each link
+        (v100.fixed_seconds + 64 * v100.sample_seconds) * (1 + sensitivity * pressure),
+    ]
+    assert predicted.seconds[:5] == pytest.approx(expected)
+    assert np.isnan(predicted.seconds[5:]).all()
+    assert predicted.reasons.tolist()[4:] == [
+        "",
+        "model no_such_model does not ship",
+        "GPU type tpu does not ship",
+    ]
+
+
+def test_a_users_file_is_judged(tmp_path, capsys):
+    figures = profile("resnet50_imagenet").gpus["v100"]
+    right = figures.fixed_seconds + 32 * figures.sample_seconds
+    lines = [f"resnet50_imagenet,v100,1,32,{seconds!r}" for seconds in (right, right / 1.5)]
+    written(tmp_path, HEADER, *lines, "unheard_of,v100,1,32,1")
+    out = tmp_path / "out"
+    assert main(["validate", str(tmp_path), "--out", str(out)]) == 0
+    text = (out / "validation.md").read_text()
+    assert "| mine | 25.0% | 25.0% | 50.0% | 2 | 1 | mean 15%, median 10%: **missed** | nothing |" in text
+    assert "Left out: model unheard_of does not ship (1)." in text
+    assert "The equations" not in text  # nothing published is there
+    assert (out / "images" / "shipped_mine.png").stat().st_size > 0
+    assert "missed" in capsys.readouterr().out
+
+
+def test_twins_are_one_situation(tmp_path):
+    header = f"{HEADER},neighbour,neighbour_batch"
+    rows = tidy_rows(
+        tmp_path,
+        header,
+        "resnet50,t4,1+1+2+3,32,1,,",
+        "resnet50,t4,1+1+3+2,64,1,,",
+        "resnet50,t4,1+2+2+2,64,1,,",
+        "resnet50,v100,1,64,1,lstm,20",
+        "lstm,v100,1,20,1,resnet50,64",
+        "lstm,v100,1,40,1,resnet50,64",
+    )
+    keys = twins(rows).tolist()
+    assert keys[0] == keys[1]
+    assert keys[3] == keys[4]
+    assert len(set(keys)) == 4
+
+
+# published files, each counted by another way of reading them
+
+
+def lines_of(file):
+    opener = gzip.open if file.suffix == ".gz" else open
+    with opener(file, "rt") as text:
+        return list(csv.DictReader(text))
+
+
+def gavel(data, name):
+    with gzip.open(data / "gavel" / f"{name}.json.gz") as file:
+        return json.load(file)
+
+
+def test_every_set_has_a_yaml_and_rows():
+    data = shared("data", "profiles")
+    assert list(measured_sets()) == names("measured")
+    found, absent = find_sets(data)
+    assert [one.name for one in found] == names("measured")
+    assert absent == {}
+
+
+def test_gavels_files():
+    data = shared("data", "profiles")
+    oracle = gavel(data, "oracle_throughputs_single_gpu")
+    alone = rows_of("gavel_one_gpu", data).rows.set_index(["gpu_type", "model", "batch"]).seconds
+    assert len(alone) == sum(len(jobs) for jobs in oracle.values())
+    assert alone["v100", "resnet50_imagenet", 64] == pytest.approx(
+        1 / oracle["v100"]["ResNet-50 (batch size 64)"]["null"]
+    )
+    pairs = rows_of("gavel_sharing", data).rows
+    table = lines_of(data / "calibration" / "gavel_colocation_pairs.csv.gz")
+    ran = [r for r in table if r["source"].startswith("oracle") and r["feasible"] == "1"]
+    assert len(pairs) == len(ran)
+    slowdown = (
+        pairs.seconds.to_numpy() / alone[list(zip(pairs.gpu_type, pairs.model, pairs.batch, strict=True))]
+    )
+    assert sorted(1 / slowdown) == pytest.approx(sorted(float(r["norm_a"]) for r in ran), rel=1e-3)
+    several = pd.concat([rows_of(name, data).rows for name in ("gavel_scaling", "gavel_scaling_v100")])
+    isolated = lines_of(data / "calibration" / "gavel_isolated.csv")
+    ran = [
+        r for r in isolated if r["source"] == "simulation_throughputs" and float(r["samples_per_s"] or 0) > 0
+    ]
+    counted = [r for r in ran if int(r["num_gpus"]) > 1]
+    assert len(several) == len(counted)
+    rates = (
+        several.placement.map(lambda text: sum(map(int, text.split("+")))) * several.batch / several.seconds
+    )
+    assert sorted(rates) == pytest.approx(sorted(float(r["samples_per_s"]) for r in counted), rel=1e-3)
+
+
+def test_pollux_files():
+    data = shared("data", "profiles")
+    for kind in ("placements", "scalability"):
+        files = sorted((data / "pollux" / "profiles").glob(f"*/{kind}.csv"))
+        lines = [line for file in files for line in lines_of(file)]
+        rows = rows_of(f"pollux_{kind}", data).rows
+        assert len(rows) == len(lines)
+        assert sorted(rows.seconds) == pytest.approx(sorted(float(line["step_time"]) for line in lines))
+        servers = rows.placement.str.count(r"\+") + 1
+        gpus = rows.placement.map(lambda text: sum(map(int, text.split("+"))))
+        if kind == "placements":
+            places = [line["placement"] for line in lines]
+            assert sorted(servers) == sorted(map(len, places))
+            assert sorted(gpus) == sorted(sum(map(int, place)) for place in places)
+        else:
+            assert sorted(servers) == sorted(int(line["num_nodes"]) for line in lines)
+            assert sorted(gpus) == sorted(int(line["num_replicas"]) for line in lines)
+
+
+def test_other_files():
+    data = shared("data", "profiles")
+    hkbu = rows_of("hkbu", data).rows
+    table = lines_of(data / "calibration" / "hkbu_scaling_and_busbw.csv")
+    times = [float(line["iter_s"]) for line in table if line["method"] == "BSP-A2A"]
+    assert sorted(hkbu.seconds) == pytest.approx(sorted(times), rel=1e-3)
+    aceso = rows_of("aceso", data).rows
+    lines = lines_of(data / "aceso" / "collectives_v100_intranode.csv")
+    kinds = {
+        (r["gpus"], r["size_MiB"])
+        for r in lines
+        if r["collective"] == "all_reduce" and float(r["size_MiB"]) > 0
+    }
+    assert len(aceso) == len(kinds)
+    synergy = rows_of("synergy", data).rows
+    assert len(synergy) == 7 * 9 * 4  # models, core counts, memories
+    three = synergy[(synergy.cores == 3) & (synergy.model == "alexnet_imagenet")]
+    assert three.seconds.tolist() == pytest.approx([0.6] * 4)
+    for precision in ("fp32", "fp16"):
+        lines = lines_of(data / "lambda" / f"pytorch-train-throughput-{precision}.csv")
+        text = [line for line in lines if re.search("V100", line["name_gpu"])]
+        rows = rows_of(f"lambda_{precision}", data).rows
+        assert (rows.gpu_type == "v100").sum() == 10 * len(text)
+        assert len(rows) == sum(float(v) > 0 for line in lines for v in list(line.values())[4:])
+    one = rows_of("lambda_fp32", data).rows.query(
+        "model == 'resnet50_imagenet' and note == 'LambdaCloud 8xV100 16GB'"
+    )
+    assert one.seconds.item() == pytest.approx(1024 / 2817)
+    assert one.batch.item() == 128
+
+
+def test_unknown_sets_and_missing_files(tmp_path):
+    with pytest.raises(ConfigurationError, match="expected one of aceso"):
+        rows_of("no_such_set", tmp_path)
+    with pytest.raises(ConfigurationError, match="oracle_throughputs_single_gpu"):
+        rows_of("gavel_one_gpu", tmp_path)
