@@ -56,6 +56,8 @@ def draw_cluster(rng, plain):
     servers = int(rng.integers(1, 5))
     gpus = [int(g) for g in rng.integers(1, 5, servers)]
     cores = not plain and rng.random() < 0.7
+    ram = not plain and rng.random() < 0.5
+    storage = not plain and rng.random() < 0.5
     racks = sorted(rng.integers(0, 2, servers).tolist()) if rng.random() < 0.3 else []
     return Cluster(
         gpus_per_server=tuple(gpus if rng.random() < 0.5 else [gpus[0]] * servers),
@@ -66,6 +68,8 @@ def draw_cluster(rng, plain):
         memory_bandwidth_bytes_per_second=tuple(rng.uniform(2e9, 4e10, servers).tolist())
         if cores and rng.random() < 0.6
         else (),
+        ram_bytes_per_server=tuple(rng.integers(4, 17, servers) * 10**9) if ram else (),
+        storage_bytes_per_second=tuple(rng.uniform(1e5, 1e9, servers).tolist()) if storage else (),
         rack_of_server=tuple(rack - racks[0] for rack in racks),
         uplink_oversubscription=float(one_of(rng, 1.0, 2.0, 3.0, rng.uniform(1, 5))),
         jobs_per_gpu=int(one_of(rng, 1, 1, 2, 3, 4)),
@@ -149,12 +153,18 @@ def with_shapes(rng, jobs, cluster):
     jobs = jobs.with_models(np.where(unknown, -1, models))
     elastic = rng.random(count) < one_of(rng, 0.0, 0.7)
     cores = np.minimum(rng.integers(0, 4, count), min(cluster.cores_per_server, default=0))
+    least = min(cluster.ram_bytes_per_server, default=0)
+    read = rng.random(count) < one_of(rng, 0.0, 0.5, 1.0)
     return replace(
         jobs,
         kind=np.where(served, JobKind.PARAMETER_SERVER, JobKind.RING),
         parameter_servers=np.where(served, rng.integers(1, 4, count), 0),
         cores_per_server_task=np.where(served & (cores > 0), rng.integers(0, 2, count), 0),
         cores_per_worker=cores,
+        loading_serial_share=rng.choice([0.0, 0.04], count),
+        ram_per_worker=np.minimum(rng.integers(0, 4, count) * 1e9, least),
+        sample_bytes=np.where(read, rng.choice([1e4, 1e5, rng.uniform(1e3, 1e6)], count), 0.0),
+        dataset_bytes=rng.choice([2e9, 5e9, 1e12, np.inf], count),
         min_gpus=np.where(elastic, 1, jobs.num_gpus),
         max_gpus=np.where(elastic, jobs.num_gpus + 2, jobs.num_gpus),
         min_batch=np.where(elastic, jobs.batch_size / 2, jobs.batch_size),
@@ -167,9 +177,10 @@ def draw_cpu_jobs(rng, cluster, grid, begin):
     count = int(rng.integers(1, 4))
     cores = rng.integers(1, min(cluster.cores_per_server) + 1, count)
     submit = begin + np.sort(draw_times(rng, count, grid, 0.0, 20.0))
-    return JobTable.cpu_only(
+    jobs = JobTable.cpu_only(
         submit, cores, draw_times(rng, count, grid, 0.5, 30.0), rng.uniform(0, 3e9, count)
     )
+    return replace(jobs, ram_per_worker=rng.uniform(0, min(cluster.ram_bytes_per_server, default=0), count))
 
 
 def growing_costs(rng):
@@ -242,6 +253,8 @@ def draw_allocation(rng, sim, j, record, order):
         if record["kind"] == JobKind.PARAMETER_SERVER:
             options["parameter_servers"] = int(rng.integers(1, 4))
             options["cores_per_server_task"] = int(rng.integers(0, 2))
+    if sim.cluster.ram_bytes_per_server and rng.random() < 0.3:
+        options["ram_per_worker"] = int(rng.integers(0, 5)) * 10**9
     return Allocation(j, tuple(gpus.tolist()), **options)
 
 
@@ -292,6 +305,12 @@ def compare_now(seed, sim, twin):
     equal(seed, sim, "the time", sim.now, twin.now)
     for name, status in (("running", JobStatus.RUNNING), ("waiting", JobStatus.WAITING)):
         equal(seed, sim, name, np.flatnonzero(records["status"] == status).tolist(), getattr(twin, name))
+    servers = sim.state.servers[0]
+    used = np.stack(
+        [servers["num_cores"] - servers["free_cores"], servers["ram_bytes"] - servers["free_ram"]], axis=1
+    )
+    for s in np.flatnonzero(servers["up"]).tolist():
+        equal(seed, sim, f"cores and RAM held on server {s}", tuple(used[s].tolist()), twin.held_on(s))
     contenders = twin.contenders()
     for j in twin.running:
         job, record = twin.jobs[j], records[j]
@@ -300,6 +319,7 @@ def compare_now(seed, sim, twin):
             "iteration_seconds": job.seconds,
             "sharing_slowdown": twin.sharing_slowdown(job),
             "bandwidth_slowdown": twin.bandwidth_slowdown(job),
+            "storage_seconds_per_byte": twin.storage_seconds_per_byte(job),
             "straggler": job.straggler,
             "end_seconds": twin.expected_end(job),
         }

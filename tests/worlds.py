@@ -107,6 +107,8 @@ def everything(rng, count=12):
                 "gpu_type": str(kind),
                 "cores_per_server": int(rng.integers(8, 33)),
                 "memory_bandwidth_bytes_per_second": float(rng.uniform(10e9, 60e9)),
+                "ram_bytes_per_server": 10 * 10**9,
+                "storage_bytes_per_second": 50e6,
             }
             for kind in rng.choice(["v100", "t4", "a100"], 2)
         ],
@@ -161,6 +163,9 @@ def everything_jobs(rng, count, cluster):
             rng.random(count) < 0.2, jobs.submit_seconds + rng.uniform(5, 80, count), np.inf
         ),
         acceptable_jct=np.where(rng.random(count) < 0.2, rng.uniform(20, 300, count), np.inf),
+        ram_per_worker=np.resize([0.0, 1e9, 2.5e9], count),
+        sample_bytes=np.resize([0.0, 1e5, 1e6, 1e5], count),
+        dataset_bytes=np.resize([4e9, 1e12], count),
     )
     extra = int(rng.integers(1, 6))
     helpers = JobTable.cpu_only(
@@ -192,6 +197,7 @@ def random_allocation(view, rng, job):
         options["cores_per_worker"] = int(rng.integers(0, 4))
     if record["kind"] == JobKind.PARAMETER_SERVER and rng.random() < 0.3:
         options["parameter_servers"] = int(rng.integers(1, 4))
+        options["ram_per_worker"] = int(rng.integers(0, 4)) * 10**9
     return Allocation(job, gpus, **options)
 
 

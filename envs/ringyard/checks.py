@@ -53,6 +53,7 @@ Share = Annotated[float, "[0, 1]"]
 #: as many as records count
 Count = Annotated[int, "[1, 2147483647]"]
 Whole = Annotated[int, "[0, 2147483647]"]
+Bytes = Annotated[int, "[0, 1000000000000000]"]
 
 #: {name: weight}, drawn by
 Weights = Annotated[Mapping[str, Amount], "of positive sum"]

@@ -22,12 +22,15 @@ _Many = Annotated[int, "[1, 16777216]"]
 _Cores = Annotated[int, "[1, 1000000]"]
 _BytesPerSecond = Annotated[float, "[1, 1e15]"]
 _Oversubscription = Annotated[float, "[1, inf)"]
+_Bytes = Annotated[int, "[1, 1000000000000000]"]
 _Sharing = Annotated[int, "[1, 1024]"]
 _COLUMNS = (
     "gpus_per_server",
     "gpu_types",
     "cores_per_server",
     "memory_bandwidth_bytes_per_second",
+    "ram_bytes_per_server",
+    "storage_bytes_per_second",
     "rack_of_server",
 )
 
@@ -45,6 +48,9 @@ class Cluster:
         gpu_types: [servers] names of `ringyard.gpu_types.GPU_MEMORY_BYTES`; (): reference speed, any memory.
         cores_per_server: [servers] CPU cores; (): not counted.
         memory_bandwidth_bytes_per_second: [servers] of main memory; (): not counted.
+        ram_bytes_per_server: [servers] main memory that jobs may ask for; (): not counted.
+        storage_bytes_per_second: [servers] at which a server reads samples that nobody has cached, in equal
+            shares for the workers there that read (assumption); (): not counted.
         rack_of_server: [servers] rack, numbered from 0; (): one switch for all.
         uplink_oversubscription: servers' links of a rack together / the rack's uplink, 1 or more.
         jobs_per_gpu: K, jobs that may share one GPU.
@@ -57,6 +63,8 @@ class Cluster:
     gpu_types: tuple[str, ...] = ()
     cores_per_server: tuple[_Cores, ...] = ()
     memory_bandwidth_bytes_per_second: tuple[_BytesPerSecond, ...] = ()
+    ram_bytes_per_server: tuple[_Bytes, ...] = ()
+    storage_bytes_per_second: tuple[_BytesPerSecond, ...] = ()
     rack_of_server: tuple[Whole, ...] = ()
     uplink_oversubscription: _Oversubscription = 1.0
     jobs_per_gpu: _Sharing = 1
@@ -104,6 +112,8 @@ class Cluster:
         gpu_type: str | None = None,
         cores_per_server: _Cores | None = None,
         memory_bandwidth_bytes_per_second: _BytesPerSecond | None = None,
+        ram_bytes_per_server: _Bytes | None = None,
+        storage_bytes_per_second: _BytesPerSecond | None = None,
         servers_per_rack: Count | None = None,
         uplink_oversubscription: _Oversubscription = 1.0,
         jobs_per_gpu: _Sharing = 1,
@@ -115,6 +125,8 @@ class Cluster:
             "gpu_type": gpu_type,
             "cores_per_server": cores_per_server,
             "memory_bandwidth_bytes_per_second": memory_bandwidth_bytes_per_second,
+            "ram_bytes_per_server": ram_bytes_per_server,
+            "storage_bytes_per_second": storage_bytes_per_second,
         }
         return cls.of_groups([group], servers_per_rack, uplink_oversubscription, jobs_per_gpu)
 
@@ -131,7 +143,8 @@ class Cluster:
 
         Args:
             groups: each with `num_servers`, `gpus_per_server` and, in every group or in none, `gpu_type`,
-                `cores_per_server`, `memory_bandwidth_bytes_per_second`.
+                `cores_per_server`, `memory_bandwidth_bytes_per_second`, `ram_bytes_per_server`,
+                `storage_bytes_per_second`.
             servers_per_rack: racks are filled in order; None: one switch for all.
             uplink_oversubscription: see `Cluster`.
             jobs_per_gpu: see `Cluster`.
@@ -144,6 +157,8 @@ class Cluster:
             "gpu_type": [],
             "cores_per_server": [],
             "memory_bandwidth_bytes_per_second": [],
+            "ram_bytes_per_server": [],
+            "storage_bytes_per_second": [],
         }
         for group in groups:
             unknown = set(group) - {"num_servers", *columns}
@@ -168,6 +183,8 @@ class Cluster:
             gpu_types=given["gpu_type"],
             cores_per_server=given["cores_per_server"],
             memory_bandwidth_bytes_per_second=given["memory_bandwidth_bytes_per_second"],
+            ram_bytes_per_server=given["ram_bytes_per_server"],
+            storage_bytes_per_second=given["storage_bytes_per_second"],
             rack_of_server=racks,
             uplink_oversubscription=uplink_oversubscription,
             jobs_per_gpu=jobs_per_gpu,

@@ -73,11 +73,13 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         # what monitors show of a running job (Gandiva measures throughput, CODA how busy GPUs are): anybody
         (Information.NOTHING, "iteration_seconds gpu_activity memory_bandwidth_cap gpu_speed"),
         (Information.NOTHING, "contenders new_contenders sharing_slowdown bandwidth_slowdown"),
+        (Information.NOTHING, "storage_seconds_per_byte"),
         # what its user writes into the submission, and the shape it holds
         (Information.SIZES, "num_gpus asked_gpus min_gpus max_gpus deadline_seconds acceptable_jct"),
         (Information.SIZES, "batch_size base_batch min_batch max_batch gradient_bytes memory_bandwidth"),
         (Information.SIZES, "cores_per_worker asked_cores parameter_servers asked_parameter_servers"),
         (Information.SIZES, "cores_per_server_task asked_cores_per_server_task"),
+        (Information.SIZES, "ram_per_worker asked_ram sample_bytes dataset_bytes stored_bytes"),
         (Information.SIZES, "gpu_memory_bytes fixed_memory_bytes sample_memory_bytes"),
         (Information.ATTAINED_SERVICE, "attained_service forgiven_service run_seconds"),
         (Information.DISTRIBUTION, "gpu_seconds_distribution"),
@@ -87,7 +89,7 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         (Information.TRAINING_CURVES, "validation_metric training_loss loss_log"),
         (Information.SPEEDS | _WORK, "isolated_iteration_seconds"),
         (Information.SPEEDS, "compute_seconds base_compute_seconds fixed_fraction noise_scale interference"),
-        (Information.SPEEDS, "samples_per_core_second progress_per_iteration"),
+        (Information.SPEEDS, "samples_per_core_second loading_serial_share progress_per_iteration"),
         (Information.SPEEDS, "restart_seconds restart_growth restart_jump jump_gpus"),
         (Information.SPEEDS, "resize_seconds resize_growth resize_jump"),
         (Information.SPEEDS, "physics what_if solo_seconds"),

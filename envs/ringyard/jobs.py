@@ -129,6 +129,10 @@ def _neutral(num_gpus: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         "noise_scale": np.full(count, np.inf),
         "cores_per_worker": np.zeros(count, dtype=np.int64),
         "samples_per_core_second": np.full(count, np.inf),
+        "loading_serial_share": np.zeros(count),
+        "ram_per_worker": np.zeros(count),
+        "sample_bytes": np.zeros(count),
+        "dataset_bytes": np.full(count, np.inf),
         "memory_bandwidth": np.zeros(count),
         "fixed_memory_bytes": np.zeros(count),
         "sample_memory_bytes": np.zeros(count),
@@ -171,6 +175,10 @@ class JobTable:
         noise_scale: [jobs] phi, samples; inf: larger batches lose nothing.
         cores_per_worker: [jobs] CPU cores asked for each worker (CPU-only: in all).
         samples_per_core_second: [jobs] what one core prepares; inf: no limit.
+        loading_serial_share: [jobs] of that work which more cores do not speed up.
+        ram_per_worker: [jobs] bytes of main memory asked for each worker (CPU-only: in all).
+        sample_bytes: [jobs] bytes of one sample on storage; 0: it reads nothing there.
+        dataset_bytes: [jobs] bytes of all its samples, > 0; inf: too many to cache.
         memory_bandwidth: [jobs] bytes per second that each core moves.
         fixed_memory_bytes: [jobs] GPU memory of a worker whatever its batch.
         sample_memory_bytes: [jobs] GPU memory of a worker per sample.
@@ -205,6 +213,10 @@ class JobTable:
     noise_scale: Annotated[_Float, "(0, inf]"]
     cores_per_worker: Annotated[_Whole, "[0, 1000000]"]
     samples_per_core_second: Annotated[_Float, "(0, inf]"]
+    loading_serial_share: Annotated[_Float, "[0, 1e6]"]
+    ram_per_worker: Annotated[_Float, "[0, 1e15]"]
+    sample_bytes: Annotated[_Float, "[0, 1e15]"]
+    dataset_bytes: Annotated[_Float, "[1, inf]"]
     memory_bandwidth: Annotated[_Float, "[0, 1e12]"]
     fixed_memory_bytes: Annotated[_Float, "[0, 1e15]"]
     sample_memory_bytes: Annotated[_Float, "[0, 1e15]"]
@@ -339,6 +351,9 @@ class JobTable:
             samples_per_core_second=kept(
                 column("samples_per_core_second", np.inf), self.samples_per_core_second
             ),
+            loading_serial_share=kept(column("loading_serial_share", 0.0), self.loading_serial_share),
+            sample_bytes=kept(column("sample_bytes", 0.0), self.sample_bytes),
+            dataset_bytes=kept(column("dataset_bytes", np.inf), self.dataset_bytes),
             memory_bandwidth=kept(column("bandwidth_per_core", 0.0), self.memory_bandwidth),
             fixed_memory_bytes=kept(column("fixed_memory_bytes", 0.0), self.fixed_memory_bytes),
             sample_memory_bytes=kept(column("sample_memory_bytes", 0.0), self.sample_memory_bytes),
@@ -471,6 +486,13 @@ class JobTable:
             raise WorkloadError(
                 f"job {self.job_id[row]} (row {row}) is CPU-only; give the cluster cores_per_server"
             )
+        if cluster.ram_bytes_per_server:
+            largest = max(cluster.ram_bytes_per_server)
+            self._refuse(
+                self.ram_per_worker > largest,
+                "ram_per_worker",
+                f"at most a server's {largest} bytes {advice}",
+            )
         memory = self.fixed_memory_bytes + self.sample_memory_bytes * self.batch_size / np.maximum(
             self.num_gpus, 1
         )
@@ -484,24 +506,27 @@ class JobTable:
         self._check_workers(cluster, memory)
 
     def _check_workers(self, cluster: Cluster, memory: NDArray[np.float64]) -> None:
-        """Refuse gangs that the empty cluster could not hold, for want of cores or large enough GPUs."""
-        if not cluster.cores_per_server and not cluster.gpu_types:
+        """Refuse gangs that the empty cluster could not hold: too few cores, RAM or large enough GPUs."""
+        if not cluster.cores_per_server and not cluster.gpu_types and not cluster.ram_bytes_per_server:
             return
         gpus = np.array(cluster.gpus_per_server)
-        cores = np.array(cluster.cores_per_server or [np.iinfo(np.int64).max] * len(gpus))
+        unlimited = [np.iinfo(np.int64).max] * len(gpus)
+        cores = np.array(cluster.cores_per_server or unlimited)
+        ram = np.array(cluster.ram_bytes_per_server or unlimited)
         tasks = self.parameter_servers * self.cores_per_server_task
-        needs = np.stack([self.cores_per_worker, tasks, memory], axis=1)
+        needs = np.stack([self.cores_per_worker, tasks, self.ram_per_worker, memory], axis=1)
         kinds, which = np.unique(needs, axis=0, return_inverse=True)
         most = np.zeros(len(kinds), dtype=np.int64)
-        for i, (worker, served, size) in enumerate(kinds):
+        for i, (worker, served, each, size) in enumerate(kinds):
             fits = (cores - served) // max(worker, 1) if worker > 0 else np.where(cores >= served, gpus, 0)
+            fits = np.minimum(fits, ram // np.ceil(each)) if each > 0 else fits
             most[i] = np.minimum(gpus, np.maximum(fits, 0))[cluster.gpu_memory_bytes >= size].sum()
         limit = most[which.reshape(-1)]
         self._refuse(
             self.num_gpus > limit,
             "num_gpus",
             "fewer: with the cores and memory it asks for, this cluster holds less of its workers"
-            " (fewer cores per worker, or other servers)",
+            " (fewer cores or less RAM per worker, or other servers)",
         )
 
     def _refuse(

@@ -65,6 +65,9 @@ class ModelProfile:
         max_batch: largest.
         noise_scale: phi, gradient noise scale, samples (mean over a training).
         samples_per_core_second: what one CPU core prepares; None: no measured limit.
+        loading_serial_share: s of `ringyard.performance.cpu.useful_cores`.
+        sample_bytes: of one sample on storage; None: it reads nothing there worth counting.
+        dataset_bytes: of all its samples.
         bandwidth_per_core: bytes per second of main memory that each core of its input pipeline moves.
         fixed_memory_bytes: GPU memory whatever the batch.
         sample_memory_bytes: GPU memory per sample of a worker.
@@ -95,6 +98,9 @@ class ModelProfile:
     max_batch: Positive | None = None
     noise_scale: Positive | None = None
     samples_per_core_second: Positive | None = None
+    loading_serial_share: Amount | None = None
+    sample_bytes: Amount | None = None
+    dataset_bytes: Positive | None = None
     bandwidth_per_core: Amount | None = None
     fixed_memory_bytes: Amount | None = None
     sample_memory_bytes: Amount | None = None

@@ -13,7 +13,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric, interconnect, latency_seconds, network, ring_bytes_per_second
 from ringyard.performance import composed, pair_table, sensitivity_pressure
 from ringyard.performance.allreduce import overlapped
-from ringyard.performance.cpu import bandwidth_stretch, cpu_job_seconds, input_seconds
+from ringyard.performance.cpu import bandwidth_stretch, cpu_job_seconds, input_seconds, useful_cores
 from ringyard.performance.elastic import progress_per_iteration, statistical_efficiency
 from ringyard.performance.parameter_server import (
     calibration_design,
@@ -21,6 +21,7 @@ from ringyard.performance.parameter_server import (
     server_efficiency,
     step_seconds,
 )
+from ringyard.performance.storage import read_seconds, seconds_per_byte, stored_bytes
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant
 from ringyard.sim.bounds import bounds_of, fastest_alone
@@ -91,6 +92,22 @@ def test_input_pipeline():
     assert input_seconds(64.0, 0, 100.0, 5.0) == 0.0  # cores not counted
     assert input_seconds(64.0, 4, INF, 5.0) == 0.0
     assert input_seconds(64.0, 10**9, 100.0, 1.0) == pytest.approx(0.0, abs=1e-6)  # infinite cores
+
+
+def test_serial_work_bounds_what_cores_can_do():
+    assert useful_cores(7, 0.0) == 7.0
+    assert useful_cores(4, 0.25) == pytest.approx(2.0)
+    assert useful_cores(10**9, 0.04) == pytest.approx(25.0)
+    assert useful_cores(0, 0.04) == 0.0
+    assert input_seconds(64.0, useful_cores(4, 0.25), 100.0, 1.0) == pytest.approx(0.32)
+
+
+def test_what_is_cached_does_not_come_from_storage():
+    assert stored_bytes(1e5, 1e11, 0.0) == 1e5
+    assert stored_bytes(1e5, 1e11, 25e9) == pytest.approx(0.75e5)
+    assert stored_bytes(1e5, 1e11, 2e11) == 0.0
+    assert stored_bytes(1e5, INF, 1e12) == 1e5  # too large to cache
+    assert read_seconds(512.0, 1e5, seconds_per_byte(4, 500e6)) == pytest.approx(512 * 1e5 / 125e6)
 
 
 def test_memory_bandwidth_and_cpu_jobs():
@@ -215,7 +232,8 @@ def test_cores_bound_the_input_pipeline_and_change_for_free():
     sim = arrived(cluster, jobs, composed(1e9, 1e9), restart=constant(30.0))
     own = profile("resnet50_imagenet")
     sim.apply([Allocation(0, (0,))])
-    assert seconds(sim, 0) == pytest.approx(own.batch_size / own.samples_per_core_second)
+    serial = 1.0 + (own.loading_serial_share or 0.0)
+    assert seconds(sim, 0) == pytest.approx(own.batch_size / own.samples_per_core_second * serial)
     assert sim.view().free_cores_per_server.tolist() == [7]
     sim.apply([Allocation(0, (0,), cores_per_worker=8)])
     assert seconds(sim, 0) == pytest.approx(own.compute_seconds)

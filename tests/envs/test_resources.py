@@ -78,6 +78,9 @@ def test_server_groups_are_checked():
         (Allocation(0, (0, 1, 2, 3)), "1 to 3 GPUs"),
         (Allocation(0, (0,), cores_per_worker=9), "9 cores"),
         (Allocation(0, (0,), cores_per_worker=-1), "cores_per_worker is -1"),
+        (Allocation(0, (0,), ram_per_worker=9 * 10**9), "9,000,000,000 bytes of RAM on server 0"),
+        (Allocation(0, (0,), ram_per_worker=-1), "ram_per_worker is -1"),
+        (Allocation(0, (0,), ram_per_worker=0.5), "ram_per_worker is 0.5"),
         (Allocation(0, (0,), parameter_servers=1), "ring"),
         (Allocation(0, (0,), server=1), "gpu_ids"),
         (Allocation(0, (0,), memory_bandwidth_cap=0.5), "CPU-only"),
@@ -87,6 +90,7 @@ def test_server_groups_are_checked():
         (Allocation(1, server=0, memory_bandwidth_cap=0.0), "cap"),
         (Allocation(1, server=0, cores_per_worker=0), "1 or more"),
         (Allocation(1, server=0, cores_per_worker=9), "9 cores"),
+        (Allocation(1, server=0, ram_per_worker=9 * 10**9), "RAM on server 0"),
     ],
 )
 def test_allocations_that_the_cluster_cannot_hold(allocation, said):
@@ -98,7 +102,8 @@ def test_allocations_that_the_cluster_cannot_hold(allocation, said):
         max_batch=np.array([256.0]),
         cores_per_worker=np.array([1]),
     ).merged(JobTable.cpu_only([0.0], [2], [100.0], [1e9]))
-    sim = shared(Cluster.homogeneous(2, 4, cores_per_server=8, **V100), jobs)
+    cluster = Cluster.homogeneous(2, 4, cores_per_server=8, ram_bytes_per_server=8 * 10**9, **V100)
+    sim = shared(cluster, jobs)
     before = [array.tobytes() for array in sim.state]
     with pytest.raises(PlacementError, match=said):
         sim.apply([allocation])

@@ -1,7 +1,7 @@
-"""Synergy-TUNE (Mohan et al., OSDI 2022): CPU cores by profile, the fair share where they do not fit."""
+"""Synergy-TUNE (Mohan et al., OSDI 2022): cores and RAM by profile, the fair share where they do not fit."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,21 @@ from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
 
-__all__ = ["SynergyTune", "best_demand"]
+__all__ = ["Demand", "SynergyTune", "best_demand"]
+
+
+class Demand(NamedTuple):
+    """What a worker shall have of its server beside the GPU: cores, and bytes of RAM; None: not counted."""
+
+    cores: int | None
+    ram: int | None
 
 
 def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
-    """Fewest cores (the index) whose speed is at least `saturation` of the best.
+    """Least amount (the index) whose speed is at least `saturation` of the best.
 
     Args:
-        seconds: [cores + 1] per iteration; inf where impossible.
+        seconds: [amounts] per iteration, by ascending amount; inf where impossible.
         saturation: in (0, 1].
     """
     return int(np.argmax(1.0 / seconds >= saturation * (1.0 / seconds).max()))
@@ -44,16 +51,25 @@ ORDERS_TAKE = {
 }
 
 
+def _exceeds(demand: Demand, fair: Demand) -> bool:
+    """Whether any of it is more than the fair share."""
+    return any(
+        share is not None and (amount or 0) > share for amount, share in zip(demand, fair, strict=True)
+    )
+
+
 @checked("synergy_tune")
 class SynergyTune(Scheduler):
-    """Any order of jobs; cores where they help.
+    """Any order of jobs; cores and RAM where they help.
 
-    FOUND: the ordering policy stays what it was (FIFO, SRTF or LAS here), throughput is profiled over CPU
-    cores. From memory: TUNE packs each job with its best demand and shrinks demands toward the fair share
-    (cores x GPUs asked / GPUs of the server) when it does not fit; first the job's own, then those of
-    running jobs that hold more than their share. Assumed: the best demand is the fewest cores within
-    `saturation` of the largest throughput; memory (RAM) is not simulated. On a cluster that does not count
-    cores this is the plain ordering policy.
+    FOUND (public code): the ordering policy stays what it was (FIFO, SRTF or LAS here); throughput is
+    profiled over CPU cores and memory, at the fair share of storage. TUNE gives a job its best demand; where
+    that does not fit and any of it is more than the fair share (a server's / its GPUs), all of it becomes the
+    fair share; where that does not fit either, running jobs that hold more than their share fall back to it,
+    those with most cores per GPU first, then most memory. Assumed: the best demand is the fewest cores within
+    `saturation` of the largest throughput with all the RAM, then the least RAM with those cores (a third of
+    the fair share or a multiple of it, as profiled); jobs that run keep what they have unless they have to
+    shrink. What the cluster does not count is not given; if it counts neither, this is the plain order.
 
     Args:
         placement: where a job goes.
@@ -79,7 +95,7 @@ class SynergyTune(Scheduler):
         self.information = Information.SIZES | Information.SPEEDS | ORDERS_TAKE[order]
         self._order = order
         self._saturation = saturation
-        self._demands: dict[int, tuple[int, int]] = {}
+        self._demands: dict[int, tuple[Demand, Demand]] = {}
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the profiles."""
@@ -105,54 +121,72 @@ class SynergyTune(Scheduler):
 
     def _start(self, view: SchedulingView, draft: Draft, job: int, running: set[int]) -> list[Allocation]:
         """The job with its best demand, else its fair share, else after others shrank to theirs."""
-        if not view.cluster.cores_per_server:
-            found = draft.place(self.placement, job)
-            return [found] if found is not None else []
         best, fair = self._demand(view, job)
+        modest = fair if _exceeds(best, fair) else best
         fewest = int(view.cluster.fewest_servers(view.column("asked_gpus")[job : job + 1])[0])
-        for cores in dict.fromkeys((best, min(best, fair))):
-            found = draft.place(self.placement, job, Allocation(job, self._count(view, job), cores))
+        for demand in dict.fromkeys((best, modest)):
+            found = draft.place(self.placement, job, self._shape(view, job, demand))
             if found is None:
                 continue
             servers = np.unique(view.cluster.server_of_gpu[list(found.gpu_ids)])
-            if cores <= fair or len(servers) <= fewest:  # cores are not worth spreading a ring for
+            if not _exceeds(demand, fair) or len(servers) <= fewest:  # not worth spreading a ring for
                 return [found]
             draft.release(job)
-        return self._make_room(view, draft, job, min(best, fair), running)
+        return self._make_room(view, draft, job, modest, running)
 
     @staticmethod
-    def _count(view: SchedulingView, job: int) -> tuple[int, ...]:
-        return tuple(range(int(view.column("asked_gpus")[job])))
+    def _shape(view: SchedulingView, job: int, demand: Demand) -> Allocation:
+        gpus = tuple(range(int(view.column("asked_gpus")[job])))  # how many; the rule says which
+        return Allocation(job, gpus, demand.cores, ram_per_worker=demand.ram)
 
     def _make_room(
-        self, view: SchedulingView, draft: Draft, job: int, cores: int, running: set[int]
+        self, view: SchedulingView, draft: Draft, job: int, demand: Demand, running: set[int]
     ) -> list[Allocation]:
         """Shrink running jobs to their fair share, the greediest first, until the job fits."""
-        held = view.column("cores_per_worker")
-        excess = [(int(held[other]) - self._demand(view, other)[1], other) for other in running]
+        cores, ram = view.column("cores_per_worker"), view.column("ram_per_worker")
         changes = []
-        for more, other in sorted(excess, key=lambda pair: (-pair[0], pair[1])):
-            if more <= 0:
-                break
-            gpus = view.gpus_of(other)
-            smaller = Allocation(other, gpus, self._demand(view, other)[1])
+        for other in sorted(running, key=lambda other: (-int(cores[other]), -int(ram[other]), other)):
+            fair = self._demand(view, other)[1]
+            if not _exceeds(Demand(int(cores[other]), int(ram[other])), fair):
+                continue
+            smaller = Allocation(other, view.gpus_of(other), fair.cores, ram_per_worker=fair.ram)
             draft.release(other)
             draft.take(smaller)
             changes.append(smaller)
             running.discard(other)
-            found = draft.place(self.placement, job, Allocation(job, self._count(view, job), cores))
+            found = draft.place(self.placement, job, self._shape(view, job, demand))
             if found is not None:
                 return [*changes, found]
         return changes
 
-    def _demand(self, view: SchedulingView, job: int) -> tuple[int, int]:
-        """(best demand, fair share) in cores per worker."""
+    def _demand(self, view: SchedulingView, job: int) -> tuple[Demand, Demand]:
+        """(best demand, fair share) of each worker."""
         if job not in self._demands:
             cluster = view.cluster
-            fair = max(1, int(sum(cluster.cores_per_server) // cluster.num_gpus))
-            most = max(cluster.cores_per_server)
-            tried = np.arange(1, most + 1)
-            seconds = solo_seconds(view, np.full(len(tried), job), cores_per_worker=tried)
-            best = 1 + best_demand(seconds, self._saturation)
+            fair_cores = max(1, sum(cluster.cores_per_server) // cluster.num_gpus)
+            fair_ram = sum(cluster.ram_bytes_per_server) // cluster.num_gpus
+            cores = np.arange(1, max(cluster.cores_per_server, default=0) + 1)
+            most_ram = max(cluster.ram_bytes_per_server, default=0)
+            multiples = np.arange(1, most_ram // max(fair_ram, 1) + 1) * fair_ram
+            ram = np.append(multiples[:1] // 3, multiples)
+            best = self._least(view, job, "cores", cores, Demand(None, most_ram))
+            best = best._replace(ram=None) if not len(ram) else self._least(view, job, "ram", ram, best)
+            fair = Demand(fair_cores if len(cores) else None, fair_ram if len(ram) else None)
             self._demands[job] = (best, fair)
         return self._demands[job]
+
+    def _least(
+        self, view: SchedulingView, job: int, name: str, amounts: NDArray[np.int64], beside: Demand
+    ) -> Demand:
+        """The least of these amounts that saturates the job's throughput, beside the rest of the demand."""
+        if not len(amounts):
+            return beside
+        tried = beside._asdict() | {name: amounts}
+        seconds = solo_seconds(
+            view,
+            np.full(len(amounts), job),
+            cores_per_worker=tried["cores"],
+            ram_per_worker=tried["ram"],
+            storage_readers=max(view.cluster.gpus_per_server),
+        )
+        return beside._replace(**{name: int(amounts[best_demand(seconds, self._saturation)])})

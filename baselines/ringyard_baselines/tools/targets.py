@@ -8,6 +8,7 @@ import numpy as np
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
+from ringyard.sim.fits import HELD
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 
@@ -86,8 +87,7 @@ def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
 
 def _differs(present: Allocation, wanted: Allocation) -> bool:
     """Whether any shape that `wanted` names is not there yet."""
-    names = ("cores_per_worker", "batch_size", "parameter_servers", "cores_per_server_task")
-    return any(getattr(wanted, name) not in (None, getattr(present, name)) for name in names)
+    return any(getattr(wanted, name) not in (None, getattr(present, name)) for name in HELD)
 
 
 class _Plan:

@@ -63,7 +63,9 @@ class ReferencePhysics:
         efficiency = (job.noise_scale + job.base_batch) / (job.noise_scale + job.batch)
         return float(job.batch / job.base_batch * efficiency)
 
-    def _rate(self, job: ReferenceJob, servers: int, contenders: float, speed: float) -> float:
+    def _rate(
+        self, job: ReferenceJob, servers: int, contenders: float, speed: float, storage: float
+    ) -> float:
         record = Job.zeros(1)
         columns: dict[str, float] = {
             "kind": job.kind,
@@ -80,11 +82,15 @@ class ReferencePhysics:
             "bandwidth_slowdown": self.bandwidth_slowdown(job),
             "straggler": job.straggler,
             "samples_per_core_second": job.samples_per_core_second,
+            "loading_serial_share": job.loading_serial_share,
+            "stored_bytes": self._stored_bytes(job),
+            "storage_seconds_per_byte": storage,
             "asked_cores": job.asked[0],
             "cores_per_worker": job.cores[0],
             "parameter_servers": job.cores[1],
             "cores_per_server_task": job.cores[2],
             "memory_bandwidth_cap": job.cores[3],
+            "ram_per_worker": job.cores[4],
         }
         for name, value in columns.items():
             record[name] = value
@@ -98,7 +104,31 @@ class ReferencePhysics:
 
     def _alone(self, job: ReferenceJob, servers: int) -> float:
         fastest = max(self._speed_on(job, s) for s in range(self.cluster.num_servers))
-        return self._rate(job, servers, 1.0 if servers > 1 else 0.0, fastest)
+        storage = 0.0
+        if self.cluster.storage_bytes_per_second:
+            best = max(self.cluster.storage_bytes_per_second)
+            storage = math.ceil(job.num_gpus / max(servers, 1)) / best
+        return self._rate(job, servers, 1.0 if servers > 1 else 0.0, fastest, storage)
+
+    def _stored_bytes(self, job: ReferenceJob) -> float:
+        """Bytes of a sample that come from storage: those that are not in the RAM of the job's workers."""
+        if not self.cluster.storage_bytes_per_second or job.kind == JobKind.CPU_ONLY:
+            return 0.0
+        cached = float(job.num_gpus) * float(job.cores[4])
+        return float(job.sample_bytes * (1.0 - min(cached / job.dataset_bytes, 1.0)))
+
+    def storage_seconds_per_byte(self, job: ReferenceJob) -> float:
+        """Seconds in which a worker reads a byte on the worst of the job's servers; 0: it reads nothing."""
+        if self._stored_bytes(job) == 0.0:
+            return 0.0
+        readers = Counter(
+            int(self.cluster.server_of_gpu[gpu])
+            for other in self.jobs
+            if self._stored_bytes(other) > 0.0
+            for gpu in other.gpus
+        )
+        capacity = self.cluster.storage_bytes_per_second
+        return max(readers[server] / capacity[server] for server in self.servers(job))
 
     def sharing_slowdown(self, job: ReferenceJob) -> float:
         """1 + the neighbours' excess on the worst of the job's GPUs."""
@@ -125,6 +155,14 @@ class ReferencePhysics:
         workers = sum(int(self.cluster.server_of_gpu[gpu]) == server for gpu in job.gpus)
         tasks = [i for i in range(job.cores[1]) if mine[i % len(mine)] == server]
         return int(workers * job.cores[0] + len(tasks) * job.cores[2])
+
+    def held_on(self, server: int) -> tuple[int, int]:
+        """(cores, bytes of RAM) of a server that jobs hold."""
+        ram = 0
+        for job in self.jobs:
+            workers = [gpu for gpu in job.gpus if int(self.cluster.server_of_gpu[gpu]) == server]
+            ram += job.cores[4] * (len(workers) + (job.server == server))
+        return sum(self._cores_on(job, server) for job in self.jobs), ram
 
     def bandwidth_slowdown(self, job: ReferenceJob) -> float:
         """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
@@ -218,5 +256,6 @@ class ReferencePhysics:
             crowd = contenders.get(j, 0.0)
             if crowd and self._performance.network is not Network.MAX_MIN:
                 crowd = max(crowd, 1.0)
-            speeds[j] = self._rate(job, len(servers), crowd, speed)
+            storage = self.storage_seconds_per_byte(job)
+            speeds[j] = self._rate(job, len(servers), crowd, speed, storage)
         return speeds

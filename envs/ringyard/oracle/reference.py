@@ -88,6 +88,9 @@ class ReferenceSimulator(ReferencePhysics):
             noise_scale=float(jobs.noise_scale[j]),
             gradient_bytes=float(jobs.gradient_bytes[j]),
             samples_per_core_second=float(jobs.samples_per_core_second[j]),
+            loading_serial_share=float(jobs.loading_serial_share[j]),
+            sample_bytes=float(jobs.sample_bytes[j]),
+            dataset_bytes=float(jobs.dataset_bytes[j]),
             memory_bandwidth=math.ceil(jobs.memory_bandwidth[j]),
             predictable_from=float(jobs.predictable_from[j]),
             cancel=float(min(jobs.cancel_seconds[j], jobs.submit_seconds[j] + jobs.acceptable_jct[j])),
@@ -98,6 +101,7 @@ class ReferenceSimulator(ReferencePhysics):
                 int(jobs.parameter_servers[j]),
                 int(jobs.cores_per_server_task[j]) if self.cluster.cores_per_server else 0,
                 1.0,
+                math.ceil(jobs.ram_per_worker[j]) if self.cluster.ram_bytes_per_server else 0,
             ),
             restart=(*restart, self._jumps[0]),
             resize=(*resize, self._jumps[1]),
@@ -153,6 +157,7 @@ class ReferenceSimulator(ReferencePhysics):
             allocation.parameter_servers,
             allocation.cores_per_server_task,
             allocation.memory_bandwidth_cap,
+            allocation.ram_per_worker,
         )
         now = zip(given, job.cores, strict=True)
         cores: Any = tuple(old if new is None else new for new, old in now)
@@ -200,7 +205,7 @@ class ReferenceSimulator(ReferencePhysics):
         gpus: tuple[int, ...],
         server: int | None,
         batch: float,
-        cores: tuple[int, int, int, float],
+        cores: tuple[int, int, int, float, int],
         pause: float,
     ) -> None:
         full = Counter(gpu for other in self.jobs for gpu in other.gpus)

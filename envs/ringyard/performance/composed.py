@@ -16,7 +16,7 @@ from ringyard.fabric import (
 )
 from ringyard.performance.allreduce import overlapped, ring_seconds
 from ringyard.performance.contention import live_share
-from ringyard.performance.cpu import cpu_job_seconds, input_seconds
+from ringyard.performance.cpu import cpu_job_seconds, input_seconds, useful_cores
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.performance.parameter_server import (
@@ -27,6 +27,7 @@ from ringyard.performance.parameter_server import (
     step_seconds,
 )
 from ringyard.performance.ring import Transmitting
+from ringyard.performance.storage import read_seconds
 from ringyard.profiles import catalogue
 from ringyard.state.records import Job, JobKind, Network
 
@@ -42,11 +43,13 @@ _CPU_ONLY = int(JobKind.CPU_ONLY)
 
 @kernel
 def _compute_seconds(job: Job) -> float:
-    """The longer of GPU and input pipeline, for the slowest worker."""
+    """The longest of computing, preparing and reading samples, which overlap, for the slowest worker."""
     gpu = job.compute_seconds * job.sharing_slowdown * job.straggler / job.gpu_speed
     samples = job.batch_size / job.num_gpus
-    ready = input_seconds(samples, job.cores_per_worker, job.samples_per_core_second, job.bandwidth_slowdown)
-    return max(gpu, ready)
+    cores = useful_cores(job.cores_per_worker, job.loading_serial_share)
+    ready = input_seconds(samples, cores, job.samples_per_core_second, job.bandwidth_slowdown)
+    read = read_seconds(samples, job.stored_bytes, job.storage_seconds_per_byte)
+    return max(gpu, ready, read)
 
 
 @kernel
@@ -111,8 +114,9 @@ def composed(
     """GPU types, sharing, CPU cores, memory bandwidth, elastic batches, rings and parameter servers.
 
     t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with t_gpu = (fixed + sample b) x (1 + excess)
-    / speed, t_input by `cpu.input_seconds`, t_ring by SJF-BCO eq. 8 and the latency of 2 (w-1) steps. A
-    part whose resource the cluster does not count is neutral.
+    / speed, t_input the longer of `cpu.input_seconds` (on `cpu.useful_cores`) and `storage.read_seconds`,
+    t_ring by SJF-BCO eq. 8 and the latency of 2 (w-1) steps. A part whose resource the cluster does not count
+    is neutral.
 
     Args:
         network: what one ring alone gets between servers; a number: b_e, without latency.

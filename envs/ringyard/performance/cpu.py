@@ -5,12 +5,25 @@ import numpy as np
 from ringyard.compiled import kernel, whole
 from ringyard.state.records import Job
 
-__all__ = ["bandwidth_asked", "bandwidth_stretch", "cpu_job_seconds", "input_seconds"]
+__all__ = ["bandwidth_asked", "bandwidth_stretch", "cpu_job_seconds", "input_seconds", "useful_cores"]
+
+
+@kernel
+def useful_cores(cores: int, serial_share: float) -> float:
+    """Cores without serial work that prepare as fast as `cores`: c / (1 + s c), at most 1 / s (Amdahl's law).
+
+    Synergy's curves bend: a pipeline has work that more cores do not speed up.
+
+    Args:
+        cores: c, of one worker.
+        serial_share: s, seconds of that work / seconds of one core's other work, per sample; 0: none.
+    """
+    return cores / (1.0 + serial_share * cores)
 
 
 @kernel
 def input_seconds(
-    samples: float, cores: int, samples_per_core_second: float, bandwidth_slowdown: float
+    samples: float, cores: float, samples_per_core_second: float, bandwidth_slowdown: float
 ) -> float:
     """Seconds to prepare one worker's samples: b / (c x rate) x slowdown.
 
@@ -18,7 +31,7 @@ def input_seconds(
 
     Args:
         samples: b, of one worker and iteration.
-        cores: c, of that worker; 0: not counted.
+        cores: c, `useful_cores` of that worker; 0: not counted.
         samples_per_core_second: of one core; infinity: never the bottleneck.
         bandwidth_slowdown: memory bandwidth asked / there is, at least 1.
     """

@@ -2,9 +2,9 @@
 
 from ringyard.compiled import Int32Vector, complain, complaint, kernel, linked_kernel
 from ringyard.state.arrays import State
-from ringyard.state.records import DOWN
+from ringyard.state.records import DOWN, Job
 
-__all__ = ["check_places", "dealt", "sort_ascending"]
+__all__ = ["check_places", "dealt", "needs_more_than_gpus", "sort_ascending"]
 
 _WHO = "placement rule {function} gave job {job} "
 _WRONG_NUMBER = complaint(_WHO + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
@@ -22,6 +22,10 @@ _FEW_CORES = complaint(
     _WHO + "{expected:.0f} cores on server {got:.0f}, which has {there:.0f} free; expected no more than those"
 )
 
+_LITTLE_RAM = complaint(
+    _WHO + "{expected:.0f} bytes of RAM on server {got:.0f}, which has {there:.0f} free; expected no more"
+)
+
 
 @kernel
 def sort_ascending(values: Int32Vector, count: int) -> None:
@@ -36,14 +40,20 @@ def sort_ascending(values: Int32Vector, count: int) -> None:
 
 
 @kernel
+def needs_more_than_gpus(job: Job) -> bool:
+    """Whether servers may be short of something for it that is not on their GPUs: cores or RAM."""
+    return job.cores_per_worker > 0 or job.cores_per_server_task > 0 or job.ram_per_worker > 0
+
+
+@kernel
 def dealt(tasks: int, num_servers: int, rank: int) -> int:
     """Parameter servers on the rank-th of the job's servers: dealt out one by one, the first get the rest."""
     return tasks // num_servers + (1 if rank < tasks % num_servers else 0)
 
 
 @kernel
-def _check_cores(state: State, b: int, j: int, function: int, places: Int32Vector, count: int) -> None:
-    """Whether workers and parameter servers find their cores on every server of the (sorted) places."""
+def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vector, count: int) -> None:
+    """Whether workers and parameter servers find cores and RAM on every server of the (sorted) places."""
     job = state.jobs[b, j]
     num_servers = 1
     for i in range(1, count):
@@ -60,6 +70,9 @@ def _check_cores(state: State, b: int, j: int, function: int, places: Int32Vecto
             free = state.servers[b, s].free_cores
             if needed > free:
                 complain(_FEW_CORES, function, j, s, needed, free)
+            bytes_needed = workers * job.ram_per_worker
+            if bytes_needed > state.servers[b, s].free_ram:
+                complain(_LITTLE_RAM, function, j, s, bytes_needed, state.servers[b, s].free_ram)
             rank += 1
             workers = 0
 
@@ -102,5 +115,5 @@ def check_places(
         if i > 0 and places[i] == places[i - 1]:
             complain(_TWICE, function, j, places[i], wanted, 0.0)
         _check_gpu(state, b, j, function, places[i], most_jobs)
-    if state.jobs[b, j].cores_per_worker > 0 or state.jobs[b, j].cores_per_server_task > 0:
-        _check_cores(state, b, j, function, places, count)
+    if needs_more_than_gpus(state.jobs[b, j]):
+        _check_servers(state, b, j, function, places, count)

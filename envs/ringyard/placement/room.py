@@ -1,6 +1,7 @@
-"""What fits where: free GPUs of a server that also has the cores and memory a job needs."""
+"""What fits where: free GPUs of a server that also has the cores, RAM and GPU memory a job needs."""
 
 from ringyard.compiled import Int32Vector, kernel
+from ringyard.placement.places import needs_more_than_gpus
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, Server
 
@@ -8,12 +9,17 @@ __all__ = ["cpu_server", "open_gpus", "room", "take_free"]
 
 
 @kernel
-def _workers_by_cores(server: Server, job: Job) -> int:
-    """Workers of the job whose cores the server could still give, its parameter servers counted first."""
+def _workers_beside_gpus(server: Server, job: Job) -> int:
+    """Workers of the job whose cores and RAM the server still has, its parameter servers counted first."""
     free = server.free_cores - job.parameter_servers * job.cores_per_server_task
-    if job.cores_per_worker <= 0:
-        return server.num_gpus if free >= 0 else 0
-    return max(free // job.cores_per_worker, 0)
+    if free < 0:
+        return 0
+    workers = server.num_gpus
+    if job.cores_per_worker > 0:
+        workers = min(workers, free // job.cores_per_worker)
+    if job.ram_per_worker > 0:
+        workers = min(workers, server.free_ram // job.ram_per_worker)
+    return max(workers, 0)
 
 
 @kernel
@@ -28,8 +34,8 @@ def room(state: State, b: int, j: int, s: int) -> int:
     free = server.free_gpus
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
-    if job.cores_per_worker > 0 or job.cores_per_server_task > 0:
-        return min(free, _workers_by_cores(server, job))
+    if needs_more_than_gpus(job):
+        return min(free, _workers_beside_gpus(server, job))
     return free
 
 
@@ -50,7 +56,7 @@ def take_free(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vecto
 
 @kernel
 def open_gpus(state: State, b: int, j: int, s: int) -> int:
-    """GPUs of server s that job j could join or have alone: a free slot, memory and cores."""
+    """GPUs of server s that job j could join or have alone: a free slot, memory, cores and RAM."""
     server = state.servers[b, s]
     job = state.jobs[b, j]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -59,26 +65,27 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
         gpu = state.gpus[b, g]
         if gpu.num_jobs < per_gpu and gpu.free_memory_bytes >= job.gpu_memory_bytes:
             count += 1
-    if job.cores_per_worker > 0 or job.cores_per_server_task > 0:
-        count = min(count, _workers_by_cores(server, job))
+    if needs_more_than_gpus(job):
+        count = min(count, _workers_beside_gpus(server, job))
     return count
 
 
 @kernel
 def cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
-    """Place CPU-only job j: the server with enough cores whose memory bandwidth is asked for least.
+    """Place CPU-only job j: the server with enough cores and RAM whose memory bandwidth is asked for least.
 
     Ties go to fewer free cores, then to the lower number.
 
     Returns:
-        1 with the server's number in out[0], or 0 if no server has the cores.
+        1 with the server's number in out[0], or 0 if no server has the cores and RAM.
     """
     cores = state.jobs[b, j].cores_per_worker
+    ram = state.jobs[b, j].ram_per_worker
     best = -1
     least = 0.0
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
-        if server.up == 0 or server.free_cores < cores:
+        if server.up == 0 or server.free_cores < cores or server.free_ram < ram:
             continue
         asked = float(server.bandwidth_demand) / float(server.memory_bandwidth)
         if best < 0 or asked < least:

@@ -26,8 +26,8 @@ class Allocation:
 
     A waiting job starts. A running job on the same GPUs in the same shape is left alone; otherwise it goes
     on in its new place or shape, its progress kept: other GPUs of the same number cost a restart (a
-    migration, counted as a preemption), another number of GPUs or another batch costs a resize, other cores
-    or another cap cost nothing.
+    migration, counted as a preemption), another number of GPUs or another batch costs a resize, other cores,
+    other RAM or another cap cost nothing.
 
     Attributes:
         job: row of the job in the table.
@@ -39,6 +39,7 @@ class Allocation:
         cores_per_server_task: cores of each of them.
         server: where a CPU-only job's cores are.
         memory_bandwidth_cap: share of its memory bandwidth the job may use, in (0, 1].
+        ram_per_worker: bytes of main memory of each worker (CPU-only: all its RAM); samples are cached there.
         reject: the waiting job leaves, blocked.
 
     Raises:
@@ -53,6 +54,7 @@ class Allocation:
     cores_per_server_task: int | None = None
     server: int | None = None
     memory_bandwidth_cap: float | None = None
+    ram_per_worker: int | None = None
     reject: bool = False
 
     def __post_init__(self) -> None:

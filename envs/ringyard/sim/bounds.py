@@ -125,7 +125,7 @@ def _best_over_batches(job: Job, j: int, gpus: int, num_servers: int, cores: int
     best = np.inf
     batch = job.min_batch
     while True:
-        set_shape(job, Shape(gpus, batch, cores, whole(job.parameter_servers), 0, 1.0))
+        set_shape(job, Shape(gpus, batch, cores, whole(job.parameter_servers), 0, 1.0, 0))
         seconds = _best_seconds(job, j, num_servers, physics)
         last = batch >= job.max_batch
         batch = min(batch * 1.01, job.max_batch)
@@ -165,6 +165,7 @@ def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float
     jobs = sim.state.jobs[0, : len(sim.jobs)].copy()
     cluster = sim.cluster
     servers = cluster.fewest_servers(np.arange(cluster.num_gpus + 1))
+    jobs["storage_seconds_per_byte"] = 0.0
     jobs["gpu_speed"] = sim.state.speeds[jobs["model"]].max(axis=1)
     most_cores = max(cluster.cores_per_server, default=1)
     seconds, work = np.zeros(len(jobs)), np.zeros(len(jobs))

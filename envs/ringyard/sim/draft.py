@@ -1,5 +1,7 @@
 """A scratch copy of who holds what, on which a scheduler plans several placements before it decides."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ringyard.compiled import Int32Vector, kernel
@@ -75,7 +77,7 @@ class Draft:
         Args:
             rule: says where.
             job: holds nothing in this draft.
-            shape: GPUs (their number counts, not which), batch, cores and parameter servers; what it leaves
+            shape: GPUs (their number counts, not which), batch, cores, RAM, parameter servers; what it leaves
                 open, or None, is as the job asks.
         """
         b = self._b
@@ -91,19 +93,10 @@ class Draft:
             return None
         places = tuple(sorted(int(one) for one in out[:count]))
         hold(self._state, b, job, out, count)
-        cpu_only = record["kind"] == JobKind.CPU_ONLY
-        if shape is None:
-            return Allocation(job, server=places[0]) if cpu_only else Allocation(job, places)
-        return Allocation(
-            job,
-            () if cpu_only else places,
-            shape.cores_per_worker,
-            shape.batch_size,
-            shape.parameter_servers,
-            shape.cores_per_server_task,
-            places[0] if cpu_only else None,
-            shape.memory_bandwidth_cap,
-        )
+        found = shape or Allocation(job)
+        if record["kind"] == JobKind.CPU_ONLY:
+            return replace(found, job=job, gpu_ids=(), server=places[0])
+        return replace(found, job=job, gpu_ids=places, server=None)
 
     def take(self, allocation: Allocation) -> bool:
         """Take exactly these GPUs (or this server); False, and nothing is taken, if there is no room."""

@@ -1,11 +1,11 @@
 """Whether the cluster can hold an allocation: every refusal says what, got, expected and what to do."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Positive, Whole, require, shown
+from ringyard.checks import Bytes, Positive, Whole, require, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import ConfigurationError, PlacementError
@@ -15,20 +15,23 @@ from ringyard.sim.engine.shape import Shape, memory_of
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus
 
-__all__ = ["FITS", "Shortfall", "check_allocation", "fits", "gpus_of", "wanted"]
+__all__ = ["FITS", "HELD", "Shortfall", "check_allocation", "fits", "gpus_of", "held", "wanted"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
 # what places can be short of
-FITS, MEMORY, CORES = 0, 1, 2
+FITS, MEMORY, CORES, RAM = 0, 1, 2, 3
+
+#: {what a shape says of a job, and an allocation may: its type}; records have it under the same name
+HELD: dict[str, type] = {name: kind for name, kind in get_type_hints(Shape).items() if name != "num_gpus"}
 
 
 class Shortfall(NamedTuple):
     """Why places do not do.
 
     Attributes:
-        what: FITS (nothing is short), MEMORY or CORES.
-        where: GPU short of memory, server short of cores.
+        what: FITS (nothing is short), MEMORY, CORES or RAM.
+        where: GPU short of memory, server short of cores or RAM.
         needed: bytes, or cores.
         there: the same, free for the job.
     """
@@ -40,31 +43,38 @@ class Shortfall(NamedTuple):
 
 
 @kernel
-def _held_cores(state: State, b: int, j: int, s: int) -> int:
-    """Cores of server s that job j holds now, with its share of the job's parameter servers."""
+def _held_there(state: State, b: int, j: int, s: int) -> tuple[int, int]:
+    """(cores, bytes of RAM) of server s that job j holds now, its share of its parameter servers with it."""
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:
-        return whole(job.cores_per_worker if job.server == s else 0)
+        here = 1 if job.server == s else 0
+        return here * job.cores_per_worker, here * job.ram_per_worker
     rank = 0
     head = job.first_slot
     while head >= 0 and state.slots[b, head].server != s:
         head = state.slots[b, head].next_server_slot
         rank += 1
     if head < 0:
-        return 0
+        return 0, 0
     workers = 0
     while head >= 0 and state.slots[b, head].server == s:
         head = state.slots[b, head].next_slot
         workers += 1
     tasks = dealt(job.parameter_servers, job.num_servers, rank)
-    return workers * job.cores_per_worker + tasks * job.cores_per_server_task
+    cores = workers * job.cores_per_worker + tasks * job.cores_per_server_task
+    return cores, workers * job.ram_per_worker
 
 
 @kernel
-def _short_of_cores(state: State, b: int, j: int, s: int, needed: int) -> Shortfall:
-    free = state.servers[b, s].free_cores + _held_cores(state, b, j, s)
-    short = needed > 0 and needed > free
-    return Shortfall(CORES if short else FITS, whole(s), whole(needed), whole(free))
+def _short_on_server(state: State, b: int, j: int, s: int, cores: int, ram: int) -> Shortfall:
+    held_cores, held_ram = _held_there(state, b, j, s)
+    free = state.servers[b, s].free_cores + held_cores
+    if cores > 0 and cores > free:
+        return Shortfall(CORES, whole(s), whole(cores), whole(free))
+    free = state.servers[b, s].free_ram + held_ram
+    if ram > 0 and ram > free:
+        return Shortfall(RAM, whole(s), whole(ram), whole(free))
+    return Shortfall(FITS, whole(s), 0, 0)
 
 
 @kernel
@@ -79,7 +89,7 @@ def _short_of_memory(state: State, b: int, j: int, g: int, needed: int) -> Short
 
 @linked_kernel
 def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Shortfall:
-    """Whether job j could have this shape on these places: memory and cores, with what it holds given back.
+    """Whether job j could have this shape on these places: GPU memory, cores and RAM, its own given back.
 
     Args:
         places: GPUs up and with a free slot (sorted in place), or the server of a CPU-only job.
@@ -87,7 +97,7 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
     """
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:
-        return _short_of_cores(state, b, j, places[0], shape.cores_per_worker)
+        return _short_on_server(state, b, j, places[0], shape.cores_per_worker, shape.ram_per_worker)
     sort_ascending(places, shape.num_gpus)
     memory = memory_of(job, shape)
     servers = 0
@@ -105,7 +115,7 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
         if i + 1 == shape.num_gpus or state.gpus[b, places[i + 1]].server != s:
             tasks = dealt(shape.parameter_servers, servers, rank)
             needed = workers * shape.cores_per_worker + tasks * shape.cores_per_server_task
-            short = _short_of_cores(state, b, j, s, needed)
+            short = _short_on_server(state, b, j, s, needed, workers * shape.ram_per_worker)
             if short.what != FITS:
                 return short
             rank += 1
@@ -124,21 +134,30 @@ def wanted(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray
     if job["kind"] == JobKind.CPU_ONLY and allocation.server is not None:
         places = (allocation.server,)
 
-    def given(value: float | None, name: str) -> float:
-        return float(job[name]) if value is None else value
+    def given(name: str, kind: type) -> Any:
+        value = getattr(allocation, name)
+        return kind(job[name] if value is None else value)
 
-    shape = Shape(
-        len(allocation.gpu_ids),
-        float(given(allocation.batch_size, "batch_size")),
-        int(given(allocation.cores_per_worker, "cores_per_worker")),
-        int(given(allocation.parameter_servers, "parameter_servers")),
-        int(given(allocation.cores_per_server_task, "cores_per_server_task")),
-        float(given(allocation.memory_bandwidth_cap, "memory_bandwidth_cap")),
-    )
+    shape = Shape(len(allocation.gpu_ids), *(given(name, kind) for name, kind in HELD.items()))
     return shape, np.array(places, dtype=np.int32)
 
 
-_WHOLE = ("job", "cores_per_worker", "parameter_servers", "cores_per_server_task", "server")
+def held(state: State, b: int, j: int, gpu_ids: tuple[int, ...]) -> Allocation:
+    """What running job j holds, with nothing left open.
+
+    Args:
+        gpu_ids: its GPUs; (): it is CPU-only, or does not run.
+        (others): as everywhere.
+    """
+    job = state.jobs[b, j]
+    server = int(job["server"])
+    shape = {name: kind(job[name]) for name, kind in HELD.items()}
+    return Allocation(j, gpu_ids, server=server if server >= 0 else None, **shape)
+
+
+_BYTES = ("ram_per_worker",)
+_WHOLE = ("job", "server", *(name for name, kind in HELD.items() if kind is int and name not in _BYTES))
+_REST = {name: Positive for name, kind in HELD.items() if kind is float} | dict.fromkeys(_BYTES, Bytes)
 
 
 def _check_numbers(allocation: Allocation) -> None:
@@ -149,9 +168,9 @@ def _check_numbers(allocation: Allocation) -> None:
     for name, value in given + [("gpu_ids", gpu) for gpu in allocation.gpu_ids]:
         if not (type(value) is int and 0 <= value < UNLIMITED_CORES):  # a quick look first
             _require(allocation, name, value, Whole if name in ("job", "gpu_ids") else Whole | None)
-    for name in ("batch_size", "memory_bandwidth_cap"):
+    for name, annotation in _REST.items():
         if getattr(allocation, name) is not None:
-            _require(allocation, name, getattr(allocation, name), Positive)
+            _require(allocation, name, getattr(allocation, name), annotation)
 
 
 def _require(allocation: Allocation, name: str, value: object, annotation: object) -> None:
@@ -222,6 +241,10 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
         raise PlacementError(
             f"job {j} is given cores, which this cluster does not count; set cluster.cores_per_server"
         )
+    if not cluster.ram_bytes_per_server and shape.ram_per_worker > 0:
+        raise PlacementError(
+            f"job {j} is given RAM, which this cluster does not count; set cluster.ram_bytes_per_server"
+        )
 
 
 def _check_cpu_job(state: State, b: int, cluster: Cluster, j: int, allocation: Allocation) -> None:
@@ -275,6 +298,11 @@ def _check_room(
         raise PlacementError(
             f"job {j} needs {needed} cores on server {where}, which has {there} of"
             f" {cluster.cores_per_server[where]} free; give fewer cores per worker or another server"
+        )
+    if what == RAM:
+        raise PlacementError(
+            f"job {j} needs {needed:,} bytes of RAM on server {where}, which has {there:,} of"
+            f" {cluster.ram_bytes_per_server[where]:,} free; give less RAM per worker or another server"
         )
 
 

@@ -28,8 +28,8 @@ def _solo(
     for i in range(len(rows)):
         state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, rows[i]]
         num_gpus, cores = whole(shapes[i, 0]), whole(shapes[i, 2])
-        servers, server_cores = whole(shapes[i, 3]), whole(shapes[i, 4])
-        set_shape(scratch, Shape(num_gpus, shapes[i, 1], cores, servers, server_cores, 1.0))
+        servers, server_cores, ram = whole(shapes[i, 3]), whole(shapes[i, 4]), whole(shapes[i, 5])
+        set_shape(scratch, Shape(num_gpus, shapes[i, 1], cores, servers, server_cores, 1.0, ram))
         scratch.straggler = 1.0
         out[i] = seconds_in(scratch, rows[i], places[i], physics)
 
@@ -44,6 +44,8 @@ def solo_seconds(
     cores_per_server_task: ArrayLike | None = None,
     gpu_type: int | None = None,
     num_servers: ArrayLike | None = None,
+    ram_per_worker: ArrayLike | None = None,
+    storage_readers: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """[queries] seconds per iteration of the base batch, alone; None: as the job asks.
 
@@ -57,6 +59,8 @@ def solo_seconds(
         cores_per_server_task: cores of each of them.
         gpu_type: position in `Cluster.distinct_gpu_types`; None: the job's fastest.
         num_servers: servers spanned; None: the fewest that hold so many GPUs.
+        ram_per_worker: bytes of main memory of each worker.
+        storage_readers: workers that read from storage on each of its servers; None: its own.
 
     Raises:
         InformationError: the view's reader did not declare to know speeds.
@@ -76,13 +80,14 @@ def solo_seconds(
             given(cores_per_worker, "asked_cores"),
             given(parameter_servers, "asked_parameter_servers"),
             given(cores_per_server_task, "asked_cores_per_server_task"),
+            given(ram_per_worker, "asked_ram"),
         ],
         axis=1,
     )
     by_type = state.speeds[records["model"][rows]]
     speeds = np.nanmax(by_type, axis=1) if gpu_type is None else by_type[:, gpu_type]
     spans = None if num_servers is None else np.asarray(num_servers, dtype=np.int64)
-    places = alone(view.cluster, shapes[:, 0].astype(np.int64), speeds, spans)
+    places = alone(view.cluster, shapes[:, 0].astype(np.int64), speeds, spans, storage_readers)
     out = np.zeros(len(rows))
     _solo(state, b, rows.astype(np.int64), shapes, places, physics, out)
     return out

@@ -14,7 +14,7 @@ from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.what_if import what_if
-from ringyard.sim.fits import check_allocation, gpus_of, wanted
+from ringyard.sim.fits import check_allocation, gpus_of, held, wanted
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobKind, JobStatus
 
@@ -259,6 +259,11 @@ class SchedulingView:
         return self._state.servers["free_cores"][self._b].copy()
 
     @property
+    def free_ram_per_server(self) -> NDArray[np.int64]:
+        """[servers] bytes of free main memory; very many where the cluster does not count it."""
+        return self._state.servers["free_ram"][self._b].copy()
+
+    @property
     def free_gpu_memory_bytes(self) -> NDArray[np.int64]:
         """[gpus] free memory; very much where the cluster does not tell GPU types apart."""
         return self._state.gpus["free_memory_bytes"][self._b].copy()
@@ -289,17 +294,7 @@ class SchedulingView:
             InformationError: the reader did not declare to know sizes.
         """
         self.check("batch_size")
-        record = self._state.jobs[self._b, job]
-        return Allocation(
-            job,
-            self.gpus_of(job),
-            int(record["cores_per_worker"]),
-            float(record["batch_size"]),
-            int(record["parameter_servers"]),
-            int(record["cores_per_server_task"]),
-            int(record["server"]) if record["server"] >= 0 else None,
-            float(record["memory_bandwidth_cap"]),
-        )
+        return held(self._state, self._b, job, self.gpus_of(job))
 
     def iteration_seconds(self, allocation: Allocation) -> float:
         """Seconds per iteration of the base batch the job would have so, its neighbours as they are now.

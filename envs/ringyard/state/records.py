@@ -130,6 +130,9 @@ class Job(Record):
     straggler: f8  # slowest worker's noise, 1: none
     batch_size: f8  # global batch, samples
     samples_per_core_second: f8  # of the input pipeline; inf: never the bottleneck
+    loading_serial_share: f8  # of it, that more cores do not speed up
+    stored_bytes: f8  # of a sample read from storage, on average: what its workers' RAM does not hold
+    storage_seconds_per_byte: f8  # for one worker, on the worst server; 0: storage slows nobody
     model: i4  # position in the catalogue, its length if none
     cores_per_worker: i4  # CPU-only: all its cores; 0: not counted
     parameter_servers: i4
@@ -144,6 +147,7 @@ class Job(Record):
     fair_share_integral: f8  # Integral.FAIR_SHARE at submission; over the life once done
     saved_iterations: f8  # remaining_iterations at the last stop
     gpu_memory_bytes: i8  # on each GPU, at the present batch
+    ram_per_worker: i8  # bytes held; CPU-only: all its RAM; 0: not counted
     num_racks: i4  # racks spanned
     server: i4  # of a running CPU-only job, else -1
     next_cpu_job: i4  # next CPU-only job of the same server, -1 at the end
@@ -160,6 +164,9 @@ class Job(Record):
     fixed_memory_bytes: f8  # of gpu_memory_bytes
     sample_memory_bytes: f8  # per sample of a worker
     memory_bandwidth: i8  # bytes per second that each core moves
+    asked_ram: i8
+    sample_bytes: f8  # of one sample on storage; 0: it reads nothing there
+    dataset_bytes: f8
     predictable_from: f8  # share of its iterations after which it is predictable; inf: never
     prediction_factor: f8  # predicted / true remaining time
     cancel_seconds: f8  # the user withdraws it then; inf: never
@@ -210,6 +217,7 @@ class Server(Record):
     spanning_jobs: i4  # jobs here that also hold GPUs elsewhere
     free_cores: i4
     num_cores: i4
+    storage_readers: i4  # workers here that read from storage
     gpu_type: i4  # row of State.speeds
     rack: i4
     first_cpu_job: i4  # head of the chain of CPU-only jobs, -1 if none
@@ -218,6 +226,9 @@ class Server(Record):
     gpu_memory_bytes: i8  # of each GPU
     memory_bandwidth: i8  # bytes per second
     bandwidth_demand: i8  # bytes per second asked by the jobs here, caps applied
+    free_ram: i8  # bytes
+    ram_bytes: i8
+    storage_bytes_per_second: f8
     next_change_seconds: f8  # fails or returns then; inf: never
 
 
@@ -271,6 +282,7 @@ class ClusterRecord(Record):
     network: i4  # Network
     sharing: i4
     bandwidth_limited: i4
+    storage_limited: i4
     certain: i4  # every job is predictable from the start, without error
     crowded: i4  # GPU types, sharing or bandwidth: more than links makes places differ
     global_links: i4  # links are counted all together, not server by server

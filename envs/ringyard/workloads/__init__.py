@@ -9,6 +9,7 @@ from ringyard.workloads.extensions import (
     Extended,
     ParameterServers,
     Predictability,
+    Ram,
 )
 from ringyard.workloads.partitioning import PartitionedJobs
 from ringyard.workloads.published_mix import PublishedMix
@@ -43,6 +44,7 @@ __all__ = [
     "Predictability",
     "PublishedMix",
     "QuantileDurations",
+    "Ram",
     "Replay",
     "Sizes",
     "Synthetic",

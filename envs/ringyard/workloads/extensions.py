@@ -1,4 +1,4 @@
-"""What traces do not say: elastic ranges, cores, parameter servers, CPU-only jobs, predictability, ends.
+"""What traces do not say: elastic ranges, cores, RAM, parameter servers, CPU-only jobs, predictability, ends.
 
 An `Extended` workload draws a table and lets each extension change it in turn. Every figure without a source
 is an assumption that the yaml names.
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Count, Positive, Share, Weights, Whole, checked
+from ringyard.checks import Amount, Bytes, Count, Positive, Share, Weights, Whole, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -28,6 +29,7 @@ __all__ = [
     "Extension",
     "ParameterServers",
     "Predictability",
+    "Ram",
 ]
 
 
@@ -118,6 +120,23 @@ class Elastic:
         )
 
 
+def _per_gpu(
+    weights: Mapping[int, float],
+    per_server: tuple[int, ...],
+    jobs: JobTable,
+    cluster: Cluster,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """[jobs] drawn from {amount: weight}, at most what each server has of it for each of its GPUs."""
+    options = np.array(sorted(weights), dtype=np.int64)
+    shares = np.array([weights[int(amount)] for amount in options], dtype=np.float64)
+    drawn = rng.choice(options, len(jobs), p=shares / shares.sum())
+    if per_server:
+        most = np.array(per_server) // np.array(cluster.gpus_per_server)
+        drawn = np.minimum(drawn, int(most.min()))
+    return drawn
+
+
 @checked("workload.cores")
 @dataclass(frozen=True)
 class Cores:
@@ -132,14 +151,28 @@ class Cores:
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with cores per worker (CPU-only jobs keep theirs)."""
-        options = np.array(sorted(self.weights), dtype=np.int64)
-        weights = np.array([self.weights[int(cores)] for cores in options], dtype=np.float64)
-        drawn = rng.choice(options, len(jobs), p=weights / weights.sum())
-        if cluster.cores_per_server:
-            per_gpu = np.array(cluster.cores_per_server) // np.array(cluster.gpus_per_server)
-            drawn = np.minimum(drawn, int(per_gpu.min()))
+        drawn = _per_gpu(self.weights, cluster.cores_per_server, jobs, cluster, rng)
         training = jobs.kind != JobKind.CPU_ONLY
         return replace(jobs, cores_per_worker=np.where(training, drawn, jobs.cores_per_worker))
+
+
+@checked("workload.ram")
+@dataclass(frozen=True)
+class Ram:
+    """Main memory asked for each GPU, drawn from weights; at most what a server has per GPU.
+
+    Attributes:
+        weights: {bytes: weight}.
+    """
+
+    weights: Annotated[Mapping[Bytes, Amount], "of positive sum"]
+    extra_jobs: Whole = 0
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """The table with RAM per worker (CPU-only jobs keep theirs)."""
+        drawn = _per_gpu(self.weights, cluster.ram_bytes_per_server, jobs, cluster, rng)
+        training = jobs.kind != JobKind.CPU_ONLY
+        return replace(jobs, ram_per_worker=np.where(training, drawn, jobs.ram_per_worker))
 
 
 @checked("workload.parameter_servers")

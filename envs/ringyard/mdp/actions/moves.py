@@ -111,7 +111,8 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
         factor = options.factors[o, 2]
         scaled = np.ceil(cores * factor) if factor > 1.0 else np.floor(cores * factor)
         cores = max(whole(scaled), 1)
-    return Shape(gpus, batch, cores, shape.parameter_servers, shape.cores_per_server_task, cap)
+    servers, server_cores = shape.parameter_servers, shape.cores_per_server_task
+    return Shape(gpus, batch, cores, servers, server_cores, cap, shape.ram_per_worker)
 
 
 @kernel

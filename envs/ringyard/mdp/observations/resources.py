@@ -25,6 +25,7 @@ _WAITING = Block(
         Feature("cpu_only", "1 if CPU-only"),
         Feature("parameter_server", "1 if it has parameter servers"),
         Feature("cores", "s(cores per worker, 8)", "cores"),
+        Feature("ram", "s(RAM per worker, 64 GB)", "bytes"),
         Feature("gpu_memory", "s(GPU memory per worker, 16 GB)", "bytes"),
         Feature("gpu_range", "log2(most / fewest GPUs) / 4"),
         Feature("batch_range", "log2(largest / smallest batch) / 4"),
@@ -50,6 +51,8 @@ _RUNNING = Block(
     (
         Feature("cpu_only", "1 if CPU-only"),
         Feature("cores", "s(cores per worker, 8)", "cores"),
+        Feature("ram", "s(RAM per worker, 64 GB)", "bytes"),
+        Feature("storage", "s(time to read a byte of storage, 10 ns); 0: it reads none, or at no limit", "s"),
         Feature("sharing", "s(extra time by jobs on the same GPUs / time alone, 1)"),
         Feature("bandwidth", "s(extra time by memory bandwidth / time alone, 1)"),
         Feature("bandwidth_cap", "memory bandwidth cap"),
@@ -64,6 +67,7 @@ _SERVERS = Block(
     (
         Feature("open_gpus", "GPUs with a free slot / GPUs"),
         Feature("free_cores", "free cores / cores"),
+        Feature("free_ram", "free RAM / RAM"),
         Feature("bandwidth", "memory bandwidth asked / (asked + there is)"),
         Feature("up", "1 if up"),
         Feature("gpu_memory", "s(memory of a GPU, 16 GB)", "bytes"),
@@ -84,6 +88,7 @@ RUNNING_RESOURCES = len(_RUNNING.features)
 SERVER_RESOURCES = len(_SERVERS.features)
 _GIGABYTES = 16e9
 _HOUR = 3600.0
+_SLOW_STORAGE = 1e8  # bytes per second
 
 
 @kernel
@@ -100,15 +105,16 @@ def _write_waiting(state: State, b: int, visible: int, out: Float32Vector) -> No
         out[row] = 1.0 if job.kind == _CPU_ONLY else 0.0
         out[row + 1] = 1.0 if job.kind == _PARAMETER_SERVER else 0.0
         out[row + 2] = squash(float(job.cores_per_worker), 8.0)
-        out[row + 3] = squash(float(job.gpu_memory_bytes), _GIGABYTES)
+        out[row + 3] = squash(float(job.ram_per_worker), 4.0 * _GIGABYTES)
+        out[row + 4] = squash(float(job.gpu_memory_bytes), _GIGABYTES)
         if job.kind != _CPU_ONLY:
-            out[row + 4] = _log2_ratio(float(job.max_gpus), float(job.min_gpus))
-            out[row + 5] = _log2_ratio(job.max_batch, job.min_batch)
-        out[row + 6] = statistical_efficiency(job.noise_scale, job.base_batch, 2.0 * job.base_batch)
-        out[row + 7] = 1.0
+            out[row + 5] = _log2_ratio(float(job.max_gpus), float(job.min_gpus))
+            out[row + 6] = _log2_ratio(job.max_batch, job.min_batch)
+        out[row + 7] = statistical_efficiency(job.noise_scale, job.base_batch, 2.0 * job.base_batch)
+        out[row + 8] = 1.0
         if job.deadline_seconds < np.inf:
             scale = predicted_seconds(job) if job.predictable != 0 else _HOUR
-            out[row + 7] = squash(max(job.deadline_seconds - state.clusters[b].now, 0.0), scale)
+            out[row + 8] = squash(max(job.deadline_seconds - state.clusters[b].now, 0.0), scale)
 
 
 @kernel
@@ -132,13 +138,15 @@ def _write_running(state: State, b: int, shown: int, out: Float32Vector) -> None
         row = i * RUNNING_RESOURCES
         out[row] = 1.0 if job.kind == _CPU_ONLY else 0.0
         out[row + 1] = squash(float(job.cores_per_worker), 8.0)
-        out[row + 2] = squash(job.sharing_slowdown - 1.0, 1.0)
-        out[row + 3] = squash(job.bandwidth_slowdown - 1.0, 1.0)
-        out[row + 4] = job.memory_bandwidth_cap
+        out[row + 2] = squash(float(job.ram_per_worker), 4.0 * _GIGABYTES)
+        out[row + 3] = squash(_SLOW_STORAGE * job.storage_seconds_per_byte, 1.0)
+        out[row + 4] = squash(job.sharing_slowdown - 1.0, 1.0)
+        out[row + 5] = squash(job.bandwidth_slowdown - 1.0, 1.0)
+        out[row + 6] = job.memory_bandwidth_cap
         if job.kind != _CPU_ONLY:
-            out[row + 5] = squash(job.gpu_speed, 1.0)
-            out[row + 6] = _log2_ratio(float(job.num_gpus), float(job.asked_gpus))
-            out[row + 7] = _log2_ratio(job.batch_size, job.base_batch)
+            out[row + 7] = squash(job.gpu_speed, 1.0)
+            out[row + 8] = _log2_ratio(float(job.num_gpus), float(job.asked_gpus))
+            out[row + 9] = _log2_ratio(job.batch_size, job.base_batch)
 
 
 @kernel
@@ -158,9 +166,10 @@ def _write_servers(state: State, b: int, out: Float32Vector) -> int:
                 shared += 1
         out[row] = open_gpus / server.num_gpus
         out[row + 1] = server.free_cores / server.num_cores
-        out[row + 2] = squash(float(server.bandwidth_demand), float(server.memory_bandwidth))
-        out[row + 3] = float(server.up)
-        out[row + 4] = squash(float(server.gpu_memory_bytes), _GIGABYTES)
+        out[row + 2] = server.free_ram / server.ram_bytes
+        out[row + 3] = squash(float(server.bandwidth_demand), float(server.memory_bandwidth))
+        out[row + 4] = float(server.up)
+        out[row + 5] = squash(float(server.gpu_memory_bytes), _GIGABYTES)
     return shared
 
 

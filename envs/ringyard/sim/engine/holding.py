@@ -1,4 +1,4 @@
-"""Who holds what: jobs take and give back GPU slots, memory, cores and bandwidth."""
+"""Who holds what: jobs take and give back GPU slots, memory, cores, RAM, bandwidth and storage."""
 
 import numpy as np
 
@@ -41,6 +41,21 @@ def _use_cores(server: Server, job: Job, cores: int, sign: int) -> None:
 
 
 @kernel
+def _seat(server: Server, job: Job, sign: int) -> None:
+    """Give one worker of a job (or a CPU-only job) what it has of a server, or take it back with sign -1."""
+    _use_cores(server, job, job.cores_per_worker, sign)
+    server.free_ram -= sign * job.ram_per_worker
+    if job.stored_bytes > 0.0:
+        server.storage_readers += sign
+
+
+@kernel
+def _needs_seats(job: Job) -> bool:
+    """Whether its workers have anything of their servers but GPUs."""
+    return job.cores_per_worker > 0 or job.ram_per_worker > 0 or job.stored_bytes > 0.0
+
+
+@kernel
 def _hold_server(state: State, b: int, j: int, s: int) -> None:
     """CPU-only job j joins server s."""
     job = state.jobs[b, j]
@@ -49,7 +64,7 @@ def _hold_server(state: State, b: int, j: int, s: int) -> None:
     job.num_servers = 1
     job.next_cpu_job = server.first_cpu_job
     server.first_cpu_job = j
-    _use_cores(server, job, job.cores_per_worker, 1)
+    _seat(server, job, 1)
 
 
 @kernel
@@ -63,7 +78,7 @@ def _leave_server(state: State, b: int, j: int) -> None:
         while state.jobs[b, other].next_cpu_job != j:
             other = state.jobs[b, other].next_cpu_job
         state.jobs[b, other].next_cpu_job = job.next_cpu_job
-    _use_cores(server, job, job.cores_per_worker, -1)
+    _seat(server, job, -1)
 
 
 @kernel
@@ -121,6 +136,7 @@ def hold(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
     num_racks = 0
     rack = -1
     speed = np.inf
+    seated = _needs_seats(job)
     for k in range(count):
         i = _take_slot(state, b, j, places[k])
         s = state.slots[b, i].server
@@ -139,8 +155,8 @@ def hold(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
                 rack = server.rack
                 num_racks += 1
             speed = min(speed, state.speeds[job.model, server.gpu_type])
-        if job.cores_per_worker > 0:
-            _use_cores(server, job, job.cores_per_worker, 1)
+        if seated:
+            _seat(server, job, 1)
     job.num_servers = num_servers
     job.num_racks = num_racks
     job.gpu_speed = speed
@@ -155,6 +171,7 @@ def let_go(state: State, b: int, j: int) -> None:
         _leave_server(state, b, j)
         return
     _span(state, b, j, -1)
+    seated = _needs_seats(job)
     i = job.first_slot
     while i >= 0:
         slot = state.slots[b, i]
@@ -166,8 +183,8 @@ def let_go(state: State, b: int, j: int) -> None:
         gpu.free_memory_bytes += job.gpu_memory_bytes
         if gpu.num_jobs == 0:
             _count_gpus(state, b, slot.server, 1)
-        if job.cores_per_worker > 0:
-            _use_cores(state.servers[b, slot.server], job, job.cores_per_worker, -1)
+        if seated:
+            _seat(state.servers[b, slot.server], job, -1)
         i = slot.next_slot
 
 
@@ -222,6 +239,7 @@ def take_down(state: State, b: int, s: int) -> None:
     _count_open(state, b, s, -server.num_gpus)
     state.clusters[b].down_gpus += server.num_gpus
     server.free_cores -= server.num_cores
+    server.free_ram -= server.ram_bytes
 
 
 @kernel
@@ -235,3 +253,4 @@ def repair(state: State, b: int, s: int) -> None:
     _count_open(state, b, s, server.num_gpus)
     state.clusters[b].down_gpus -= server.num_gpus
     server.free_cores += server.num_cores
+    server.free_ram += server.ram_bytes

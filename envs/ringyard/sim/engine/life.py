@@ -135,7 +135,7 @@ def _rerate_neighbours(state: State, b: int, j: int, physics: Physics) -> None:
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     linked = job.num_servers > 1 and cluster.network != _NO_NETWORK and cluster.global_links == 0
-    close = cluster.sharing != 0 or cluster.bandwidth_limited != 0
+    close = cluster.sharing != 0 or cluster.bandwidth_limited != 0 or cluster.storage_limited != 0
     if not linked and not close:
         return
     cluster.stamp += 1

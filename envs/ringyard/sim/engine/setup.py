@@ -78,6 +78,8 @@ def _demand_class(table: JobTable, cluster: Cluster) -> NDArray[np.int64]:
     columns: list[NDArray[Any]] = [table.num_gpus, table.kind]
     if cluster.cores_per_server:
         columns += [table.cores_per_worker, table.parameter_servers, table.cores_per_server_task]
+    if cluster.ram_bytes_per_server:
+        columns.append(table.ram_per_worker)
     if cluster.gpu_types or cluster.jobs_per_gpu > 1 or elastic:
         columns += [table.model_ids, table.batch_size, table.fixed_memory_bytes, table.sample_memory_bytes]
     if elastic:
@@ -103,7 +105,9 @@ def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> Records1[
         "kind",
     )
     same += ("noise_scale", "samples_per_core_second", "fixed_fraction", "predictable_from", "outcome")
-    same += ("prediction_factor", "fixed_memory_bytes", "sample_memory_bytes")
+    same += ("prediction_factor", "fixed_memory_bytes", "sample_memory_bytes", "loading_serial_share")
+    if cluster.storage_bytes_per_second:
+        same += ("sample_bytes", "dataset_bytes")
     for name in same:
         jobs[name] = getattr(table, name)
     jobs["deadline_seconds"] = table.submit_seconds + table.acceptable_jct
@@ -118,6 +122,8 @@ def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> Records1[
     if cluster.cores_per_server:
         jobs["asked_cores"] = table.cores_per_worker
         jobs["asked_cores_per_server_task"] = table.cores_per_server_task
+    if cluster.ram_bytes_per_server:
+        jobs["asked_ram"] = np.ceil(table.ram_per_worker)
     jobs["predictable"] = table.predictable_from <= 0
     for name in ("restart_seconds", "restart_growth", "resize_seconds", "resize_growth"):
         method = getattr(restart, name)
@@ -213,7 +219,9 @@ def new_state(
     state.between_servers[:] = performance.between_servers.row
     clusters["sharing"] = cluster.jobs_per_gpu > 1
     clusters["bandwidth_limited"] = bool(cluster.memory_bandwidth_bytes_per_second)
+    clusters["storage_limited"] = bool(cluster.storage_bytes_per_second)
     clusters["crowded"] = clusters["sharing"] | clusters["bandwidth_limited"] | bool(cluster.gpu_types)
+    clusters["crowded"] |= clusters["storage_limited"]
     clusters["straggler_cv"] = performance.straggler_cv
     clusters["mean_up_seconds"] = failures.mean_up_seconds
     clusters["mean_repair_seconds"] = failures.mean_repair_seconds
@@ -230,6 +238,8 @@ def _describe_servers(state: State, cluster: Cluster) -> None:
     servers["num_gpus"] = cluster.gpus_per_server
     servers["first_gpu"] = cluster.first_gpu_of_server
     servers["num_cores"] = cluster.cores_per_server or UNLIMITED_CORES
+    servers["ram_bytes"] = cluster.ram_bytes_per_server or UNLIMITED
+    servers["storage_bytes_per_second"] = cluster.storage_bytes_per_second or np.inf
     servers["memory_bandwidth"] = cluster.memory_bandwidth_bytes_per_second or UNLIMITED
     memory = cluster.gpu_memory_bytes
     servers["gpu_memory_bytes"] = np.where(np.isfinite(memory), np.minimum(memory, UNLIMITED), UNLIMITED)
@@ -254,6 +264,8 @@ def _empty_servers(state: State, b: int) -> None:
         server.spanning_jobs = 0
         server.free_cores = server.num_cores
         server.bandwidth_demand = 0
+        server.free_ram = server.ram_bytes
+        server.storage_readers = 0
         server.first_cpu_job = -1
         server.up = 1
         server.num_failures = 0

@@ -1,4 +1,4 @@
-"""How a job runs: on how many GPUs, with which batch, cores, parameter servers and bandwidth cap."""
+"""How a job runs: on how many GPUs, with which batch, cores, RAM, parameter servers and bandwidth cap."""
 
 from typing import NamedTuple
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from ringyard.compiled import kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
+from ringyard.performance.storage import stored_bytes
 from ringyard.state.records import Job, JobKind
 
 __all__ = ["Shape", "ask", "asked_shape", "memory_of", "num_places", "set_shape", "shape_of"]
@@ -23,6 +24,7 @@ class Shape(NamedTuple):
         parameter_servers: of a parameter-server job.
         cores_per_server_task: of each of them.
         memory_bandwidth_cap: share of its memory bandwidth it may use, in (0, 1].
+        ram_per_worker: bytes of main memory of each worker (CPU-only: all its RAM); 0: not counted.
     """
 
     num_gpus: int
@@ -31,6 +33,7 @@ class Shape(NamedTuple):
     parameter_servers: int
     cores_per_server_task: int
     memory_bandwidth_cap: float
+    ram_per_worker: int
 
 
 @kernel
@@ -43,6 +46,7 @@ def shape_of(job: Job) -> Shape:
         whole(job.parameter_servers),
         whole(job.cores_per_server_task),
         job.memory_bandwidth_cap,
+        whole(job.ram_per_worker),
     )
 
 
@@ -56,6 +60,7 @@ def asked_shape(job: Job) -> Shape:
         whole(job.asked_parameter_servers),
         whole(job.asked_cores_per_server_task),
         1.0,
+        whole(job.asked_ram),
     )
 
 
@@ -81,6 +86,7 @@ def set_shape(job: Job, shape: Shape) -> None:
     job.parameter_servers = shape.parameter_servers
     job.cores_per_server_task = shape.cores_per_server_task
     job.memory_bandwidth_cap = shape.memory_bandwidth_cap
+    job.ram_per_worker = shape.ram_per_worker
     if job.kind == _CPU_ONLY:
         return
     samples = shape.batch_size / shape.num_gpus
@@ -89,6 +95,9 @@ def set_shape(job: Job, shape: Shape) -> None:
     job.compute_seconds = job.base_compute_seconds * (share + (1.0 - share) * ratio)
     job.progress_per_iteration = progress_per_iteration(job.noise_scale, job.base_batch, shape.batch_size)
     job.gpu_memory_bytes = memory_of(job, shape)
+    if job.sample_bytes > 0.0:
+        cached = float(shape.num_gpus) * float(shape.ram_per_worker)
+        job.stored_bytes = stored_bytes(job.sample_bytes, job.dataset_bytes, cached)
 
 
 @kernel

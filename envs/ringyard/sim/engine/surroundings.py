@@ -1,11 +1,12 @@
 """What makes a place fast or slow for a job: where it holds GPUs, where it might, or alone."""
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, Record, Records1, f8, i4, kernel
 from ringyard.performance.cpu import bandwidth_asked, bandwidth_stretch
+from ringyard.performance.storage import seconds_per_byte
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobKind, Network
@@ -20,6 +21,7 @@ class Surroundings(Record):
     gpu_speed: f8
     sharing_slowdown: f8
     bandwidth_slowdown: f8
+    storage_seconds_per_byte: f8
     num_servers: i4
     num_places: i4  # GPUs, or the server of a CPU-only job; 0: no place was found
 
@@ -86,6 +88,18 @@ def _bandwidth_slowdown(state: State, b: int, j: int) -> float:
 
 
 @kernel
+def _storage_seconds(state: State, b: int, j: int) -> float:
+    """Seconds in which a worker of job j reads a byte on the worst of its servers; 0 if none reads."""
+    worst = 0.0
+    i = state.jobs[b, j].first_slot if state.jobs[b, j].stored_bytes > 0.0 else -1
+    while i >= 0:
+        server = state.servers[b, state.slots[b, i].server]
+        worst = max(worst, seconds_per_byte(server.storage_readers, server.storage_bytes_per_second))
+        i = state.slots[b, i].next_server_slot
+    return worst
+
+
+@kernel
 def surround(state: State, b: int, j: int) -> bool:
     """Bring up to date what the record of job j says of its neighbours; whether anything changed.
 
@@ -109,6 +123,11 @@ def surround(state: State, b: int, j: int) -> bool:
         if slowdown != job.bandwidth_slowdown:
             job.bandwidth_slowdown = slowdown
             changed = True
+    if cluster.storage_limited:
+        seconds = _storage_seconds(state, b, j)
+        if seconds != job.storage_seconds_per_byte:
+            job.storage_seconds_per_byte = seconds
+            changed = True
     return changed
 
 
@@ -127,6 +146,7 @@ def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Sur
     out.gpu_speed = np.inf
     out.sharing_slowdown = 1.0
     out.bandwidth_slowdown = 1.0
+    out.storage_seconds_per_byte = 0.0
     if job.kind == _CPU_ONLY:
         out.num_servers = 1
         out.gpu_speed = 1.0
@@ -155,6 +175,11 @@ def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Sur
         if cluster.bandwidth_limited:
             stretch = _stretch_with(state, b, j, s, workers * job.cores_per_worker)
             out.bandwidth_slowdown = max(out.bandwidth_slowdown, stretch)
+        if cluster.storage_limited and job.stored_bytes > 0.0:
+            server = state.servers[b, s]
+            readers = server.storage_readers + workers
+            seconds = seconds_per_byte(readers, server.storage_bytes_per_second)
+            out.storage_seconds_per_byte = max(out.storage_seconds_per_byte, seconds)
     if out.num_servers == 1 or cluster.network == _NO_NETWORK:
         out.contenders = 0.0
 
@@ -173,6 +198,7 @@ def alone(
     num_gpus: NDArray[np.int64],
     gpu_speed: NDArray[np.float64],
     num_servers: NDArray[np.int64] | None = None,
+    storage_readers: ArrayLike | None = None,
 ) -> Records1[Surroundings]:
     """[jobs] what jobs find in an empty cluster.
 
@@ -181,12 +207,17 @@ def alone(
         num_gpus: [jobs] GPUs of each; 0: CPU-only.
         gpu_speed: [jobs] of its slowest GPU there, reference GPU = 1.
         num_servers: [jobs] servers that each spans; None: the fewest that hold it.
+        storage_readers: [jobs] workers that read from storage on each of its servers; None: its own.
     """
     places = Surroundings.zeros(len(num_gpus))
     places["num_servers"] = cluster.fewest_servers(num_gpus) if num_servers is None else num_servers
     places["contenders"] = places["num_servers"] > 1
     places["gpu_speed"] = gpu_speed
     places["sharing_slowdown"] = places["bandwidth_slowdown"] = 1.0
+    if cluster.storage_bytes_per_second:
+        own = np.ceil(num_gpus / np.maximum(places["num_servers"], 1))
+        readers = own if storage_readers is None else np.asarray(storage_readers, dtype=np.float64)
+        places["storage_seconds_per_byte"] = readers / max(cluster.storage_bytes_per_second)
     places["num_places"] = np.maximum(num_gpus, 1)
     return places
 
@@ -199,6 +230,7 @@ def nowhere(job: Job) -> None:
     job.gpu_speed = 1.0
     job.sharing_slowdown = 1.0
     job.bandwidth_slowdown = 1.0
+    job.storage_seconds_per_byte = 0.0
 
 
 @kernel
@@ -209,6 +241,7 @@ def seconds_in(job: Job, j: int, place: Surroundings, physics: Physics) -> float
     job.gpu_speed = place.gpu_speed
     job.sharing_slowdown = place.sharing_slowdown
     job.bandwidth_slowdown = place.bandwidth_slowdown
+    job.storage_seconds_per_byte = place.storage_seconds_per_byte
     seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     nowhere(job)
     return seconds

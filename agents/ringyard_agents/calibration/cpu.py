@@ -1,0 +1,129 @@
+"""Fits of the input pipeline: cores, and the storage that samples come from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from ringyard.performance.cpu import input_seconds, useful_cores
+from ringyard.performance.storage import read_seconds, stored_bytes
+
+__all__ = ["CoreCurve", "fit_core_curves", "fit_dataset", "fit_storage"]
+
+_useful = np.vectorize(useful_cores, otypes=[float])
+_input = np.vectorize(input_seconds, otypes=[float])
+_stored = np.vectorize(stored_bytes, otypes=[float])
+_read = np.vectorize(read_seconds, otypes=[float])
+#: a curve that changes less than this has no limit that cores lift
+_FLAT = 1.02
+
+
+@dataclass(frozen=True)
+class CoreCurve:
+    """How fast one worker trains by CPU cores.
+
+    Attributes:
+        samples_per_core_second: what one core prepares without serial work; inf: cores are no limit.
+        loading_serial_share: s of `ringyard.performance.cpu.useful_cores`.
+        sample_seconds: of one sample with cores to spare.
+    """
+
+    samples_per_core_second: float
+    loading_serial_share: float
+    sample_seconds: float
+
+    def seconds(self, cores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[rows] predicted seconds of one sample on so many cores per worker."""
+        useful = _useful(cores, self.loading_serial_share)
+        return np.maximum(_input(1.0, useful, self.samples_per_core_second, 1.0), self.sample_seconds)
+
+
+def _best(values: NDArray[np.float64]) -> float:
+    """The factor a for which the sum of (a x values - 1)^2 is least."""
+    return float(values.sum() / (values**2).sum())
+
+
+def _error(curve: CoreCurve, cores: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
+    return float(((seconds / curve.seconds(cores) - 1.0) ** 2).sum())
+
+
+def _curve(cores: NDArray[np.float64], seconds: NDArray[np.float64], share: float) -> CoreCurve:
+    """Least squared relative errors of throughput, by trying how many of the rows cores limit."""
+    useful = _useful(cores, share)
+    order = np.argsort(useful, kind="stable")
+    prepared = (useful * seconds)[order]  # rate x these = predicted / measured throughput
+    computed = seconds[order]
+    found = [
+        CoreCurve(_best(prepared[:split]), share, 1.0 / _best(computed[split:]))
+        for split in range(1, len(order))
+    ]
+    return min(found, key=lambda curve: _error(curve, cores, seconds))
+
+
+def fit_core_curves(
+    measured: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], serial_share: float | None = None
+) -> dict[str, CoreCurve]:
+    """One curve for each model, t = max(1 / (c / (1 + s c) x rate), t_gpu), with one s for all of them.
+
+    Args:
+        measured: {model: ([rows] cores per worker, [rows] seconds of one sample)}, memory to spare; two
+            different numbers of cores at least.
+        serial_share: s; None: the one that fits them best together.
+
+    Returns:
+        {model: curve}; a model whose measurements do not differ has no limit.
+    """
+    tables = {name: (np.asarray(c, float), np.asarray(t, float)) for name, (c, t) in measured.items()}
+    bent = {name: table for name, table in tables.items() if table[1].max() >= _FLAT * table[1].min()}
+
+    def error(log_share: float) -> float:
+        share = float(np.exp(log_share))
+        return sum(_error(_curve(*table, share), *table) for table in bent.values())
+
+    if serial_share is None and bent:
+        tried = np.log(np.geomspace(1e-3, 1.0, 31))
+        near = int(np.argmin([error(one) for one in tried]))
+        ends = tried[max(near - 1, 0)], tried[min(near + 1, len(tried) - 1)]
+        serial_share = float(np.exp(minimize_scalar(error, bounds=ends, method="bounded").x))
+    flat = {name: CoreCurve(float("inf"), 0.0, float(t.mean())) for name, (_, t) in tables.items()}
+    return flat | {name: _curve(*table, serial_share or 0.0) for name, table in bent.items()}
+
+
+def fit_storage(
+    batch: NDArray[np.float64],
+    sample_bytes: NDArray[np.float64],
+    dataset_bytes: NDArray[np.float64],
+    ram_bytes: NDArray[np.float64],
+    seconds: NDArray[np.float64],
+) -> float:
+    """Bytes per second of storage that one worker had, from iterations that storage limits.
+
+    Args:
+        batch: [rows] samples of the worker.
+        sample_bytes: [rows] of one sample on storage.
+        dataset_bytes: [rows] of all samples.
+        ram_bytes: [rows] in which the worker caches.
+        seconds: [rows] measured, per iteration.
+    """
+    stored = _stored(sample_bytes, dataset_bytes, ram_bytes)
+    return _best(seconds / _read(batch, stored, 1.0))
+
+
+def fit_dataset(
+    batch: NDArray[np.float64],
+    ram_bytes: NDArray[np.float64],
+    seconds: NDArray[np.float64],
+    storage_bytes_per_second: float,
+) -> tuple[float, float]:
+    """(bytes of one sample, bytes of the data set), from iterations that storage limits at two RAM sizes.
+
+    Args:
+        batch: [rows] samples of the worker.
+        ram_bytes: [rows] in which the worker caches; two different sizes at least.
+        seconds: [rows] measured, per iteration.
+        storage_bytes_per_second: that the worker had.
+    """
+    slope, sample_bytes = np.polyfit(ram_bytes, seconds / batch * storage_bytes_per_second, 1)
+    return float(sample_bytes), float(-sample_bytes / slope)
