@@ -465,7 +465,10 @@ class JobTable:
         if values.shape != (count,):
             raise WorkloadError(f"column {name} has shape {values.shape}; expected ({count},)")
         if not numbers:
-            self._refuse(np.char.str_len(values) > LONGEST_TEXT, name, f"at most {LONGEST_TEXT} characters")
+            if values.dtype.itemsize > np.dtype(f"U{LONGEST_TEXT}").itemsize:  # room for longer ones
+                self._refuse(
+                    np.char.str_len(values) > LONGEST_TEXT, name, f"at most {LONGEST_TEXT} characters"
+                )
         elif values.dtype != np.int64:
             self._refuse(values != np.floor(values), name, "a whole number of at most 64 bits, or text")
             raise WorkloadError(

@@ -48,8 +48,8 @@ _ODD_CELLS = (
 )
 _ODD_NAMES = ("folder.csv", "nothing.csv", "n" * 300, "a\x00b", "~nobody/x")
 _SHAPES = {
-    read_csv: (("job_id", "submit_time", "gpus", "duration"), "jobs.csv"),
-    read_helios: (("job_id", "gpu_num", "state", "submit_time", "duration"), "cluster_log.csv"),
+    read_csv: (("job_id", "submit_time", "gpus", "duration", "vc", "user"), "jobs.csv"),
+    read_helios: (("job_id", "vc", "user", "gpu_num", "state", "submit_time", "duration"), "cluster_log.csv"),
     read_pai: (("job_id", "start_s", "num_gpus_roundedup", "duration_s"), "pai.csv.gz"),
     read_philly: (("job_id", "submit_s", "num_gpus", "duration_s", "status"), "philly.csv"),
 }

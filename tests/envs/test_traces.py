@@ -137,15 +137,17 @@ def test_every_state_of_slurm(tmp_path):
 
 def test_states_that_do_not_say_how_a_job_ended_are_counted(tmp_path):
     states = ("COMPLETED", "VANISHED", "RUNNING", "", "VANISHED", "Odd", "PENDING")
-    file = helios(tmp_path, *(("Venus", "a", "u", 1, state) for state in states))
+    rows = [("Venus", "a", "u", 1, state) for state in states]
+    file = helios(tmp_path, *rows, ("Venus", "a", "u", 0, "VANISHED"))
     with pytest.warns(WorkloadWarning) as caught:
         jobs = read_helios(file)
     assert jobs.job_id.tolist() == ["j0", "j1", "j3", "j4", "j5"]
     assert not jobs.outcome.any()
     (said,) = [str(one.message).partition("cluster_log.csv: ")[2] for one in caught]
     assert said == (
-        "left out 2 of 7 jobs: 2 that had not ended (the first is row 3); 1 of 7 jobs have no state and"
-        " 3 jobs have a state that is not known, 'VANISHED' (2), 'Odd' (1): taken as completed"
+        "left out 3 of 8 jobs: 1 without GPUs (the first is row 8), 2 that had not ended (the first is"
+        " row 3); 1 of 5 jobs have no state and 3 of 5 jobs have a state that is not known, 'VANISHED' (2),"
+        " 'Odd' (1): taken as completed"
     )
 
 

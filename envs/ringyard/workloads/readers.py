@@ -141,7 +141,7 @@ def _trace(path: str | Path, frame: pd.DataFrame, shape: _Shape, where: Where | 
     else:
         submit, duration = files.column(rows, shape.submit), files.column(rows, shape.duration)
     gpus = files.column(rows, shape.gpus)
-    outcome, ended, unsaid = _ends(rows)
+    outcome, ended, doubtful = _ends(rows)
     left, dropped = _left_out(
         rows,
         {
@@ -160,7 +160,7 @@ def _trace(path: str | Path, frame: pd.DataFrame, shape: _Shape, where: Where | 
         files.names(rows, "vc")[order],
         files.names(rows, "user")[order],
     )
-    _say(path, [kept, dropped, unsaid], stacklevel=5)
+    _say(path, [kept, dropped, _unsaid(doubtful, rows.index[order])], stacklevel=5)
     return replace(jobs, outcome=outcome[order])
 
 
@@ -187,30 +187,30 @@ def _left_out(frame: pd.DataFrame, reasons: Mapping[str, NDArray[np.bool_]]) -> 
     return left, f"left out {left.sum():,} of {len(frame):,} jobs: {', '.join(said)}" if said else ""
 
 
-def _ends(frame: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_], str]:
-    """([rows] how each job of the trace ended, [rows] whether it had, what its states do not say).
+def _ends(frame: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_], "pd.Series[str]"]:
+    """([rows] how each job ended, [rows] whether it had, states that are missing or not known, by row).
 
     A job that was cancelled or failed does so again once it has run as long as in the trace. One whose
-    `state` (or `status`) is missing or unknown completes, and is counted.
+    `state` (or `status`) is missing or not known completes, as do all where there is no such column.
     """
-    name = next((name for name in _STATES if name in frame.columns), None)
-    if name is None:
-        completed = np.full(len(frame), int(JobOutcome.COMPLETED), dtype=np.int64)
-        return completed, np.full(len(frame), True), ""
-    states = files.texts(frame, name)
+    name = next((name for name in _STATES if name in frame.columns), "")
+    states = files.texts(frame, name) if name else pd.Series("COMPLETED", index=frame.index)
     words = states.str.upper().str.extract(r"^([A-Z_]+)", expand=False).fillna("")  # "CANCELLED by 1001"
     ends = words.map(_ENDS)
     ended = ~words.isin(_NOT_ENDED).to_numpy()
-    missing = states == ""
-    unknown = Counter(states[ends.isna().to_numpy() & ended & ~missing.to_numpy()])
-    said = []
-    if missing.any():
-        said.append(f"{missing.sum():,} of {len(frame):,} jobs have no {name}")
+    outcome = np.asarray(ends.fillna(int(JobOutcome.COMPLETED)), dtype=np.int64)
+    return outcome, ended, states[ends.isna().to_numpy() & ended]
+
+
+def _unsaid(states: "pd.Series[str]", jobs: "pd.Index[int]") -> str:
+    """What to tell the user of states that are missing or not known, of `jobs` that are read."""
+    unknown = Counter(states[states.index.isin(jobs)])
+    missing = unknown.pop("", 0)
+    said = [f"{missing:,} of {len(jobs):,} jobs have no state"] if missing else []
     if unknown:
         texts = ", ".join(f"{state!r} ({count:,})" for state, count in unknown.most_common(8))
-        said.append(f"{unknown.total():,} jobs have a {name} that is not known, {texts}")
-    note = f"{' and '.join(said)}: taken as completed" if said else ""
-    return np.asarray(ends.fillna(int(JobOutcome.COMPLETED)), dtype=np.int64), ended, note
+        said.append(f"{unknown.total():,} of {len(jobs):,} jobs have a state that is not known, {texts}")
+    return f"{' and '.join(said)}: taken as completed" if said else ""
 
 
 @checked("workload.reader")
