@@ -8,8 +8,9 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
-from conftest import names, shared
+from conftest import CONF, names, shared
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import profile
 from ringyard_agents.cli import main
@@ -140,7 +141,7 @@ def test_a_users_file_is_judged(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["validate", str(tmp_path), "--out", str(out)]) == 0
     text = (out / "validation.md").read_text()
-    assert "| mine | 25.0% | 25.0% | 50.0% | 2 | 1 | mean 15%, median 10%: **missed** | nothing |" in text
+    assert "| mine | 25.0% | 25.0% | 50.0% | 2 | 1 | mean 15%, median 10%: **missed** | unknown |" in text
     assert "Left out: model unheard_of does not ship (1)." in text
     assert "The equations" not in text  # nothing published is there
     assert (out / "images" / "shipped_mine.png").stat().st_size > 0
@@ -264,6 +265,20 @@ def test_other_files():
     )
     assert one.seconds.item() == pytest.approx(1024 / 2817)
     assert one.batch.item() == 128
+
+
+def test_sets_that_calibration_reads_say_so():
+    """Nothing is fitted to a set: only if the recipe of what ships does not name it."""
+    recipe = yaml.safe_load((CONF / "calibration" / "shipped.yaml").read_text())
+    used = {
+        name
+        for part in ("supplies", "rings")
+        for one in recipe[part].values()
+        for name in one.get("sets", [])
+    }
+    used.add(recipe["sharing"]["set"])
+    for name, about in measured_sets().items():
+        assert bool(about.fitted) == (name in used or about.tabulated), name
 
 
 def test_unknown_sets_and_missing_files(tmp_path):

@@ -98,7 +98,7 @@ def rows_of(name: str, folder: Path) -> MeasuredRows:
 
 
 def _of_file(file: Path, name: str) -> MeasuredRows:
-    about = MeasuredSet(title=name, source=f"{file.name}, a tidy table", read=read_rows)
+    about = MeasuredSet(title=name, source=f"{file.name}, a tidy table", read=read_rows, fitted="unknown")
     return MeasuredRows(name, about, read_rows(file))
 
 

@@ -54,15 +54,22 @@ class Judged:
 
     def by(self, columns: Sequence[str]) -> pd.DataFrame:
         """[groups] mean, median, worst and count of the errors of rows that agree in the columns."""
-        groups = self.predicted.groupby(list(columns), sort=False)["error"]
+        sizes = self.predicted.placement.map(lambda text: (text.count("+"), sum(servers_of(text))))
+        order = self.predicted.assign(sizes=sizes).sort_values(["gpu_type", "sizes"], kind="stable")
+        groups = order.groupby(list(columns), sort=False)["error"]
         return pd.DataFrame(groups.agg(["mean", "median", "max", "count"])).reset_index()
 
-    def grid(self) -> pd.DataFrame:
-        """[models x GPU types] mean errors; with samples per GPU where those differ and are few."""
+    @property
+    def apart(self) -> bool:
+        """Whether `grid` tells batches apart: where one model has several at a place, and there are few."""
         rows = self.predicted
         several = rows.groupby(["model", "gpu_type", "place"])["batch"].nunique().max() > 1
-        apart = several and len(rows.drop_duplicates(["model", "batch"])) <= _LINES
-        names = rows.model + rows.batch.map(" {:g}".format) if apart else rows.model
+        return bool(several) and len(rows.drop_duplicates(["model", "batch"])) <= _LINES
+
+    def grid(self) -> pd.DataFrame:
+        """[models (and samples per GPU, if `apart`) x GPU types] mean errors."""
+        rows = self.predicted
+        names = rows.model + rows.batch.map(" {:g}".format) if self.apart else rows.model
         order = rows.assign(name=names).sort_values(["model", "batch"]).name.unique()
         table = rows.assign(name=names).pivot_table(
             "error", "name", "gpu_type", "mean", sort=False, observed=True

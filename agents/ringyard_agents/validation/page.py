@@ -111,7 +111,11 @@ def _grid(one: Judged) -> list[str]:
         [name, *(_percent(value) for value in row)]
         for name, row in zip(table.index, table.to_numpy(), strict=True)
     ]
-    return ["Mean errors:", "", *_table([str(table.index.name), *table.columns], rows)]
+    return [
+        "Mean errors:",
+        "",
+        *_table(["model, samples per GPU" if one.apart else "model", *table.columns], rows),
+    ]
 
 
 def _set(one: Judged, plot: str) -> list[str]:
@@ -120,6 +124,14 @@ def _set(one: Judged, plot: str) -> list[str]:
         lines += _parts(one)
         if one.predicted.model.nunique() > 1:
             lines += _grid(one)
+    unnamed = int(
+        (one.predicted.placement.str.contains("+", regex=False) & (one.predicted.network == "")).sum()
+    )
+    if unnamed:
+        lines += [
+            f"{unnamed} rows span servers and name no network: predicted on the performance model's own.",
+            "",
+        ]
     if one.left_out:
         said = "; ".join(f"{why} ({count})" for why, count in one.left_out.items())
         lines += [f"Left out: {said}.", ""]
