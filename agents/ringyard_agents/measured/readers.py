@@ -257,10 +257,14 @@ SYNERGY = {
 }
 
 
-def synergy(folder: Path) -> pd.DataFrame:
+def synergy(folder: Path, storage_bytes_per_second: float) -> pd.DataFrame:
     """One V100 by CPU cores and main memory; relative throughputs times the seconds at 3 cores.
 
     Left out: the smallest memory, 0.1 for every model with a curve, which looks like a placeholder.
+
+    Args:
+        folder: of the published files.
+        storage_bytes_per_second: what one worker of that server had, which the file does not say.
     """
     meta = pd.read_csv(published(folder, "synergy/model_meta.csv"))
     meta = meta[(meta.server_config == "models") & (meta.gpus == 1)].set_index("model")
@@ -275,6 +279,7 @@ def synergy(folder: Path) -> pd.DataFrame:
         "seconds": table.model.map(meta.iter_time_base_s) / table.rel_tput,
         "cores": table.cpus,
         "ram_bytes": table.mem_gb * 1e9,
+        "storage_bytes_per_second": storage_bytes_per_second,
     }
     return tidy(pd.DataFrame(columns), "synergy")
 

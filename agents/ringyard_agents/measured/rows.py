@@ -61,6 +61,7 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "cores": Column("CPU cores per GPU; empty: enough", _WHOLE),
     "ram_bytes": Column("main memory per GPU; empty: enough", _POSITIVE),
+    "storage_bytes_per_second": Column("at which each server reads its samples; empty: enough", _POSITIVE),
     "restart_seconds": Column(
         "to stop and start again on this placement; seconds may then be empty", _POSITIVE
     ),
@@ -218,8 +219,8 @@ def servers_of(placement: str) -> tuple[int, ...]:
 def parts_of(table: pd.DataFrame) -> "pd.Series[Any]":
     """[rows] which part of the physics a row measures.
 
-    "one GPU", "inside a server", "between servers", "sharing a GPU", "sharing links", "cores", "memory",
-    "restart", "all-reduce", "parameter servers".
+    "one GPU", "inside a server", "between servers", "sharing a GPU", "sharing links", "cores", "cores and
+    memory", "restart", "all-reduce", "parameter servers".
     """
     between = table.placement.str.contains("+", regex=False)
     several = table.placement != "1"
@@ -229,7 +230,7 @@ def parts_of(table: pd.DataFrame) -> "pd.Series[Any]":
         "parameter servers": table.parameter_servers.notna(),
         "sharing links": table.neighbour_placement != "",
         "sharing a GPU": table.neighbour != "",
-        "memory": table.ram_bytes.notna(),
+        "cores and memory": table.ram_bytes.notna() | table.storage_bytes_per_second.notna(),
         "cores": table.cores.notna(),
         "between servers": between,
         "inside a server": several,

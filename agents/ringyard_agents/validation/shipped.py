@@ -160,6 +160,7 @@ def _jobs(rows: pd.DataFrame) -> JobTable:
         min_batch=batch * gpus,
         max_batch=batch * gpus,
         cores_per_worker=np.tile(rows.cores.fillna(0), 2).astype(np.int64),
+        ram_per_worker=np.tile(rows.ram_bytes.fillna(0), 2),
         memory_bandwidth=np.zeros(count),
         fixed_memory_bytes=np.zeros(count),  # it ran: its memory is no question
         sample_memory_bytes=np.zeros(count),
@@ -173,12 +174,15 @@ def _cluster(rows: pd.DataFrame) -> Cluster:
     places = [servers_of(text) for text in rows.placement]
     beside = [servers_of(text) for text in rows.neighbour_placement]
     largest = max(map(max, places)) + max((max(one) for one in beside if one), default=0)
-    kind, cores = rows.gpu_type.iloc[0], rows.cores.max()
+    first: Any = rows.iloc[0]
+    cores, ram, storage = rows.cores.max(), rows.ram_bytes.max(), first.storage_bytes_per_second
     return Cluster.homogeneous(
         num_servers=max(map(len, places)),
         gpus_per_server=largest,
-        gpu_type=None if kind == REFERENCE_GPU else kind,
+        gpu_type=None if first.gpu_type == REFERENCE_GPU else first.gpu_type,
         cores_per_server=None if np.isnan(cores) else int(cores) * 2 * largest,
+        ram_bytes_per_server=None if np.isnan(ram) else int(ram) * 2 * largest,
+        storage_bytes_per_second=None if np.isnan(storage) else storage,
         jobs_per_gpu=2 if _shares(rows).any() else 1,
     )
 
@@ -233,8 +237,9 @@ def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.f
 
 def _groups(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Rows that one simulator can hold."""
-    counted = [rows.gpu_type, rows.network, rows.interconnect, rows.cores.notna(), _shares(rows)]
-    for _, group in rows.groupby(counted, sort=False):
+    counted = [rows.gpu_type, rows.network, rows.interconnect, rows.storage_bytes_per_second]
+    counted += [rows.cores.notna(), rows.ram_bytes.notna(), _shares(rows)]
+    for _, group in rows.groupby(counted, sort=False, dropna=False):
         for begin in range(0, len(group), _ROWS):
             yield group.iloc[begin : begin + _ROWS]
 
