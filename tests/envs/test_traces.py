@@ -228,13 +228,13 @@ def user_file(tmp_path, *ids):
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ({"vc": "c"}, r"where\.vc: no row has team 'c'; there are 'a' \(2\), 'b' \(1\)$"),
-        ({"user": ["0", 9]}, r"where\.user: no row has who 9; there are '0' \(1\), '1'"),
+        ({"vc": "c"}, r"where\.vc: no row has team 'c'; expected some of 'a' \(2\), 'b' \(1\)$"),
+        ({"user": ["0", 9]}, r"where\.user: no row has who 9; expected some of '0' \(1\), '1'"),
         (
             {"cluster": "x"},
-            r"where\.cluster: there is no column 'cluster'; there are job_id, submit_time, gpus",
+            r"where\.cluster is given, but there is no column 'cluster'; expected one of job_id, sub",
         ),
-        ({"queue": "x"}, r"where\.queue: there is no column 'queue'"),
+        ({"queue": "x"}, r"where\.queue is given, but there is no column 'queue'"),
         (
             {"vc": "b", "submit_s": [15, None]},
             r"no row meets where vc=b, submit_s=\[15,null\] \(rows that meet each alone: vc 1, submit_s 1;"
@@ -284,6 +284,12 @@ def test_ids_of_csv_files_stay_as_they_are(tmp_path):
     assert whole.vc.tolist() == [""] * 3
     with pytest.warns(WorkloadWarning, match="where job_id=0007 keeps 1 of 9 rows"):
         assert read_csv(user_file(tmp_path, *IDS), where={"job_id": "0007"}).job_id.tolist() == ["0007"]
+
+
+def test_long_numbers_are_not_rounded(tmp_path):
+    file = user_file(tmp_path, 2**63 - 2, 2**63 - 1)
+    with pytest.warns(WorkloadWarning, match="keeps 1 of 2"):
+        assert read_csv(file, where={"job_id": 2**63 - 1}).job_id.tolist() == [2**63 - 1]
 
 
 def test_ids_that_tell_no_jobs_apart(tmp_path):

@@ -92,7 +92,9 @@ def selected(
         spans = ""
         if np.isfinite(times.seconds).any():
             spans = f"; submit_s goes from {np.nanmin(times.seconds):.0f} to {np.nanmax(times.seconds):.0f}"
-        raise WorkloadError(f"no row meets where {said} (rows that meet each alone: {alone}{spans})")
+        raise WorkloadError(
+            f"no row meets where {said} (rows that meet each alone: {alone}{spans}); expected one or more"
+        )
     return frame[keep], f"where {said} keeps {keep.sum():,} of {len(frame):,} rows"
 
 
@@ -113,15 +115,16 @@ def _among(frame: pd.DataFrame, key: str, name: str, wanted: Any) -> tuple[NDArr
     require(f"{_SETTING}.{key}", wanted, _Values)
     if name not in frame.columns:
         there = ", ".join(frame.columns[:_MOST_COLUMNS])
-        raise WorkloadError(f"where.{key}: there is no column {name!r}; there are {there}")
+        raise WorkloadError(f"where.{key} is given, but there is no column {name!r}; expected one of {there}")
     written = files.texts(frame, name)
     amounts = pd.to_numeric(written, errors="coerce").to_numpy()
     keep = np.zeros(len(frame), dtype=np.bool_)
     for value in [wanted] if isinstance(wanted, str | float | int) else wanted:
-        same = (written == value).to_numpy() if isinstance(value, str) else amounts == float(value)
+        exact = isinstance(value, str) or (isinstance(value, int) and abs(value) > 2**53)
+        same = (written == str(value)).to_numpy() if exact else amounts == float(value)
         if not same.any():
             raise WorkloadError(
-                f"where.{key}: no row has {name} {shown(value)}; there are {_existing(written)}"
+                f"where.{key}: no row has {name} {shown(value)}; expected some of {_existing(written)}"
             )
         keep |= same
     found = written[keep].unique().tolist()
