@@ -19,11 +19,13 @@ import numpy as np
 from ringyard import Allocation, Cluster, Fabric, JobTable, Simulator, ideal, ring_contention
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
 from ringyard.failures import Failures, no_failures
+from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.performance import PerformanceModel, composed, pair_table, sensitivity_pressure
-from ringyard.profiles import model_id
+from ringyard.profiles import GpuFigures, model_id, profile
 from ringyard.restart import RestartCost, constant, growing, per_model
 from ringyard.state.records import Integral, JobKind, JobStatus
+from worlds import figures
 
 SEED = "RINGYARD_ORACLE_SEED"
 MODELS = ("resnet18_cifar10", "resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "vgg16_imagenet")
@@ -52,6 +54,30 @@ def one_of(rng, *values):
     return values[rng.integers(len(values))]
 
 
+def draw_gpus(rng, model):
+    """Figures of every GPU type: fixed and per-sample seconds apart, sharing by one to three batches."""
+    found = {}
+    for kind in GPU_MEMORY_BYTES:
+        fixed, sample = (
+            (1.0, 1.0) if kind == REFERENCE_GPU else rng.choice([1.0, 0.5, rng.uniform(0.2, 9)], 2)
+        )
+        batches = np.unique(model.batch_size * rng.choice([0.25, 0.5, 1.0, 1.7, 4.0], rng.integers(1, 4)))
+        drawn = rng.choice([0.0, 0.25, 1.0, rng.uniform(0, 3), rng.uniform(0, 3)], (len(batches), 2))
+        found[kind] = GpuFigures(
+            model.fixed_seconds * fixed,
+            model.sample_seconds * sample,
+            "drawn",
+            dict(zip(batches.tolist(), map(tuple, drawn.tolist()), strict=True)),
+        )
+    return found
+
+
+def drawn_profiles(seed):
+    """The profiles of these worlds' models have other figures by GPU type."""
+    rng = np.random.default_rng([seed, 1 << 21])
+    return figures({name: draw_gpus(rng, profile(name)) for name in MODELS + SERVED})
+
+
 def draw_cluster(rng, plain):
     servers = int(rng.integers(1, 5))
     gpus = [int(g) for g in rng.integers(1, 5, servers)]
@@ -61,7 +87,7 @@ def draw_cluster(rng, plain):
     racks = sorted(rng.integers(0, 2, servers).tolist()) if rng.random() < 0.3 else []
     return Cluster(
         gpus_per_server=tuple(gpus if rng.random() < 0.5 else [gpus[0]] * servers),
-        gpu_types=tuple(rng.choice(["v100", "t4", "a100"], servers).tolist())
+        gpu_types=tuple(rng.choice(["v100", "t4", "a100", "k80"], servers).tolist())
         if not plain and rng.random() < 0.4
         else (),
         cores_per_server=tuple(rng.integers(4, 17, servers).tolist()) if cores else (),
@@ -88,7 +114,7 @@ def draw_performance(rng, plain):
         overhead_seconds_per_server=float(one_of(rng, 0.0, 0.003)),
         overlap_exponent=one_of(rng, 1.0, 2.3, None),
         contention=str(one_of(rng, "none", "worst_link", "live_transfers", "max_min")),
-        interference=one_of(rng, None, sensitivity_pressure(), pairs, pairs),
+        interference=one_of(rng, None, sensitivity_pressure(), sensitivity_pressure(), pairs),
         straggler_cv=float(one_of(rng, 0.0, 0.0, 0.3)),
     )
 
@@ -151,6 +177,12 @@ def with_shapes(rng, jobs, cluster):
     models = np.array([model_id(str(name)) for name in names])
     unknown = ~served & (rng.random(count) < one_of(rng, 0.0, 0.3))
     jobs = jobs.with_models(np.where(unknown, -1, models))
+    measured = rng.random(count) < one_of(rng, 0.0, 0.3)  # the table's own seconds
+    jobs = replace(
+        jobs,
+        compute_seconds=np.where(measured, rng.uniform(0.05, 0.3, count), jobs.compute_seconds),
+        fixed_fraction=np.where(measured, rng.choice([0.0, 0.4, 1.0], count), jobs.fixed_fraction),
+    )
     elastic = rng.random(count) < one_of(rng, 0.0, 0.7)
     cores = np.minimum(rng.integers(0, 4, count), min(cluster.cores_per_server, default=0))
     least = min(cluster.ram_bytes_per_server, default=0)
@@ -320,6 +352,7 @@ def compare_now(seed, sim, twin):
             "sharing_slowdown": twin.sharing_slowdown(job),
             "bandwidth_slowdown": twin.bandwidth_slowdown(job),
             "storage_seconds_per_byte": twin.storage_seconds_per_byte(job),
+            "gpu_speed": twin.gpu_speed(job),
             "straggler": job.straggler,
             "end_seconds": twin.expected_end(job),
         }
@@ -367,6 +400,11 @@ def play(seed):
     Raises:
         DisagreementError: they differ.
     """
+    with drawn_profiles(seed):
+        return _play(seed)
+
+
+def _play(seed):
     world = draw_world(seed)
     rng = np.random.default_rng([seed, 1 << 20])
     sim = Simulator(*world[:5], seed=world.seed, failures=world.failures)

@@ -1,5 +1,6 @@
 """Small worlds that several tests use."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import FindGpus, PlacementRule
-from ringyard.profiles import model_id
+from ringyard.profiles import model_id, profile
 from ringyard.sim.metrics import job_times
 from ringyard.sim.view import live
 from ringyard.state.arrays import State
@@ -92,6 +93,19 @@ def random_decision(view, rng, stop_probability=0.2):
         gpus = sorted(free)[: int(view.num_gpus[job])]
         allocations.append(Allocation(job, tuple(gpus)))
     return allocations
+
+
+@contextmanager
+def figures(gpus):
+    """Profiles as they would be with other figures by GPU type: {model: {GPU type: GpuFigures}}."""
+    kept = {name: profile(name).gpus for name in gpus}
+    try:
+        for name, by_type in gpus.items():
+            object.__setattr__(profile(name), "gpus", by_type)
+        yield
+    finally:
+        for name, by_type in kept.items():
+            object.__setattr__(profile(name), "gpus", by_type)
 
 
 MODELS = ("resnet18_cifar10", "resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "vgg16_imagenet")

@@ -177,13 +177,17 @@ class ModelProfile:
             )
         return self.gpus[gpu_type]
 
-    def speed(self, gpu_type: str) -> float:
-        """Speed on a GPU type at the base batch, 1 on the reference GPU.
+    def slowness(self, gpu_type: str) -> tuple[float, float]:
+        """Times longer than on the reference GPU: what is fixed of an iteration, and each sample.
 
         Raises:
-            ConfigurationError: the profile has no figures for it.
+            ConfigurationError: the profile has no figures for the GPU type.
         """
-        return self.compute_seconds / self.on(gpu_type).compute_seconds(self.batch_size)
+        there, here = self.on(gpu_type), self.gpus[REFERENCE_GPU]
+        return (
+            there.fixed_seconds / here.fixed_seconds if here.fixed_seconds else 1.0,
+            there.sample_seconds / here.sample_seconds if here.sample_seconds else 1.0,
+        )
 
 
 #: ten times faster than the loader in Python, where libyaml is at hand

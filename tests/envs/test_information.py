@@ -86,7 +86,10 @@ QUESTIONS = {
     "training_loss": (lambda view: view.training_loss, Information.TRAINING_CURVES),
     "validation_metric": (lambda view: view.validation_metric, Information.TRAINING_CURVES),
     "loss_log": (lambda view: view.loss_log(0), Information.TRAINING_CURVES),
-    "interference": (lambda view: view.interference, Information.SPEEDS),
+    "interference": (
+        lambda view: view.interference(view.workers(0), view.workers([0, 1]), 0),
+        Information.SPEEDS,
+    ),
     "physics": (lambda view: view.physics, Information.SPEEDS),
     "what_if": (lambda view: view.iteration_seconds(Allocation(1, (1, 2))), Information.SPEEDS),
     "solo_seconds": (lambda view: solo_seconds(view, np.array([1])), Information.SPEEDS),
@@ -106,7 +109,7 @@ def test_the_present_is_for_anybody():
     view = running_sim().view(Information.NOTHING)
     public = [name for name, value in vars(SchedulingView).items() if isinstance(value, property)]
     hidden = {"num_gpus", "attained_service", "predicted_seconds", "predicted_iterations", "physics"}
-    hidden |= {"completed_iterations", "validation_metric", "training_loss", "interference"}
+    hidden |= {"completed_iterations", "validation_metric", "training_loss"}
     shown = [name for name in public if not name.startswith("_") and name not in hidden]
     assert {"now", "waiting", "running", "gpu_activity", "jobs_of_gpu", "servers_up"} <= set(shown)
     for name in shown:

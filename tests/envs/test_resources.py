@@ -133,12 +133,9 @@ def test_jobs_that_fit_no_gpu_or_need_what_is_not_counted():
         Simulator(Cluster.homogeneous(1, 1), JobTable.cpu_only([0.0], [1], [1.0], [0.0]), ideal())
     with pytest.raises(ConfigurationError, match=r"resnet50 has no gpus.t4.*resnet50.yaml"):
         Simulator(Cluster.homogeneous(1, 1, gpu_type="t4"), specs((1, "resnet50")), ideal())
-    with pytest.raises(ConfigurationError, match=r"resnet50.*sharing to .*resnet50.yaml"):
-        Simulator(
-            Cluster.homogeneous(1, 1, jobs_per_gpu=2),
-            specs((1, "resnet50")),
-            composed(1e9, 1e9, interference=sensitivity_pressure()),
-        )
+    performance = composed(1e9, 1e9, interference=sensitivity_pressure())
+    with pytest.raises(ConfigurationError, match=r"resnet50 shares.*gpus.v100.sharing to .*resnet50.yaml"):
+        Simulator(Cluster.homogeneous(1, 1, jobs_per_gpu=2), specs((1, "resnet50")), performance)
 
 
 def test_profiles_name_field_and_file(tmp_path):

@@ -13,7 +13,9 @@ from torch import nn
 
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import REFERENCE_GPU
-from ringyard.profiles import profile
+from ringyard.performance import sensitivity_pressure
+from ringyard.profiles import model_id, profile
+from ringyard.state.on_gpus import shared_by
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, InterferenceNetworks
 
 __all__ = ["Pairs", "fit_interference", "measured_pairs", "simulated_pairs", "train_networks"]
@@ -72,9 +74,9 @@ def _pairs(
 
 def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> Pairs:
     """Jobs of drawn sensitivity and pressure, about the catalogue's, with scatter about their product."""
-    known = [profile(name) for name in REFERENCES]
-    shared = [model.gpus[REFERENCE_GPU].sharing[model.batch_size] for model in known]
-    sensitivity, pressure = np.maximum(np.array(shared).T, 1e-3)
+    table = sensitivity_pressure().sharing_on([REFERENCE_GPU])
+    known = [shared_by(table, model_id(name), profile(name).batch_size) for name in REFERENCES]
+    sensitivity, pressure = np.maximum(np.array(known).T, 1e-3)
     count = len(known)
     drawn = [
         np.concatenate([values, np.exp(rng.normal(np.log(values).mean(), 1.0, jobs - count))])

@@ -81,7 +81,7 @@ class BurstSharing(Scheduler):
         single = (holders >= 0).sum(axis=1) == 1
         host = holders.max(axis=1)
         large = view.column("asked_gpus")[host] >= self._foreground_gpus
-        excess = view.interference[view.column("model")[host], view.column("model")[job]]
+        excess = view.interference(view.workers(host), view.workers(job), view.type_of_gpu)
         slowdown = 1.0 + excess * activity[host]
         options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self._most_slowdown))
         for gpu in options[np.lexsort((options, activity[host[options]]))].tolist():

@@ -87,7 +87,8 @@ class SjfBsbf(Scheduler):
         resident = holders.max(axis=1)
         scores = []
         for other in np.unique(resident[single]).tolist():
-            xi_a, xi_b = self._slowdown(view, job, other), self._slowdown(view, other, job)
+            theirs = np.unique(view.type_of_gpu[single & (resident == other)])
+            xi_a, xi_b = self._slowdown(view, job, other, theirs), self._slowdown(view, other, job, theirs)
             shared = mean_jct_shared(float(left[job]), float(left[other]), xi_a, xi_b)
             if not self._pair_test or shared < mean_jct_in_turn(float(left[job]), float(left[other])):
                 scores.append((shared, other))
@@ -98,9 +99,11 @@ class SjfBsbf(Scheduler):
         return found if len(gpus) >= size and draft.take(found) else None
 
     @staticmethod
-    def _slowdown(view: SchedulingView, job: int, other: int) -> float:
-        """Times longer an iteration takes beside the other: only computing suffers, not transfers."""
-        model = view.column("model")
-        excess = float(view.interference[model[job], model[other]])
+    def _slowdown(view: SchedulingView, job: int, other: int, gpu_types: NDArray[np.int64]) -> float:
+        """Times longer an iteration takes beside the other on the worst of these GPU types.
+
+        Only computing suffers, not transfers.
+        """
+        excess = float(view.interference(view.workers(job), view.workers(other), gpu_types).max())
         share = view.column("base_compute_seconds")[job] / view.column("isolated_iteration_seconds")[job]
         return 1.0 + excess * min(float(share), 1.0)

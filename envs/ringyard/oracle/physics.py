@@ -7,11 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 
 from ringyard.cluster import Cluster
+from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import catalogue
 from ringyard.state.records import Job, JobKind, Network
 
 __all__ = ["ReferenceJob", "ReferencePhysics"]
+
+_INF = float("inf")
 
 
 class ReferenceJob(SimpleNamespace):
@@ -97,10 +100,24 @@ class ReferencePhysics:
         seconds = self._performance.iteration_seconds(record[0], self._performance.parameters)
         return float(seconds) / self._worth(job)
 
+    def _gpu_type(self, server: int) -> str:
+        return self.cluster.gpu_types[server] if self.cluster.gpu_types else REFERENCE_GPU
+
     def _speed_on(self, job: ReferenceJob, server: int) -> float:
-        if not self.cluster.gpu_types or job.model < 0:
+        """Of the job's computing, at its present batch, on the GPUs of a server: reference GPU = 1."""
+        if job.model < 0 or job.kind == JobKind.CPU_ONLY:
             return 1.0
-        return float(catalogue()[job.model].speed(self.cluster.gpu_types[server]))
+        gpus = catalogue()[job.model].gpus
+        there, here = gpus[self._gpu_type(server)], gpus[REFERENCE_GPU]
+        ratio = (job.batch / job.num_gpus) / (job.base_batch / job.asked_gpus)
+        share = job.fixed_fraction / (job.fixed_fraction + (1 - job.fixed_fraction) * ratio)
+        fixed = there.fixed_seconds / here.fixed_seconds if here.fixed_seconds else 1.0
+        sample = there.sample_seconds / here.sample_seconds if here.sample_seconds else 1.0
+        return float(1 / (sample + share * (fixed - sample)))
+
+    def gpu_speed(self, job: ReferenceJob) -> float:
+        """Of its slowest GPU, reference GPU = 1."""
+        return min(self._speed_on(job, s) for s in self.servers(job))
 
     def _alone(self, job: ReferenceJob, servers: int) -> float:
         fastest = max(self._speed_on(job, s) for s in range(self.cluster.num_servers))
@@ -132,18 +149,45 @@ class ReferencePhysics:
 
     def sharing_slowdown(self, job: ReferenceJob) -> float:
         """1 + the neighbours' excess on the worst of the job's GPUs."""
-        excess = self._performance.interference.excess
-        if self.cluster.jobs_per_gpu == 1 or excess is None:
+        if self.cluster.jobs_per_gpu == 1:
             return 1.0
         crowds = [
             sum(
-                _summable(excess[job.model, other.model])
+                _summable(self._excess(job, other, int(self.cluster.server_of_gpu[gpu])))
                 for other in self.jobs
                 if other is not job and gpu in other.gpus
             )
             for gpu in job.gpus
         ]
         return 1.0 + max(crowds, default=0.0)
+
+    def _excess(self, job: ReferenceJob, other: ReferenceJob, server: int) -> float:
+        """Extra compute time of a job beside another on a GPU of the server."""
+        interference = self._performance.interference
+        if interference.pairs is not None:
+            return float(interference.pairs[job.model, other.model])
+        if interference.sharing is None:
+            return 0.0
+        return self._shared(job, server, 1) * self._shared(other, server, 2)
+
+    def _shared(self, job: ReferenceJob, server: int, column: int) -> float:
+        """A job's sensitivity (column 1) or pressure (2) at its present batch: a line through logarithms."""
+        assert self._performance.interference.sharing is not None
+        kind = list(GPU_MEMORY_BYTES).index(self._gpu_type(server))
+        points = [
+            row for row in self._performance.interference.sharing[job.model, kind].tolist() if row[0] < _INF
+        ]
+        samples = job.batch / job.num_gpus
+        below = [point for point in points if point[0] <= samples]
+        above = [point for point in points if point[0] >= samples]
+        if not below or not above:
+            return float((below or above[:1])[-1][column])
+        (low, *first), (high, *second) = below[-1], above[0]
+        one, two = first[column - 1], second[column - 1]
+        if low == high:
+            return float(one)
+        part = math.log(samples / low) / math.log(high / low)
+        return float(one * (two / one) ** part if one > 0 and two > 0 else one + part * (two - one))
 
     def _cores_on(self, job: ReferenceJob, server: int) -> int:
         """Cores the job holds on a server; its parameter servers are dealt out server by server."""
@@ -213,10 +257,10 @@ class ReferencePhysics:
     def _duty(self, job: ReferenceJob) -> float:
         """Share of its time a ring would transmit, alone."""
         share = job.gradient_bytes * (job.num_gpus - 1) / job.num_gpus
-        fabric, servers = self._performance.between_servers, self.servers(job)
-        sending = 2 * share / float(fabric.bandwidth(np.array([len(servers)]))[0])
+        fabric = self._performance.between_servers
+        sending = 2 * share / float(fabric.bandwidth(np.array([len(self.servers(job))]))[0])
         ring = sending + 2 * (job.num_gpus - 1) * fabric.latency_seconds
-        compute = self._compute_seconds(job) / min(self._speed_on(job, s) for s in servers)
+        compute = self._compute_seconds(job) / self.gpu_speed(job)
         exponent = self._overlap_exponent(job)
         return _summable(sending / self._overlapped(compute, ring, exponent))
 
@@ -252,10 +296,9 @@ class ReferencePhysics:
         for j in self.running:
             job = self.jobs[j]
             servers = self.servers(job)
-            speed = 1.0 if job.server is not None else min(self._speed_on(job, s) for s in servers)
             crowd = contenders.get(j, 0.0)
             if crowd and self._performance.network is not Network.MAX_MIN:
                 crowd = max(crowd, 1.0)
             storage = self.storage_seconds_per_byte(job)
-            speeds[j] = self._rate(job, len(servers), crowd, speed, storage)
+            speeds[j] = self._rate(job, len(servers), crowd, self.gpu_speed(job), storage)
         return speeds

@@ -2,15 +2,11 @@
 
 from ringyard.compiled import kernel
 
-__all__ = ["ADA_SRSF_ALPHA_10GBE", "SHARES", "contention_factor", "effective_contenders", "live_share"]
+__all__ = ["ADA_SRSF_ALPHA_10GBE", "contention_factor", "effective_contenders", "live_share"]
 
 # Ada-SRSF transfers take k b M + (k-1) eta M = b M (k + eta/b (k-1)): alpha = eta / b.
 # b = 0.856, eta = 0.235 ms per MB on 10GbE (constants of its public simulator).
 ADA_SRSF_ALPHA_10GBE = 0.235 / 0.856
-
-# What neighbours add to one another's load is rounded to multiples of 1 / SHARES, so that sums are exact:
-# nobody's speed depends on the order in which neighbours are counted.
-SHARES = 2.0**40
 
 
 @kernel

@@ -1,6 +1,6 @@
 """How much jobs on one GPU slow one another."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,56 +8,109 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Positive, checked
 from ringyard.errors import ConfigurationError
-from ringyard.gpu_types import REFERENCE_GPU
+from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.profiles import catalogue, model_id
 
 __all__ = ["Interference", "no_interference", "pair_table", "sensitivity_pressure"]
 
 
+def _name(model: int) -> str:
+    return catalogue()[model].name if model >= 0 else "no model"
+
+
 @checked("interference")
 @dataclass(frozen=True)
 class Interference:
-    """Extra iteration time of each model beside each other.
+    """Extra iteration time of jobs beside one another.
 
-    A worker's compute time is its own times 1 + the sum over the neighbours on its GPU of
-    `excess[own, neighbour]`; the worst GPU sets the job's pace.
+    A worker's compute time is its own times 1 + the sum over the neighbours on its GPU of what each adds; the
+    worst GPU sets the job's pace. A neighbour adds sensitivity (the job's) x pressure (the neighbour's), both
+    by model, GPU type and samples per GPU (`ringyard.state.on_gpus.shared_by`), or what `pairs` says,
+    whatever the GPU and the batches. Neither: jobs do not slow one another.
 
     Attributes:
-        excess: [models + 1, models + 1], NaN where unknown; the last row and column are for jobs without
-            a model. None: jobs do not slow one another.
+        sharing: [models + 1, GPU types, batches, 3] of each model on each type of
+            `ringyard.gpu_types.GPU_MEMORY_BYTES`: samples per GPU, ascending (inf: no more), sensitivity,
+            pressure; NaN where unknown. The last row is for jobs without a model.
+        pairs: [models + 1, models + 1] of each model beside each other, NaN where unknown; the last row and
+            column are for jobs without a model.
+
+    Raises:
+        ConfigurationError: both, or an array of another shape or with figures below 0.
     """
 
-    excess: NDArray[np.float64] | None = field(default=None, repr=False)
+    sharing: NDArray[np.float64] | None = field(default=None, repr=False)
+    pairs: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        wanted = (len(catalogue()) + 1,) * 2
-        if self.excess is not None and (self.excess.shape != wanted or (self.excess < 0).any()):
+        if self.sharing is not None and self.pairs is not None:
+            raise ConfigurationError("interference has sharing and pairs; expected one of them")
+        rows = len(catalogue()) + 1
+        if self.pairs is not None and (self.pairs.shape != (rows, rows) or (self.pairs < 0).any()):
             raise ConfigurationError(
-                f"interference.excess has shape {self.excess.shape}; expected {wanted}, each 0 or more, NaN"
-                " where unknown"
+                f"interference.pairs has shape {self.pairs.shape}; expected {(rows, rows)}, each 0 or more,"
+                " NaN where unknown"
+            )
+        if self.sharing is not None:
+            self._check_sharing(self.sharing, rows)
+
+    @staticmethod
+    def _check_sharing(sharing: NDArray[np.float64], rows: int) -> None:
+        wanted = (rows, len(GPU_MEMORY_BYTES), *sharing.shape[2:3], 3)
+        right = sharing.shape == wanted and sharing.size > 0 and not (sharing < 0).any()
+        if right:
+            first, rest = sharing[:, :, :1, 0], sharing[:, :, 1:, 0]
+            right = not ((first <= 0) | np.isinf(first)).any()
+            right &= not (rest <= np.where(np.isinf(rest), 0.0, sharing[:, :, :-1, 0])).any()
+        if not right:
+            raise ConfigurationError(
+                f"interference.sharing has shape {sharing.shape}; expected (models + 1, GPU types, batches,"
+                f" 3) = ({wanted[0]}, {wanted[1]}, 1 or more, 3): samples per GPU, ascending, above 0, then"
+                " sensitivity and pressure, 0 or more, NaN where unknown"
             )
 
-    def between(self, model_ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """`excess`, checked for the models that occur.
+    @property
+    def slows(self) -> bool:
+        """Whether neighbours slow one another at all."""
+        return self.sharing is not None or self.pairs is not None
 
-        Raises:
-            ConfigurationError: two of them have no figure.
+    def check(self, model_ids: NDArray[np.int64], gpu_types: Sequence[str]) -> None:
+        """Raise ConfigurationError unless there are figures for all models that occur on all these types.
+
+        Args:
+            model_ids: [jobs] -1: no model.
+            gpu_types: of the cluster; none: the reference GPU.
         """
-        models = catalogue()
-        if self.excess is None:
-            return np.zeros((len(models) + 1, len(models) + 1))
-        present = np.unique(model_ids)
-        for own in present.tolist():
-            for other in present.tolist():
-                if np.isnan(self.excess[own, other]):
-                    name, beside = (models[i].name if i >= 0 else "no model" for i in (own, other))
-                    missing = models[own].file if own >= 0 else "the job table"
-                    raise ConfigurationError(
-                        f"nothing says how much {beside} slows {name} on a shared GPU; add"
-                        f" gpus.{REFERENCE_GPU}.sharing to {missing} (or the pair to the table), or"
-                        " leave the model out"
-                    )
-        return np.nan_to_num(self.excess)
+        present = np.unique(model_ids).tolist()
+        if self.sharing is not None:
+            types = list(GPU_MEMORY_BYTES)
+            for kind in gpu_types or [REFERENCE_GPU]:
+                for own in present:
+                    if np.isnan(self.sharing[own, types.index(kind), 0]).any():
+                        raise ConfigurationError(
+                            f"nothing says how {_name(own)} shares a {kind} with others; add"
+                            f" gpus.{kind}.sharing to {catalogue()[own].file}, or leave the model out"
+                        )
+        if self.pairs is not None:
+            for own in present:
+                for other in present:
+                    if np.isnan(self.pairs[own, other]):
+                        raise ConfigurationError(
+                            f"nothing says how much {_name(other)} slows {_name(own)} on a shared GPU; add"
+                            " the pair to the table, or leave one of the models out"
+                        )
+
+    def sharing_on(self, gpu_types: Sequence[str]) -> NDArray[np.float64]:
+        """[(models + 1) x GPU types, batches, 3] `sharing` on these types, 0 where unknown; else [0, 0, 3].
+
+        Args:
+            gpu_types: of the cluster; none: the reference GPU.
+        """
+        if self.sharing is None:
+            return np.zeros((0, 0, 3))
+        types = list(GPU_MEMORY_BYTES)
+        chosen = self.sharing[:, [types.index(kind) for kind in gpu_types or [REFERENCE_GPU]]]
+        return np.nan_to_num(chosen, posinf=np.inf).reshape(-1, *chosen.shape[2:])
 
 
 def no_interference() -> Interference:
@@ -66,17 +119,25 @@ def no_interference() -> Interference:
 
 
 def sensitivity_pressure() -> Interference:
-    """excess[a, b] = sensitivity_a x pressure_b: the rank-one form of the profiles' measured pairs."""
+    """A neighbour adds sensitivity x pressure: the rank-one form of the profiles' measured pairs."""
     models = catalogue()
-    nan = float("nan")
-    shared = [m.gpus[REFERENCE_GPU].sharing.get(m.batch_size, (nan, nan)) for m in models] + [(0.0, 0.0)]
-    sensitivity, pressure = zip(*shared, strict=True)
-    return Interference(np.outer(sensitivity, pressure))
+    most = max([len(one.sharing) for model in models for one in model.gpus.values()] + [1])
+    sharing = np.full((len(models) + 1, len(GPU_MEMORY_BYTES), most, 3), np.nan)
+    for row, model in enumerate(models):
+        for column, kind in enumerate(GPU_MEMORY_BYTES):
+            points = sorted(model.gpus[kind].sharing.items()) if kind in model.gpus else []
+            for k, (samples, (sensitivity, pressure)) in enumerate(points):
+                sharing[row, column, k] = samples, sensitivity, pressure
+            if points:
+                sharing[row, column, len(points) :] = np.inf, 0.0, 0.0
+    sharing[-1, :, :, 0] = [1.0, *[np.inf] * (most - 1)]
+    sharing[-1, :, :, 1:] = 0.0
+    return Interference(sharing)
 
 
 @checked("interference")
 def pair_table(normalised: Mapping[str, Mapping[str, Positive]]) -> Interference:
-    """Measured pairs: excess[a, b] = 1 / normalised[a][b] - 1.
+    """Measured pairs: a neighbour adds 1 / normalised[own][neighbour] - 1.
 
     Args:
         normalised: {model: {neighbour: its speed beside it / its speed alone}}, in (0, inf); pairs that are
@@ -91,4 +152,4 @@ def pair_table(normalised: Mapping[str, Mapping[str, Positive]]) -> Interference
     for own, row in normalised.items():
         for other, speed in row.items():
             excess[model_id(own), model_id(other)] = max(1.0 / speed - 1.0, 0.0)
-    return Interference(excess)
+    return Interference(pairs=excess)

@@ -8,6 +8,7 @@ from ringyard.information import Information
 from ringyard.placement.room import room, take_free
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.state.arrays import State
+from ringyard.state.on_gpus import slowness_on
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.random_numbers import next_random
 
@@ -209,16 +210,16 @@ def consolidate() -> PlacementRule:
 def _fastest(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     job = state.jobs[b, j]
     best = -1
-    best_speed = 0.0
+    least = np.inf
     best_free = 0
     for s in range(state.servers.shape[1]):
         if room(state, b, j, s) < wanted:
             continue
         server = state.servers[b, s]
-        speed = state.speeds[job.model, server.gpu_type]
-        if speed > best_speed or (speed == best_speed and server.free_gpus < best_free):
+        slowness = slowness_on(state.slowness, job, server.gpu_type)
+        if slowness < least or (slowness == least and server.free_gpus < best_free):
             best = s
-            best_speed = speed
+            least = slowness
             best_free = server.free_gpus
     if best >= 0:
         return take_free(state, b, j, best, wanted, out, 0)

@@ -10,12 +10,13 @@ from ringyard.placement.room import open_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import pack_gpus
 from ringyard.state.arrays import State
+from ringyard.state.on_gpus import Shared, excess_beside, excess_given, shared_on
 
 __all__ = ["share", "share_any"]
 
 
 @kernel
-def _harm(state: State, b: int, j: int, g: int) -> float:
+def _harm(state: State, b: int, j: int, own: Shared, g: int) -> float:
     """Extra time, as shares, that job j and the jobs on GPU g would give one another; inf: no place."""
     gpu = state.gpus[b, g]
     job = state.jobs[b, j]
@@ -28,8 +29,7 @@ def _harm(state: State, b: int, j: int, g: int) -> float:
         if other == j:
             return np.inf
         if other >= 0:
-            model = state.jobs[b, other].model
-            harm += state.excess[job.model, model] + state.excess[model, job.model]
+            harm += excess_beside(state, b, job.model, own, i) + excess_given(state, b, job.model, own, i)
     return harm
 
 
@@ -37,6 +37,7 @@ def _harm(state: State, b: int, j: int, g: int) -> float:
 def _take_mildest(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vector, count: int) -> float:
     """Write the `wanted` least harmed GPUs of server s to `out` from `count` on; the harm on the worst."""
     server = state.servers[b, s]
+    own = shared_on(state, state.jobs[b, j], server.gpu_type)
     worst = 0.0
     begin = count
     for _ in range(wanted):
@@ -47,7 +48,7 @@ def _take_mildest(state: State, b: int, j: int, s: int, wanted: int, out: Int32V
             for i in range(begin, count):
                 taken = taken or out[i] == g
             if not taken:
-                harm = _harm(state, b, j, g)
+                harm = _harm(state, b, j, own, g)
                 if harm < least:
                     best = g
                     least = harm

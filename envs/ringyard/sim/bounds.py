@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import FloatVector, IntVector, Records1, kernel, whole
+from ringyard.compiled import FloatCube, FloatVector, IntVector, Records1, kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, ask, set_shape
 from ringyard.sim.simulator import Simulator
+from ringyard.state.on_gpus import least_slowness
 from ringyard.state.records import Job, JobKind
 
 __all__ = ["LowerBounds", "bounds_of", "fastest_alone", "lower_bounds"]
@@ -116,7 +117,9 @@ def _best_seconds(job: Job, j: int, num_servers: int, physics: Physics) -> float
 
 
 @kernel
-def _best_over_batches(job: Job, j: int, gpus: int, num_servers: int, cores: int, physics: Physics) -> float:
+def _best_over_batches(
+    job: Job, j: int, gpus: int, num_servers: int, cores: int, slowness: FloatCube, physics: Physics
+) -> float:
     """No more than the seconds per base iteration with any batch of the job's range.
 
     Batches are tried in steps of 1 %; one between two steps takes as long as the lower at least and is
@@ -126,6 +129,7 @@ def _best_over_batches(job: Job, j: int, gpus: int, num_servers: int, cores: int
     batch = job.min_batch
     while True:
         set_shape(job, Shape(gpus, batch, cores, whole(job.parameter_servers), 0, 1.0, 0))
+        job.gpu_speed = 1.0 / least_slowness(slowness, job)
         seconds = _best_seconds(job, j, num_servers, physics)
         last = batch >= job.max_batch
         batch = min(batch * 1.01, job.max_batch)
@@ -139,6 +143,7 @@ def _fastest(
     jobs: Records1[Job],
     fewest_servers: IntVector,
     most_cores: int,
+    slowness: FloatCube,
     physics: Physics,
     seconds: FloatVector,
     work: FloatVector,
@@ -151,7 +156,7 @@ def _fastest(
         seconds[j] = np.inf
         work[j] = np.inf
         for gpus in range(job.min_gpus, min(job.max_gpus, num_gpus) + 1):
-            best = _best_over_batches(job, j, gpus, fewest_servers[gpus], cores, physics)
+            best = _best_over_batches(job, j, gpus, fewest_servers[gpus], cores, slowness, physics)
             seconds[j] = min(seconds[j], best)
             work[j] = min(work[j], best * gpus)
         ask(job)
@@ -166,10 +171,9 @@ def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float
     cluster = sim.cluster
     servers = cluster.fewest_servers(np.arange(cluster.num_gpus + 1))
     jobs["storage_seconds_per_byte"] = 0.0
-    jobs["gpu_speed"] = sim.state.speeds[jobs["model"]].max(axis=1)
     most_cores = max(cluster.cores_per_server, default=1)
     seconds, work = np.zeros(len(jobs)), np.zeros(len(jobs))
-    _fastest(jobs, servers, most_cores, sim.physics, seconds, work)
+    _fastest(jobs, servers, most_cores, sim.state.slowness, sim.physics, seconds, work)
     seconds = np.minimum(seconds * jobs["total_iterations"], jobs["isolated_seconds"])
     work = np.minimum(work * jobs["total_iterations"], jobs["isolated_seconds"] * jobs["asked_gpus"])
     patience = jobs["cancel_seconds"] - jobs["submit_seconds"]

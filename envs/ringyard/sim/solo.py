@@ -9,6 +9,7 @@ from ringyard.sim.engine.shape import Shape, set_shape
 from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
+from ringyard.state.on_gpus import least_slowness, slowness_on
 
 __all__ = ["solo_seconds"]
 
@@ -20,10 +21,14 @@ def _solo(
     rows: IntVector,
     shapes: FloatMatrix,
     places: Records1[Surroundings],
+    gpu_type: int,
     physics: Physics,
     out: FloatVector,
 ) -> None:
-    """Seconds per base iteration of job rows[i] in shape shapes[i] and place places[i], into out[i]."""
+    """Seconds per base iteration of job rows[i] in shape shapes[i] and place places[i], into out[i].
+
+    On GPUs of the type; -1: of the job's fastest.
+    """
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     for i in range(len(rows)):
         state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, rows[i]]
@@ -31,6 +36,10 @@ def _solo(
         servers, server_cores, ram = whole(shapes[i, 3]), whole(shapes[i, 4]), whole(shapes[i, 5])
         set_shape(scratch, Shape(num_gpus, shapes[i, 1], cores, servers, server_cores, 1.0, ram))
         scratch.straggler = 1.0
+        if gpu_type < 0:
+            places[i].gpu_speed = 1.0 / least_slowness(state.slowness, scratch)
+        else:
+            places[i].gpu_speed = 1.0 / slowness_on(state.slowness, scratch, gpu_type)
         out[i] = seconds_in(scratch, rows[i], places[i], physics)
 
 
@@ -84,10 +93,9 @@ def solo_seconds(
         ],
         axis=1,
     )
-    by_type = state.speeds[records["model"][rows]]
-    speeds = np.nanmax(by_type, axis=1) if gpu_type is None else by_type[:, gpu_type]
     spans = None if num_servers is None else np.asarray(num_servers, dtype=np.int64)
-    places = alone(view.cluster, shapes[:, 0].astype(np.int64), speeds, spans, storage_readers)
+    places = alone(view.cluster, shapes[:, 0].astype(np.int64), spans, storage_readers)
     out = np.zeros(len(rows))
-    _solo(state, b, rows.astype(np.int64), shapes, places, physics, out)
+    kind = -1 if gpu_type is None else gpu_type
+    _solo(state, b, rows.astype(np.int64), shapes, places, kind, physics, out)
     return out

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
@@ -16,6 +16,7 @@ from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.what_if import what_if
 from ringyard.sim.fits import check_allocation, gpus_of, held, wanted
 from ringyard.state.arrays import State
+from ringyard.state.on_gpus import Workers, excess_between
 from ringyard.state.records import Job, JobKind, JobStatus
 
 __all__ = ["Live", "SchedulingView", "live"]
@@ -99,11 +100,36 @@ class SchedulingView:
         self.check("physics")
         return self._physics
 
-    @property
-    def interference(self) -> NDArray[np.float64]:
-        """[models + 1, models + 1] extra iteration time of the first model beside the second on a GPU."""
+    def workers(self, rows: ArrayLike) -> Workers:
+        """[rows] each job's workers, at the batch it has (waiting: will start with), for `interference`."""
         self.check("interference")
-        return self._state.excess.copy()
+        chosen = np.atleast_1d(rows)
+        samples = self._column("batch_size")[chosen] / np.maximum(self._column("num_gpus")[chosen], 1)
+        return Workers(self._column("model")[chosen].astype(np.int64), samples)
+
+    def interference(self, own: Workers, other: Workers, gpu_types: ArrayLike) -> NDArray[np.float64]:
+        """[...] extra compute time of one worker beside another on a GPU, as a share of its own.
+
+        Args:
+            own: [...] the worker, see `workers`; all arguments are broadcast.
+            other: [...] its neighbour.
+            gpu_types: [...] positions in `Cluster.distinct_gpu_types`; 0 where the cluster has none.
+
+        Raises:
+            InformationError: the reader did not declare to know speeds.
+        """
+        self.check("interference")
+        given = np.broadcast_arrays(*own, *other, np.asarray(gpu_types, dtype=np.int64))
+        flat = [np.array(one).reshape(-1) for one in given]
+        out = np.zeros(len(flat[0]))
+        excess_between(self._state, Workers(*flat[:2]), Workers(*flat[2:4]), flat[4], out)
+        return out.reshape(given[0].shape)
+
+    @property
+    def type_of_gpu(self) -> NDArray[np.int64]:
+        """[gpus] position of each one's type in `Cluster.distinct_gpu_types`; 0 where it has none."""
+        types = self._state.servers["gpu_type"][self._b].astype(np.int64)
+        return types[self.cluster.server_of_gpu]
 
     @property
     def now(self) -> float:

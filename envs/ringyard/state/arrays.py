@@ -47,9 +47,14 @@ class State:
         servers: [clusters, servers] `Server`.
         links: [clusters, servers + racks] `Link`: every server's own, then every rack's uplink.
         clusters: [clusters] `ClusterRecord`.
-        speeds: [models + 1, GPU types] relative to the reference GPU; the last row is for no model.
-        excess: [models + 1, models + 1] extra iteration time of the first model, as a share of its own,
-            for each neighbour of the second on the same GPU.
+        slowness: [models + 1, GPU types, 2] times longer than on the reference GPU: what is fixed of an
+            iteration's compute time, and each sample's; the last row is for no model.
+        sharing: [(models + 1) x GPU types, batches, 3] samples per GPU (ascending, inf: no more),
+            sensitivity, pressure; [0, 0, 3] where jobs do not slow one another so.
+        pairs: [models + 1, models + 1] extra iteration time of the first model, as a share of its own,
+            for each neighbour of the second on the same GPU; [0, 0] where pairs are not measured.
+        shared: [clusters, gpus x K, 2] sensitivity and pressure of the job in each slot, at its present
+            batch; [clusters, 0, 2] without `sharing`.
         between_servers: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS.
         waiting: [clusters, jobs] waiting jobs by (priority, row), the first `num_waiting` valid.
         running: [clusters, jobs] running jobs, a heap on (due, row), the first `num_running` valid.
@@ -70,8 +75,10 @@ class State:
     servers: Records2[Server]
     links: Records2[Link]
     clusters: Records1[ClusterRecord]
-    speeds: FloatMatrix
-    excess: FloatMatrix
+    slowness: FloatCube
+    sharing: FloatCube
+    pairs: FloatMatrix
+    shared: FloatCube
     between_servers: FloatVector
     waiting: Int32Matrix
     running: Int32Matrix
@@ -101,11 +108,14 @@ class Sizes(NamedTuple):
     classes: int
     models: int
     gpu_types: int
+    sharing_batches: int = 0  # most of any model on any GPU type; 0: no `sharing`
+    paired: bool = False
 
 
 def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment_rows: int = 0) -> State:
-    """Zeroed arrays of the given sizes; speeds are 1."""
+    """Zeroed arrays of the given sizes; slowness is 1."""
     b, jobs, gpus = num_clusters, sizes.jobs, sizes.gpus
+    models, batches = sizes.models + 1, sizes.sharing_batches
     return State(
         jobs=Job.zeros(b, jobs + 1),
         gpus=Gpu.zeros(b, gpus),
@@ -113,8 +123,10 @@ def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment
         servers=Server.zeros(b, sizes.servers),
         links=Link.zeros(b, sizes.servers + sizes.racks),
         clusters=ClusterRecord.zeros(b),
-        speeds=np.ones((sizes.models + 1, sizes.gpu_types)),
-        excess=np.zeros((sizes.models + 1, sizes.models + 1)),
+        slowness=np.ones((models, sizes.gpu_types, 2)),
+        sharing=np.zeros((models * sizes.gpu_types if batches else 0, batches, 3)),
+        pairs=np.zeros((models, models) if sizes.paired else (0, 0)),
+        shared=np.zeros((b, gpus * sizes.jobs_per_gpu if batches else 0, 2)),
         between_servers=np.zeros(FABRIC_COLUMNS),
         waiting=np.zeros((b, jobs), np.int32),
         running=np.zeros((b, jobs), np.int32),

@@ -124,7 +124,8 @@ class Job(Record):
     priority: f8  # order of the waiting list, ascending; ties by row
     # what performance models read beside the first
     overlap_exponent: f8  # of its transfers with its computing, 1: one after the other
-    gpu_speed: f8  # of the slowest GPU held, reference GPU = 1
+    gpu_speed: f8  # of the slowest GPU held at the present batch, reference GPU = 1
+    fixed_share: f8  # of compute_seconds, at the present batch: what does not depend on it
     sharing_slowdown: f8  # on the worst GPU held, 1: alone
     bandwidth_slowdown: f8  # memory bandwidth asked / there is, worst server, at least 1
     straggler: f8  # slowest worker's noise, 1: none
@@ -218,7 +219,7 @@ class Server(Record):
     free_cores: i4
     num_cores: i4
     storage_readers: i4  # workers here that read from storage
-    gpu_type: i4  # row of State.speeds
+    gpu_type: i4  # column of State.slowness
     rack: i4
     first_cpu_job: i4  # head of the chain of CPU-only jobs, -1 if none
     up: i4

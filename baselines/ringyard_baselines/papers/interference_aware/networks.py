@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
-from ringyard.profiles import model_id
+from ringyard.profiles import catalogue, model_id
+from ringyard.state.on_gpus import Workers
 
-__all__ = ["PARAMETERS", "REFERENCES", "InterferenceNetworks", "profiles_of"]
+__all__ = ["PARAMETERS", "REFERENCES", "InterferenceNetworks", "profiles_of", "references"]
 
 #: jobs that every other is profiled beside; they span the measured sensitivities and pressures
 REFERENCES = ("resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "cyclegan_monet")
@@ -107,11 +108,17 @@ class InterferenceNetworks:
         return _speed(_affine(np.maximum(_affine(x, w["iapp.second"]), 0.0), w["iapp.output"]))
 
 
-def profiles_of(excess: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[models + 1, 2 x references] profiles, as profiling runs beside the references would show them.
+def references() -> Workers:
+    """[references] the workers of the reference jobs, each at its base batch."""
+    models = [model_id(name) for name in REFERENCES]
+    return Workers(np.array(models), np.array([catalogue()[model].batch_size for model in models]))
+
+
+def profiles_of(beside: NDArray[np.float64], given: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[..., 2 x references] profiles, as profiling runs beside the references would show them.
 
     Args:
-        excess: [models + 1, models + 1] extra iteration time of the first beside the second.
+        beside: [..., references] extra iteration time of a job beside each reference.
+        given: [..., references] of each reference beside the job.
     """
-    references = [model_id(name) for name in REFERENCES]
-    return np.concatenate([1.0 / (1.0 + excess[:, references]), 1.0 / (1.0 + excess[references].T)], axis=1)
+    return np.concatenate([1.0 / (1.0 + beside), 1.0 / (1.0 + given)], axis=-1)

@@ -1,6 +1,7 @@
 """Interference-aware parallelization (Geng et al., Cluster Computing 2020): CLWP and NLWP."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,30 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.papers.interference_aware.networks import InterferenceNetworks, profiles_of
+from ringyard.state.on_gpus import Workers
+from ringyard_baselines.papers.interference_aware.networks import (
+    InterferenceNetworks,
+    profiles_of,
+    references,
+)
 from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["InterferenceAware"]
+
+
+class _Losses(NamedTuple):
+    """Predicted losses of speed, by GPU type and by kind of job: model and samples per GPU as asked.
+
+    Attributes:
+        kind: [jobs] of each job.
+        similarity: [GPU types, kinds, kinds] of the first beside the second, by IASP.
+        performance: [GPU types, kinds, kinds] by IAPP.
+    """
+
+    kind: NDArray[np.int64]
+    similarity: NDArray[np.float64]
+    performance: NDArray[np.float64]
 
 
 @checked("interference_aware")
@@ -56,7 +76,7 @@ class InterferenceAware(Scheduler):
         self._networks = InterferenceNetworks.load(weights)
         self._communication = communication
         self._least_speed = least_speed
-        self._tables: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        self._tables: _Losses | None = None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the predictions."""
@@ -80,19 +100,33 @@ class InterferenceAware(Scheduler):
                 closed.add(int(classes[job]))
         return allocations
 
-    def _predict(self, view: SchedulingView) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """[models + 1, models + 1] predicted loss of the first beside the second: by IASP, and by IAPP."""
-        profiles = profiles_of(view.interference)
-        count = len(profiles)
-        own = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
-        other = np.broadcast_to(profiles[None], own.shape)
-        share = np.full(count, 1.0)
-        models = view.column("model")
+    def _predict(self, view: SchedulingView) -> "_Losses":
+        """Losses of every kind of job beside every other, on every GPU type."""
+        asked = view.column("base_batch") / np.maximum(view.column("asked_gpus"), 1)
+        kinds, first, kind_of_job = np.unique(
+            np.stack([view.column("model"), asked], axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        share = np.ones(len(kinds))
         ratio = view.column("base_compute_seconds") / view.column("isolated_iteration_seconds")
-        share[models] = np.minimum(ratio, 1.0)  # of a model's last job; one profile per model
-        similarity = self._networks.similarity(own, other)
-        performance = self._networks.performance(own, other, np.broadcast_to(share[:, None], (count, count)))
-        return 1.0 - similarity, 1.0 - performance
+        share[kind_of_job] = np.minimum(ratio, 1.0)  # of a kind's last job; one profile per kind
+        own = view.workers(first)._replace(samples=kinds[:, 1])
+        by_type = [self._losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()]
+        similarity, performance = zip(*by_type, strict=True)
+        return _Losses(kind_of_job, np.array(similarity), np.array(performance))
+
+    def _losses(
+        self, view: SchedulingView, own: Workers, share: NDArray[np.float64], gpu_type: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """[kinds, kinds] by IASP, and by IAPP, on one GPU type."""
+        each, others = Workers(own.models[:, None], own.samples[:, None]), references()
+        beside = view.interference(each, others, gpu_type)
+        profiles = profiles_of(beside, view.interference(others, each, gpu_type))
+        count = len(profiles)
+        mine = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
+        theirs = np.broadcast_to(profiles[None], mine.shape)
+        computing = np.broadcast_to(share[:, None], (count, count))
+        similarity = self._networks.similarity(mine, theirs)
+        return 1.0 - similarity, 1.0 - self._networks.performance(mine, theirs, computing)
 
     def _place(self, view: SchedulingView, draft: Draft, job: int) -> Allocation | None:
         """CLWP, then NLWP on the servers it names."""
@@ -115,14 +149,14 @@ class InterferenceAware(Scheduler):
     def _gpu_losses(self, view: SchedulingView, draft: Draft, job: int) -> NDArray[np.float64]:
         """[gpus] NLWP: losses of all on a GPU if the job joined, by IAPP; inf: no place, or too slow."""
         assert self._tables is not None
-        loss = self._tables[1]
+        loss, kind = self._tables.performance, self._tables.kind
         holders = draft.jobs_of_gpu
-        models = view.column("model")
-        own = int(models[job])
+        own = int(kind[job])
         present = holders >= 0
-        others = models[np.maximum(holders, 0)]
-        mine = np.where(present, loss[own, others], 0.0).sum(axis=1)
-        theirs = np.where(present, loss[others, own], 0.0)
+        others = kind[np.maximum(holders, 0)]
+        gpu_type = view.type_of_gpu[:, None]
+        mine = np.where(present, loss[gpu_type, own, others], 0.0).sum(axis=1)
+        theirs = np.where(present, loss[gpu_type, others, own], 0.0)
         up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
         bad = present.all(axis=1) | ~up
         bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self._least_speed
@@ -138,16 +172,17 @@ class InterferenceAware(Scheduler):
     ) -> list[int]:
         """CLWP: servers in the order in which the job takes them."""
         assert self._tables is not None
-        loss = self._tables[0]
-        models = view.column("model")
-        own = int(models[job])
+        kind = self._tables.kind
+        own = int(kind[job])
         holders = draft.jobs_of_gpu
         server = view.cluster.server_of_gpu
+        type_of_gpu = view.type_of_gpu
         room = np.bincount(server[open_gpus], minlength=view.cluster.num_servers)
         scores = []
         for name in np.flatnonzero(room > 0).tolist():
             met = np.unique(holders[(server == name) & open_gpus])
-            there = models[met[met >= 0]]
+            there = kind[met[met >= 0]]
+            loss = self._tables.similarity[type_of_gpu[view.cluster.first_gpu_of_server[name]]]
             similar = float((loss[own, there] + loss[there, own]).mean()) if len(there) else 0.0
             needed = -(-size // int(room[name])) - 1
             scores.append((similar + self._communication * needed, int(room[name]), name))

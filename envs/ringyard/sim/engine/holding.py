@@ -1,11 +1,10 @@
 """Who holds what: jobs take and give back GPU slots, memory, cores, RAM, bandwidth and storage."""
 
-import numpy as np
-
 from ringyard.compiled import Int32Vector, kernel
 from ringyard.performance.cpu import bandwidth_asked
 from ringyard.placement.places import dealt, sort_ascending
 from ringyard.state.arrays import State
+from ringyard.state.on_gpus import Shared, shared_on, slowness_on
 from ringyard.state.records import DOWN, Job, JobKind, Server
 
 __all__ = ["collect", "hold", "let_go", "lift", "put_back", "repair", "take_down"]
@@ -135,8 +134,9 @@ def hold(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
     last = -1
     num_racks = 0
     rack = -1
-    speed = np.inf
     seated = _needs_seats(job)
+    slowest = 0.0
+    shared = Shared(0.0, 0.0)
     for k in range(count):
         i = _take_slot(state, b, j, places[k])
         s = state.slots[b, i].server
@@ -154,12 +154,17 @@ def hold(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
             if server.rack != rack:
                 rack = server.rack
                 num_racks += 1
-            speed = min(speed, state.speeds[job.model, server.gpu_type])
+            slowest = max(slowest, slowness_on(state.slowness, job, server.gpu_type))
+            if state.shared.shape[1] > 0:
+                shared = shared_on(state, job, server.gpu_type)
+        if state.shared.shape[1] > 0:
+            state.shared[b, i, 0] = shared.sensitivity
+            state.shared[b, i, 1] = shared.pressure
         if seated:
             _seat(server, job, 1)
     job.num_servers = num_servers
     job.num_racks = num_racks
-    job.gpu_speed = speed
+    job.gpu_speed = 1.0 / slowest
     _span(state, b, j, 1)
 
 

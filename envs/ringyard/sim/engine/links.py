@@ -5,8 +5,8 @@ import numpy as np
 from ringyard.compiled import kernel
 from ringyard.fabric import latency_seconds, ring_bytes_per_second
 from ringyard.performance.allreduce import overlapped, ring_seconds
-from ringyard.performance.contention import SHARES
 from ringyard.state.arrays import State
+from ringyard.state.on_gpus import summable
 from ringyard.state.records import Network
 
 __all__ = ["count_links"]
@@ -25,7 +25,7 @@ def _weight(state: State, b: int, j: int) -> float:
     sending = ring_seconds(job.num_gpus, job.gradient_bytes, alone, np.inf)
     ring = sending + latency_seconds(state.between_servers, 0, job.num_gpus)
     together = overlapped(job.compute_seconds / job.gpu_speed, ring, job.overlap_exponent)
-    return np.rint(sending / together * SHARES) / SHARES
+    return summable(sending / together)
 
 
 @kernel

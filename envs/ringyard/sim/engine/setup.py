@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ringyard.answers import numbers
 from ringyard.cluster import Cluster
 from ringyard.compiled import (
+    FloatCube,
     Records1,
     announce_compilation,
     kernel,
@@ -15,9 +16,10 @@ from ringyard.compiled import (
 )
 from ringyard.errors import ConfigurationError
 from ringyard.failures import Failures
+from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
-from ringyard.performance.contention import SHARES
+from ringyard.performance.interference import no_interference
 from ringyard.profiles import catalogue
 from ringyard.restart import RestartCost
 from ringyard.sim.engine.events import first_failures
@@ -25,24 +27,31 @@ from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.shape import ask
 from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
 from ringyard.state.arrays import Sizes, State, empty_state
+from ringyard.state.on_gpus import least_slowness
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, JobKind, Network
 
 __all__ = ["load", "new_state", "prepare_jobs"]
 
 
 @kernel
-def _isolate(jobs: Records1[Job], places: Records1[Surroundings], physics: Physics) -> None:
-    """Shape jobs as they ask; seconds per iteration of each alone."""
+def _isolate(
+    jobs: Records1[Job], places: Records1[Surroundings], slowness: FloatCube, physics: Physics
+) -> None:
+    """Shape jobs as they ask; seconds per iteration of each alone, on the GPU type where it is fastest."""
     for j in range(len(jobs)):
         ask(jobs[j])
+        places[j].gpu_speed = 1.0 / least_slowness(slowness, jobs[j])
         jobs[j].isolated_iteration_seconds = seconds_in(jobs[j], j, places[j], physics)
 
 
-def _speeds(cluster: Cluster) -> NDArray[np.float64]:
-    """[models + 1, GPU types] of the cluster's types, NaN where a profile has no figure."""
-    types = cluster.distinct_gpu_types
-    rows = [[model.speed(kind) if kind in model.gpus else np.nan for kind in types] for model in catalogue()]
-    return np.array([*rows, [1.0] * len(types)]) if types else np.ones((len(catalogue()) + 1, 1))
+def _slowness(cluster: Cluster) -> NDArray[np.float64]:
+    """`State.slowness` of the cluster's types, NaN where a profile has no figure."""
+    types = cluster.distinct_gpu_types or (REFERENCE_GPU,)
+    found = np.ones((len(catalogue()) + 1, len(types), 2))
+    for row, model in enumerate(catalogue()):
+        for column, kind in enumerate(types):
+            found[row, column] = model.slowness(kind) if kind in model.gpus else np.nan
+    return found
 
 
 def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
@@ -58,7 +67,7 @@ def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceMod
     for position in np.unique(table.model_ids[table.model_ids >= 0]):
         model = models[position]
         for kind in cluster.distinct_gpu_types:
-            model.speed(kind)
+            model.on(kind)
         if cluster.gpu_types:
             model.need("fixed_memory_bytes")
             model.need("sample_memory_bytes")
@@ -69,7 +78,7 @@ def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceMod
             )
         models[position].need("step_coefficients")
     if cluster.jobs_per_gpu > 1:
-        performance.interference.between(table.model_ids)
+        performance.interference.check(table.model_ids, cluster.distinct_gpu_types)
 
 
 def _demand_class(table: JobTable, cluster: Cluster) -> NDArray[np.int64]:
@@ -82,6 +91,8 @@ def _demand_class(table: JobTable, cluster: Cluster) -> NDArray[np.int64]:
         columns.append(table.ram_per_worker)
     if cluster.gpu_types or cluster.jobs_per_gpu > 1 or elastic:
         columns += [table.model_ids, table.batch_size, table.fixed_memory_bytes, table.sample_memory_bytes]
+    if cluster.gpu_types:
+        columns += [table.fixed_fraction]
     if elastic:
         columns += [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]
     classes = np.zeros(len(table), dtype=np.int64)
@@ -156,8 +167,7 @@ def prepare_jobs(
     announce_compilation(load)
     jobs = _given(table, cluster, restart)
     jobs["overlap_exponent"] = _overlap_exponents(performance)[jobs["model"]]
-    fastest = _speeds(cluster)[jobs["model"]].max(axis=1)
-    _isolate(jobs, alone(cluster, table.num_gpus, fastest), physics_of(performance))
+    _isolate(jobs, alone(cluster, table.num_gpus), _slowness(cluster), physics_of(performance))
     iteration = jobs["isolated_iteration_seconds"]
     iterations = np.where(np.isnan(table.iterations), table.duration_seconds / iteration, table.iterations)
     jobs["total_iterations"] = iterations
@@ -192,6 +202,8 @@ def new_state(
         timeline_bins: see `State`.
         segment_rows: see `State`.
     """
+    interference = performance.interference if cluster.jobs_per_gpu > 1 else no_interference()
+    sharing = interference.sharing_on(cluster.distinct_gpu_types)
     sizes = Sizes(
         jobs=num_jobs,
         gpus=cluster.num_gpus,
@@ -201,11 +213,14 @@ def new_state(
         classes=num_classes,
         models=len(catalogue()),
         gpu_types=max(len(cluster.distinct_gpu_types), 1),
+        sharing_batches=sharing.shape[1],
+        paired=interference.pairs is not None,
     )
     state = empty_state(num_clusters, sizes, timeline_bins, segment_rows)
-    state.speeds[:] = _speeds(cluster)
-    if cluster.jobs_per_gpu > 1 and performance.interference.excess is not None:
-        state.excess[:] = np.rint(np.nan_to_num(performance.interference.excess) * SHARES) / SHARES
+    state.slowness[:] = _slowness(cluster)
+    state.sharing[:] = sharing
+    if interference.pairs is not None:
+        state.pairs[:] = np.nan_to_num(interference.pairs)
     _describe_servers(state, cluster)
     clusters = state.clusters
     clusters["num_gpus"] = cluster.num_gpus
@@ -217,7 +232,7 @@ def new_state(
     racks = cluster.num_racks > 0 and performance.network is not Network.NONE
     clusters["global_links"] = beyond_servers or racks
     state.between_servers[:] = performance.between_servers.row
-    clusters["sharing"] = cluster.jobs_per_gpu > 1
+    clusters["sharing"] = interference.slows
     clusters["bandwidth_limited"] = bool(cluster.memory_bandwidth_bytes_per_second)
     clusters["storage_limited"] = bool(cluster.storage_bytes_per_second)
     clusters["crowded"] = clusters["sharing"] | clusters["bandwidth_limited"] | bool(cluster.gpu_types)

@@ -92,7 +92,9 @@ def set_shape(job: Job, shape: Shape) -> None:
     samples = shape.batch_size / shape.num_gpus
     ratio = samples / (job.base_batch / job.asked_gpus)
     share = job.fixed_fraction
-    job.compute_seconds = job.base_compute_seconds * (share + (1.0 - share) * ratio)
+    stretch = share + (1.0 - share) * ratio
+    job.compute_seconds = job.base_compute_seconds * stretch
+    job.fixed_share = share / stretch
     job.progress_per_iteration = progress_per_iteration(job.noise_scale, job.base_batch, shape.batch_size)
     job.gpu_memory_bytes = memory_of(job, shape)
     if job.sample_bytes > 0.0:

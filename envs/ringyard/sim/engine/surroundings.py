@@ -9,6 +9,7 @@ from ringyard.performance.cpu import bandwidth_asked, bandwidth_stretch
 from ringyard.performance.storage import seconds_per_byte
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.state.arrays import State
+from ringyard.state.on_gpus import Shared, excess_on, shared_on, slowness_on
 from ringyard.state.records import Job, JobKind, Network
 
 __all__ = ["Surroundings", "alone", "look", "nowhere", "seconds_in", "surround"]
@@ -46,26 +47,17 @@ def _worst_link(state: State, b: int, j: int) -> float:
 
 
 @kernel
-def _excess_on(state: State, b: int, j: int, g: int) -> float:
-    """Extra time of job j beside the others on GPU g."""
-    per_gpu = state.clusters[b].jobs_per_gpu
-    excess = 0.0
-    for k in range(g * per_gpu, (g + 1) * per_gpu):
-        other = state.slots[b, k].job
-        if other >= 0 and other != j:
-            excess += state.excess[state.jobs[b, j].model, state.jobs[b, other].model]
-    return excess
-
-
-@kernel
 def _sharing_slowdown(state: State, b: int, j: int) -> float:
     """1 + the neighbours' summed excess on the worst of the job's GPUs."""
     worst = 0.0
+    own = Shared(0.0, 0.0)
     i = state.jobs[b, j].first_slot
     while i >= 0:
         gpu = state.slots[b, i].gpu
         if state.gpus[b, gpu].num_jobs > 1:
-            worst = max(worst, _excess_on(state, b, j, gpu))
+            if state.shared.shape[1] > 0:
+                own = Shared(state.shared[b, i, 0], state.shared[b, i, 1])
+            worst = max(worst, excess_on(state, b, j, own, gpu))
         i = state.slots[b, i].next_slot
     return 1.0 + worst
 
@@ -143,7 +135,6 @@ def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Sur
     job = state.jobs[b, j]
     out.num_servers = 0
     out.contenders = 0.0
-    out.gpu_speed = np.inf
     out.sharing_slowdown = 1.0
     out.bandwidth_slowdown = 1.0
     out.storage_seconds_per_byte = 0.0
@@ -154,12 +145,18 @@ def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Sur
             out.bandwidth_slowdown = _stretch_with(state, b, j, places[0], job.cores_per_worker)
         return
     first = -1
+    slowest = 0.0
+    own = Shared(0.0, 0.0)
+    own_type = -1
     for i in range(count):
         g = places[i]
         s = state.gpus[b, g].server
+        gpu_type = state.servers[b, s].gpu_type
         if cluster.sharing and state.gpus[b, g].num_jobs > 0:
-            excess = 1.0 + _excess_on(state, b, j, g)
-            out.sharing_slowdown = max(out.sharing_slowdown, excess)
+            if gpu_type != own_type:
+                own = shared_on(state, job, gpu_type)
+                own_type = gpu_type
+            out.sharing_slowdown = max(out.sharing_slowdown, 1.0 + excess_on(state, b, j, own, g))
         if i + 1 < count and state.gpus[b, places[i + 1]].server == s:
             if first < 0:
                 first = i
@@ -167,7 +164,7 @@ def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Sur
         workers = i + 1 - (first if first >= 0 else i)
         first = -1
         out.num_servers += 1
-        out.gpu_speed = min(out.gpu_speed, state.speeds[job.model, state.servers[b, s].gpu_type])
+        slowest = max(slowest, slowness_on(state.slowness, job, gpu_type))
         crowd = float(state.servers[b, s].spanning_jobs + 1)
         if cluster.global_links:
             crowd = state.links[b, s].load + 1.0
@@ -180,6 +177,7 @@ def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Sur
             readers = server.storage_readers + workers
             seconds = seconds_per_byte(readers, server.storage_bytes_per_second)
             out.storage_seconds_per_byte = max(out.storage_seconds_per_byte, seconds)
+    out.gpu_speed = 1.0 / slowest
     if out.num_servers == 1 or cluster.network == _NO_NETWORK:
         out.contenders = 0.0
 
@@ -196,24 +194,21 @@ def _stretch_with(state: State, b: int, j: int, s: int, cores: int) -> float:
 def alone(
     cluster: Cluster,
     num_gpus: NDArray[np.int64],
-    gpu_speed: NDArray[np.float64],
     num_servers: NDArray[np.int64] | None = None,
     storage_readers: ArrayLike | None = None,
 ) -> Records1[Surroundings]:
-    """[jobs] what jobs find in an empty cluster.
+    """[jobs] what jobs find in an empty cluster, on reference GPUs.
 
     Args:
         cluster: its servers.
         num_gpus: [jobs] GPUs of each; 0: CPU-only.
-        gpu_speed: [jobs] of its slowest GPU there, reference GPU = 1.
         num_servers: [jobs] servers that each spans; None: the fewest that hold it.
         storage_readers: [jobs] workers that read from storage on each of its servers; None: its own.
     """
     places = Surroundings.zeros(len(num_gpus))
     places["num_servers"] = cluster.fewest_servers(num_gpus) if num_servers is None else num_servers
     places["contenders"] = places["num_servers"] > 1
-    places["gpu_speed"] = gpu_speed
-    places["sharing_slowdown"] = places["bandwidth_slowdown"] = 1.0
+    places["gpu_speed"] = places["sharing_slowdown"] = places["bandwidth_slowdown"] = 1.0
     if cluster.storage_bytes_per_second:
         own = np.ceil(num_gpus / np.maximum(places["num_servers"], 1))
         readers = own if storage_readers is None else np.asarray(storage_readers, dtype=np.float64)
