@@ -11,7 +11,7 @@ from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
 from ringyard.mdp.actions.space import Actions, Adjustment, Template
 from ringyard.performance import composed, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, pack, share
-from ringyard.profiles import profile, read_profile
+from ringyard.profiles import GpuFigures, profile, read_profile
 from ringyard.sim.draft import Draft
 from ringyard.sim.engine.surroundings import Surroundings, look, seconds_in
 from ringyard.sim.solo import solo_seconds
@@ -30,7 +30,7 @@ from ringyard.workloads import (
     Sizes,
     Synthetic,
 )
-from worlds import arrived, everything, specs
+from worlds import arrived, everything, figures, specs
 
 V100 = {"gpu_type": "v100"}
 
@@ -131,11 +131,12 @@ def test_jobs_that_fit_no_gpu_or_need_what_is_not_counted():
         Simulator(Cluster.homogeneous(1, 1, **V100), big, ideal())
     with pytest.raises(WorkloadError, match="CPU-only"):
         Simulator(Cluster.homogeneous(1, 1), JobTable.cpu_only([0.0], [1], [1.0], [0.0]), ideal())
-    with pytest.raises(ConfigurationError, match=r"resnet50 has no gpus.t4.*resnet50.yaml"):
-        Simulator(Cluster.homogeneous(1, 1, gpu_type="t4"), specs((1, "resnet50")), ideal())
-    performance = composed(1e9, 1e9, interference=sensitivity_pressure())
-    with pytest.raises(ConfigurationError, match=r"resnet50 shares.*gpus.v100.sharing to .*resnet50.yaml"):
-        Simulator(Cluster.homogeneous(1, 1, jobs_per_gpu=2), specs((1, "resnet50")), performance)
+    with figures({"resnet50": {"v100": GpuFigures(0.0, 0.1, "here")}}):
+        with pytest.raises(ConfigurationError, match=r"resnet50 has no gpus.t4.*resnet50.yaml"):
+            Simulator(Cluster.homogeneous(1, 1, gpu_type="t4"), specs((1, "resnet50")), ideal())
+        performance = composed(1e9, 1e9, interference=sensitivity_pressure())
+        with pytest.raises(ConfigurationError, match=r"resnet50 shares.*gpus.v100.sharing to .*resnet50.y"):
+            Simulator(Cluster.homogeneous(1, 1, jobs_per_gpu=2), specs((1, "resnet50")), performance)
 
 
 def test_profiles_name_field_and_file(tmp_path):
