@@ -115,8 +115,8 @@ def composed(
 
     t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with t_gpu = (fixed + sample b) x
     (1 + excess), all by GPU type (`ringyard.state.on_gpus`), t_input the longer of `cpu.input_seconds` (on
-    `cpu.useful_cores`) and `storage.read_seconds`, t_ring by SJF-BCO eq. 8 and the latency of 2 (w-1) steps. A
-    part whose resource the cluster does not count is neutral.
+    `cpu.useful_cores`) and `storage.read_seconds`, t_ring by SJF-BCO eq. 8 and the latency of 2 (w-1) steps.
+    A part whose resource the cluster does not count is neutral.
 
     Args:
         network: what one ring alone gets between servers; a number: b_e, without latency.
