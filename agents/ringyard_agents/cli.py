@@ -20,6 +20,7 @@ commands:
   simulate   one scheduler on one workload: a table and per-job times
   compare    several schedulers on the same workloads: table, plots, CSV, TensorBoard
   train      train an agent; -m sweeps over seeds and anything else
+  calibrate  profiles and networks from your own measurements: `ringyard calibrate FILE`
   validate   what ships against measurements: `ringyard validate FOLDER` (or a CSV) writes a page with plots
   reproduce  a paper's setting, its claims beside what is measured: `ringyard reproduce PAPER`, or --all
   fit        train the interference predictors IASP and IAPP, and say how wrong they are on unseen jobs
@@ -70,11 +71,15 @@ def _recipe(command: str) -> Callable[[Any], None]:
 def _run_hydra(command: str, words: Sequence[str]) -> None:
     import hydra
 
-    from ringyard.config_folder import config_folder
+    from ringyard.config_folder import config_folder, own_folders
     from ringyard_agents.files import remove_if_empty
     from ringyard_agents.record import register_run_folders, run_folders
 
     register_run_folders()
+    if own_folders():
+        from ringyard.mdp.presets import search_own_folders
+
+        search_own_folders()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     sys.argv = [f"ringyard {command}", *words]
     _check_options()
@@ -159,6 +164,36 @@ def _validate(words: Sequence[str]) -> None:
     print(f"page: {files[0]}")
 
 
+def _calibrate(words: Sequence[str]) -> None:
+    parser = Arguments(
+        prog="ringyard calibrate",
+        description="Profiles, networks and interconnects from measurements, with errors on held-out rows.",
+    )
+    parser.add_argument(
+        "place",
+        metavar="FILE",
+        help="a CSV: model, gpu_type, placement, batch, seconds and more (docs/calibration.md); or the folder"
+        " of published measurements, out of which everything that ships is made",
+    )
+    parser.add_argument("--out", default="calibrated", help="folder for the yamls (%(default)s)")
+    parser.add_argument(
+        "--network", default="own", help="name of the network, if rows name none (%(default)s)"
+    )
+    parser.add_argument("--interconnect", default="own", help="and of what is inside a server (%(default)s)")
+    parser.add_argument(
+        "--gradient-bytes",
+        action="append",
+        default=[],
+        metavar="NAME=BYTES",
+        help="of a model that has no profile: 4 bytes x parameters in fp32",
+    )
+    options = parser.parse_args(words)
+
+    from ringyard_agents.calibration.command import calibrate
+
+    calibrate(options.place, options.out, options.network, options.interconnect, options.gradient_bytes)
+
+
 def _reproduce(words: Sequence[str]) -> None:
     from ringyard_agents.reproduction.command import main as reproduce
 
@@ -187,6 +222,7 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "simulate": functools.partial(_run_hydra, "simulate"),
     "compare": functools.partial(_run_hydra, "compare"),
     "train": functools.partial(_run_hydra, "train"),
+    "calibrate": _calibrate,
     "validate": _validate,
     "reproduce": _reproduce,
     "fit": _fit,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Amount, checked
 from ringyard.compiled import FloatVector, kernel
-from ringyard.config_folder import config_folder
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 
 __all__ = [
@@ -83,7 +83,7 @@ class Fabric:
 
 
 def _named(group: str, name: str) -> Fabric:
-    files = {file.stem: file for file in sorted((config_folder() / group).glob("*.yaml"))}
+    files = config_files(group)
     if name not in files:
         raise ConfigurationError(f"unknown {group} {name!r}; expected one of {', '.join(files)}")
     given = yaml.safe_load(files[name].read_text())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import yaml
 
 from ringyard.checks import Amount, Positive, checked, shown
-from ringyard.config_folder import config_folder
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 
@@ -258,8 +258,8 @@ def read_profile(file: Path) -> ModelProfile:
 
 @functools.cache
 def catalogue() -> tuple[ModelProfile, ...]:
-    """Every profile of `conf/profiles`, by file name; read once per process."""
-    return tuple(read_profile(file) for file in sorted((config_folder() / "profiles").glob("*.yaml")))
+    """Every profile of `conf/profiles` and of RINGYARD_CONF, by file name; read once per process."""
+    return tuple(read_profile(file) for file in config_files("profiles").values())
 
 
 @functools.cache

@@ -11,7 +11,9 @@ from scipy.optimize import least_squares
 
 from ringyard.errors import ConfigurationError
 from ringyard.learning_curves import hyperbola
+from ringyard_agents.calibration.pipelines import restart_growth
 from ringyard_agents.measured import MissingDataError
+from ringyard_agents.measured.aiturbo import MORE_RESTARTS, RESTARTS
 
 __all__ = ["Fields", "fields_of"]
 
@@ -30,8 +32,8 @@ class Fields:
 class _Tables:
     """CSV files of the data folder, each read once."""
 
-    def __init__(self, data: Path) -> None:
-        self.data = data
+    def __init__(self, data: Path, fitted: Mapping[str, Mapping[str, float]]) -> None:
+        self.data, self.fitted = data, fitted
         self.read: dict[str, pd.DataFrame] = {}
 
     def __getitem__(self, name: str) -> pd.DataFrame:
@@ -44,7 +46,10 @@ class _Tables:
 
 
 def fields_of(
-    models: Mapping[str, Mapping[str, Any]], ways: Mapping[str, Mapping[str, Any]], data: Path
+    models: Mapping[str, Mapping[str, Any]],
+    ways: Mapping[str, Mapping[str, Any]],
+    data: Path,
+    fitted: Mapping[str, Mapping[str, float]],
 ) -> Mapping[str, Fields]:
     """{model: its fields}.
 
@@ -52,12 +57,13 @@ def fields_of(
         models: of the recipe.
         ways: of the recipe.
         data: folder of the published measurements.
+        fitted: {model of a measured set: {field: value}}.
 
     Raises:
         ConfigurationError: a way that does not exist, or a row that is not in its table.
         MissingDataError: a table is not in the folder.
     """
-    tables = _Tables(data)
+    tables = _Tables(data, fitted)
     return {name: _Model(name, model, ways, tables).fields() for name, model in models.items()}
 
 
@@ -106,7 +112,16 @@ class _Model:
             return self._sample_memory(field, way, values)
         if "curve" in way:
             return self._curve()[way["curve"]]
+        if "restarts" in way:
+            return self._restarts()[way["restarts"]]
+        if "fitted" in way:
+            return self.tables.fitted[self.names[way["fitted"]]][field]
         return None
+
+    def _restarts(self) -> Mapping[str, float]:
+        first, *more = (RESTARTS | MORE_RESTARTS)[self.names["aiturbo"]]
+        growth = restart_growth(range(2, 2 + len(more)), more, first)
+        return {"first": float(first), "growth": float(f"{growth:.4g}")}
 
     def _looked_up(self, field: str, way: Mapping[str, Any]) -> float:
         table = self.tables[way["table"]]

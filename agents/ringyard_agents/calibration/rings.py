@@ -9,10 +9,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from ringyard.fabric import Fabric
+from ringyard.performance.allreduce import overlapped
 from ringyard_agents.calibration.lines import LEAST_FIXED_SECONDS, Line, fit_line
 from ringyard_agents.measured.rows import servers_of
 
-__all__ = ["FabricFit", "RingFit", "fit_rings", "ring_iteration_seconds"]
+__all__ = ["FabricFit", "RingFit", "fit_rings", "predict_rings", "ring_iteration_seconds"]
 
 _MOST_EXPONENT = 10.0  # beyond it the longer of the two alone counts
 _ALONE_SHARE = 0.1  # one-GPU rows weigh at least so much of a model's
@@ -241,3 +243,33 @@ def fit_rings(
     lines = {key: line for key, line in lines.items() if key in problem.lines and key[0]}
     exponents = {model: exponent for model, exponent in exponents.items() if model in problem.models}
     return RingFit(lines, exponents, fabrics["network"], fabrics["interconnect"])
+
+
+def predict_rings(
+    table: pd.DataFrame, fit: RingFit, gradient_bytes: Mapping[str, float]
+) -> NDArray[np.float64]:
+    """[rows] seconds by fitted constants; NaN where they do not say.
+
+    Args:
+        table: as of `fit_rings`.
+        fit: the constants.
+        gradient_bytes: {model: m}.
+    """
+    rows = _Rows(table, gradient_bytes)
+    predicted = np.full(len(table), np.nan)
+    for row, (key, fabric) in enumerate(zip(rows.keys, rows.fabrics, strict=True)):
+        line = fit.lines.get(key) if key[0] else Line(0.0, 0.0)
+        if line is None:
+            continue
+        compute = line.fixed + line.sample * rows.batch[row]
+        if fabric is None:
+            predicted[row] = compute
+            continue
+        known = (fit.networks if fabric[0] == "network" else fit.interconnects).get(fabric[1])
+        if known is None:
+            continue
+        found = Fabric(known.bytes_per_second).bandwidth(rows.count[[row]])[0]
+        ring = 2.0 * rows.bytes[row] * (rows.gpus[row] - 1.0) / rows.gpus[row] / found
+        ring += 2.0 * (rows.gpus[row] - 1.0) * known.latency_seconds
+        predicted[row] = overlapped(compute, ring, fit.exponents.get(key[0], 1.0))
+    return predicted

@@ -15,6 +15,7 @@ from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard_agents.calibration.fields import Fields, fields_of
 from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
 from ringyard_agents.calibration.lines import LEAST_FIXED_SECONDS, Line, fit_line
+from ringyard_agents.calibration.pipelines import core_curves, dataset
 from ringyard_agents.calibration.rings import RingFit, fit_rings
 from ringyard_agents.calibration.sharing import Sharing, fit_sharing
 from ringyard_agents.calibration.yamls import digits, fabric_yaml, profile_yaml
@@ -66,8 +67,8 @@ def calibrate_shipped(data: Path) -> Shipped:
     """
     recipe = read_recipe()
     models = recipe["models"]
-    fields = fields_of(models, recipe["ways"], data)
     rows = _Sets(data)
+    fields = fields_of(models, recipe["ways"], data, _pipelines(recipe["pipelines"], rows))
     supplies = _Supplies(recipe, fields, rows)
     rings = supplies.fit_all_rings()
     measured = {name: supplies.figures(name) for name in models}
@@ -102,6 +103,19 @@ def texts_of(shipped: Shipped) -> Mapping[str, str]:
         for name, about in recipe[f"{group}s"].items():
             texts[f"{group}/{name}.yaml"] = fabric_yaml(about["head"], fits[name], about["source"], COMMAND)
     return texts
+
+
+def _pipelines(about: Mapping[str, Any], rows: "_Sets") -> Mapping[str, Mapping[str, float]]:
+    """{model of the set: {field: value}} of cores and storage."""
+    table = rows([about["set"]])
+    fitted = {}
+    for name, curve in core_curves(table).items():
+        rate, share = digits(curve.samples_per_core_second), digits(curve.loading_serial_share)
+        fitted[name] = {"samples_per_core_second": rate, "loading_serial_share": share}
+    for name, wanted in about["datasets"].items():
+        sample_bytes, dataset_bytes = dataset(table, name, **wanted)
+        fitted[name] |= {"sample_bytes": digits(sample_bytes), "dataset_bytes": digits(dataset_bytes)}
+    return fitted
 
 
 class _Sets:

@@ -4,14 +4,15 @@ gymnasium.make("ringyard/Sharing-v0")                                         th
 gymnasium.make("ringyard/Sharing-v0", setting=replace(preset("sharing"), ...))  anything else
 """
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import AutoresetMode
 
 from ringyard.checks import require
-from ringyard.config_folder import config_folder
+from ringyard.config_folder import config_folder, own_folders
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.setting import Setting
@@ -20,7 +21,28 @@ from ringyard.mdp.vector import ClusterVectorEnv
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["make", "make_vector", "preset", "setting_of"]
+__all__ = ["make", "make_vector", "preset", "search_own_folders", "setting_of"]
+
+
+@functools.cache
+def search_own_folders() -> None:
+    """Hydra finds yamls of RINGYARD_CONF before those of that name which ship.
+
+    Raises:
+        ConfigurationError: one of the folders is not there.
+    """
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+    folders = own_folders()
+
+    class OwnFolders(SearchPathPlugin):
+        def manipulate_search_path(self, search_path: Any) -> None:
+            for folder in reversed(folders):
+                search_path.prepend("ringyard", f"file://{folder}")
+
+    if folders:
+        Plugins.instance().register(OwnFolders)
 
 
 @contextmanager
@@ -33,6 +55,7 @@ def _own_hydra() -> Iterator[None]:
     around, version = GlobalHydra.instance(), VersionBase.instance().version_base
     outer = around.hydra
     around.clear()
+    search_own_folders()
     try:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             yield

@@ -1,0 +1,150 @@
+"""`ringyard calibrate`: a CSV of one's own, or the folder of published measurements."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from rich.console import Console
+from rich.table import Table
+
+from ringyard.config_folder import OWN_FOLDERS
+from ringyard.errors import ConfigurationError
+from ringyard_agents.calibration.own import (
+    Constants,
+    OwnModel,
+    fit_rows,
+    gradient_bytes_of,
+    held_out,
+    missing,
+    own_models,
+    split_given,
+)
+from ringyard_agents.calibration.shipped import calibrate_shipped, texts_of
+from ringyard_agents.calibration.yamls import fabric_yaml, profile_yaml
+from ringyard_agents.measured import parts_of, read_rows
+
+__all__ = ["calibrate"]
+
+_COMMAND = "ringyard calibrate"
+
+
+def calibrate(place: str, out: str, network: str, interconnect: str, gradient_bytes: Sequence[str]) -> None:
+    """Write profiles, networks and interconnects to the folder `out`; print what was fitted and how well.
+
+    Args:
+        place: a tidy CSV, or the folder of published measurements, which makes everything that ships.
+        out: the folder.
+        network: name for what lies between the servers of rows that name none.
+        interconnect: name for what lies inside them.
+        gradient_bytes: NAME=BYTES of models that have no profile.
+
+    Raises:
+        ConfigurationError: the file or folder is not there, or holds what makes no sense.
+    """
+    path = Path(place)
+    if path.is_dir():
+        _write(Path(out), texts_of(calibrate_shipped(path)))
+        return
+    rows = read_rows(path)
+    for column, name in (("network", network), ("interconnect", interconnect)):
+        rows[column] = rows[column].mask(rows[column] == "", name)
+    given = gradient_bytes_of(rows, split_given(gradient_bytes))
+    usable = rows[rows.seconds.notna() & parts_of(rows).isin(_PARTS)].reset_index(drop=True)
+    if usable.empty:
+        raise ConfigurationError(
+            f"{path}: no row says seconds of a model on GPUs of its own or beside another"
+        )
+    judged = held_out(usable, given)
+    constants = fit_rows(usable, given)
+    models = own_models(rows, constants, given, path.name)
+    folder = Path(out)
+    _write(folder, _texts(models, constants, path.name))
+    judged.to_csv(folder / "held_out.csv", index=False)
+    _draw(judged, folder / "held_out.png")
+    _report(models, judged, missing(rows), folder)
+
+
+_PARTS = ("one GPU", "inside a server", "between servers", "sharing a GPU", "all-reduce")
+
+
+def _texts(models: Sequence[OwnModel], constants: Constants, where: str) -> Mapping[str, str]:
+    texts = {
+        f"profiles/{one.name}.yaml": profile_yaml(
+            one.name, one.head, one.task, one.fields, one.gpus, one.sharing, f"{_COMMAND} {where}"
+        )
+        for one in models
+    }
+    for group, fits in (
+        ("network", constants.rings.networks),
+        ("interconnect", constants.rings.interconnects),
+    ):
+        for name, fit in fits.items():
+            texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fit, where, f"{_COMMAND} {where}")
+    return texts
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    print(f"{len(texts)} files written to {folder}")
+
+
+def _draw(judged: pd.DataFrame, file: Path) -> None:
+    """Predicted over measured, one colour for each model."""
+    figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
+    shown = judged[judged.predicted.notna()]
+    for model, mine in shown.groupby("model"):
+        axes.loglog(mine.seconds, mine.predicted, ".", label=model or "transfers", alpha=0.6)
+    if len(shown):
+        ends = [shown.seconds.min(), shown.seconds.max()]
+        axes.plot(ends, ends, "k-", linewidth=0.8)
+        axes.legend(fontsize=8)
+    axes.set_xlabel("measured seconds per iteration")
+    axes.set_ylabel("predicted by constants that have not seen the row")
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+def _report(models: Sequence[OwnModel], judged: pd.DataFrame, absent: Sequence[str], folder: Path) -> None:
+    console = Console()
+    table = Table(
+        title="seconds of an iteration = fixed + per sample x samples per GPU; errors of held-out rows"
+    )
+    for column in ("model", "GPU", "fixed", "per sample", "overlap", "rows", "mean", "median"):
+        table.add_column(column, overflow="fold")
+    for one in models:
+        for kind, figure in one.gpus.items():
+            mine = judged[(judged.model == one.name) & (judged.gpu_type == kind)]
+            if mine.empty:
+                continue
+            errors = mine.error.dropna().to_numpy()
+            shown = [f"{np.mean(errors):.1%}", f"{np.median(errors):.1%}"] if len(errors) else ["-", "-"]
+            overlap = one.fields.values.get("overlap_exponent")
+            table.add_row(
+                one.name,
+                kind,
+                f"{figure.line.fixed:.4g}",
+                f"{figure.line.sample:.4g}",
+                "-" if overlap is None else f"{overlap:.3g}",
+                str(len(errors)),
+                *shown,
+            )
+    console.print(table)
+    seen = judged.error.dropna()
+    if len(seen):
+        print(f"held out: mean error {seen.mean():.1%}, median {seen.median():.1%}, {len(seen)} rows")
+    unseen = int(judged.error.isna().sum())
+    if unseen:
+        print(f"{unseen} rows could not be held out: nothing else says what they say")
+    for line in absent:
+        print(f"missing: {line}")
+    print(f"rows: {folder / 'held_out.csv'}, plot: {folder / 'held_out.png'}")
+    print(f"use them: {OWN_FOLDERS}={folder} ringyard simulate ... (docs/calibration.md)")
