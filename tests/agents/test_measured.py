@@ -55,7 +55,7 @@ def test_a_table_as_people_write_it(tmp_path):
 @pytest.mark.parametrize(
     ("header", "row", "said"),
     [
-        (HEADER, "resnet50,v100,1,64,-3", "row 2 (line 3): seconds is '-3'; expected a finite number"),
+        (HEADER, "resnet50,v100,1,64,-3", "row 2 (line 3): seconds is '-3'; expected a number in (0, 1e9]"),
         (HEADER, "resnet50,v100,1,64,", "seconds is empty"),
         (HEADER, "resnet50,v100,44x,64,1", "placement is '44x'; expected GPUs on each server"),
         (HEADER, "resnet50,v100,0+4,64,1", "placement is '0+4'"),

@@ -108,7 +108,9 @@ OTHERS = [
     ["traces", "philly", "noise.csv"], ["traces", "--nope"], ["traces", "a", "b", "c"], ["traces", "", ""],
     ["traces", "philly", "a\x00b"], ["traces", "philly", "x" * 300], ["validate"], ["validate", "nowhere"],
     ["validate", "jobs.csv"], ["validate", ".", "--nope"], ["validate", "", "x"], ["validate", "a\x00b"],
-    ["validate", "x" * 300], ["validate", "--out"], ["reproduce"], ["reproduce", "nope"],
+    ["validate", "x" * 300], ["validate", "--out"], ["validate", "noise.csv"], ["validate", "empty.csv"],
+    ["validate", "measured.csv"], ["validate", "measured_well.csv", "--network", "nope"],
+    ["validate", "measured_well.csv", "--performance", "5"], ["reproduce"], ["reproduce", "nope"],
     ["reproduce", "ones", "--all"], ["reproduce", "ones", "--seeds", "1"],
     ["reproduce", "ones", "--seeds", "x"], ["reproduce", "ones", "--workers", "0"],
     ["reproduce", "../ones"], ["reproduce", "ones", "--workers", "-3"], ["reproduce", "ones", "--nope"],
@@ -118,6 +120,8 @@ OTHERS = [
     ["fit", "--data", "a\x00b"],
 ]  # fmt: skip
 BAD_FILES = {
+    "measured.csv": b"model,gpu_type,placement,batch,seconds\nresnet50,v100,1,64,0\n",
+    "measured_well.csv": b"model,gpu_type,placement,batch,seconds\nresnet50,v100,1,64,1\n",
     "empty.csv": b"",
     "noise.csv": bytes(range(256)) * 4,
     "latin.csv": "job_id,submit_time,gpus,duration\nä,0,1,5\n".encode("latin-1"),

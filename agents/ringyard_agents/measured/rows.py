@@ -44,28 +44,30 @@ class Column:
     required: bool = False
 
 
-_POSITIVE, _WHOLE = Interval("(0, inf)"), Interval("[1, 1000000]", whole=True)
+_SECONDS, _SAMPLES, _BYTES = Interval("(0, 1e9]"), Interval("(0, 1e9]"), Interval("[1, 1e15]")
+_WHOLE = Interval("[1, 1000000]", whole=True)
+_MOST_GPUS = 100_000
 
 #: {column: what stands in it}; text is "" and a number NaN where a row does not say
 COLUMNS: Mapping[str, Column] = {
     "model": Column("name of a profile; empty in a row with transfer_bytes", required=True),
     "gpu_type": Column(f"of every GPU: {', '.join(GPU_MEMORY_BYTES)}, ...", required=True),
     "placement": Column('GPUs on each server joined by "+": 1, 8, 4+4, 1+1+2', required=True),
-    "batch": Column("samples per GPU and iteration", _POSITIVE, required=True),
-    "seconds": Column("per iteration", _POSITIVE, required=True),
+    "batch": Column("samples per GPU and iteration", _SAMPLES, required=True),
+    "seconds": Column("per iteration", _SECONDS, required=True),
     "neighbour": Column("model of a second job; seconds are those of the first beside it"),
-    "neighbour_batch": Column("its samples per GPU", _POSITIVE),
+    "neighbour_batch": Column("its samples per GPU", _SAMPLES),
     "neighbour_placement": Column(
         "its own GPUs on the same servers, in the same order (0+2: none on the first);"
         " empty: it shares the GPUs of the first"
     ),
     "cores": Column("CPU cores per GPU; empty: enough", _WHOLE),
-    "ram_bytes": Column("main memory per GPU; empty: enough", _POSITIVE),
-    "storage_bytes_per_second": Column("at which each server reads its samples; empty: enough", _POSITIVE),
+    "ram_bytes": Column("main memory per GPU; empty: enough", _BYTES),
+    "storage_bytes_per_second": Column("at which each server reads its samples; empty: enough", _BYTES),
     "restart_seconds": Column(
-        "to stop and start again on this placement; seconds may then be empty", _POSITIVE
+        "to stop and start again on this placement; seconds may then be empty", _SECONDS
     ),
-    "transfer_bytes": Column("the row is one all-reduce of so many bytes, without a model", _POSITIVE),
+    "transfer_bytes": Column("the row is one all-reduce of so many bytes, without a model", _BYTES),
     "parameter_servers": Column("of a parameter-server job; empty: all-reduce", _WHOLE),
     "network": Column("between the servers, a name of conf/network; empty: as asked on the command line"),
     "interconnect": Column("inside a server, a name of conf/interconnect; empty: likewise"),
@@ -146,6 +148,7 @@ def _check_rows(table: pd.DataFrame, where: str) -> None:
         ("model", (table.model != "") & transfer, "nothing in a row with transfer_bytes"),
         ("gpu_type", table.gpu_type == "", f"one of {', '.join(GPU_MEMORY_BYTES)}, or another type"),
         ("placement", ~form | zero, joined),
+        ("placement", workers > _MOST_GPUS, f"at most {_MOST_GPUS:,} GPUs"),
         ("placement", transfer & (workers < 2), "two GPUs or more in a row with transfer_bytes"),
         ("batch", table.batch.isna() & ~transfer, "samples per GPU"),
         ("seconds", table.seconds.isna() & table.restart_seconds.isna(), "seconds per iteration"),
