@@ -83,7 +83,7 @@ def draw_cluster(rng, plain):
     gpus = [int(g) for g in rng.integers(1, 5, servers)]
     cores = not plain and rng.random() < 0.7
     ram = not plain and rng.random() < 0.5
-    storage = not plain and rng.random() < 0.5
+    storage = not plain and rng.random() < 0.7
     racks = sorted(rng.integers(0, 2, servers).tolist()) if rng.random() < 0.3 else []
     return Cluster(
         gpus_per_server=tuple(gpus if rng.random() < 0.5 else [gpus[0]] * servers),
@@ -343,6 +343,8 @@ def compare_now(seed, sim, twin):
     )
     for s in np.flatnonzero(servers["up"]).tolist():
         equal(seed, sim, f"cores and RAM held on server {s}", tuple(used[s].tolist()), twin.held_on(s))
+        over = bool(servers["free_cores"][s] < 0 or servers["free_ram"][s] < 0)
+        equal(seed, sim, f"whether server {s} gave more than it has", over, False)
     contenders = twin.contenders()
     for j in twin.running:
         job, record = twin.jobs[j], records[j]

@@ -79,7 +79,7 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         (Information.SIZES, "batch_size base_batch min_batch max_batch gradient_bytes memory_bandwidth"),
         (Information.SIZES, "cores_per_worker asked_cores parameter_servers asked_parameter_servers"),
         (Information.SIZES, "cores_per_server_task asked_cores_per_server_task"),
-        (Information.SIZES, "ram_per_worker asked_ram sample_bytes dataset_bytes stored_bytes"),
+        (Information.SIZES, "ram_per_worker asked_ram beside_gpus sample_bytes dataset_bytes stored_bytes"),
         (Information.SIZES, "gpu_memory_bytes fixed_memory_bytes sample_memory_bytes"),
         (Information.ATTAINED_SERVICE, "attained_service forgiven_service run_seconds"),
         (Information.DISTRIBUTION, "gpu_seconds_distribution"),

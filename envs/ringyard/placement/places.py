@@ -2,9 +2,9 @@
 
 from ringyard.compiled import Int32Vector, complain, complaint, kernel, linked_kernel
 from ringyard.state.arrays import State
-from ringyard.state.records import DOWN, Job
+from ringyard.state.records import DOWN
 
-__all__ = ["check_places", "dealt", "needs_more_than_gpus", "sort_ascending"]
+__all__ = ["check_places", "dealt", "sort_ascending"]
 
 _WHO = "placement rule {function} gave job {job} "
 _WRONG_NUMBER = complaint(_WHO + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
@@ -37,12 +37,6 @@ def sort_ascending(values: Int32Vector, count: int) -> None:
             values[k + 1] = values[k]
             k -= 1
         values[k + 1] = value
-
-
-@kernel
-def needs_more_than_gpus(job: Job) -> bool:
-    """Whether servers may be short of something for it that is not on their GPUs: cores or RAM."""
-    return job.cores_per_worker > 0 or job.cores_per_server_task > 0 or job.ram_per_worker > 0
 
 
 @kernel
@@ -115,5 +109,5 @@ def check_places(
         if i > 0 and places[i] == places[i - 1]:
             complain(_TWICE, function, j, places[i], wanted, 0.0)
         _check_gpu(state, b, j, function, places[i], most_jobs)
-    if needs_more_than_gpus(state.jobs[b, j]):
+    if state.jobs[b, j].beside_gpus:
         _check_servers(state, b, j, function, places, count)

@@ -1,7 +1,6 @@
 """What fits where: free GPUs of a server that also has the cores, RAM and GPU memory a job needs."""
 
 from ringyard.compiled import Int32Vector, kernel
-from ringyard.placement.places import needs_more_than_gpus
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, Server
 
@@ -34,7 +33,7 @@ def room(state: State, b: int, j: int, s: int) -> int:
     free = server.free_gpus
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
-    if needs_more_than_gpus(job):
+    if job.beside_gpus:
         return min(free, _workers_beside_gpus(server, job))
     return free
 
@@ -65,7 +64,7 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
         gpu = state.gpus[b, g]
         if gpu.num_jobs < per_gpu and gpu.free_memory_bytes >= job.gpu_memory_bytes:
             count += 1
-    if needs_more_than_gpus(job):
+    if job.beside_gpus:
         count = min(count, _workers_beside_gpus(server, job))
     return count
 

@@ -128,27 +128,28 @@ class Job(Record):
     fixed_share: f8  # of compute_seconds, at the present batch: what does not depend on it
     sharing_slowdown: f8  # on the worst GPU held, 1: alone
     bandwidth_slowdown: f8  # memory bandwidth asked / there is, worst server, at least 1
+    storage_seconds_per_byte: f8  # for one worker, on the worst server; 0: storage slows nobody
     straggler: f8  # slowest worker's noise, 1: none
     batch_size: f8  # global batch, samples
     samples_per_core_second: f8  # of the input pipeline; inf: never the bottleneck
-    loading_serial_share: f8  # of it, that more cores do not speed up
-    stored_bytes: f8  # of a sample read from storage, on average: what its workers' RAM does not hold
-    storage_seconds_per_byte: f8  # for one worker, on the worst server; 0: storage slows nobody
     model: i4  # position in the catalogue, its length if none
     cores_per_worker: i4  # CPU-only: all its cores; 0: not counted
     parameter_servers: i4
     cores_per_server_task: i4
+    beside_gpus: i4  # whether its workers hold more of their servers than GPUs: cores, RAM, storage
     asked_cores: i4
     asked_gpus: i4
     memory_bandwidth_cap: f8  # share of its memory bandwidth it may use, in (0, 1]
     new_contenders: f8  # scratch of one count of all links
+    loading_serial_share: f8  # of the input pipeline, that more cores do not speed up
+    stored_bytes: f8  # of a sample read from storage, on average: what its workers' RAM does not hold
+    ram_per_worker: i8  # bytes held; CPU-only: all its RAM; 0: not counted
     # the rest of its life
     first_start_seconds: f8
     forgiven_service: f8  # GPU seconds a scheduler disregards (Tiresias' promotion)
     fair_share_integral: f8  # Integral.FAIR_SHARE at submission; over the life once done
     saved_iterations: f8  # remaining_iterations at the last stop
     gpu_memory_bytes: i8  # on each GPU, at the present batch
-    ram_per_worker: i8  # bytes held; CPU-only: all its RAM; 0: not counted
     num_racks: i4  # racks spanned
     server: i4  # of a running CPU-only job, else -1
     next_cpu_job: i4  # next CPU-only job of the same server, -1 at the end
@@ -218,7 +219,6 @@ class Server(Record):
     spanning_jobs: i4  # jobs here that also hold GPUs elsewhere
     free_cores: i4
     num_cores: i4
-    storage_readers: i4  # workers here that read from storage
     gpu_type: i4  # column of State.slowness
     rack: i4
     first_cpu_job: i4  # head of the chain of CPU-only jobs, -1 if none
@@ -227,10 +227,11 @@ class Server(Record):
     gpu_memory_bytes: i8  # of each GPU
     memory_bandwidth: i8  # bytes per second
     bandwidth_demand: i8  # bytes per second asked by the jobs here, caps applied
+    next_change_seconds: f8  # fails or returns then; inf: never
     free_ram: i8  # bytes
     ram_bytes: i8
     storage_bytes_per_second: f8
-    next_change_seconds: f8  # fails or returns then; inf: never
+    storage_readers: i8  # workers here that read from storage
 
 
 class Link(Record):

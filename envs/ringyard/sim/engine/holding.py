@@ -49,12 +49,6 @@ def _seat(server: Server, job: Job, sign: int) -> None:
 
 
 @kernel
-def _needs_seats(job: Job) -> bool:
-    """Whether its workers have anything of their servers but GPUs."""
-    return job.cores_per_worker > 0 or job.ram_per_worker > 0 or job.stored_bytes > 0.0
-
-
-@kernel
 def _hold_server(state: State, b: int, j: int, s: int) -> None:
     """CPU-only job j joins server s."""
     job = state.jobs[b, j]
@@ -134,7 +128,6 @@ def hold(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
     last = -1
     num_racks = 0
     rack = -1
-    seated = _needs_seats(job)
     slowest = 0.0
     shared = Shared(0.0, 0.0)
     for k in range(count):
@@ -160,7 +153,7 @@ def hold(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
         if state.shared.shape[1] > 0:
             state.shared[b, i, 0] = shared.sensitivity
             state.shared[b, i, 1] = shared.pressure
-        if seated:
+        if job.beside_gpus:
             _seat(server, job, 1)
     job.num_servers = num_servers
     job.num_racks = num_racks
@@ -176,7 +169,6 @@ def let_go(state: State, b: int, j: int) -> None:
         _leave_server(state, b, j)
         return
     _span(state, b, j, -1)
-    seated = _needs_seats(job)
     i = job.first_slot
     while i >= 0:
         slot = state.slots[b, i]
@@ -188,7 +180,7 @@ def let_go(state: State, b: int, j: int) -> None:
         gpu.free_memory_bytes += job.gpu_memory_bytes
         if gpu.num_jobs == 0:
             _count_gpus(state, b, slot.server, 1)
-        if seated:
+        if job.beside_gpus:
             _seat(state.servers[b, slot.server], job, -1)
         i = slot.next_slot
 

@@ -88,6 +88,7 @@ def set_shape(job: Job, shape: Shape) -> None:
     job.memory_bandwidth_cap = shape.memory_bandwidth_cap
     job.ram_per_worker = shape.ram_per_worker
     if job.kind == _CPU_ONLY:
+        job.beside_gpus = 1
         return
     samples = shape.batch_size / shape.num_gpus
     ratio = samples / (job.base_batch / job.asked_gpus)
@@ -100,6 +101,8 @@ def set_shape(job: Job, shape: Shape) -> None:
     if job.sample_bytes > 0.0:
         cached = float(shape.num_gpus) * float(shape.ram_per_worker)
         job.stored_bytes = stored_bytes(job.sample_bytes, job.dataset_bytes, cached)
+    asked = shape.cores_per_worker + shape.cores_per_server_task + shape.ram_per_worker
+    job.beside_gpus = 1 if asked > 0 or job.stored_bytes > 0.0 else 0
 
 
 @kernel
