@@ -42,7 +42,7 @@ def test_constants_that_were_put_in_come_out():
 
 
 def test_synergys_cores_are_predicted_between_those_fitted():
-    rows = synergy(shared("data", "profiles"))
+    rows = synergy(shared("data", "profiles"), 110e6)
     rows = rows[rows.ram_bytes == rows.ram_bytes.max()]
     curves = fit_core_curves(table(rows[rows.cores.isin(FITTED)]))
     held_out = table(rows[~rows.cores.isin(FITTED)])
@@ -53,7 +53,7 @@ def test_synergys_cores_are_predicted_between_those_fitted():
 
 def test_synergys_iterations_are_predicted_in_seconds_whatever_the_ram():
     """Of the models on ImageNet: one iteration of 512 samples, 1 to 24 cores, 62.5 to 250 GB."""
-    rows = synergy(shared("data", "profiles"))
+    rows = synergy(shared("data", "profiles"), 110e6)
     rows = rows[~rows.model.isin(["m5_amp", "deepspeech_amp"])]
     curves = fit_core_curves(table(rows[rows.ram_bytes == rows.ram_bytes.max()]))
     starved = rows[(rows.ram_bytes == rows.ram_bytes.min()) & (rows.cores >= 9)]
