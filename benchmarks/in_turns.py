@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -20,6 +22,7 @@ from vector_env import first_valid
 from ringyard import Cluster, Simulator
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations.queue import queue_and_cluster
+from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting, ten_gigabit_rings
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate
@@ -44,11 +47,19 @@ def schedules(make):
     return turn
 
 
-def steps():
+def default():
+    """The default setting."""
+    return Setting(observation=queue_and_cluster(True), actions=Actions(on_invalid="raise"), num_workloads=64)
+
+
+SETTINGS = {"steps": default} | {
+    f"{name} steps": partial(preset, name) for name in ("sharing", "elastic", "full")
+}
+
+
+def steps(make):
     """One turn: 200 steps of 64 clusters."""
-    setting = Setting(
-        observation=queue_and_cluster(True), actions=Actions(on_invalid="raise"), num_workloads=64
-    )
+    setting = replace(make(), num_workloads=64)
     env = ClusterVectorEnv(64, setting, autoreset_mode="SameStep", copy=False)
     env.reset(seed=0)
     env.batch.bank.fill(np.arange(64))
@@ -66,7 +77,7 @@ def steps():
 
 def work(name):
     """A child's life: a turn whenever it is asked for one."""
-    turn = steps() if name == "steps" else schedules(SCHEDULERS[name])
+    turn = steps(SETTINGS[name]) if name in SETTINGS else schedules(SCHEDULERS[name])
     turn()
     for _ in sys.stdin:
         print(turn(), flush=True)
@@ -113,6 +124,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--only", nargs="*", metavar="WORK", help="some of the work")
     parser.add_argument("--against", metavar="CHECKOUT", help="compare this checkout with another")
     parser.add_argument("--work", help="for children")
     options = parser.parse_args()
@@ -124,12 +136,12 @@ def main():
     ways = (tree(options.against), here) if options.against else (here, {**here, "RINGYARD_CHECK": "1"})
     print(f"{machine()}; {options.rounds} rounds in turns, seconds of processor time of a turn")
     columns = [f"{title}, least" for title in titles]
-    print(f"work       {columns[0]:>17s} {columns[1]:>16s}   ratio   median ratio of a round")
-    for name in (*SCHEDULERS, "steps"):
+    print(f"work          {columns[0]:>17s} {columns[1]:>16s}   ratio   median ratio of a round")
+    for name in options.only or (*SCHEDULERS, *SETTINGS):
         first, second = measure(name, ways, options.rounds)
         ratio = median(b / a for a, b in zip(first, second, strict=True))
         least = min(second) / min(first)
-        print(f"{name:10s} {min(first):18.4f} {min(second):16.4f} {least:7.3f} {ratio:25.3f}", flush=True)
+        print(f"{name:13s} {min(first):18.4f} {min(second):16.4f} {least:7.3f} {ratio:25.3f}", flush=True)
 
 
 if __name__ == "__main__":
