@@ -43,6 +43,7 @@ class World(NamedTuple):
     round_seconds: float | None
     seed: int
     failures: Failures
+    rounds_only: bool
 
 
 def fresh_seed():
@@ -215,6 +216,11 @@ def draw_cpu_jobs(rng, cluster, grid, begin):
     return replace(jobs, ram_per_worker=rng.uniform(0, min(cluster.ram_bytes_per_server, default=0), count))
 
 
+def simulator(world):
+    """The compiled simulator of a world."""
+    return Simulator(*world[:5], seed=world.seed, failures=world.failures, rounds_only=world.rounds_only)
+
+
 def growing_costs(rng):
     jump = float(rng.uniform(0, 2))
     amounts = {
@@ -243,9 +249,12 @@ def draw_world(seed):
             one_of(rng, None, None, 1.0, 7.0, 0.7, 3.3, 59.9, float(rng.uniform(0.5, 20))),
             int(rng.integers(2**32)),
             failures,
+            False,
         )
+        soon = world.jobs.submit_seconds[0] < 1e3  # or servers fail a million times until the first round
+        world = world._replace(rounds_only=bool(soon and world.round_seconds and rng.random() < 0.4))
         try:
-            Simulator(*world[:5], seed=world.seed, failures=world.failures)
+            simulator(world)
         except (WorkloadError, ConfigurationError):
             continue
         return world
@@ -409,7 +418,7 @@ def play(seed):
 def _play(seed):
     world = draw_world(seed)
     rng = np.random.default_rng([seed, 1 << 20])
-    sim = Simulator(*world[:5], seed=world.seed, failures=world.failures)
+    sim = simulator(world)
     twin = ReferenceSimulator(*world)
     calm_order = one_of(rng, None, None, None, 0, 1, 2)
     events = 0

@@ -40,6 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "scheduler": Group,
         "placement": Group,
         "round_seconds": Positive | None,
+        "rounds_only": bool,
         "output.jobs_csv": str | None,
     },
     "compare": _EVERY

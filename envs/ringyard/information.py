@@ -81,7 +81,7 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         (Information.SIZES, "cores_per_server_task asked_cores_per_server_task"),
         (Information.SIZES, "ram_per_worker asked_ram beside_gpus sample_bytes dataset_bytes stored_bytes"),
         (Information.SIZES, "gpu_memory_bytes fixed_memory_bytes sample_memory_bytes"),
-        (Information.ATTAINED_SERVICE, "attained_service forgiven_service run_seconds"),
+        (Information.ATTAINED_SERVICE, "attained_service forgiven_service service_queue run_seconds"),
         (Information.DISTRIBUTION, "gpu_seconds_distribution"),
         # predictions come in iterations and in seconds alone; progress is part of any of them
         (Information.PREDICTIONS, "predictable predicted_iterations predicted_seconds predicted_share"),

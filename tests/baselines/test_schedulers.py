@@ -5,7 +5,7 @@ import pytest
 
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard.placement import pack
+from ringyard.placement import consolidate, pack
 from ringyard.sim.metrics import job_times
 from ringyard_baselines.orders.easy import EasyBackfilling
 from ringyard_baselines.orders.fifo import fifo, fifo_strict
@@ -130,3 +130,22 @@ def test_a_scheduler_that_never_starts_is_an_error():
     sim = Simulator(Cluster((4,)), JobTable.from_columns([0.0], [1], [5.0]), ideal())
     with pytest.raises(SchedulerError, match="must start one"):
         run(sim, Idle(), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("drive", [True, False])
+def test_gpus_counted_for_a_job_without_a_place_stay_idle(drive, rng):
+    # two servers of 3, two GPUs of each taken: job 2 finds no server with two free ones
+    jobs = JobTable.from_columns([0.0, 0.0, 1.0, 1.0], [2, 2, 2, 1], [10.0, 20.0, 5.0, 5.0])
+    starts = {}
+    for counted in (False, True):
+        sim = Simulator(Cluster.homogeneous(2, 3), jobs, ideal())
+        run(sim, fifo(consolidate(), counted), rng, drive)
+        starts[counted] = sim.state.jobs["first_start_seconds"][0, :4].tolist()
+    assert starts == {False: [0.0, 0.0, 10.0, 1.0], True: [0.0, 0.0, 10.0, 10.0]}
+    with pytest.raises(ConfigurationError, match="strict and counted"):
+        sjf(consolidate(), strict=True, counted=True)
+
+
+def test_the_public_simulator_never_promotes():
+    with pytest.raises(ConfigurationError, match="starvation_knob"):
+        tiresias(pack(), demotion="public_simulator")

@@ -3,41 +3,70 @@
 What these simulators answered, and who wrote them: tests/crosscheck/README.md.
 """
 
+import itertools
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from conftest import ROOT
-from crosscheck.build import TRACES
+from crosscheck.build import LEFT_OUT, TRACES
 from ringyard import Cluster, Simulator, ideal
 from ringyard.placement import consolidate, pack
+from ringyard.restart import growing
 from ringyard.sim.metrics import job_times
-from ringyard.workloads import read_csv
+from ringyard.workloads import Replay, UniformCosts, read_csv
 from ringyard_baselines.orders.fifo import fifo, fifo_strict
 from ringyard_baselines.orders.sjf import sjf
 from ringyard_baselines.orders.smallest_first import smallest_first
 from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 
+#: {peer: (scheduler, what else its simulator does)}
 PEERS = {
-    "tiresias_fifo": lambda: fifo_strict(pack()),
-    "tiresias_fjf": lambda: fifo(pack()),
-    "pai_FIFO": lambda: fifo(pack()),
-    "pai_SJF": lambda: sjf(pack()),
-    "tiresias_shortest": lambda: srtf(pack()),
-    "tiresias_sjf": lambda: smallest_first(pack()),
-    "helios_fifo": lambda: fifo_strict(consolidate()),
-    "helios_sjf": lambda: sjf(consolidate(), strict=True),
+    "tiresias_fifo": (lambda: fifo_strict(pack()), {}),
+    "tiresias_fjf": (lambda: fifo(pack()), {}),
+    "pai_FIFO": (lambda: fifo(pack()), {}),
+    "pai_SJF": (lambda: sjf(pack()), {}),
+    "tiresias_shortest": (lambda: srtf(pack()), {}),
+    "tiresias_sjf": (lambda: smallest_first(pack()), {}),
+    "tiresias_dlas-gpu": (
+        lambda: tiresias(pack(), (3250.0, 7200.0), math.inf, demotion="public_simulator"),
+        {},
+    ),
+    "helios_fifo": (lambda: fifo_strict(consolidate()), {}),
+    "helios_sjf": (lambda: sjf(consolidate(), strict=True), {}),
+    "lucid_tiresias": (
+        lambda: tiresias(consolidate(), (18_000.5,), math.inf),  # demoted above 18,000 GPU seconds, not at it
+        {
+            "restart": growing(40.0, jump=20.0, jump_gpus=9),
+            "round_seconds": 60.0,
+            "rounds_only": True,
+        },
+    ),
 }
 
+#: seconds that a job takes more than is written
+EXTRA_SECONDS = {"lucid_tiresias": 1.0}
 
-@pytest.mark.parametrize("trace", TRACES)
-@pytest.mark.parametrize("peer", PEERS)
-def test_every_job_starts_and_ends_as_in_the_peer(peer, trace, rng):
+
+@pytest.mark.parametrize("drive", [True, False], ids=["compiled", "decide"])
+@pytest.mark.parametrize(
+    ("peer", "trace"), [pair for pair in itertools.product(PEERS, TRACES) if pair not in LEFT_OUT]
+)
+def test_every_job_starts_and_ends_as_in_the_peer(peer, trace, drive, rng):
+    if not drive and trace != "tiresias60":
+        pytest.skip("slow, and the compiled loop is held to the same")
+    scheduler, options = PEERS[peer]
     file = ROOT / "tests" / "crosscheck" / f"{trace}.csv.gz"
     expected = pd.read_csv(file).sort_values("job_id")
-    sim = Simulator(Cluster.homogeneous(TRACES[trace] // 8, 8), read_csv(file), ideal())
-    run(sim, PEERS[peer](), rng)
+    cluster = Cluster.homogeneous(TRACES[trace] // 8, 8)
+    extra = EXTRA_SECONDS.get(peer, 0.0)
+    replay = Replay(read_csv(file), UniformCosts((1.0, 1.0), (0.0, 0.0)), extra_seconds=extra)
+    sim = Simulator(cluster, replay.sample(cluster, rng), ideal(), **options)
+    run(sim, scheduler(), rng, drive)
     times = job_times(sim.state, 0, sim.jobs)
     order = np.argsort(times.job_id)
     assert times.start_seconds[order].tolist() == expected[f"{peer}_start"].tolist()

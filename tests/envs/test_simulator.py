@@ -171,6 +171,22 @@ def test_per_model_restarts_grow_as_measured_or_by_size():
     assert per_model(30.0, 2.0).resize_growth(jobs).tolist() == [0.0] * 4
 
 
+def test_decisions_in_rounds_only():
+    jobs = JobTable.from_columns([0.0, 5.0, 120.0], [1, 1, 1], [63.0, 10.0, 7.0])
+    sim = Simulator(Cluster((1,)), jobs, ideal(), round_seconds=20.0, rounds_only=True)
+    decisions = []
+    while not sim.done:
+        sim.apply([Allocation(int(j), (0,)) for j in sim.view().waiting[: sim.view().num_free_gpus]])
+        sim.advance()
+        decisions.append(sim.now)
+    # job 0 ends at 63, between two rounds; job 1 starts at the next; job 2 arrives at a round
+    assert decisions == [0.0, 20.0, 40.0, 60.0, 80.0, 120.0, 127.0]
+    assert sim.state.jobs["first_start_seconds"][0, :3].tolist() == [0.0, 80.0, 120.0]
+    assert sim.state.jobs["end_seconds"][0, :3].tolist() == [63.0, 90.0, 127.0]
+    with pytest.raises(ConfigurationError, match="round_seconds"):
+        Simulator(Cluster((1,)), jobs, ideal(), rounds_only=True)
+
+
 def test_metrics_by_hand():
     # one server of 2: job 0 (2 GPUs, 10 s), job 1 (1 GPU, 20 s) waits 8 s, job 2 (1 GPU, 5 s) 6 s
     jobs = JobTable.from_columns([0.0, 2.0, 4.0], [2, 1, 1], [10.0, 20.0, 5.0])

@@ -115,6 +115,8 @@ def test_windows(rng):
     assert len(window) == 10
     assert window.job_id[0] == 20
     assert window.submit_seconds[0] == 0
+    longer = Replay(table(), ModelMix(), window_jobs=10, start_seconds=200.0, extra_seconds=1.5)
+    assert (longer.sample(cluster, rng).duration_seconds == window.duration_seconds + 1.5).all()
     by_time = Replay(table(), ModelMix(), window_seconds=95.0)
     assert by_time.num_jobs == 10
     assert {len(by_time.sample(cluster, rng)) for _ in range(20)} == {10}

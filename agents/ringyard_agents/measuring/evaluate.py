@@ -81,7 +81,13 @@ def build(config: Mapping[str, Any]) -> Any:
     return _built(OmegaConf.to_yaml(OmegaConf.create(dict(config))))
 
 
-def simulator(world: Mapping[str, Any], workload: int, seed: int, round_seconds: float | None) -> Simulator:
+def simulator(
+    world: Mapping[str, Any],
+    workload: int,
+    seed: int,
+    round_seconds: float | None,
+    rounds_only: bool = False,
+) -> Simulator:
     """A simulator at time zero for job table `workload` of `seed`.
 
     Raises:
@@ -90,7 +96,16 @@ def simulator(world: Mapping[str, Any], workload: int, seed: int, round_seconds:
     cluster = build(world["cluster"])
     jobs = build(world["workload"]).sample(cluster, np.random.default_rng((seed, workload)))
     performance, restart, failures = (build(world[part]) for part in ("performance", "restart", "failures"))
-    return Simulator(cluster, jobs, performance, restart, round_seconds, seed=workload, failures=failures)
+    return Simulator(
+        cluster,
+        jobs,
+        performance,
+        restart,
+        round_seconds,
+        seed=workload,
+        failures=failures,
+        rounds_only=rounds_only,
+    )
 
 
 def check(tasks: Sequence[Task]) -> None:

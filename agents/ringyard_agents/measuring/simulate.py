@@ -55,7 +55,7 @@ def _simulate(config: DictConfig, folder: Path) -> None:
     scheduler = instantiate(config.scheduler, _convert_="all")
     world = {name: plain(config[name]) for name in WORLD}
     rounds = config.round_seconds if config.round_seconds is not None else scheduler.round_seconds
-    sim = simulator(world, 0, config.seed, rounds)
+    sim = simulator(world, 0, config.seed, rounds, config.rounds_only)
     run(sim, scheduler, np.random.default_rng((config.seed, 0, 1)))
     times = job_times(sim.state, 0, sim.jobs)
     write_record(folder, "simulate", config, {"seed": config.seed})

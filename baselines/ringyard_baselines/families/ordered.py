@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ringyard.answers import numbers
 from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
-from ringyard.errors import SchedulerError
+from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
@@ -50,11 +50,34 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
 
 
 @kernel
-def _run_in_order(state: State, b: int, rule: PlacementRule, strict: bool, physics: Physics) -> bool:
+def start_counted(state: State, b: int, rule: PlacementRule, physics: Physics) -> None:
+    """Start waiting jobs in list order; GPUs counted for a job that finds no place stay idle."""
+    cluster = state.clusters[b]
+    left = cluster.free_gpus
+    i = 0
+    out = state.gpu_scratch[b]
+    while i < cluster.num_waiting and left >= cluster.smallest_demand:
+        j = state.waiting[b, i]
+        demand = state.jobs[b, j].num_gpus
+        if demand <= left:
+            left -= demand
+            if place(state, b, j, rule, out) > 0:
+                start(state, b, j, out, physics)
+                continue
+        i += 1
+
+
+@kernel
+def _run_in_order(
+    state: State, b: int, rule: PlacementRule, strict: bool, counted: bool, physics: Physics
+) -> bool:
     """Whole simulation; False if it stalls."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
-        start_in_order(state, b, rule, strict, physics)
+        if counted:
+            start_counted(state, b, rule, physics)
+        else:
+            start_in_order(state, b, rule, strict, physics)
         if not advance(state, b, physics):
             return False
     return True
@@ -78,7 +101,13 @@ class OrderedScheduler(Scheduler):
         order: (jobs, rng) -> [jobs] priority, ascending; ties by row.
         placement: where a job goes.
         strict: stop at the first job that finds no place (head of line blocks); else skip it.
-        information: what `order` uses.
+        information: what `order` uses; `counted` adds sizes.
+        counted: subtract a job's GPUs from the free ones before its place is looked for, and leave them idle
+            at this decision if there is none (as Lucid's simulator does); jobs that ask for more than is left
+            are skipped. Not with `strict`.
+
+    Raises:
+        ConfigurationError: both `strict` and `counted`.
     """
 
     round_seconds: float | None = None
@@ -90,12 +119,19 @@ class OrderedScheduler(Scheduler):
         placement: PlacementRule,
         strict: bool,
         information: Information,
+        counted: bool = False,
     ) -> None:
+        if strict and counted:
+            raise ConfigurationError(
+                f"{name} is strict and counted; expected one of them: nothing starts behind a job that finds"
+                " no place, so that there is nobody to count GPUs for"
+            )
+        self.counted = counted
         self.name = name
         self.order = order
         self.placement = placement
         self.strict = strict
-        self.information = information
+        self.information = information | Information.SIZES if counted else information
         self._priority = np.zeros(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -110,6 +146,8 @@ class OrderedScheduler(Scheduler):
         """Start what fits, in order."""
         rows = view.waiting
         rows = rows[np.lexsort((rows, self._priority[rows]))]
+        if self.counted:
+            return self._decide_counted(view, rows)
         draft = Draft(view)
         closed: set[int] = set()
         allocations = []
@@ -127,8 +165,21 @@ class OrderedScheduler(Scheduler):
                 closed.add(demand)
         return allocations
 
+    def _decide_counted(self, view: SchedulingView, rows: NDArray[np.int32]) -> Sequence[Allocation]:
+        draft = Draft(view)
+        left = view.num_free_gpus
+        demands = view.column("num_gpus")
+        allocations = []
+        for job in rows.tolist():
+            if demands[job] <= left:
+                left -= demands[job]
+                allocation = draft.place(self.placement, job)
+                if allocation is not None:
+                    allocations.append(allocation)
+        return allocations
+
     def drive(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
         sim.prioritise(self._priority)
-        if not _run_in_order(sim.state, 0, self.placement, self.strict, sim.physics):
+        if not _run_in_order(sim.state, 0, self.placement, self.strict, self.counted, sim.physics):
             raise_stalled(sim)

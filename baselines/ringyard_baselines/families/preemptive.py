@@ -49,8 +49,8 @@ _NO_WAKE = complaint("wake {function} of job {job} is {got} at {there:.0f} s; ex
 class JobKey(Protocol):
     """A number that decides about a job, at a time.
 
-    As `key`: lower runs first (it may update the record's `forgiven_service`); as `wake`: when the key will
-    have to be looked at again. It promises not to be NaN, which is checked each time.
+    As `key`: lower runs first (it may update the record's `forgiven_service` and `service_queue`); as `wake`:
+    when the key will have to be looked at again. It promises not to be NaN, which is checked each time.
     """
 
     def __call__(self, job: Job, now: float, parameters: FloatVector) -> float:

@@ -15,9 +15,15 @@ def _by_submit_time(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.floa
     return jobs.submit_seconds
 
 
-def fifo(placement: PlacementRule) -> OrderedScheduler:
-    """By submit time; a job that does not fit is skipped."""
-    return OrderedScheduler("fifo", _by_submit_time, placement, strict=False, information=Information.NOTHING)
+def fifo(placement: PlacementRule, counted: bool = False) -> OrderedScheduler:
+    """By submit time; a job that does not fit is skipped.
+
+    Args:
+        placement: where a job goes.
+        counted: GPUs counted for a job that finds no place stay idle (`OrderedScheduler`).
+    """
+    name = "fifo_counted" if counted else "fifo"
+    return OrderedScheduler(name, _by_submit_time, placement, False, Information.NOTHING, counted)
 
 
 def fifo_strict(placement: PlacementRule) -> OrderedScheduler:

@@ -1,7 +1,7 @@
 """Tiresias' discretised two-dimensional least attained service (Gu et al., NSDI 2019)."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from ringyard.checks import Positive, checked
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
-from ringyard.state.progress import attained_service
+from ringyard.state.progress import attained_service, run_seconds
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
@@ -55,11 +55,35 @@ def next_change(job: Job, now: float, parameters: FloatVector) -> float:
     return np.inf
 
 
+@fills(JobKey)
+def queue_and_place(job: Job, now: float, parameters: FloatVector) -> float:
+    """As the public simulator orders jobs: queue; there whoever runs, whoever waits, whoever comes now.
+
+    A running job goes down one queue at a decision if it has the GPU seconds by then; ties keep their order.
+    """
+    queue = job.service_queue
+    if job.status == _RUNNING and queue + 1 < len(parameters):
+        if attained_service(job, now) >= parameters[queue + 1]:
+            job.service_queue = queue + 1
+            return (3 * (queue + 1) + 2) * _QUEUE_SPAN + job.submit_seconds
+    return (3 * queue + (job.status == _WAITING)) * _QUEUE_SPAN
+
+
+@fills(JobKey)
+def next_look(job: Job, now: float, parameters: FloatVector) -> float:
+    """When the public simulator looks at a running job again: it takes seconds run from GPU seconds."""
+    queue = job.service_queue
+    if job.status != _RUNNING or queue + 1 >= len(parameters):
+        return np.inf
+    return now + np.floor((parameters[queue + 1] - run_seconds(job, now)) / job.num_gpus)
+
+
 @checked("tiresias")
 def tiresias(
     placement: PlacementRule,
     thresholds_gpu_seconds: Annotated[Sequence[Positive], "strictly ascending"] = (3250.0, 7200.0),
     starvation_knob: Annotated[float, "(0, inf]"] = 8.0,
+    demotion: Literal["exact", "public_simulator"] = "exact",
 ) -> PreemptiveScheduler:
     """Queues by attained GPU seconds, first come first served within a queue, lower queues preempt.
 
@@ -69,17 +93,29 @@ def tiresias(
             has 3 queues and [3250, 7200, 18000], of which 3 queues use the first two.
         starvation_knob: a job that waited this many times its run time since its last promotion returns
             to the first queue; infinity never promotes. 8 is a public port's default (an assumption).
+        demotion: "exact": at the threshold, and by submission within a queue. "public_simulator": as in
+            SymbioticLab's simulator, dlas-gpu, to the second: a job whose GPU seconds have reached the
+            threshold goes down at the next arrival, end or check, behind whoever waits there; checks come
+            (threshold - seconds run) / GPUs after a decision, which is late for several GPUs; who runs stays
+            ahead of who waits. It never promotes, and its times are whole seconds.
 
     Raises:
-        ConfigurationError: thresholds not ascending and above 0, or a knob not above 0.
+        ConfigurationError: thresholds not ascending and above 0, a knob not above 0, or one that is not
+            infinite although the public simulator never promotes.
     """
     if not len(thresholds_gpu_seconds):
         raise ConfigurationError("tiresias.thresholds_gpu_seconds is empty; expected ascending GPU seconds")
+    public = demotion == "public_simulator"
+    if public and starvation_knob != np.inf:
+        raise ConfigurationError(
+            f"tiresias.starvation_knob is {starvation_knob}, but tiresias.demotion=public_simulator never"
+            " promotes; expected .inf"
+        )
     return PreemptiveScheduler(
         "tiresias",
-        queue_and_submit_time,
+        queue_and_place if public else queue_and_submit_time,
         np.array([starvation_knob, *thresholds_gpu_seconds], dtype=np.float64),
         placement,
         Information.SIZES | Information.ATTAINED_SERVICE,
-        wake=next_change,
+        wake=next_look if public else next_change,
     )

@@ -45,6 +45,7 @@ class ReferenceSimulator(ReferencePhysics):
         round_seconds: float | None = None,
         seed: int = 0,
         failures: Failures | None = None,
+        rounds_only: bool = False,
     ) -> None:
         jobs.check(cluster)
         super().__init__(cluster, performance)
@@ -52,7 +53,8 @@ class ReferenceSimulator(ReferencePhysics):
         self.jobs_in_system_integral = 0.0
         self.busy_gpu_integral = 0.0
         self._round_seconds = round_seconds
-        self._next_round = round_seconds or _INF
+        self._rounds_only = rounds_only
+        self._next_round = 0.0 if rounds_only else round_seconds or _INF
         self._seed = np.uint64(seed)
         self._failures = failures or no_failures()
         costs = restart or constant(0.0)
@@ -279,6 +281,15 @@ class ReferenceSimulator(ReferencePhysics):
 
     def advance(self) -> None:
         """Move to the next decision point."""
+        self._step()
+        while self._rounds_only and not self.done and not self._at_round():
+            self._step()
+
+    def _at_round(self) -> bool:
+        before = math.nextafter(self.now, -_INF)
+        return self._round_after(before, self._round_seconds or _INF) == self.now
+
+    def _step(self) -> None:
         if self._late():
             while self._late():
                 self._leave(self.jobs[self._late()[0]], JobOutcome.BLOCKED)

@@ -46,11 +46,14 @@ class Simulator:
         round_seconds: also decide every this many seconds while jobs are in the system.
         seed: of the random placement rule.
         failures: servers that fail and return; none by default.
+        rounds_only: decide at no other time; jobs arrive, end and free their GPUs between rounds. The first
+            round is at 0.
         segment_rows: how many (job, server, start, stop) rows to keep for drawing; 0 keeps none.
 
     Raises:
         WorkloadError: job data that makes no sense or does not fit the cluster.
-        ConfigurationError: an argument of the wrong kind, or `round_seconds` not above 0.
+        ConfigurationError: an argument of the wrong kind, `round_seconds` not above 0, or none although
+            `rounds_only`.
 
     Examples:
         >>> from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
@@ -73,7 +76,13 @@ class Simulator:
         seed: Seed = 0,
         segment_rows: Whole = 0,
         failures: Failures | None = None,
+        rounds_only: bool = False,
     ) -> None:
+        if rounds_only and round_seconds is None:
+            raise ConfigurationError(
+                "simulator.rounds_only is True, but simulator.round_seconds is None; expected the seconds"
+                " between two rounds"
+            )
         self.cluster = cluster
         self.performance = performance
         self.physics = physics_of(performance)
@@ -88,6 +97,7 @@ class Simulator:
             num_jobs=len(jobs),
             num_classes=int(records["demand_class"].max()) + 1,
             round_seconds=round_seconds,
+            rounds_only=rounds_only,
             timeline_bins=TIMELINE_BINS,
             segment_rows=segment_rows,
         )

@@ -147,6 +147,7 @@ class Job(Record):
     # the rest of its life
     first_start_seconds: f8
     forgiven_service: f8  # GPU seconds a scheduler disregards (Tiresias' promotion)
+    service_queue: i4  # where a scheduler last put it (Tiresias' simulator)
     fair_share_integral: f8  # Integral.FAIR_SHARE at submission; over the life once done
     saved_iterations: f8  # remaining_iterations at the last stop
     gpu_memory_bytes: i8  # on each GPU, at the present batch
@@ -271,6 +272,7 @@ class ClusterRecord(Record):
     free_gpus: i4
     open_gpus: i4
     down_gpus: i4
+    rounds_only: i4  # nobody decides between rounds
     may_be_late: i4  # some running job was late since late jobs were last looked for
     demanded_gpus: i4  # by the jobs in the system
     fragmented_gpus: i4

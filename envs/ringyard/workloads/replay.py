@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class Replay:
             is shorter than the trace).
         load: stretch the window's arrivals to this offered load; None keeps the recorded times.
         max_gpus: leave out larger jobs; None keeps all (a job larger than the cluster is an error).
+        extra_seconds: every job runs so much longer than is written; 1: Lucid's simulator, where a job ends
+            at the tick after the one that took its last second.
 
     Warns:
         WorkloadWarning: how many jobs are larger than `max_gpus`.
@@ -42,9 +44,13 @@ class Replay:
     start_seconds: Amount | None = None
     load: Positive | None = None
     max_gpus: Count | None = None
+    extra_seconds: Amount = 0.0
 
     def __post_init__(self) -> None:
         self.jobs.check()
+        if self.extra_seconds > 0:
+            longer = self.jobs.duration_seconds + self.extra_seconds
+            object.__setattr__(self, "jobs", replace(self.jobs, duration_seconds=longer))
         if self.max_gpus is not None:
             kept = self.jobs.num_gpus <= self.max_gpus
             if not kept.any():
@@ -103,10 +109,13 @@ def replay_file(
     start_seconds: float | None = None,
     load: float | None = None,
     max_gpus: int | None = None,
+    extra_seconds: float = 0.0,
 ) -> Replay:
     """A `Replay` of the trace that `reader` reads from `path`; other arguments as there.
 
     Raises:
         WorkloadError: no such file, or one the reader does not understand.
     """
-    return Replay(reader(path), models, window_jobs, window_seconds, start_seconds, load, max_gpus)
+    return Replay(
+        reader(path), models, window_jobs, window_seconds, start_seconds, load, max_gpus, extra_seconds
+    )

@@ -6,7 +6,7 @@ from ringyard.compiled import kernel
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
 
-__all__ = ["integrate", "next_round"]
+__all__ = ["integrate", "is_round", "next_round"]
 
 _JOBS = int(Integral.JOBS_IN_SYSTEM)
 _INVERSE = int(Integral.INVERSE_DURATION_IN_SYSTEM)
@@ -32,6 +32,12 @@ def next_round(now: float, seconds: float) -> float:
     elif k * seconds <= now:  # or down
         k += 1.0
     return max(k * seconds, following)
+
+
+@kernel
+def is_round(now: float, seconds: float) -> bool:
+    """Whether a round begins at `now`, the first at 0."""
+    return next_round(float(np.nextafter(now, -np.inf)), seconds) == now
 
 
 @kernel

@@ -6,7 +6,8 @@ job whose end has come ends, whatever happens to its speed at that instant.
 
 Events at one instant are handled in this order: jobs that end or become predictable (by row), cancellations
 (by row), servers that fail or return (by number), arrivals (by row), a round. A decision point follows; what
-became due while they were handled, as the end of a job without work, follows it at the same instant.
+became due while they were handled, as the end of a job without work, follows it at the same instant. Where
+only rounds are decision points, events between them happen at their own times and nobody is asked.
 
 A running job is *late* if, at its present speed, it will end after its deadline, the largest acceptable
 completion time. Late jobs are blocked when time is about to pass, so that a scheduler can help them before:
@@ -18,14 +19,14 @@ deadline. A job that is withdrawn at its very deadline counts as blocked.
 import numpy as np
 
 from ringyard.compiled import kernel, linked_kernel
-from ringyard.sim.engine.clock import integrate, next_round
+from ringyard.sim.engine.clock import integrate, is_round, next_round
 from ringyard.sim.engine.holding import repair, take_down
 from ringyard.sim.engine.life import arrive, become_predictable, end, lose
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.standstill import count_step
 from ringyard.state.arrays import State
 from ringyard.state.random_numbers import exponential_at
-from ringyard.state.records import JobOutcome, JobStatus
+from ringyard.state.records import ClusterRecord, JobOutcome, JobStatus
 
 __all__ = ["SERVER_STREAM", "advance", "first_failures"]
 
@@ -162,9 +163,9 @@ def _next_event(state: State, b: int) -> float:
     return time
 
 
-@linked_kernel
-def advance(state: State, b: int, physics: Physics) -> bool:
-    """Move to the next decision point; False if no event is left, or if time stands still (`standstill`)."""
+@kernel
+def _pass(state: State, b: int, physics: Physics) -> bool:
+    """Let time pass to the next event; False if none is left, or if time stands still."""
     cluster = state.clusters[b]
     time = cluster.now
     if cluster.may_be_late == 0 or not _block_late(state, b, physics):
@@ -186,5 +187,25 @@ def advance(state: State, b: int, physics: Physics) -> bool:
         cluster.next_round_seconds = next_round(time, cluster.round_seconds)
     if cluster.wake_seconds <= time:
         cluster.wake_seconds = np.inf
+    return True
+
+
+@kernel
+def _between_rounds(cluster: ClusterRecord) -> bool:
+    """Whether nobody may decide now, because only rounds are decision points, and it goes on after this."""
+    if cluster.rounds_only == 0 or cluster.num_done == cluster.num_jobs:
+        return False
+    return cluster.now < cluster.limit_seconds and not is_round(cluster.now, cluster.round_seconds)
+
+
+@linked_kernel
+def advance(state: State, b: int, physics: Physics) -> bool:
+    """Move to the next decision point; False if no event is left, or if time stands still (`standstill`)."""
+    cluster = state.clusters[b]
+    while True:
+        if not _pass(state, b, physics):
+            return False
+        if not _between_rounds(cluster):
+            break
     cluster.num_decisions += 1
     return True

@@ -186,6 +186,7 @@ def new_state(
     num_jobs: int,
     num_classes: int,
     round_seconds: float | None = None,
+    rounds_only: bool = False,
     timeline_bins: int = 0,
     segment_rows: int = 0,
 ) -> State:
@@ -199,6 +200,7 @@ def new_state(
         num_jobs: most jobs of any of them.
         num_classes: most demand classes.
         round_seconds: None: no rounds.
+        rounds_only: nobody decides between rounds.
         timeline_bins: see `State`.
         segment_rows: see `State`.
     """
@@ -227,6 +229,7 @@ def new_state(
     clusters["num_servers"] = cluster.num_servers
     clusters["jobs_per_gpu"] = cluster.jobs_per_gpu
     clusters["round_seconds"] = np.inf if round_seconds is None else round_seconds
+    clusters["rounds_only"] = rounds_only
     clusters["network"] = performance.network
     beyond_servers = performance.network in (Network.LIVE_TRANSFERS, Network.MAX_MIN)
     racks = cluster.num_racks > 0 and performance.network is not Network.NONE
@@ -309,7 +312,7 @@ def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: 
     state.timeline[b] = 0.0
     cluster = state.clusters[b]
     cluster.now = 0.0
-    cluster.next_round_seconds = cluster.round_seconds
+    cluster.next_round_seconds = 0.0 if cluster.rounds_only else cluster.round_seconds
     cluster.wake_seconds = np.inf
     cluster.limit_seconds = limit_seconds
     cluster.moment_ends_seconds = 0.0
