@@ -17,14 +17,13 @@ from ringyard_agents.calibration.lines import Line
 from ringyard_agents.calibration.pipelines import core_curves, restart_growth
 from ringyard_agents.calibration.rings import RingFit, fit_rings, predict_rings
 from ringyard_agents.calibration.sharing import Sharing, fit_sharing
-from ringyard_agents.measured import parts_of, servers_of
+from ringyard_agents.measured import parts_of, servers_of, twins
 
 __all__ = ["FOLDS", "Constants", "OwnModel", "fit_rows", "held_out", "missing", "own_models", "predict_rows"]
 
 #: rows are held out in so many parts, each predicted by constants that were fitted to the others
 FOLDS = 4
 
-_SIDES = (("model", "batch"), ("neighbour", "neighbour_batch"))
 #: with fewer different counts of cores the serial share is taken from the models that Synergy measured
 _CORE_COUNTS, _USUAL_SERIAL_SHARE = 4, 0.0358
 _RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")
@@ -110,7 +109,7 @@ def held_out(rows: pd.DataFrame, gradient_bytes: Mapping[str, float], seed: int 
 
     Rows that say the same (4+1+2 and 1+2+4 at one batch) are held out together.
     """
-    texts = _twins(rows)
+    texts = _situations(rows)
     distinct = sorted(set(texts))
     order = np.random.default_rng(seed).permutation(len(distinct))
     fold_of = {distinct[key]: position % FOLDS for position, key in enumerate(order)}
@@ -125,14 +124,14 @@ def held_out(rows: pd.DataFrame, gradient_bytes: Mapping[str, float], seed: int 
     return rows.assign(predicted=predicted, error=error)
 
 
-def _twins(rows: pd.DataFrame) -> list[str]:
-    """[rows] equal for rows that measure the same: servers in another order, a pair from either side."""
-    texts = []
-    for row in rows.to_dict("records"):
-        jobs = sorted(f"{row[one]} {row[batch]}" for one, batch in _SIDES)
-        place = sorted(servers_of(str(row["placement"])))
-        texts.append(f"{row['gpu_type']} {place} {jobs} {row['transfer_bytes']}")
-    return texts
+def _situations(rows: pd.DataFrame) -> list[str]:
+    """[rows] `measured.twins`, each batch of a job alone and each size of a transfer by itself."""
+    alone = rows.neighbour == ""
+    size = rows.batch.fillna(0.0) + rows.transfer_bytes.fillna(0.0)
+    return [
+        f"{situation} | {one:g}" if by_itself else str(situation)
+        for situation, one, by_itself in zip(twins(rows), size, alone, strict=True)
+    ]
 
 
 def missing(rows: pd.DataFrame) -> list[str]:

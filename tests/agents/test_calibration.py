@@ -1,0 +1,177 @@
+"""`ringyard calibrate`: known constants are found again, what ships is what the data give."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from conftest import CONF, shared
+from ringyard.config_folder import OWN_FOLDERS, config_files, config_folder
+from ringyard.errors import ConfigurationError
+from ringyard.profiles import read_profile
+from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
+from ringyard_agents.calibration.lines import Line, fit_line
+from ringyard_agents.calibration.own import fit_rows, held_out, missing
+from ringyard_agents.calibration.pipelines import restart_growth
+from ringyard_agents.calibration.shipped import calibrate_shipped, texts_of
+from ringyard_agents.cli import main
+from ringyard_agents.measured import servers_of, tidy
+
+MODELS = {"mynet": (Line(0.03, 0.002), 2.5, 4e8), "small": (Line(0.01, 0.0005), 1.3, 5e7)}
+BANDWIDTH = {1: 8e9, 2: 1e9, 4: 1.5e9}
+LATENCY = 2e-4
+
+
+def seconds(model, placement, batch):
+    """The equation on paper; inside a server GPUs get `BANDWIDTH[1]`."""
+    line, exponent, gradient_bytes = MODELS[model]
+    servers = servers_of(placement)
+    gpus, compute = sum(servers), line.fixed + line.sample * batch
+    if gpus == 1:
+        return compute
+    ring = 2 * (gpus - 1) * (gradient_bytes / gpus / BANDWIDTH[len(servers)] + LATENCY)
+    return (compute**exponent + ring**exponent) ** (1 / exponent)
+
+
+@pytest.fixture(scope="module")
+def measured():
+    places = ("1", "2", "4", "1+1", "2+2", "1+3", "3+1", "1+1+1+1", "4+4+4+4")
+    rows = [
+        {"model": model, "gpu_type": "a100", "placement": place, "batch": batch}
+        | {"seconds": seconds(model, place, batch), "network": "net", "interconnect": "bus"}
+        for model in MODELS
+        for place in places
+        for batch in (16, 32, 64, 128)
+    ]
+    return tidy(pd.DataFrame(rows), "measured")
+
+
+BYTES = {model: gradient_bytes for model, (_, _, gradient_bytes) in MODELS.items()}
+
+
+def test_known_constants_are_found_again(measured):
+    rings = fit_rows(measured, BYTES).rings
+    for model, (line, exponent, _) in MODELS.items():
+        assert rings.lines[model, "a100"] == pytest.approx(line, rel=0.02)
+        assert rings.exponents[model] == pytest.approx(exponent, rel=0.05)
+    assert rings.networks["net"].bytes_per_second == pytest.approx({2: 1e9, 4: 1.5e9}, rel=0.05)
+    assert rings.interconnects["bus"].bytes_per_second == pytest.approx({2: 8e9, 4: 8e9}, rel=0.1)
+
+
+def test_held_out_rows_are_predicted_and_twins_stay_together(measured):
+    judged = held_out(measured, BYTES)
+    assert judged.error.notna().all()
+    assert judged.error.mean() < 0.02
+    wrong = measured.assign(seconds=measured.seconds.mask(measured.placement.isin(["1+3", "3+1"]), 9.0))
+    errors = held_out(wrong, BYTES).error[wrong.placement.isin(["1+3", "3+1"]) & (wrong.batch == 16)]
+    assert errors.min() > 0.5  # neither of two twins has told of the other
+
+
+def test_lines_have_small_relative_errors_and_no_negative_figure():
+    batch = np.array([1.0, 10.0, 1000.0])
+    assert fit_line(batch, 0.02 + 0.003 * batch) == pytest.approx(Line(0.02, 0.003))
+    assert fit_line(np.array([8.0]), np.array([0.8])) == pytest.approx(Line(1e-5, 0.1), rel=1e-3)
+    assert min(fit_line(batch, np.array([0.5, 0.4, 0.3]))) >= 0
+
+
+def test_gpu_types_are_derived_over_the_fewest_factors():
+    one = {"": Factor("", 2.0, ("a", "b"), 0.1)}
+    chains = {"t4": {"from": "rtx_6000"}, "rtx_6000": {"from": "v100"}, "k80": {"from": "v100"}}
+    known = {"v100": Figure(Line(0.1, 0.01), "measured"), "t4": Figure(Line(0.3, 0.07), "measured")}
+    types = ["v100", "k80", "t4", "rtx_6000"]
+    found = derive(known, "", chains, dict.fromkeys(chains, one), types)
+    assert found["t4"].line == Line(0.3, 0.07)
+    assert found["k80"].line == pytest.approx(Line(0.1, 0.02))
+    assert found["rtx_6000"].line == pytest.approx(Line(0.1, 0.02))
+    assert found["k80"].source.startswith("derived: v100")
+    below = derive({"t4": known["t4"]}, "", chains, dict.fromkeys(chains, one), types)
+    assert below["v100"].line == pytest.approx(Line(0.3, 0.07 / 4))
+
+
+def test_factors_say_how_wrong_they_are_on_models_left_out():
+    factors = factors_between({"a": 2.0, "b": 8.0, "c": 4.0}, {"a": "vision", "b": "vision"})
+    assert factors[""].factor == pytest.approx(4.0)
+    assert factors["vision"].factor == pytest.approx(4.0)
+    assert factors["vision"].error == pytest.approx((3.0 + 0.75) / 2)
+
+
+def test_restarts_grow_by_doublings():
+    assert restart_growth([2, 4, 8], [13, 16, 19], 10) == pytest.approx(3.0)
+
+
+def csv_of(tmp_path, text):
+    file = tmp_path / "measured.csv"
+    file.write_text(text)
+    return str(file)
+
+
+def test_the_command_writes_what_the_simulator_reads(tmp_path, measured, monkeypatch, capsys):
+    pairs = "mynet,a100,1,16,0.1,small,32,,\nsmall,a100,1,32,0.05,mynet,16,,\n"
+    more = "mynet,a100,1,16,0.5,,,1,\nmynet,a100,1,16,0.26,,,2,\nmynet,a100,1,16,,,,,20\n"
+    head = "model,gpu_type,placement,batch,seconds,neighbour,neighbour_batch,cores,restart_seconds\n"
+    alone = measured[["model", "gpu_type", "placement", "batch", "seconds"]].to_csv(header=False, index=False)
+    file = csv_of(tmp_path, head + alone.replace("\n", ",,,,\n") + pairs + more)
+    out = tmp_path / "out"
+    given = [f"--gradient-bytes={model}={number}" for model, number in BYTES.items()]
+    assert main(["calibrate", file, "--out", str(out), "--network=net", *given]) == 0
+    said = capsys.readouterr().out
+    assert "held out: mean error" in said
+    assert "missing: small: no restart" in said
+    assert (out / "held_out.png").stat().st_size > 1000
+    rows = pd.read_csv(out / "held_out.csv")
+    assert {"predicted", "error"} <= set(rows.columns)
+    profile = read_profile(out / "profiles" / "mynet.yaml")
+    assert profile.gpus["a100"].sample_seconds == pytest.approx(0.002, rel=0.02)
+    assert profile.gpus["v100"].derived
+    assert profile.gpus["a100"].sharing.keys() == {16.0}
+    assert profile.restart_seconds == 20
+    assert profile.samples_per_core_second == pytest.approx(16 / 0.5 * 1.0358, rel=0.03)
+
+    monkeypatch.setenv(OWN_FOLDERS, str(out))
+    assert config_files("profiles")["mynet"] == out / "profiles" / "mynet.yaml"
+    assert config_files("network")["net"] == out / "network" / "net.yaml"
+    words = ["simulate", "network@performance.network=net", "--cfg", "job"]
+    shown = subprocess.run([sys.executable, "-m", "ringyard_agents", *words], capture_output=True, text=True)
+    assert "measured.csv" in shown.stdout, shown.stderr
+    assert config_files("network")["ethernet_10g"].is_relative_to(config_folder())
+
+
+def test_what_is_missing_is_said():
+    rows = pd.DataFrame([{"model": "a", "gpu_type": "t4", "placement": "1", "batch": 8, "seconds": 1.0}])
+    said = "\n".join(missing(tidy(rows, "rows")))
+    for word in ("only batch 8", "second batch", "several GPUs", "neighbour", "cores", "restart"):
+        assert word in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        ("x,t4,1,8,0.1", [], "--gradient-bytes x="),
+        ("x,t4,1,8,0.1", ["--gradient-bytes", "x"], "NAME=BYTES"),
+        ("x,abacus,1,8,0.1", ["--gradient-bytes", "x=1e6"], "abacus"),
+        ("x,t4,1,8,-1", [], "seconds"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, text, words, said):
+    file = csv_of(tmp_path, f"model,gpu_type,placement,batch,seconds\n{text}\n")
+    assert main(["calibrate", file, "--out", str(tmp_path / "out"), *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_own_folders_must_be_there(monkeypatch, tmp_path):
+    monkeypatch.setenv(OWN_FOLDERS, str(tmp_path / "gone"))
+    with pytest.raises(ConfigurationError, match="gone"):
+        config_files("profiles")
+
+
+def test_what_ships_is_what_the_data_give():
+    texts = texts_of(calibrate_shipped(shared("data", "profiles")))
+    different = [name for name, text in texts.items() if (CONF / name).read_text() != text]
+    assert different == []
+    profiles = {f"profiles/{file.name}" for file in (CONF / "profiles").glob("*.yaml")}
+    assert profiles == {name for name in texts if name.startswith("profiles/")}
