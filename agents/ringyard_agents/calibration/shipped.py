@@ -81,8 +81,13 @@ def calibrate_shipped(data: Path) -> Shipped:
     for name, model in models.items():
         for gpu_type, other in model.get("as", {}).items():
             gpus[name][gpu_type] = Figure(gpus[other][gpu_type].line, f"derived: no tensor cores, as {other}")
+    pairs = _pair_fits(recipe["sharing"], rows)
+    for name, model in models.items():
+        for gpu_type, figure in gpus[name].items():
+            said = figure.source + _sharing_source(recipe, name, model, gpu_type, pairs)
+            gpus[name][gpu_type] = Figure(figure.line, said)
     return Shipped(
-        _with_overlap(recipe, fields, rings), gpus, _sharing(recipe, fields, rows, types), rings, factors
+        _with_overlap(recipe, fields, rings), gpus, _sharing(recipe, fields, pairs, types), rings, factors
     )
 
 
@@ -295,10 +300,9 @@ def _with_overlap(recipe: _Recipe, fields: Mapping[str, Fields], rings: RingFit)
 
 
 def _sharing(
-    recipe: _Recipe, fields: Mapping[str, Fields], rows: _Sets, types: Sequence[str]
+    recipe: _Recipe, fields: Mapping[str, Fields], fits: Mapping[str, Sharing], types: Sequence[str]
 ) -> Mapping[str, Mapping[str, Mapping[float, tuple[float, float]]]]:
     """{model: {GPU type: {batch: (sensitivity, pressure)}}}."""
-    fits = _pair_fits(recipe["sharing"], rows)
     result: dict[str, dict[str, Mapping[float, tuple[float, float]]]] = {}
     for name, model in recipe["models"].items():
         result[name] = {}
@@ -311,6 +315,21 @@ def _sharing(
             mine = {batch: pair for (one, batch), pair in fit.items() if one == like}
             result[name][gpu_type] = mine or {base: _mean_pair(fit, fields)}
     return result
+
+
+def _sharing_source(
+    recipe: _Recipe, name: str, model: Mapping[str, Any], gpu_type: str, fits: Mapping[str, Sharing]
+) -> str:
+    """What the source of a model's figures on a GPU type says of sharing."""
+    like = model.get("sharing", name)
+    if like == "none":
+        return ""
+    measured = gpu_type if gpu_type in fits else recipe["sharing"]["others"]
+    of_model = any(one == like for one, _ in fits[measured])
+    whose = f"assumed: that of {like}, " if like != name else ""
+    said = whose if of_model else "assumed: geometric mean of the measured models, "
+    pairs = f"Gavel's {measured} pairs" if measured == gpu_type else f"as on {measured}"
+    return f"; sharing: {said}{pairs}"
 
 
 def _pair_fits(about: Mapping[str, str], rows: _Sets) -> Mapping[str, Sharing]:
