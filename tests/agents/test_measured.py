@@ -305,7 +305,7 @@ SHIPPED = {
     "pollux_placements": 0.08,
     "pollux_scalability": 0.10,
     "restarts": 0.05,
-    "synergy": 0.22,
+    "synergy": 0.05,
 }
 
 
