@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from ringyard.checks import Positive, checked
-from ringyard.config_folder import config_folder
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.measured.readers import MissingDataError, Reader
 from ringyard_agents.measured.rows import COLUMNS, is_tidy, read_rows
@@ -70,9 +70,9 @@ class MeasuredRows:
 
 @functools.cache
 def measured_sets() -> Mapping[str, MeasuredSet]:
-    """{name: set} of conf/measured, by name."""
-    files = sorted((config_folder() / "measured").glob("*.yaml"))
-    return {file.stem: instantiate(OmegaConf.load(file), _convert_="all") for file in files}
+    """{name: set} of conf/measured and of RINGYARD_CONF, by name."""
+    files = config_files("measured")
+    return {name: instantiate(OmegaConf.load(file), _convert_="all") for name, file in files.items()}
 
 
 def rows_of(name: str, folder: Path) -> MeasuredRows:

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from ringyard.checks import shown
 from ringyard.cluster import Cluster
-from ringyard.config_folder import config_folder
+from ringyard.config_folder import config_files, config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.jobs import JobTable
+from ringyard.mdp.presets import search_own_folders
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import ModelProfile, catalogue, model_id
 from ringyard.restart import RestartCost
@@ -57,18 +58,22 @@ class Predicted:
     reasons: NDArray[np.str_]
 
 
-def _leaves(group: str) -> list[str]:
-    return sorted(file.stem for file in (config_folder() / group).glob("*.yaml"))
-
-
 def check_names(rows: pd.DataFrame, where: str) -> None:
     """Raise ConfigurationError for a network or interconnect that does not ship."""
     for column in ("network", "interconnect"):
-        for name in sorted(set(rows[column]) - {""} - set(_leaves(column))):
+        there = config_files(column)
+        for name in sorted(set(rows[column]) - {""} - set(there)):
             raise ConfigurationError(
                 f"{where}: {column} {shown(name)} is no file of conf/{column}; expected one of"
-                f" {', '.join(_leaves(column))}, or --{column} NAME for all rows"
+                f" {', '.join(there)}, or --{column} NAME for all rows"
             )
+
+
+def _composed(name: str, overrides: Sequence[str]) -> Any:
+    """A config of ours, with the yamls of RINGYARD_CONF."""
+    search_own_folders()
+    with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
+        return hydra.compose(name, list(overrides))
 
 
 @functools.cache
@@ -76,16 +81,13 @@ def _performance(world: World, network: str, interconnect: str) -> PerformanceMo
     chosen = [f"performance={world.performance}", *world.overrides]
     for group, name in (("network", network), ("interconnect", interconnect)):
         chosen += [f"{group}@performance.{group}={name}"] if name else []
-    with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
-        config = hydra.compose("setting", chosen)
-    model: PerformanceModel = instantiate(config.performance, _convert_="all")
+    model: PerformanceModel = instantiate(_composed("setting", chosen).performance, _convert_="all")
     return model
 
 
 @functools.cache
 def _restart() -> RestartCost:
-    with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
-        config = hydra.compose("simulate", ["restart=per_model"])
+    config = _composed("simulate", ["restart=per_model"])
     cost: RestartCost = instantiate(config.restart, _convert_="all")
     return cost
 
