@@ -9,15 +9,22 @@ import numpy as np
 from ringyard.errors import ConfigurationError
 from ringyard_agents.calibration.lines import Line
 
-__all__ = ["Factor", "Figure", "derive", "factors_between"]
+__all__ = ["Factor", "Figure", "derive", "factors_between", "with_fixed_part"]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """The line of one model on one GPU type, and where it comes from."""
+    """The line of one model on one GPU type, and where it comes from.
+
+    Attributes:
+        line: seconds by samples.
+        source: who measured it, or how it was derived.
+        batch: samples, where only one batch was measured: nothing tells fixed from per-sample seconds there.
+    """
 
     line: Line
     source: str
+    batch: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,23 @@ def _factor(kind: str, ratios: Mapping[str, float]) -> Factor:
         others = (logs.sum() - logs) / (len(logs) - 1)
         error = float(np.abs(np.exp(others - logs) - 1.0).mean())
     return Factor(kind, float(np.exp(logs.mean())), tuple(ratios), error)
+
+
+def with_fixed_part(figure: Figure, fixed_seconds: float, most: float, said: str) -> Figure:
+    """The figure with a fixed part taken from others, if its own cannot be told; its seconds stay.
+
+    Args:
+        figure: measured.
+        fixed_seconds: of others.
+        most: share of the figure's seconds that may be fixed.
+        said: whose.
+    """
+    if figure.batch is None:
+        return figure
+    total = float(figure.line.seconds(np.array([figure.batch]))[0])
+    fixed = min(fixed_seconds, most * total)
+    line = Line(fixed, (total - fixed) / figure.batch)
+    return Figure(line, f"{figure.source}; fixed part derived: {said}", figure.batch)
 
 
 def derive(

@@ -13,7 +13,7 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard_agents.calibration.fields import Fields, fields_of
-from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
+from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between, with_fixed_part
 from ringyard_agents.calibration.lines import LEAST_FIXED_SECONDS, Line, fit_line
 from ringyard_agents.calibration.pipelines import core_curves, dataset
 from ringyard_agents.calibration.rings import RingFit, fit_rings
@@ -71,9 +71,9 @@ def calibrate_shipped(data: Path) -> Shipped:
     fields = fields_of(models, recipe["ways"], data, _pipelines(recipe["pipelines"], rows))
     supplies = _Supplies(recipe, fields, rows)
     rings = supplies.fit_all_rings()
-    measured = {name: supplies.figures(name) for name in models}
-    factors = _factors(recipe, supplies)
     kinds = {name: model.get("kind", "") for name, model in models.items()}
+    measured = _with_fixed_parts(recipe, supplies, kinds)
+    factors = _factors(recipe, supplies)
     types = ["v100", *(one for one in GPU_MEMORY_BYTES if one in recipe["types"])]
     gpus = {
         name: dict(derive(measured[name], kinds[name], recipe["types"], factors, types)) for name in models
@@ -187,10 +187,12 @@ class _Supplies:
             how = {"supply": how}
         if "like" in how:
             other = self._figure(how["like"], gpu_type, self.recipe["models"][how["like"]]["gpus"][gpu_type])
-            return Figure(other.line, other.source + _why(how))
+            return Figure(other.line, other.source + _why(how), other.batch)
         if "coefficients" in how:
             theta = self.fields[model].values[how["coefficients"]]
             return Figure(Line(theta[1], theta[0]), how["source"])
+        if "seconds" in how:
+            return _one_batch(float(how["batch"]), float(how["seconds"]), how["source"])
         if "fixed_seconds" in how:
             return Figure(Line(how["fixed_seconds"], how["sample_seconds"]), how["source"])
         return self._supplied(model, gpu_type, how)
@@ -232,7 +234,11 @@ class _Supplies:
             raise ConfigurationError(
                 f"calibration: models.{model}.gpus.{gpu_type} names {how['supply']!r}, which has no such rows"
             )
-        return Figure(_fitted(rows, supply), f"{supply['title']}{_batches(rows, supply)}{_why(how)}")
+        source = f"{supply['title']}{_batches(rows, supply)}{_why(how)}"
+        if not supply.get("fixed") and (supply.get("per_sample") or rows.batch.nunique() == 1):
+            batch = float(np.exp(np.log(rows.batch).mean()))
+            return _one_batch(batch, float(np.exp(np.log(rows.seconds / rows.batch).mean())) * batch, source)
+        return Figure(_fitted(rows, supply), source)
 
 
 def _why(how: Mapping[str, Any]) -> str:
@@ -253,13 +259,40 @@ def _fitted(rows: pd.DataFrame, supply: Mapping[str, Any]) -> Line:
     return fit_line(batch, seconds)
 
 
+def _one_batch(batch: float, seconds: float, source: str) -> Figure:
+    return Figure(fit_line(np.array([batch]), np.array([seconds])), source, batch)
+
+
 def _batches(rows: pd.DataFrame, supply: Mapping[str, Any]) -> str:
     count = rows.batch.nunique()
-    if supply.get("fixed"):
+    if supply.get("fixed") or supply.get("per_sample"):
         return ""
-    if supply.get("per_sample"):
-        return "; nothing counted as fixed"
-    return f", {count} batches" if count > 1 else f", batch {rows.batch.iloc[0]:g}; nothing counted as fixed"
+    return f", {count} batches" if count > 1 else f", batch {rows.batch.iloc[0]:g}"
+
+
+def _with_fixed_parts(
+    recipe: _Recipe, supplies: _Supplies, kinds: Mapping[str, str]
+) -> Mapping[str, Mapping[str, Figure]]:
+    """{model: {GPU type: measured figure}}; where one batch was measured, with the fixed part of its kind."""
+    rule = recipe["fixed_parts"]
+    by_kind: dict[str, list[float]] = {}
+    for name, line in supplies.lines(rule["by"], rule["gpu_type"]).items():
+        if line.fixed > LEAST_FIXED_SECONDS and line.sample > 0 and name not in recipe["ratios_without"]:
+            by_kind.setdefault(kinds[name], []).append(line.fixed)
+    result = {}
+    for name in recipe["models"]:
+        result[name] = supplies.figures(name)
+        if kinds[name] in by_kind:
+            logs = np.log(by_kind[kinds[name]])
+            fixed = float(np.exp(logs.mean()))
+            said = (
+                f"{fixed * 1e3:.3g} ms, mean of {len(logs)} {kinds[name]} models, {rule['most']:.0%} at most"
+            )
+            result[name] = {
+                kind: with_fixed_part(figure, fixed, rule["most"], said)
+                for kind, figure in result[name].items()
+            }
+    return result
 
 
 def _factors(recipe: _Recipe, supplies: _Supplies) -> Mapping[str, Mapping[str, Factor]]:
