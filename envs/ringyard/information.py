@@ -89,7 +89,10 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         (Information.TRAINING_CURVES, "validation_metric training_loss loss_log"),
         (Information.SPEEDS | _WORK, "isolated_iteration_seconds"),
         (Information.SPEEDS, "compute_seconds base_compute_seconds fixed_fraction fixed_share noise_scale"),
-        (Information.SPEEDS, "samples_per_core_second loading_serial_share progress_per_iteration"),
+        (
+            Information.SPEEDS,
+            "samples_per_core_second loading_serial_share progress_per_iteration overlap_exponent",
+        ),
         (Information.SPEEDS, "restart_seconds restart_growth restart_jump jump_gpus"),
         (Information.SPEEDS, "resize_seconds resize_growth resize_jump"),
         (Information.SPEEDS, "physics what_if solo_seconds interference"),

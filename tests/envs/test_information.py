@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from ringyard import Cluster, JobTable, Simulator, ideal
+from ringyard import Cluster, JobTable, Simulator, ideal, ring_contention
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.errors import InformationError
-from ringyard.information import COLUMNS, Information
+from ringyard.information import COLUMNS, Information, check_reads
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.bank import queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations import queue_cluster_and_resources
 from ringyard.mdp.setting import Setting
+from ringyard.performance import composed
 from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.setup import prepare_jobs
@@ -276,3 +277,13 @@ def test_unpredictable_jobs_queue_behind_the_predictable_by_submission(order):
     records = prepare_jobs(jobs, Cluster((4,)), ideal(), Setting().restart)
     priority = queue_priority(order, records)
     assert np.lexsort((np.arange(4), priority)).tolist() == [3, 0, 1, 2]
+
+
+def test_whoever_knows_speeds_can_ask_every_performance_model():
+    """A planner's copy of a record (`view.records`) hides nothing that a performance model reads."""
+    knows = Information.SIZES | Information.SPEEDS
+    for function in (
+        composed(1e9, 4e10).iteration_seconds,
+        ring_contention(1e9, 4e10, 1e11, 0.0, 1.0, 0.0).iteration_seconds,
+    ):
+        check_reads(function, knows, "a performance model")
