@@ -11,6 +11,7 @@ NAMES = (
     "schedulers",
     "decisions",
     "features",
+    "contention",
     "ppo",
     "startup",
     "mechanisms",
