@@ -116,7 +116,7 @@ def world(first=True, second=False, third=True, scale=times):
 
 
 def test_records_are_columns_and_rows():
-    assert Cell.dtype.names == ("count", "value")
+    assert Cell.dtype.names == ("count", "filler_4", "value")
     assert Cell.dtype["value"] == np.float64
     assert world().cells["count"].tolist() == [[1, 2, 3]]
 

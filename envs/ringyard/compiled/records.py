@@ -15,13 +15,32 @@ u8 = Annotated[Any, np.uint64]  # kernels calculate modulo 2**64, which int does
 f8 = Annotated[float, np.float64]
 
 
+def _without_gaps(fields: list[tuple[str, type[np.generic]]]) -> list[tuple[str, type[np.generic]]]:
+    """Aligned fields, with a field of zeros wherever alignment would leave bytes that belong to none.
+
+    NumPy does not copy such bytes, so that copies and pickles of equal records would differ.
+    """
+    filled: list[tuple[str, type[np.generic]]] = []
+    end = 0
+    for name, kind in fields:
+        if end % np.dtype(kind).itemsize:
+            filled.append((f"filler_{end}", np.int32))
+            end += 4
+        filled.append((name, kind))
+        end += np.dtype(kind).itemsize
+    if end % max(np.dtype(kind).itemsize for _, kind in fields):
+        filled.append((f"filler_{end}", np.int32))
+    return filled
+
+
 class Record:
     """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8` or `f8`.
 
     There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
 
     Attributes:
-        dtype: aligned structured dtype of the fields, in order.
+        dtype: aligned structured dtype of the fields, in order, and of fillers (`filler_4`: at byte 4) where
+            an `i4` stands alone before a longer field; every byte belongs to a field.
         numba_type: the same as kernels know it.
     """
 
@@ -30,7 +49,7 @@ class Record:
 
     def __init_subclass__(cls) -> None:
         stored = [(name, kind.__metadata__[0]) for name, kind in cls.__annotations__.items()]
-        cls.dtype = np.dtype(stored, align=True)
+        cls.dtype = np.dtype(_without_gaps(stored), align=True)
         cls.numba_type = numba.from_dtype(cls.dtype)
 
     @classmethod

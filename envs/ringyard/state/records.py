@@ -139,6 +139,7 @@ class Job(Record):
     beside_gpus: i4  # whether its workers hold more of their servers than GPUs: cores, RAM, storage
     asked_cores: i4
     asked_gpus: i4
+    asked_parameter_servers: i4
     memory_bandwidth_cap: f8  # share of its memory bandwidth it may use, in (0, 1]
     new_contenders: f8  # scratch of one count of all links
     loading_serial_share: f8  # of the input pipeline, that more cores do not speed up
@@ -147,7 +148,6 @@ class Job(Record):
     # the rest of its life
     first_start_seconds: f8
     forgiven_service: f8  # GPU seconds a scheduler disregards (Tiresias' promotion)
-    service_queue: i4  # where a scheduler last put it (Tiresias' simulator)
     fair_share_integral: f8  # Integral.FAIR_SHARE at submission; over the life once done
     saved_iterations: f8  # remaining_iterations at the last stop
     gpu_memory_bytes: i8  # on each GPU, at the present batch
@@ -157,6 +157,7 @@ class Job(Record):
     num_preemptions: i4
     num_resizes: i4
     num_failures: i4  # server failures that hit it
+    service_queue: i4  # where a scheduler last put it (Tiresias' simulator)
     # the rest of what is given
     base_compute_seconds: f8  # compute_seconds as the job asks to run
     fixed_fraction: f8  # of base_compute_seconds, whatever the batch
@@ -182,7 +183,6 @@ class Job(Record):
     resize_jump: f8
     jump_gpus: i4
     max_gpus: i4
-    asked_parameter_servers: i4
     asked_cores_per_server_task: i4
     outcome: i4  # JobOutcome, how it ends
 
