@@ -133,8 +133,8 @@ class RestartCost(Pause):
 def _resize(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pause | None:
     if seconds is None and (growth or jump):
         raise ConfigurationError(
-            f"restart.resize_growth is {growth}, restart.resize_jump {jump}, but there is no"
-            " restart.resize_seconds; give it as well"
+            f"restart.resize_growth is {growth}, restart.resize_jump {jump}, but restart.resize_seconds is"
+            " None; expected the seconds of a resize as well"
         )
     return None if seconds is None else Pause(seconds, growth, jump)
 
