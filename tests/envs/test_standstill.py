@@ -111,6 +111,24 @@ def test_loops_of_schedulers(scheduler, options, cause, drive, begin):
         run(sim, scheduler(), np.random.default_rng(0), drive)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"rounds_only": True}, {"failures": Failures(2000.0, 500.0, np.inf)}]
+)
+def test_a_scheduler_that_is_asked_every_round_and_starts_nothing(options):
+    sim = Simulator(Cluster((2,)), two_jobs(), ideal(), round_seconds=60.0, **options)
+    with raises("2 jobs wait, nothing runs and nothing will arrive; the scheduler must start one"):
+        run(sim, Answering([]), np.random.default_rng(0))
+
+
+def test_a_scheduler_may_wait_for_a_repair_however_long_it_takes():
+    sim = Simulator(
+        Cluster((1,)), two_jobs(), ideal(), round_seconds=1.0, failures=Failures(5.0, 30_000.0, 1.0)
+    )
+    run(sim, fifo(pack()), np.random.default_rng(0), drive=False)
+    assert sim.done
+    assert sim.state.clusters["num_decisions"][0] > 5000  # nearly all of them while the server is down
+
+
 class _TwoJobs:
     num_jobs = 2
 

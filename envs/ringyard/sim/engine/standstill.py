@@ -5,6 +5,7 @@ import numpy as np
 from ringyard.compiled import kernel
 from ringyard.errors import SchedulerError
 from ringyard.state.arrays import State
+from ringyard.state.records import ClusterRecord
 
 __all__ = ["count_step", "raise_if_still", "time_stands_still"]
 
@@ -20,12 +21,23 @@ def _most_steps(num_jobs: int) -> int:
 
 
 @kernel
+def _only_the_scheduler_can(cluster: ClusterRecord) -> bool:
+    """Whether jobs wait and rounds, wake-ups and repairs are all that lies ahead."""
+    if cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs:
+        return False
+    return cluster.limit_seconds == np.inf and cluster.next_cancel_seconds == np.inf
+
+
+@kernel
 def time_stands_still(state: State, b: int) -> bool:
     """Whether more steps were taken at one moment than anything sane takes.
 
     A step is a decision point, an allocation or an action; 1,000 and 10 for each job are allowed, where a job
     starts, moves and ends a few times at most. A moment is a nanosecond; at large times, twice as many
     floating-point numbers as steps are allowed.
+
+    Time that passes while jobs wait, nothing runs and nothing else will happen counts as one moment, too: a
+    scheduler that is asked every round and starts nothing would be asked for ever.
     """
     cluster = state.clusters[b]
     return cluster.steps_now > _most_steps(cluster.num_jobs)
@@ -36,9 +48,12 @@ def count_step(state: State, b: int, time: float) -> bool:
     """Count a step at `time`, now or later; False if time stands still."""
     cluster = state.clusters[b]
     if time > cluster.moment_ends_seconds:
-        numbers = 2 * _most_steps(cluster.num_jobs)
-        cluster.moment_ends_seconds = time + max(_NANOSECOND, time * numbers * _SPACING)
-        cluster.steps_now = 0
+        if not _only_the_scheduler_can(cluster):
+            numbers = 2 * _most_steps(cluster.num_jobs)
+            cluster.moment_ends_seconds = time + max(_NANOSECOND, time * numbers * _SPACING)
+            cluster.steps_now = 0
+        elif cluster.down_gpus > 0:  # it may wait for a repair
+            return True
     cluster.steps_now += 1
     return not time_stands_still(state, b)
 
@@ -63,6 +78,9 @@ def _cause(state: State, b: int) -> str:
             f"job {j} changes hands again and again ({jobs['num_preemptions'][j]} preemptions,"
             f" {jobs['num_resizes'][j]} resizes so far); let the scheduler answer once and then wait"
         )
+    if _only_the_scheduler_can(cluster):
+        waiting = cluster["num_waiting"]
+        return f"{waiting} jobs wait, nothing runs and nothing will arrive; the scheduler must start one"
     return "the scheduler answers again and again and nothing changes; let it answer once and then wait"
 
 
@@ -73,5 +91,5 @@ def raise_if_still(state: State, b: int) -> None:
         most = _most_steps(cluster["num_jobs"])
         raise SchedulerError(
             f"time stands still at {cluster['now']!s} s: {cluster['steps_now']} decisions, allocations or"
-            f" actions since it moved, expected at most {most}; {_cause(state, b)}"
+            f" actions since anything else happened, expected at most {most}; {_cause(state, b)}"
         )
