@@ -5,7 +5,7 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from ringyard.config_folder import config_folder
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.trust import Trust
 
@@ -51,8 +51,8 @@ def scheduler_config(entry: str, trust: Trust = ()) -> DictConfig:
 
 
 def scheduler_names() -> list[str]:
-    """The leaves of conf/scheduler, without what is learned."""
-    return sorted(file.stem for file in (config_folder() / "scheduler").glob("*.yaml"))
+    """The leaves of conf/scheduler and of RINGYARD_CONF, without what is learned."""
+    return list(config_files("scheduler"))
 
 
 def plain(config: Any) -> Any:

@@ -1,11 +1,12 @@
 """Where the yaml files are: in the installed package or `conf/` of a checkout; and folders of one's own."""
 
+import functools
 import os
 from pathlib import Path
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["OWN_FOLDERS", "config_files", "config_folder", "own_folders"]
+__all__ = ["OWN_FOLDERS", "config_files", "config_folder", "own_folders", "own_yamls"]
 
 #: environment variable: folders of one's own, separated as in PATH, each with groups as in `conf/`
 OWN_FOLDERS = "RINGYARD_CONF"
@@ -22,17 +23,29 @@ def own_folders() -> tuple[Path, ...]:
     """Folders that RINGYARD_CONF names.
 
     Raises:
-        ConfigurationError: one of them is not there.
+        ConfigurationError: one of them is not there, or has no group.
     """
     folders = [
         Path(one).expanduser().absolute() for one in os.environ.get(OWN_FOLDERS, "").split(os.pathsep) if one
     ]
     for folder in folders:
-        if not folder.is_dir():
+        if not any((folder / group).is_dir() for group in _groups()):
             raise ConfigurationError(
                 f"{OWN_FOLDERS} names {folder}; expected folders with profiles/, network/ and so on"
             )
     return tuple(folders)
+
+
+@functools.cache
+def _groups() -> tuple[str, ...]:
+    """What the folders in `conf/` are called."""
+    return tuple(sorted(one.name for one in config_folder().iterdir() if one.is_dir()))
+
+
+def own_yamls() -> list[Path]:
+    """Every yaml of the groups in `own_folders`."""
+    folders = (folder / group for folder in own_folders() for group in _groups())
+    return sorted(file for folder in folders for file in folder.rglob("*.yaml"))
 
 
 def config_files(group: str) -> dict[str, Path]:

@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, checked
+from ringyard.checks import Amount, checked, shown
 from ringyard.compiled import FloatVector, kernel
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
@@ -86,20 +86,27 @@ def _named(group: str, name: str) -> Fabric:
     files = config_files(group)
     if name not in files:
         raise ConfigurationError(f"unknown {group} {name!r}; expected one of {', '.join(files)}")
-    given = yaml.safe_load(files[name].read_text())
-    figures = given["bytes_per_second"]
-    if isinstance(figures, Mapping):
-        figures = {count: float(figure) for count, figure in figures.items()}
-    else:
-        figures = float(figures)
-    return Fabric(figures, float(given.get("latency_seconds", 0.0)), given.get("source", ""))
+    try:
+        given = yaml.safe_load(files[name].read_text())
+        figures = given["bytes_per_second"]
+        if isinstance(figures, Mapping):
+            figures = {count: float(figure) for count, figure in figures.items()}
+        else:
+            figures = float(figures)
+        return Fabric(figures, float(given.get("latency_seconds", 0.0)), given.get("source", ""))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{files[name]}: {error}") from None
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{files[name]} is no {group}; expected a yaml with bytes_per_second: {shown(error)}"
+        ) from error
 
 
 def network(name: str) -> Fabric:
     """What a ring gets between servers, by `conf/network/<name>.yaml`.
 
     Raises:
-        ConfigurationError: no such yaml; names those there are.
+        ConfigurationError: no such yaml, or one that is none; names those there are, or the file.
     """
     return _named("network", name)
 

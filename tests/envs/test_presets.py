@@ -90,8 +90,8 @@ def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
     text = (conf / "experiment" / "sharing.yaml").read_text()
     text = text.replace("Sharing-v0", "Mine-v0").replace("/reward: jct", "/reward: makespan")
     (conf / "experiment" / "mine.yaml").write_text(text)
-    for module in (presets, registration, selection):
-        monkeypatch.setattr(module, "config_folder", lambda: conf)
+    for module in ("ringyard.config_folder", presets.__name__, registration.__name__):
+        monkeypatch.setattr(f"{module}.config_folder", lambda: conf)
     assert registration.preset_ids()["ringyard/Mine-v0"] == "mine"
     assert "mine" in selection.benchmarks()
     mine, sharing = preset("mine"), preset("sharing")

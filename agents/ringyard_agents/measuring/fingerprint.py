@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ringyard.config_folder import config_folder, own_folders
+from ringyard.config_folder import config_folder, own_yamls
 from ringyard_agents.measuring.evaluate import Task
 
 __all__ = ["Fingerprints"]
@@ -65,7 +65,7 @@ def _versions() -> dict[str, str]:
 def _own_files() -> list[Path]:
     """Sources, weights and yaml files of our packages."""
     homes = [Path(str(sys.modules[name].__file__)).parent for name in _OURS]
-    files = [file for home in (*homes, config_folder(), *own_folders()) for file in home.rglob("*")]
+    files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + own_yamls()
     return sorted({file for file in files if file.is_file() and file.parent.name != "__pycache__"})
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 from omegaconf import DictConfig
 
-from ringyard.config_folder import config_folder
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard_agents.configuration import WORLD, label_of, plain, scheduler_names
 from ringyard_agents.measuring.evaluate import build, simulator
@@ -23,8 +23,8 @@ _LONGEST_LABEL = 60  # characters
 
 def benchmarks() -> list[str]:
     """The experiments that say `benchmark: true`."""
-    files = sorted((config_folder() / "experiment").glob("*.yaml"))
-    return [file.stem for file in files if yaml.safe_load(file.read_text()).get("benchmark", False)]
+    files = config_files("experiment")
+    return [name for name, file in files.items() if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
 
 def labels_of(config: DictConfig) -> dict[str, str]:

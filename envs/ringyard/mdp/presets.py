@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.vector import AutoresetMode
 
 from ringyard.checks import require
-from ringyard.config_folder import config_folder, own_folders
+from ringyard.config_folder import config_files, config_folder, own_folders
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.setting import Setting
@@ -69,7 +69,7 @@ def preset(experiment: str) -> Setting:
     """What `ringyard train experiment=NAME` learns on, with as many job tables as `Setting` has by default.
 
     Args:
-        experiment: name of a file in conf/experiment, without its ending.
+        experiment: name of a file in conf/experiment or of RINGYARD_CONF, without its ending.
 
     Raises:
         ConfigurationError: there is no such file.
@@ -77,12 +77,11 @@ def preset(experiment: str) -> Setting:
     from hydra import compose
 
     require("preset", experiment, str)
-    folder = config_folder() / "experiment"
-    names = sorted(file.stem for file in folder.glob("*.yaml"))
+    names = config_files("experiment")
     if experiment not in names:
         raise ConfigurationError(
             f"unknown preset {experiment!r}; expected one of {', '.join(names)}; a new one is a new"
-            f" {experiment}.yaml in {folder}"
+            f" {experiment}.yaml in {config_folder() / 'experiment'}"
         )
     with _own_hydra():
         config = compose("train", [f"experiment={experiment}"])
