@@ -10,6 +10,7 @@ import pytest
 from conftest import CONF, shared
 from ringyard.config_folder import OWN_FOLDERS, config_files, config_folder
 from ringyard.errors import ConfigurationError
+from ringyard.fabric import network
 from ringyard.profiles import read_profile
 from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
 from ringyard_agents.calibration.lines import Line, fit_line
@@ -17,7 +18,9 @@ from ringyard_agents.calibration.own import fit_rows, held_out, missing
 from ringyard_agents.calibration.pipelines import restart_growth
 from ringyard_agents.calibration.shipped import calibrate_shipped, texts_of
 from ringyard_agents.cli import main
+from ringyard_agents.configuration import scheduler_names
 from ringyard_agents.measured import servers_of, tidy
+from ringyard_agents.measuring.selection import benchmarks
 
 MODELS = {"mynet": (Line(0.03, 0.002), 2.5, 4e8), "small": (Line(0.01, 0.0005), 1.3, 5e7)}
 BANDWIDTH = {1: 8e9, 2: 1e9, 4: 1.5e9}
@@ -152,6 +155,10 @@ def test_what_is_missing_is_said():
         ("x,t4,1,8,0.1", ["--gradient-bytes", "x"], "NAME=BYTES"),
         ("x,abacus,1,8,0.1", ["--gradient-bytes", "x=1e6"], "abacus"),
         ("x,t4,1,8,-1", [], "seconds"),
+        ("../x,t4,1,8,0.1", ["--gradient-bytes", "../x=1e6"], "becomes the name of a yaml"),
+        ("x,t4,4,8,0.1", ["--gradient-bytes", "x=1e6", "--network", "a/b"], "network is 'a/b'"),
+        ("x,t4,1,8,0.1", ["--gradient-bytes", "x=1e6", "--gradient-bytes", "y=1e6"], "names 'y'"),
+        ("x,t4,1,8,0.1", ["--gradient-bytes", "x=1e6", "--gradient-bytes", "x=2e6"], "once for each model"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, text, words, said):
@@ -161,6 +168,49 @@ def test_bad_input_is_one_line(tmp_path, capsys, text, words, said):
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_few_rows_with_pairs_are_fitted(tmp_path, capsys):
+    head = "model,gpu_type,placement,batch,seconds,neighbour,neighbour_batch\n"
+    pair = "123,a100,1,32,0.15,123,32\n"
+    words = ["--out", str(tmp_path / "out"), "--gradient-bytes", "123=1e8"]
+    assert main(["calibrate", csv_of(tmp_path, head + "123,a100,1,32,0.1,,\n" + pair), *words]) == 0
+    profile = read_profile(tmp_path / "out" / "profiles" / "123.yaml")
+    ((sensitivity, pressure),) = profile.gpus["a100"].sharing.values()
+    assert profile.name == "123"  # text, although it looks like a number
+    assert sensitivity * pressure == pytest.approx(0.5, rel=0.05)
+    capsys.readouterr()
+    assert main(["calibrate", csv_of(tmp_path, head + pair), *words]) == 2
+    assert "measure it alone on one GPU" in capsys.readouterr().err
+
+
+def test_what_is_given_and_restarts_beside_seconds_are_in_the_profile(tmp_path):
+    rows = "resnet50,v100,1,32,0.1,10\nresnet50,v100,4,32,0.12,14\n"
+    file = csv_of(tmp_path, f"model,gpu_type,placement,batch,seconds,restart_seconds\n{rows}")
+    words = ["--out", str(tmp_path / "out"), "--gradient-bytes", "resnet50=7e7"]
+    assert main(["calibrate", file, *words]) == 0
+    profile = read_profile(tmp_path / "out" / "profiles" / "resnet50.yaml")
+    assert profile.gradient_bytes == 7e7
+    assert (profile.restart_seconds, profile.restart_seconds_per_doubling) == (10, 2)
+    assert profile.compute_seconds > 0.05
+
+
+def test_own_schedulers_presets_and_networks_are_found_by_name(monkeypatch, tmp_path):
+    for group in ("scheduler", "experiment", "network"):
+        (tmp_path / group).mkdir()
+    (tmp_path / "scheduler" / "mine.yaml").write_text((CONF / "scheduler" / "sjf.yaml").read_text())
+    (tmp_path / "experiment" / "ours.yaml").write_text((CONF / "experiment" / "sharing.yaml").read_text())
+    (tmp_path / "network" / "broken.yaml").write_text("{{")
+    (tmp_path / "network" / "other.yaml").write_text("latency_seconds: 1")
+    monkeypatch.setenv(OWN_FOLDERS, str(tmp_path))
+    assert "mine" in scheduler_names()
+    assert "ours" in benchmarks()
+    for name in ("broken", "other"):
+        with pytest.raises(ConfigurationError, match=f"{name}.yaml"):
+            network(name)
+    monkeypatch.setenv(OWN_FOLDERS, str(tmp_path / "network"))
+    with pytest.raises(ConfigurationError, match="expected folders with"):
+        config_files("network")
 
 
 def test_own_folders_must_be_there(monkeypatch, tmp_path):

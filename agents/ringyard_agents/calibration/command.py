@@ -1,5 +1,6 @@
 """`ringyard calibrate`: a CSV of one's own, or the folder of published measurements."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from matplotlib import pyplot as plt
 from rich.console import Console
 from rich.table import Table
 
+from ringyard.checks import shown
 from ringyard.config_folder import OWN_FOLDERS
 from ringyard.errors import ConfigurationError
 from ringyard_agents.calibration.own import (
@@ -54,6 +56,7 @@ def calibrate(place: str, out: str, network: str, interconnect: str, gradient_by
     rows = read_rows(path)
     for column, name in (("network", network), ("interconnect", interconnect)):
         rows[column] = rows[column].mask(rows[column] == "", name)
+    _check_names(rows, path)
     given = gradient_bytes_of(rows, split_given(gradient_bytes))
     usable = rows[rows.seconds.notna() & parts_of(rows).isin(_PARTS)].reset_index(drop=True)
     if usable.empty:
@@ -68,6 +71,20 @@ def calibrate(place: str, out: str, network: str, interconnect: str, gradient_by
     judged.to_csv(folder / "held_out.csv", index=False)
     _draw(judged, folder / "held_out.png")
     _report(models, judged, missing(rows), folder)
+
+
+_NAME = re.compile(r"\w[\w.+-]*")
+
+
+def _check_names(rows: pd.DataFrame, path: Path) -> None:
+    """Raise ConfigurationError for a name that cannot be a yaml's."""
+    for column in ("model", "network", "interconnect"):
+        for name in sorted(set(rows[column]) - {""}):
+            if not _NAME.fullmatch(name):
+                raise ConfigurationError(
+                    f"{path}: {column} is {shown(name)}, which becomes the name of a yaml; expected letters,"
+                    " digits, _, ., + and -, beginning with one of the first three"
+                )
 
 
 _PARTS = ("one GPU", "inside a server", "between servers", "sharing a GPU", "all-reduce")

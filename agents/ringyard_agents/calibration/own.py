@@ -26,6 +26,8 @@ FOLDS = 4
 
 #: with fewer different counts of cores the serial share is taken from the models that Synergy measured
 _CORE_COUNTS, _USUAL_SERIAL_SHARE = 4, 0.0358
+_MOST_BYTES = 1e15
+_GIVEN = "given with the measurements"
 _RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")
 
 
@@ -208,6 +210,10 @@ def _own(
             if kind not in measured and not figures.derived:
                 line = Line(figures.fixed_seconds, figures.sample_seconds)
                 measured[kind] = Figure(line, figures.source)
+    if not measured:
+        raise ConfigurationError(
+            f"{where}: no row says seconds of {name} on GPUs of its own; measure it alone on one GPU"
+        )
     chains, factors = _catalogue_factors()
     known = {REFERENCE_GPU, *measured, *factors}
     types = sorted(known, key=lambda kind: (kind != REFERENCE_GPU, list(GPU_MEMORY_BYTES).index(kind)))
@@ -256,11 +262,14 @@ def _fields(
             field: getattr(base, field) for field in base.sources if getattr(base, field, None) is not None
         }
         sources = dict(base.sources)
+        if gradient_bytes[name] != base.gradient_bytes:
+            values["gradient_bytes"] = gradient_bytes[name]
+            sources["gradient_bytes"] = _GIVEN
     else:
         batches = sorted(rows.batch.dropna().unique())
         values = {"gradient_bytes": gradient_bytes[name], "batch_size": batches[len(batches) // 2]}
         sources = {
-            "gradient_bytes": "given with the measurements",
+            "gradient_bytes": _GIVEN,
             "batch_size": "the middle of those measured",
         }
     for field, value in _pipeline(rows).items():
@@ -315,10 +324,15 @@ def gradient_bytes_of(rows: pd.DataFrame, given: Mapping[str, float]) -> Mapping
     """{model: bytes of one all-reduce}: given, else of the profile of that name.
 
     Raises:
-        ConfigurationError: a model has neither.
+        ConfigurationError: a model has neither, or bytes are given of a model that the rows do not name.
     """
     known: dict[str, float] = {model.name: model.gradient_bytes for model in catalogue()}
-    for name in sorted(set(rows.model) - {""}):
+    models = sorted(set(rows.model) - {""})
+    for name in sorted(set(given) - set(models)):
+        raise ConfigurationError(
+            f"--gradient-bytes names {name!r}, of which there is no row; expected one of {', '.join(models)}"
+        )
+    for name in models:
         if name not in known and name not in given:
             raise ConfigurationError(
                 f"model {name} has no profile; give --gradient-bytes {name}=BYTES (4 x parameters in fp32)"
@@ -332,16 +346,16 @@ def split_given(words: Sequence[str]) -> Mapping[str, float]:
     Raises:
         ConfigurationError: something else.
     """
-    given = {}
+    given: dict[str, float] = {}
     for word in words:
-        name, equals, number = word.partition("=")
+        name, equals, number = word.rpartition("=")
         try:
             value = float(number)
         except ValueError:
             value = -1.0
-        if not name or not equals or not 0 <= value < float("inf"):
+        if not name or not equals or not 0 <= value <= _MOST_BYTES or name in given:
             raise ConfigurationError(
-                f"--gradient-bytes is {word!r}; expected NAME=BYTES, such as mynet=102e6"
+                f"--gradient-bytes is {word!r}; expected NAME=BYTES, such as mynet=102e6, once for each model"
             )
         given[name] = value
     return given

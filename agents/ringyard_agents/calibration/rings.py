@@ -218,7 +218,12 @@ def fit_rings(
             transfers, with `network` and `interconnect`.
         gradient_bytes: {model: m}.
         held: lines and exponents that stay as they are; None: all are fitted.
+
+    Returns:
+        The constants; none of a table without rows.
     """
+    if table.empty:
+        return RingFit()
     transfers = {("", gpu_type): Line(0.0, 0.0) for gpu_type in table.gpu_type[table.model == ""].unique()}
     held = (held or RingFit()).with_more(RingFit(lines=transfers))
     problem = _Problem(_Rows(table, gradient_bytes), held)

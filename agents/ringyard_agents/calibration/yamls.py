@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 from ringyard_agents.calibration.fields import Fields
 from ringyard_agents.calibration.gpus import Figure
 from ringyard_agents.calibration.rings import FabricFit
@@ -36,6 +38,11 @@ def _value(value: Any) -> str:
 
 def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def _word(text: str) -> str:
+    """As `_text`, without quotes where yaml takes it for text anyway."""
+    return text if yaml.safe_load(text) == text else _text(text)
 
 
 def _gpu(gpu_type: str, figure: Figure, sharing: _Curve) -> str:
@@ -71,7 +78,7 @@ def profile_yaml(
         sharing: {GPU type: {samples per GPU: (sensitivity, pressure)}}.
         command: that writes the file.
     """
-    lines = [f"# {head} Written by `{command}`; do not edit.", f"name: {name}"]
+    lines = [f"# {head} Written by `{command}`; do not edit.", f"name: {_word(name)}"]
     if task:
         lines.append(f"task: {task}")
     written = [f"{field}: {_value(value)}" for field, value in fields.values.items()]

@@ -142,6 +142,7 @@ def _check_rows(table: pd.DataFrame, where: str) -> None:
     workers = table.placement.map(gpus).fillna(0)
     zero = table.placement.str.split("+").map(lambda counts: any(not count.strip("0") for count in counts))
     lengths = table.placement.str.count(r"\+") != table.neighbour_placement.str.count(r"\+")
+    none = table.neighbour_placement.str.fullmatch(r"0+(\+0+)*")
     joined = 'GPUs on each server joined by "+", such as 1, 8 or 4+4'
     rules: Sequence[tuple[str, Any, str]] = (
         ("model", (table.model == "") & ~transfer, "the name of a model"),
@@ -155,14 +156,27 @@ def _check_rows(table: pd.DataFrame, where: str) -> None:
         ("neighbour_batch", beside & table.neighbour_batch.isna(), "the neighbour's samples per GPU"),
         ("neighbour", ~beside & (table.neighbour_batch.notna() | placed), "the neighbour's model"),
         ("neighbour_placement", placed & (~neighbour_form | lengths), "as many servers as placement has"),
+        ("neighbour_placement", placed & none, "one GPU or more"),
     )
     for name, wrong, expected in rules:
         for row in np.flatnonzero(wrong)[:1]:
             _refuse(where, int(row), name, table[name].iloc[row], expected)
 
 
+def _one_measurement_each(table: pd.DataFrame) -> pd.DataFrame:
+    """Restarts of rows that say seconds, too, as rows of their own, after all others."""
+    both = table.seconds.notna() & table.restart_seconds.notna()
+    if not both.any():
+        return table
+    restarts = table[both].assign(seconds=np.nan)
+    alone = table.assign(restart_seconds=table.restart_seconds.mask(both))
+    return pd.concat([alone, restarts], ignore_index=True)
+
+
 def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """The table with every column of `COLUMNS`, checked; GPU types as the simulator calls them.
+
+    A row with seconds and restart_seconds becomes two, the restart after all rows of the file.
 
     Args:
         frame: [rows] with the required columns and any of the others; more columns are left out.
@@ -179,7 +193,7 @@ def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     table = _filled(frame.reset_index(drop=True), where)
     table["gpu_type"] = table.gpu_type.map(lambda name: _GPU_TYPES.get(_bare(name), name.lower()))
     _check_rows(table, where)
-    return table
+    return _one_measurement_each(table)
 
 
 def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
