@@ -16,4 +16,8 @@ GPU_MEMORY_BYTES: Final[dict[str, float]] = {
     "rtx_2080ti": 11e9,
     "rtx_6000": 24e9,
     "a100": 40e9,
+    "rtx_3090": 24e9,
+    "rtx_a6000": 48e9,
+    "a10": 24e9,
+    "h100_sxm": 80e9,
 }

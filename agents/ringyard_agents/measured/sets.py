@@ -38,6 +38,8 @@ class MeasuredSet:
         median_aim: largest median error.
         overrides: further Hydra overrides of the performance model.
         tabulated: its rows stand in this project, not in files.
+        collection: of the folder that its files come in; "": the published profiles. A folder without any
+            file of a collection is not asked for the others.
     """
 
     title: Annotated[str, "not empty"]
@@ -51,6 +53,7 @@ class MeasuredSet:
     median_aim: Aim = 0.10
     overrides: Sequence[str] = ()
     tabulated: bool = False
+    collection: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,11 +137,13 @@ def find_sets(place: Path) -> tuple[list[MeasuredRows], dict[str, str]]:
 
 
 def _published(folder: Path) -> tuple[list[MeasuredRows], dict[str, str]]:
-    """As `find_sets`; nothing where no file of any published set is there."""
+    """As `find_sets`; nothing of a collection without a file there."""
     found, absent = [], {}
     for name in measured_sets():
         try:
             found.append(rows_of(name, folder))
         except MissingDataError as missing:
             absent[name] = str(missing)
-    return ([] if all(one.about.tabulated for one in found) else found), absent
+    here = {one.about.collection for one in found if not one.about.tabulated}
+    found = [one for one in found if one.about.collection in here]
+    return found, {name: why for name, why in absent.items() if measured_sets()[name].collection in here}

@@ -98,7 +98,7 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
     found, absent = find_sets(data)
     judged = judge_all(found, World(performance), links)
     _print("What ships", SHIPPED_HEADER, shipped_rows(judged))
-    published = any(one.about is measured_sets().get(one.name) for one in found)
+    published = any(one.about is measured_sets().get(one.name) and not one.about.collection for one in found)
     equations = compare_all(data) if published else {}
     if equations:
         _print("The equations, on held-out points", EQUATION_HEADER, equation_rows(equations))
