@@ -10,11 +10,13 @@ import warnings
 
 import numpy as np
 import pytest
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from conftest import ROOT, composed, names
 from ringyard import Cluster, Simulator
 from ringyard.errors import WorkloadWarning
+from ringyard_agents.cli import main
 from ringyard_agents.command_line import exit_code
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.settings import SETTINGS, check_settings
@@ -319,6 +321,21 @@ def test_an_experiment_is_the_whole_command(tmp_path):
     out, _ = ringyard(tmp_path, "compare", *same, "schedulers=[fifo@share,mine:runs/run]", "seeds=2")
     assert re.search(r"mine +sizes, attained service", out)
     assert "mean jct" in ringyard(tmp_path, "simulate", *same)[0]
+
+
+@pytest.mark.parametrize("name", [one for one in names("experiment") if not one.endswith("comparison")])
+def test_every_experiment_is_simulated(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    GlobalHydra.instance().clear()
+    workload = composed("simulate", f"experiment={name}").workload
+    keys = {"workload": workload, "workload.base": workload.get("base", {})}
+    few = [f"{key}.num_jobs=12" for key, about in keys.items() if "num_jobs" in about]
+    few = [] if name == "full" else few  # with all its jobs some are cancelled before they start
+    assert main(["simulate", f"experiment={name}", *few, "name=run"]) == 0
+    with (tmp_path / "runs" / "run" / "jobs.csv").open() as stream:
+        starts = [row["start_time"] for row in csv.DictReader(stream)]
+    assert starts
+    assert ("" in starts) == (name == "full")
 
 
 def test_nothing_runs_before_every_scheduler_is_sound(tmp_path):

@@ -22,12 +22,17 @@ __all__ = ["simulate", "write_jobs"]
 
 
 def _number(value: float) -> str:
-    """Whole numbers without a fraction, others so that they read back equal."""
+    """Whole numbers without a fraction, others so that they read back equal; "" for NaN."""
+    if value != value:
+        return ""
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
 def write_jobs(file: Path, times: JobTimes) -> None:
-    """Per job: job_id, submit_time, gpus, start_time (first start), end_time, jct; seconds."""
+    """Per job: job_id, submit_time, gpus, start_time (first start), end_time, jct; seconds.
+
+    A job that never started has no start_time.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     with replaced(file) as partial, partial.open("w", newline="") as stream:
         writer = csv.writer(stream)
