@@ -187,11 +187,13 @@ def _calibrate(words: Sequence[str]) -> None:
         metavar="NAME=BYTES",
         help="of a model that has no profile: 4 bytes x parameters in fp32",
     )
+    parser.add_argument("--overwrite", action="store_true", help="replace yamls of another hand, too")
     options = parser.parse_args(words)
 
     from ringyard_agents.calibration.command import calibrate
 
-    calibrate(options.place, options.out, options.network, options.interconnect, options.gradient_bytes)
+    links = (options.network, options.interconnect)
+    calibrate(options.place, options.out, *links, options.gradient_bytes, options.overwrite)
 
 
 def _reproduce(words: Sequence[str]) -> None:

@@ -195,6 +195,47 @@ def test_what_is_given_and_restarts_beside_seconds_are_in_the_profile(tmp_path):
     assert profile.compute_seconds > 0.05
 
 
+def test_shipped_lines_stay_without_rows_on_one_gpu(tmp_path):
+    file = csv_of(tmp_path, "model,gpu_type,placement,batch,seconds\nresnet50_imagenet,v100,4,64,0.3\n")
+    out = tmp_path / "out"
+    assert main(["calibrate", file, "--out", str(out)]) == 0
+    found = read_profile(out / "profiles" / "resnet50_imagenet.yaml").gpus["v100"]
+    shipped = read_profile(CONF / "profiles" / "resnet50_imagenet.yaml").gpus["v100"]
+    assert (found.fixed_seconds, found.sample_seconds) == (shipped.fixed_seconds, shipped.sample_seconds)
+    assert found.source.startswith("Gavel")
+
+
+def test_memory_of_a_new_model_is_assumed_so_that_what_ran_fits(tmp_path, capsys):
+    rows = "x,t4,1,32,0.2\nx,t4,1,64,0.3\nx,a100,1,128,0.3\n"
+    file = csv_of(tmp_path, f"model,gpu_type,placement,batch,seconds\n{rows}")
+    words = ["calibrate", file, "--out", str(tmp_path / "out"), "--gradient-bytes", "x=1e8"]
+    assert main(words) == 0
+    assert "missing: x: no GPU memory" in capsys.readouterr().out
+    profile = read_profile(tmp_path / "out" / "profiles" / "x.yaml")
+    assert profile.fixed_memory_bytes == 4e8
+    assert profile.sample_memory_bytes == pytest.approx((16e9 - 4e8) / 64, rel=1e-4)
+    assert profile.fixed_memory_bytes + 64 * profile.sample_memory_bytes <= 16e9
+    assert all(
+        str(profile.sources[f"{one}_memory_bytes"]).startswith("assumed") for one in ("fixed", "sample")
+    )
+
+
+def test_yamls_of_another_hand_are_replaced_only_if_asked(tmp_path, capsys):
+    file = csv_of(tmp_path, "model,gpu_type,placement,batch,seconds\nx,t4,1,32,0.2\n")
+    mine = tmp_path / "out" / "profiles" / "x.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("name: x\n")
+    words = ["calibrate", file, "--out", str(tmp_path / "out"), "--gradient-bytes", "x=1e8"]
+    assert main(words) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert mine.read_text() == "name: x\n"
+    assert main([*words, "--overwrite"]) == 0
+    assert main(words) == 0  # its own are replaced
+    assert read_profile(mine).fixed_seconds == pytest.approx(1e-5, rel=0.01)  # one batch: all per sample
+    assert main(["calibrate", str(tmp_path / "nofile.csv")]) == 2
+    assert "there is no file" in capsys.readouterr().err
+
+
 def test_own_schedulers_presets_and_networks_are_found_by_name(monkeypatch, tmp_path):
     for group in ("scheduler", "experiment", "network"):
         (tmp_path / group).mkdir()

@@ -34,9 +34,17 @@ from ringyard_agents.measured import parts_of, read_rows
 __all__ = ["calibrate"]
 
 _COMMAND = "ringyard calibrate"
+_HEADER = f"Written by `{_COMMAND}"
 
 
-def calibrate(place: str, out: str, network: str, interconnect: str, gradient_bytes: Sequence[str]) -> None:
+def calibrate(
+    place: str,
+    out: str,
+    network: str,
+    interconnect: str,
+    gradient_bytes: Sequence[str],
+    overwrite: bool = False,
+) -> None:
     """Write profiles, networks and interconnects to the folder `out`; print what was fitted and how well.
 
     Args:
@@ -45,13 +53,15 @@ def calibrate(place: str, out: str, network: str, interconnect: str, gradient_by
         network: name for what lies between the servers of rows that name none.
         interconnect: name for what lies inside them.
         gradient_bytes: NAME=BYTES of models that have no profile.
+        overwrite: replace files there, too, that no calibration wrote.
 
     Raises:
-        ConfigurationError: the file or folder is not there, or holds what makes no sense.
+        ConfigurationError: the file or folder is not there, or holds what makes no sense; a file of another
+            hand is where one would be written.
     """
     path = Path(place)
     if path.is_dir():
-        _write(Path(out), texts_of(calibrate_shipped(path)))
+        _write(Path(out), texts_of(calibrate_shipped(path)), overwrite)
         return
     rows = read_rows(path)
     for column, name in (("network", network), ("interconnect", interconnect)):
@@ -67,7 +77,7 @@ def calibrate(place: str, out: str, network: str, interconnect: str, gradient_by
     constants = fit_rows(usable, given)
     models = own_models(rows, constants, given, path.name)
     folder = Path(out)
-    _write(folder, _texts(models, constants, path.name))
+    _write(folder, _texts(models, constants, path.name), overwrite)
     judged.to_csv(folder / "held_out.csv", index=False)
     _draw(judged, folder / "held_out.png")
     _report(models, judged, missing(rows), folder)
@@ -106,7 +116,13 @@ def _texts(models: Sequence[OwnModel], constants: Constants, where: str) -> Mapp
     return texts
 
 
-def _write(folder: Path, texts: Mapping[str, str]) -> None:
+def _write(folder: Path, texts: Mapping[str, str], overwrite: bool) -> None:
+    for file in (folder / name for name in texts):
+        if not overwrite and file.is_file() and _HEADER not in file.read_text().partition("\n")[0]:
+            raise ConfigurationError(
+                f"{file} was not written by {_COMMAND} and would be replaced; give another --out,"
+                " or --overwrite"
+            )
     for name, text in texts.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from ringyard_agents.calibration.pipelines import restart_growth
 from ringyard_agents.measured import MissingDataError
 from ringyard_agents.measured.aiturbo import MORE_RESTARTS, RESTARTS
 
-__all__ = ["Fields", "fields_of"]
+__all__ = ["Fields", "fields_of", "six_digits_down"]
 
 #: keys of a model in the recipe that are no fields
 NO_FIELDS = ("title", "task", "names", "kind", "gpus", "sharing", "overlap_exponent", "as")
@@ -147,7 +147,7 @@ class _Model:
     def _sample_memory(self, field: str, way: Mapping[str, Any], values: Mapping[str, Any]) -> float:
         batch = way["batch"]
         samples = self._looked_up(field, batch) if isinstance(batch, Mapping) else batch
-        return _six_digits_down((way["filled_bytes"] - values["fixed_memory_bytes"]) / samples)
+        return six_digits_down((way["filled_bytes"] - values["fixed_memory_bytes"]) / samples)
 
     def _curve(self) -> Mapping[str, float]:
         """The hyperbola of the validation run with the smallest batch."""
@@ -173,7 +173,9 @@ def _six_digits(value: float, exact: bool = False) -> float:
     return float(f"{value:.10g}" if exact else f"{value:.6g}")
 
 
-def _six_digits_down(value: float) -> float:
-    """So that the batch which fills a GPU still fits."""
+def six_digits_down(value: float) -> float:
+    """Rounded so that the batch which fills a GPU still fits."""
+    if value == 0:
+        return 0.0
     unit = 10.0 ** (np.floor(np.log10(value)) - 5)
     return float(f"{np.floor(value / unit) * unit:.6g}")

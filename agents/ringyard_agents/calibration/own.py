@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.profiles import ModelProfile, catalogue
-from ringyard_agents.calibration.fields import Fields
+from ringyard_agents.calibration.fields import Fields, six_digits_down
 from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
 from ringyard_agents.calibration.lines import Line
 from ringyard_agents.calibration.pipelines import core_curves, restart_growth
@@ -28,6 +28,9 @@ FOLDS = 4
 _CORE_COUNTS, _USUAL_SERIAL_SHARE = 4, 0.0358
 _MOST_BYTES = 1e15
 _GIVEN = "given with the measurements"
+_MEMORY = ("fixed_memory_bytes", "sample_memory_bytes")
+_BYTES_BY_GRADIENT = 4.0  # 16 bytes of weights, gradients and two optimiser moments per parameter over 4 sent
+_MOST_FIXED_SHARE = 0.9  # of a GPU: what ran there also held samples
 _RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")
 
 
@@ -64,12 +67,24 @@ def fit_rows(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Constan
         gradient_bytes: {model: bytes of one all-reduce}.
     """
     part = parts_of(rows)
-    rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes)
+    rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, RingFit(lines=_held_lines(rows)))
     pairs = rows[part == "sharing a GPU"]
     speeds = pairs.assign(speed=_alone(pairs, rings) / pairs.seconds)
     speeds = speeds[speeds.speed.notna()]
     sharing = {str(gpu_type): fit_sharing(one) for gpu_type, one in speeds.groupby("gpu_type")}
     return Constants(rings, sharing)
+
+
+def _held_lines(rows: pd.DataFrame) -> Mapping[tuple[str, str], Line]:
+    """Measured lines of profiles, for models and GPU types of which no row is on one GPU."""
+    alone = rows[parts_of(rows) == "one GPU"]
+    said = set(zip(alone.model, alone.gpu_type, strict=True))
+    return {
+        (model.name, kind): Line(figures.fixed_seconds, figures.sample_seconds)
+        for model in catalogue()
+        for kind, figures in model.gpus.items()
+        if not figures.derived and (model.name, kind) not in said
+    }
 
 
 def _alone(rows: pd.DataFrame, rings: RingFit) -> NDArray[np.float64]:
@@ -165,7 +180,22 @@ def missing(rows: pd.DataFrame) -> list[str]:
         without = sorted(set(modelled.model) - have)
         if without:
             said.append(f"{', '.join(without)}: {why}")
+    lacking = [
+        name for name in sorted(set(modelled.model)) if any(value is None for value in _shipped_memory(name))
+    ]
+    if lacking:
+        said.append(
+            f"{', '.join(lacking)}: no GPU memory, so the largest batches are taken to fill their GPUs"
+            " (sources say so); measure the bytes at two batches and write them into the profile"
+        )
     return said
+
+
+def _shipped_memory(name: str) -> list[float | None]:
+    """Both figures of the profile of that name; [None] without one."""
+    return [getattr(model, field) for model in catalogue() if model.name == name for field in _MEMORY] or [
+        None
+    ]
 
 
 def own_models(
@@ -202,14 +232,16 @@ def _own(
             f"{where}: {name} was measured on {unknown[0]}, a GPU type that is not known; expected"
             f" {', '.join(GPU_MEMORY_BYTES)}; add it to ringyard/gpu_types.py with its memory"
         )
-    measured = {
-        kind: Figure(line, f"{where}, {_count(rows[rows.gpu_type == kind])}") for kind, line in lines.items()
+    held = {
+        kind: Figure(Line(figures.fixed_seconds, figures.sample_seconds), figures.source)
+        for kind, figures in (base.gpus if base is not None else {}).items()
+        if not figures.derived
     }
-    if base is not None:
-        for kind, figures in base.gpus.items():
-            if kind not in measured and not figures.derived:
-                line = Line(figures.fixed_seconds, figures.sample_seconds)
-                measured[kind] = Figure(line, figures.source)
+    measured = held | {
+        kind: Figure(line, f"{where}, {_count(rows[rows.gpu_type == kind])}")
+        for kind, line in lines.items()
+        if kind not in held or held[kind].line != line
+    }
     if not measured:
         raise ConfigurationError(
             f"{where}: no row says seconds of {name} on GPUs of its own; measure it alone on one GPU"
@@ -267,17 +299,40 @@ def _fields(
             sources["gradient_bytes"] = _GIVEN
     else:
         batches = sorted(rows.batch.dropna().unique())
-        values = {"gradient_bytes": gradient_bytes[name], "batch_size": batches[len(batches) // 2]}
+        values = {"gradient_bytes": gradient_bytes[name], "batch_size": batches[(len(batches) - 1) // 2]}
         sources = {
             "gradient_bytes": _GIVEN,
-            "batch_size": "the middle of those measured",
+            "batch_size": "the middle of those measured, the smaller of two",
         }
+    for field, (value, source) in _assumed_memory(rows, values["gradient_bytes"]).items():
+        if field not in values:
+            values[field], sources[field] = value, source
     for field, value in _pipeline(rows).items():
         values[field], sources[field] = float(f"{value:.4g}"), where
     if name in exponents:
         values["overlap_exponent"] = float(f"{exponents[name]:.4g}")
         sources["overlap_exponent"] = f"{where}, together with its networks"
     return Fields(values, sources)
+
+
+def _assumed_memory(rows: pd.DataFrame, gradient_bytes: float) -> Mapping[str, tuple[float, str]]:
+    """GPU memory and sources: every batch fits, the tightest fills its GPU (half of a shared one)."""
+    ran = rows[rows.batch.notna() & rows.gpu_type.isin(GPU_MEMORY_BYTES.keys())]
+    if ran.empty:
+        return {}
+    shared = (parts_of(ran) == "sharing a GPU").to_numpy()
+    room = ran.gpu_type.map(GPU_MEMORY_BYTES).to_numpy(dtype=np.float64) * np.where(shared, 0.5, 1.0)
+    fixed = six_digits_down(min(_BYTES_BY_GRADIENT * gradient_bytes, _MOST_FIXED_SHARE * float(room.min())))
+    each = (room - fixed) / ran.batch.to_numpy()
+    tightest = ran.iloc[int(each.argmin())]
+    beside = " beside a neighbour" if shared[each.argmin()] else ""
+    return {
+        "fixed_memory_bytes": (fixed, "assumed: 16 bytes x gradient_bytes / 4"),
+        "sample_memory_bytes": (
+            six_digits_down(float(each.min())),
+            f"assumed: batch {tightest.batch:g}{beside}, which ran on {tightest.gpu_type}, fills it",
+        ),
+    }
 
 
 def _pipeline(rows: pd.DataFrame) -> Mapping[str, float]:

@@ -166,7 +166,7 @@ class _Problem:
             alone = mine & ~rows.ring
             chosen = alone if len(np.unique(rows.batch[alone])) > 1 else mine
             line = fit_line(rows.batch[chosen], rows.seconds[chosen])
-            found.append([np.log(max(line.fixed, 1e-4)), np.log(max(line.sample, 1e-9))])
+            found.append([np.log(max(line.fixed, LEAST_FIXED_SECONDS)), np.log(max(line.sample, 1e-9))])
         lines: NDArray[np.float64] = np.array(found).reshape(-1, 2)
         return np.concatenate(
             [
