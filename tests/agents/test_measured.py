@@ -148,7 +148,27 @@ def test_a_users_file_is_judged(tmp_path, capsys):
     assert "Left out: model unheard_of does not ship (1)." in text
     assert "The equations" not in text  # nothing published is there
     assert (out / "images" / "shipped_mine.png").stat().st_size > 0
-    assert "missed" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "missed" in said
+    assert "mine: 1 left out: model unheard_of does not ship" in said
+    written_rows = pd.read_csv(out / "predictions.csv", keep_default_na=False)
+    assert written_rows.set.tolist() == ["mine"] * 3
+    assert [one.name for one in find_sets(tmp_path)[0]] == ["mine"]  # predictions are no measurements
+    assert float(written_rows.predicted[0]) == pytest.approx(right)
+    assert written_rows.reason[2] == "model unheard_of does not ship"
+
+
+def test_what_cannot_be_judged_is_bad_input(tmp_path, capsys):
+    written(tmp_path, HEADER, "unheard_of,v100,1,32,1")
+    words = ["validate", str(tmp_path), "--out", str(tmp_path / "out")]
+    for more, said in (
+        ([], "no row could be judged"),
+        (["--performance", "x"], "--performance is 'x'"),
+        (["--network", "x"], "--network is 'x'"),
+    ):
+        assert main([*words, *more]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_twins_are_one_situation(tmp_path):

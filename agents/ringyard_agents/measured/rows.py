@@ -202,6 +202,8 @@ def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
     Raises:
         ConfigurationError: it cannot be read.
     """
+    if not file.exists():
+        raise ConfigurationError(f"there is no file {file}; give a CSV of measurements")
     try:
         return pd.read_csv(
             file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig", nrows=rows
@@ -220,12 +222,15 @@ def read_rows(file: Path) -> pd.DataFrame:
 
 
 def is_tidy(file: Path) -> bool:
-    """Whether the file's first line names the columns of a tidy table (its rows may still be wrong)."""
+    """Whether the file's first line names the columns of a tidy table (its rows may still be wrong).
+
+    Tables with a column `predicted` are results of ours, not measurements.
+    """
     try:
         names = {_ALSO.get(str(name).strip(), str(name).strip()) for name in _parsed(file, 0).columns}
     except ConfigurationError:
         return False
-    return {name for name, column in COLUMNS.items() if column.required} <= names
+    return {name for name, column in COLUMNS.items() if column.required} <= names and "predicted" not in names
 
 
 def servers_of(placement: str) -> tuple[int, ...]:

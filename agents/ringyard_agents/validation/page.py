@@ -7,7 +7,7 @@ from ringyard_agents.measured import COLUMNS
 from ringyard_agents.validation.judged import Judged
 from ringyard_agents.validation.result import Comparison
 
-__all__ = ["equation_rows", "page", "shipped_rows"]
+__all__ = ["brief_rows", "equation_rows", "page", "shipped_rows"]
 
 _HEAD = """# Validation: predicted against measured
 
@@ -73,6 +73,15 @@ def shipped_rows(judged: Sequence[Judged]) -> list[list[str]]:
         counts = [str(len(errors)), str(len(one.rows) - len(errors))]
         rows.append([one.about.title, *numbers, *counts, _aim(one), one.about.fitted or "nothing"])
     return rows
+
+
+BRIEF_HEADER = ("set", "mean", "median", "worst", "points", "left out", "aim")
+
+
+def brief_rows(judged: Sequence[Judged]) -> list[list[str]]:
+    """[sets] cells of the first table where there is room for 80 characters."""
+    words = {True: "met", False: "missed", None: ""}
+    return [[*row[:-2], words[one.met]] for one, row in zip(judged, shipped_rows(judged), strict=True)]
 
 
 def equation_rows(results: Mapping[str, Comparison | str]) -> list[list[str]]:
