@@ -171,6 +171,11 @@ def _text(error: BaseException) -> str:
         said = str(error).partition("Config search path:")[0]
         if "override 'checkpoint'" in said:  # once the way to name the one agent of a comparison
             return "checkpoint has gone; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
+        if "Could not override" in said and "@performance." in said:
+            return (
+                f"{said.splitlines()[0]} This performance model has no network or interconnect to choose;"
+                " choose one that has them, too: performance=ring_10gbe (or composed, sharing, aws_g4dn, ...)"
+            )
         return ", ".join(line.strip().rstrip(":") for line in said.splitlines() if line.strip())
     if isinstance(error, yaml.YAMLError | UnicodeError | ImportError) or _raiser(error) in (
         "hydra",

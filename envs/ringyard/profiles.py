@@ -150,8 +150,12 @@ class ModelProfile:
         """Forward and backward seconds of one base iteration on the reference GPU."""
         return self.gpus[REFERENCE_GPU].compute_seconds(self.batch_size)
 
-    def need(self, name: str) -> Any:
+    def need(self, name: str, otherwise: str = "choose a workload whose models have it") -> Any:
         """The figure `name`.
+
+        Args:
+            name: of a field.
+            otherwise: what to do without it, for the error.
 
         Raises:
             ConfigurationError: the profile does not have it.
@@ -159,8 +163,8 @@ class ModelProfile:
         value = getattr(self, name)
         if value is None:
             raise ConfigurationError(
-                f"model {self.name} has no {name}, which this simulation needs; add it to {self.file}"
-                " with its source, or leave the model out of the mix"
+                f"model {self.name} has no {name}, which this simulation needs; {otherwise}, or add it with"
+                f" its source to a copy of {self.file} in a folder of RINGYARD_CONF"
             )
         return value
 

@@ -80,6 +80,8 @@ BAD = {
     "unknown key": (["workload.nope=1"], "nope"),
     "wrong type": (["cluster.num_servers=many"], "whole number"),
     "bad constant": (["performance.alpha=-1"], "alpha"),
+    "no named networks": (["performance=sjf_bco", "network@performance.network=ethernet_25g"], "ring_10gbe"),
+    "no memory figures": (["cluster=a100", "performance=ring_a100"], "workload=sharing"),
     "bad threshold": (["scheduler=tiresias", "scheduler.starvation_knob=0"], "starvation_knob"),
 }
 

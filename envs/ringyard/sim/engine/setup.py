@@ -61,6 +61,12 @@ def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
     return np.array([*(model.overlap_exponent or 1.0 for model in catalogue()), 1.0])
 
 
+_WITHOUT_MEMORY = (
+    "choose workload.models of profiles with memory figures (for example workload=sharing),"
+    " or a cluster without gpu_type"
+)
+
+
 def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceModel) -> None:
     """Raise ConfigurationError if a model of the table lacks a figure that this simulation needs."""
     models = catalogue()
@@ -69,8 +75,8 @@ def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceMod
         for kind in cluster.distinct_gpu_types:
             model.on(kind)
         if cluster.gpu_types:
-            model.need("fixed_memory_bytes")
-            model.need("sample_memory_bytes")
+            for name in ("fixed_memory_bytes", "sample_memory_bytes"):
+                model.need(name, _WITHOUT_MEMORY)
     for position in np.unique(table.model_ids[table.kind == JobKind.PARAMETER_SERVER]):
         if position < 0:
             raise ConfigurationError(
