@@ -11,7 +11,7 @@ from ringyard_agents.measured import rows_of, twins
 from ringyard_agents.measured.aiturbo import RESTARTS
 from ringyard_agents.validation.report import COMPARISONS, compare_all
 from ringyard_agents.validation.result import halves
-from ringyard_agents.validation.served import restart_growth, restart_rule, restart_table
+from ringyard_agents.validation.served import restart_growths, restart_rule, restart_table
 
 #: errors on held-out points that the models stay under: the aims that are met, else what was measured
 LIMITS = {
@@ -47,7 +47,7 @@ def test_sharing_beats_the_mean_speed_by_far():
 
 def test_shipped_restarts_are_what_the_table_gives():
     sizes, seconds = restart_table()
-    for name, (base, *_), growth in zip(RESTARTS, seconds, restart_growth(seconds, [2, 3]), strict=False):
+    for name, (base, *_), growth in zip(RESTARTS, seconds, restart_growths(seconds, [2, 3]), strict=False):
         model = profile(f"aiturbo_{name}")
         assert model.restart_seconds == base
         assert model.restart_seconds_per_doubling == pytest.approx(growth, rel=1e-3)

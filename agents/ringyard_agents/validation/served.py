@@ -10,11 +10,12 @@ from scipy.optimize import nnls
 from ringyard.performance.parameter_server import calibration_design, step_seconds
 from ringyard.profiles import profile
 from ringyard.restart import pause_seconds
+from ringyard_agents.calibration.pipelines import restart_growth
 from ringyard_agents.measured.aiturbo import CALIBRATION, MORE_RESTARTS, PARAMETERS, POINTS, RESTARTS
 from ringyard_agents.validation.network import scatter
 from ringyard_agents.validation.result import Comparison, Part, relative
 
-__all__ = ["parameter_server_steps", "refit", "restart_growth", "restart_rule", "restart_table", "restarts"]
+__all__ = ["parameter_server_steps", "refit", "restart_growths", "restart_rule", "restart_table", "restarts"]
 
 
 def refit(name: str, points: np.ndarray[Any, Any] = POINTS, rows: Any = slice(None)) -> Any:
@@ -84,17 +85,15 @@ def _grown(seconds: Any, growth: Any, gpus: int) -> Any:
     return np.array([pause_seconds(base, more, 0.0, 1, gpus) for base, more in pairs])
 
 
-def restart_growth(seconds: Any, gpus: Sequence[int]) -> Any:
-    """[models] seconds at each doubling by least squares of relative errors.
+def restart_growths(seconds: Any, gpus: Sequence[int]) -> Any:
+    """[models] seconds at each doubling, see `restart_growth`.
 
     Args:
         seconds: [models, 3] on 1, 2 and 3 GPUs, the first of which is kept.
         gpus: those fitted to, 2 or 3 or both.
     """
     columns = [count - 1 for count in gpus]
-    slope = np.log2(gpus) / seconds[:, columns]
-    grown = 1.0 - seconds[:, :1] / seconds[:, columns]
-    return (slope * grown).sum(axis=1) / (slope**2).sum(axis=1)
+    return np.array([restart_growth(gpus, row[columns], row[0]) for row in seconds])
 
 
 def restart_rule(sizes: Any, seconds: Any) -> Any:
@@ -132,8 +131,8 @@ def restarts(data: Path) -> Comparison:
     """Restart seconds on numbers of GPUs, and of models, that the constants were not fitted to."""
     sizes, seconds = restart_table()
     shipped = relative(*_of_profiles())
-    third = _grown(seconds[:, 0], restart_growth(seconds, [2]), 3)
-    second = _grown(seconds[:, 0], restart_growth(seconds, [3]), 2)
+    third = _grown(seconds[:, 0], restart_growths(seconds, [2]), 3)
+    second = _grown(seconds[:, 0], restart_growths(seconds, [3]), 2)
     by_rule = np.stack([_grown(seconds[:, 0], _left_out(sizes, seconds), gpus) for gpus in (2, 3)], axis=1)
     constant = relative(np.full(seconds.shape, 30.0), seconds).mean()
     models = len(sizes)

@@ -62,7 +62,7 @@ def _ring(state: State, b: int, i: int, extra: int) -> int:
 
 @kernel
 def _load_links(state: State, b: int, extra: int) -> None:
-    """Rings on every link, from scratch."""
+    """Rings on every link, from scratch; what each ring adds into its `new_contenders`."""
     cluster = state.clusters[b]
     for row in range(state.links.shape[1]):
         state.links[b, row].load = 0.0
@@ -70,14 +70,18 @@ def _load_links(state: State, b: int, extra: int) -> None:
         j = _ring(state, b, i, extra)
         if j >= 0:
             weight = _weight(state, b, j)
+            state.jobs[b, j].new_contenders = weight
             for k in range(_links_of(state, b, j)):
                 state.links[b, state.link_scratch[b, k]].load += weight
 
 
 @kernel
 def _crowd(state: State, b: int, j: int) -> float:
-    """Rings on the worst link of job j, itself counted as one, relative to what the link carries."""
-    weight = _weight(state, b, j)
+    """Rings on the worst link of job j, itself counted as one, relative to what the link carries.
+
+    After `_load_links`, which says what the job itself adds.
+    """
+    weight = state.jobs[b, j].new_contenders
     worst = 1.0
     for k in range(_links_of(state, b, j)):
         link = state.links[b, state.link_scratch[b, k]]
