@@ -11,10 +11,10 @@ from ringyard_agents.configuration import plain, scheduler_config
 from ringyard_agents.measuring.evaluate import simulator
 from ringyard_agents.measuring.selection import able, benchmarks, labels_of, worlds_of
 from ringyard_agents.predictors.fit_interference import measured_pairs
-from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims
+from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims, read_tables
 from ringyard_agents.reproduction.command import main
 from ringyard_agents.reproduction.page import claim_rows, page
-from ringyard_agents.reproduction.run import papers, reproduce
+from ringyard_agents.reproduction.run import Reproduction, papers, read_ablation, reproduce
 
 
 def measured(form, claimed, own, other=None):
@@ -70,6 +70,10 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
     assert content["seeds"] >= 10
     assert len(content["deviations"]) >= 1
     claims = read_claims(content["claims"], list(content["cases"]))
+    assert content["headline"] in [claim.text for claim in claims]
+    read_tables(content.get("tables", []), content["cases"])
+    if (ablation := read_ablation(content, list(content["cases"]))) is not None:
+        claims.append(ablation)
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         for name, case in content["cases"].items():
@@ -83,6 +87,32 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
             for claim in claims:
                 if claim.case == name:
                     assert {claim.scheduler, claim.reference or claim.scheduler} <= set(case["schedulers"])
+
+
+def test_a_sweep_has_a_row_for_each_case():
+    cases = {
+        "small": {"schedulers": {"a": {}, "b": {}}},
+        "large": {"schedulers": {"b": {}}},
+    }
+    row = {"title": "Sizes", "metric": "mean_jct", "cases": ["small", "large"], "schedulers": ["a", "b"]}
+    (table,) = read_tables([{**row, "against": "b"}], cases)
+    figures = {
+        "small": {"a": {"mean_jct": np.array([5.0, 5.0])}, "b": {"mean_jct": np.array([10.0, 10.0])}},
+        "large": {"b": {"mean_jct": np.array([20.0, 20.0])}},
+    }
+    claim = measured("value", 5.0, [5, 5])
+    one = Reproduction("p", "Title", "Setting.", ["x"], 2, [claim], claim, None, [table], figures)
+    text = page([one])
+    assert "| small | 5.00 [5.00, 5.00] | 10.00 [10.00, 10.00] | -50.0% [-50.0%, -50.0%] |" in text
+    assert "| large |  | 20.00 [20.00, 20.00] |  |" in text
+    assert "small, 2 seeds" not in text  # has no table of its own
+    assert (
+        "| Title | text | 5.00 | 5.00 [5.00, 5.00] | yes: within the interval | cannot be switched off |"
+        in text
+    )
+    for wrong, what in (({"cases": ["none"]}, "case 'none'"), ({"schedulers": ["z"]}, "scheduler 'z'")):
+        with pytest.raises(ConfigurationError, match=what):
+            read_tables([row | wrong], cases)
 
 
 def test_reproduce_runs_and_writes_a_page(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.measuring.evaluate import RunResult
 from ringyard_agents.measuring.statistics import Interval, mean_interval, ratio_interval
 
-__all__ = ["Claim", "Measured", "measure_claim", "metric_values", "read_claims"]
+__all__ = ["Claim", "Measured", "SweepTable", "measure_claim", "metric_values", "read_claims", "read_tables"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,25 @@ class Claim:
     metric: str
     form: str
     claimed: float
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """A metric over cases: a sweep, or one assumption changed at a time.
+
+    Attributes:
+        title: above the table.
+        metric: as of a `Claim`.
+        cases: its rows.
+        schedulers: its columns, those that a case has.
+        against: of `schedulers`: each other one's change from it is printed as well; None: nothing is.
+    """
+
+    title: str
+    metric: str
+    cases: Sequence[str]
+    schedulers: Sequence[str]
+    against: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +118,35 @@ def read_claims(rows: Sequence[Mapping[str, object]], cases: Sequence[str]) -> l
             )
         claims.append(claim)
     return claims
+
+
+def read_tables(
+    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, Mapping[str, Any]]
+) -> list[SweepTable]:
+    """Tables of a reproduction's yaml.
+
+    Args:
+        rows: `tables` of the yaml.
+        cases: of the yaml, by name.
+
+    Raises:
+        ConfigurationError: a case, or a scheduler, that is not there.
+    """
+    tables = [SweepTable(**row) for row in rows]
+    for table in tables:
+        for case in table.cases:
+            if case not in cases:
+                raise ConfigurationError(
+                    f"table {table.title!r} has case {case!r}; expected some of {list(cases)}"
+                )
+        found = {label for case in table.cases for label in cases[case]["schedulers"]}
+        wanted = [*table.schedulers, *([] if table.against is None else [table.against])]
+        missing = [label for label in wanted if label not in found]
+        if missing:
+            raise ConfigurationError(
+                f"table {table.title!r} has scheduler {missing[0]!r}; expected some of {sorted(found)}"
+            )
+    return tables
 
 
 def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float64]:

@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 
-from ringyard_agents.measuring.statistics import mean_interval
-from ringyard_agents.reproduction.claims import Measured
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard_agents.measuring.statistics import mean_interval, ratio_interval
+from ringyard_agents.reproduction.claims import Measured, SweepTable
 from ringyard_agents.reproduction.run import Reproduction
 
-__all__ = ["claim_rows", "page"]
+__all__ = ["claim_rows", "page", "summary"]
 
 _INTRODUCTION = """# Published comparisons, run anew
 
 Written by `ringyard reproduce --all`; one paper alone: `ringyard reproduce PAPER`. Each setting is a yaml in
 `conf/reproduction`. Intervals are 95 % bootstrap intervals over seeds, differences are paired by seed. A
-claim is
-*reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign, but
-another size. A claim that does not reproduce is printed as such: that is a result, about this simulator as
-much as about the paper.
+claim is *reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign,
+but another size. A claim that does not reproduce is printed as such: that is a result, about this simulator
+as much as about the paper. The last column switches the paper's mechanism off and leaves all else as it is:
+what the mechanism itself brings here.
 """
 
 _TITLES = {
@@ -61,17 +64,68 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
+def summary(reproductions: Sequence[Reproduction]) -> str:
+    """One row a paper: its headline claim, what was measured, and the mechanism's own part."""
+    rows = []
+    for one in reproductions:
+        ((_, claimed, found, verdict),) = claim_rows([one.headline])
+        own = "cannot be switched off"
+        if one.ablation is not None:
+            ((text, _, change, _),) = claim_rows([one.ablation])
+            own = f"{text}: {change}"
+        rows.append((one.title, one.headline.claim.text, claimed, found, verdict, own))
+    return _table(
+        (
+            "paper",
+            "headline claim",
+            "claimed",
+            "measured [95 % CI]",
+            "reproduced",
+            "the mechanism, on against off",
+        ),
+        rows,
+    )
+
+
+def _cell(values: NDArray[np.float64], metric: str) -> str:
+    found = mean_interval(values)
+    return f"{_number(found.value, metric)} [{_number(found.low, metric)}, {_number(found.high, metric)}]"
+
+
+def _sweep(reproduction: Reproduction, table: SweepTable) -> str:
+    """Cases as rows, schedulers as columns, and each one's change from `against`."""
+    others = [] if table.against is None else [one for one in table.schedulers if one != table.against]
+    body = []
+    for case in table.cases:
+        columns = {
+            label: row[table.metric]
+            for label, row in reproduction.figures[case].items()
+            if label in table.schedulers
+        }
+        cells = [_cell(columns[one], table.metric) if one in columns else "" for one in table.schedulers]
+        for other in others:
+            cells.append("")
+            if other in columns and table.against in columns:
+                ratio = ratio_interval(columns[other], columns[table.against])
+                changes = (value - 1 for value in (ratio.value, ratio.low, ratio.high))
+                cells[-1] = "{:+.1%} [{:+.1%}, {:+.1%}]".format(*changes)
+        body.append([case, *cells])
+    header = ["", *table.schedulers, *(f"{other} vs {table.against}" for other in others)]
+    title = f"{table.title} ({_TITLES.get(table.metric, table.metric)}, {reproduction.seeds} seeds)"
+    return title + ":\n\n" + _table(header, body)
+
+
 def _figures(reproduction: Reproduction) -> list[str]:
-    parts = []
+    parts = [_sweep(reproduction, table) for table in reproduction.tables]
+    in_sweeps = {case for table in reproduction.tables for case in table.cases}
     for case, rows in reproduction.figures.items():
+        if case in in_sweeps:
+            continue
         metrics = list(next(iter(rows.values())))
         body = []
         for label, columns in rows.items():
             cells = [label]
-            for metric in metrics:
-                found = mean_interval(columns[metric])
-                low, high = _number(found.low, metric), _number(found.high, metric)
-                cells.append(f"{_number(found.value, metric)} [{low}, {high}]")
+            cells += [_cell(columns[metric], metric) for metric in metrics]
             body.append(cells)
         title = f"{case}, {reproduction.seeds} seeds"
         parts.append(title + ":\n\n" + _table(["scheduler", *(_TITLES.get(m, m) for m in metrics)], body))
@@ -80,7 +134,7 @@ def _figures(reproduction: Reproduction) -> list[str]:
 
 def page(reproductions: Sequence[Reproduction]) -> str:
     """Markdown."""
-    parts = [_INTRODUCTION]
+    parts = [_INTRODUCTION, summary(reproductions)]
     for one in reproductions:
         parts.append(f"## {one.title}\n\n`ringyard reproduce {one.paper}`. {one.setting}")
         parts.append(

@@ -19,10 +19,18 @@ from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.learning.checkpoint import AGENT
 from ringyard_agents.measuring.evaluate import RunResult, Task, check, run_all
-from ringyard_agents.reproduction.claims import Measured, measure_claim, metric_values, read_claims
+from ringyard_agents.reproduction.claims import (
+    Claim,
+    Measured,
+    SweepTable,
+    measure_claim,
+    metric_values,
+    read_claims,
+    read_tables,
+)
 from ringyard_baselines.papers.ada_srsf import transfers
 
-__all__ = ["Reproduction", "papers", "reproduce"]
+__all__ = ["Reproduction", "papers", "read_ablation", "reproduce"]
 
 #: figures shown of every scheduler
 SHOWN = ("mean_jct", "makespan", "mean_queueing", "utilisation")
@@ -39,6 +47,9 @@ class Reproduction:
         deviations: what is assumed, not said, or different in public code.
         seeds: workloads.
         measured: claims.
+        headline: the one of them that the paper is known for.
+        ablation: what the mechanism itself brings, on against off; None: it cannot be switched off.
+        tables: of several cases each.
         figures: {case: {scheduler: {metric: [seeds]}}} for the table of all figures.
     """
 
@@ -48,6 +59,9 @@ class Reproduction:
     deviations: Sequence[str]
     seeds: int
     measured: Sequence[Measured]
+    headline: Measured
+    ablation: Measured | None
+    tables: Sequence[SweepTable]
     figures: Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
 
 
@@ -151,6 +165,36 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
     return figures
 
 
+def _headline(paper: str, text: str, claims: Sequence[Claim]) -> int:
+    """Position of the claim with this text."""
+    texts = [claim.text for claim in claims]
+    if text not in texts:
+        raise ConfigurationError(f"{paper}: headline is {text!r}; expected one of the claims {texts}")
+    return texts.index(text)
+
+
+def read_ablation(content: Mapping[str, Any], cases: Sequence[str]) -> Claim | None:
+    """What a yaml compares to show its mechanism alone; nothing is claimed of it.
+
+    Raises:
+        ConfigurationError: a row that makes no sense.
+    """
+    row = content["ablation"]
+    return None if row is None else read_claims([{**row, "claimed": float("nan")}], cases)[0]
+
+
+def _measured(
+    claim: Claim, figures: Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
+) -> Measured:
+    """A claim's number out of all figures."""
+    values = {
+        (label, metric): column
+        for label, row in figures[claim.case].items()
+        for metric, column in row.items()
+    }
+    return measure_claim(claim, values)
+
+
 def reproduce(
     paper: str, seeds: int | None, workers: int | None, on_result: Callable[[str], None]
 ) -> Reproduction:
@@ -170,11 +214,16 @@ def reproduce(
     count = seeds or int(content["seeds"])
     cases: dict[str, Any] = content["cases"]
     claims = read_claims(content["claims"], list(cases))
+    headline = _headline(paper, content["headline"], claims)
+    ablation = read_ablation(content, list(cases))
+    tables = read_tables(content.get("tables", []), cases)
+    asked = [*claims, *([] if ablation is None else [ablation])]
     figures: dict[str, Mapping[str, Mapping[str, NDArray[np.float64]]]] = {}
     with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
         for name, case in cases.items():
             on_result(f"{paper}: {name}, {len(case['schedulers'])} schedulers, {count} seeds")
-            wanted = {claim.metric for claim in claims if claim.case == name}
+            wanted = {claim.metric for claim in asked if claim.case == name}
+            wanted |= {table.metric for table in tables if name in table.cases}
             if case.get("model") == "transfers":
                 figures[name] = _transfer_runs(case, count)
                 continue
@@ -184,14 +233,16 @@ def reproduce(
                 check(tasks)
                 results = run_all(tasks, workers, lambda result: None)
             figures[name] = _by_scheduler(results, list(dict.fromkeys([*SHOWN, *sorted(wanted)])))
-    measured = []
-    for claim in claims:
-        values = {
-            (label, metric): column
-            for label, row in figures[claim.case].items()
-            for metric, column in row.items()
-        }
-        measured.append(measure_claim(claim, values))
+    measured = [_measured(claim, figures) for claim in claims]
     return Reproduction(
-        paper, content["title"], content["setting"], content["deviations"], count, measured, figures
+        paper=paper,
+        title=content["title"],
+        setting=content["setting"],
+        deviations=content["deviations"],
+        seeds=count,
+        measured=measured,
+        headline=measured[headline],
+        ablation=None if ablation is None else _measured(ablation, figures),
+        tables=tables,
+        figures=figures,
     )
