@@ -256,6 +256,8 @@ def test_train_resume_compare(tmp_path):
     same.append("trust=[toy_learner.ToyLearner]")
     out, _ = ringyard(tmp_path, *same, "name=c1")
     assert re.search(r"mine +sizes, attained service", out)
+    assert "adjusted for 4 rows" in out
+    assert "warning: 3 workloads" in out
     assert re.search(r"vs (fifo|sjf) ", out)  # no agent is the reference unless one says so
     for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "queue_length.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0

@@ -41,6 +41,7 @@ def test_verdicts():
     assert measured("value", 4.0, [5, 5]).verdict == "no"
     assert measured("at_most", 1.0, [5, 5], [10, 10]).verdict.startswith("yes")
     assert measured("at_most", 1.0, [15, 15], [10, 10]).verdict == "no"
+    assert measured("change", -0.5, [5, 5], [0, 0]).verdict == "no: the reference is 0"
 
 
 def test_claims_are_checked():

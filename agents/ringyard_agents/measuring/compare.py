@@ -22,7 +22,7 @@ from ringyard_agents.measuring.evaluate import RunResult, Task, check, run_all
 from ringyard_agents.measuring.fingerprint import Fingerprints
 from ringyard_agents.measuring.kept import keep, kept
 from ringyard_agents.measuring.selection import able, labels_of, wants_all, worlds_of
-from ringyard_agents.measuring.statistics import mean_interval, ratio_interval
+from ringyard_agents.measuring.statistics import caution, holm, mean_interval, p_value, ratio_interval
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
 
@@ -137,6 +137,26 @@ def _default_reference(results: Sequence[RunResult], means: Mapping[str, float])
     return min(start_only or heuristics, key=means.__getitem__)
 
 
+def _adjusted(results: Sequence[RunResult], reference: str) -> dict[str, float]:
+    """{label: p-value of its mean JCT against the reference's, adjusted for the number of rows}."""
+    others = [label for label in dict.fromkeys(result.label for result in results) if label != reference]
+    against = _metric(results, reference, "mean_jct")
+    alone = [p_value(_metric(results, label, "mean_jct"), against) for label in others]
+    return dict(zip(others, holm(np.array(alone)).tolist(), strict=True))
+
+
+def _notes(reference: str, compared: int, workloads: int) -> list[str]:
+    """What stands below a table: what its intervals mean."""
+    notes = [
+        f"vs {reference}: mean JCT / mean JCT of {reference}, workloads in pairs; each 95% interval is of its"
+        " row alone (Student's t of the logarithm)",
+        f"p (Holm): that the two means are equal, adjusted for {compared} rows; above 0.05 no difference is"
+        " shown",
+    ]
+    warning = caution(workloads)
+    return notes if warning is None else [*notes, warning]
+
+
 def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str, list[dict[str, str]]]:
     """(label of the reference, one row of texts per scheduler, best mean JCT first).
 
@@ -148,6 +168,7 @@ def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str
     means = {label: float(_metric(results, label, "mean_jct").mean()) for label in labels}
     reference = reference or _default_reference(results, means)
     against = _metric(results, reference, "mean_jct")
+    adjusted = _adjusted(results, reference)
     rows = []
     for label in sorted(labels, key=means.__getitem__):
         own = [result for result in results if result.label == label]
@@ -163,6 +184,7 @@ def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str
             "knows": own[0].information,
             "mean JCT [95% CI] (s)": f"{jct.value:,.0f} [{jct.low:,.0f}, {jct.high:,.0f}]",
             f"vs {reference}": change,
+            "p (Holm)": f"{adjusted[label]:.3f}" if label in adjusted else "",
             "/ bound": f"{means[label] / bounds.mean():.2f}",
         }
         for title, name, form in METRIC_COLUMNS:
@@ -222,15 +244,18 @@ def _report(
     """Print one world's table and write its files."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_csv(folder, results)
-    _, rows = table_rows(results, config.reference)
+    reference, rows = table_rows(results, config.reference)
+    notes = _notes(reference, len(rows) - 1, len({result.workload for result in results}))
     with replaced(folder / "table.csv") as partial, partial.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, rows[0].keys())
         writer.writeheader()
         writer.writerows(rows)
     with replaced(folder / "table.md") as partial:
-        partial.write_text(markdown(rows, list(rows[0])))
+        partial.write_text("\n\n".join([markdown(rows, list(rows[0])).rstrip(), *notes]) + "\n")
     wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
     _print(wide, title, rows)
+    for note in notes:
+        console.print(note, soft_wrap=True, highlight=False)
     runs = {row["scheduler"]: [r.times for r in results if r.label == row["scheduler"]] for row in rows}
     by_tenant = write_tenants(folder / "tenants.csv", runs)
     print_tenants(wide, runs)

@@ -70,6 +70,8 @@ class Measured:
     def verdict(self) -> str:
         """How the two compare."""
         claimed, found = self.claim.claimed, self.interval
+        if np.isnan(found.value):
+            return "no: the reference is 0"
         if self.claim.form == "at_most":
             return "yes: not more" if found.value <= claimed else "no"
         neutral = {"change": 0.0, "ratio": 1.0, "growth": 1.0}.get(self.claim.form)

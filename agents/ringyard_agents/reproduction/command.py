@@ -9,6 +9,7 @@ from rich.table import Table
 
 from ringyard.checks import require
 from ringyard_agents.command_line import Arguments
+from ringyard_agents.measuring.statistics import caution
 from ringyard_agents.reproduction.page import claim_rows, page
 from ringyard_agents.reproduction.run import papers, reproduce
 
@@ -52,6 +53,9 @@ def main(words: Sequence[str]) -> None:
         for row in claim_rows(one.measured):
             table.add_row(*row)
         console.print(table)
+        warning = caution(one.seeds)
+        if warning is not None:
+            console.print(warning, soft_wrap=True, highlight=False)
         if out is not None:  # what has been computed stays if a later paper fails
             file = Path(out).expanduser()
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -14,8 +14,9 @@ __all__ = ["claim_rows", "page", "summary"]
 _INTRODUCTION = """# Published comparisons, run anew
 
 Written by `ringyard reproduce --all`; one paper alone: `ringyard reproduce PAPER`. Each setting is a yaml in
-`conf/reproduction`. Intervals are 95 % bootstrap intervals over seeds, differences are paired by seed. A
-claim is *reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign,
+`conf/reproduction`. Intervals are 95 % intervals of one number each, over seeds (Student's t of the logarithm
+of a mean, or of the ratio of two means, paired by seed): of 100 true claims, 5 lie outside by chance. A claim
+is *reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign,
 but another size. A claim that does not reproduce is printed as such: that is a result, about this simulator
 as much as about the paper. The last column switches the paper's mechanism off and leaves all else as it is:
 what the mechanism itself brings here.
