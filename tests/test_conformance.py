@@ -3,6 +3,8 @@
 import copy
 import pickle
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import pytest
@@ -20,10 +22,11 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import job_times
 from ringyard.state.records import JobKind
 from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.measuring.compare import group_of
 from ringyard_agents.measuring.evaluate import simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
-from ringyard_baselines.scheduler import DrivingScheduler, Information, run
+from ringyard_baselines.scheduler import DrivingScheduler, Information, Powers, powers_used, run
 from twins import draw_world
 from worlds import everything, random_jobs, rings
 
@@ -184,11 +187,19 @@ def served(scheduler, jobs):
     return jobs
 
 
+#: so that what takes longer than the jobs of a small world is seen there
+QUICK = {"themis": ("scheduler.lease_seconds=20",)}
+
+
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedulers_serve_random_worlds(name):
-    """No illegal allocation, nobody starves, no bound is broken, whatever the cluster, jobs and failures."""
+    """No illegal allocation, nobody starves, no bound is broken, whatever the cluster, jobs and failures.
+
+    And nobody does more than it declares, or is compared with those that do more than it ever does.
+    """
+    used = Powers.STARTS
     for seed in range(8):
-        scheduler = leaf("scheduler", name)
+        scheduler = leaf("scheduler", name, *QUICK.get(name, ()))
         cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 25)
         failures = Failures(200.0, 15.0, 8.0) if seed % 2 else no_failures()
         sim = Simulator(
@@ -203,12 +214,34 @@ def test_schedulers_serve_random_worlds(name):
         scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
         sim.advance()
         while not sim.done:
-            sim.apply(scheduler.decide(sim.view(scheduler.information)))
+            allocations = scheduler.decide(sim.view(scheduler.information))
+            sim.apply(allocations)
             sim.advance()
+            used = reduce(or_, (powers_used(sim, allocation) for allocation in allocations), used)
             assert sim.now < 1e5, "a job starves"
+        used |= Powers.STOPS if sim.metrics().preemptions else Powers.STARTS
         metrics, bounds = sim.metrics(), bounds_of(sim)
         assert metrics.mean_jct >= bounds.mean_jct * (1 - 1e-9)
         assert metrics.makespan >= bounds.makespan * (1 - 1e-9)
+    assert used & ~scheduler.may == Powers.STARTS
+    assert group_of(used) == group_of(scheduler.may)
+
+
+@pytest.mark.parametrize(("name", "drive"), [("srtf", True), ("srtf", False), ("gandiva", False)])
+def test_who_stops_jobs_without_having_said_so_is_named(name, drive):
+    scheduler = leaf("scheduler", name)
+    scheduler.may = Powers.STARTS
+    with pytest.raises(SchedulerError, match=r"may=start, but .* STOPS; expected may = Powers.STOPS"):
+        small_run(scheduler, 1, drive=drive)
+
+
+def test_who_resizes_jobs_without_having_said_so_is_named():
+    scheduler = leaf("scheduler", "afs_l")
+    scheduler.may = Powers.STOPS
+    cluster, jobs, performance, _ = everything(np.random.default_rng(0), 25)
+    sim = Simulator(cluster, jobs, performance, constant(2.0), seed=0)
+    with pytest.raises(SchedulerError, match=r"may=start, stop, but .* RESIZES; expected .* Powers.RESIZES"):
+        run(sim, scheduler, np.random.default_rng(0))
 
 
 def ends_in(world, scheduler, drive):

@@ -1,53 +1,116 @@
 """From Hydra configs to objects."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.trust import Trust
 
-__all__ = ["WORLD", "label_of", "plain", "scheduler_config", "scheduler_names"]
+__all__ = ["WORLD", "Entry", "plain", "scheduler_config", "scheduler_names"]
 
 
 #: config groups that make up a simulated world
 WORLD = ("cluster", "workload", "performance", "restart", "failures")
 
 
-def label_of(entry: str) -> str:
-    """What an entry of `schedulers=[...]` is called in tables: an agent's name, else the entry itself."""
-    return entry.partition(":")[0]
+@dataclass(frozen=True)
+class Entry:
+    """One of the schedulers that a command runs.
+
+    Attributes:
+        label: what tables call it.
+        scheduler: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` of a trained agent.
+        options: replace those of the scheduler's yaml.
+    """
+
+    label: str
+    scheduler: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, given: Any) -> Self:
+        """An entry as people write it.
+
+        Args:
+            given: text, which is its own label but for an agent's checkpoint, or
+                {label: {scheduler: text, options: {name: value}}}.
+
+        Raises:
+            ConfigurationError: it is neither.
+        """
+        if isinstance(given, str):
+            return cls(given.partition(":")[0], given)
+        if isinstance(given, Mapping) and len(given) == 1:
+            [(label, said)] = given.items()
+            known = isinstance(said, Mapping) and {"scheduler"} <= set(said) <= {"scheduler", "options"}
+            if known and isinstance(said["scheduler"], str) and isinstance(said.get("options", {}), Mapping):
+                return cls(str(label), said["scheduler"], dict(said.get("options", {})))
+        raise ConfigurationError(
+            f"schedulers has {shown(given)}; expected a name such as fifo@consolidate, or"
+            " {LABEL: {scheduler: NAME, options: {OPTION: VALUE}}}"
+        )
+
+    @property
+    def name(self) -> str:
+        """Of the leaf of conf/scheduler."""
+        return self.scheduler.partition("@")[0]
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether it was trained."""
+        return ":" in self.scheduler
 
 
-def scheduler_config(entry: str, trust: Trust = ()) -> DictConfig:
-    """The resolved config of an entry of `schedulers=[...]`; Hydra must be initialised.
+def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
+    """The resolved config of a scheduler; Hydra must be initialised.
 
     Args:
-        entry: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` of a trained agent.
+        entry: which, with its options.
         trust: classes of the user's own that an agent may name.
 
     Raises:
         MissingConfigException: no such placement (from Hydra).
-        ConfigurationError: no such scheduler, or a placement for one that has its own.
+        ConfigurationError: no such scheduler, a placement for one that has its own, or an option that the
+            scheduler does not have.
     """
-    if ":" in entry:
-        name, _, checkpoint = entry.partition(":")
+    if entry.is_agent:
+        if entry.options:
+            raise ConfigurationError(f"{entry.label} is an agent and has no options; expected none")
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
-        config.name, config.checkpoint, config.trust = name, checkpoint, trust
+        config.name, config.trust = entry.label, trust
+        config.checkpoint = entry.scheduler.partition(":")[2]
         return config
-    name, at, placement = entry.partition("@")
+    name, at, placement = entry.scheduler.partition("@")
     if name not in scheduler_names() or bool(at) != bool(placement):
         raise ConfigurationError(
-            f"schedulers has {entry!r}; expected {', '.join(scheduler_names())}, one of them @placement, or"
-            " a trained agent as name:run_folder, for instance mine:runs/quickstart"
+            f"schedulers has {entry.scheduler!r}; expected {', '.join(scheduler_names())}, one of them"
+            " @placement, or a trained agent as name:run_folder, for instance mine:runs/quickstart"
         )
     config = hydra.compose("entry", [f"scheduler={name}"] + ([f"placement={placement}"] if placement else []))
     OmegaConf.resolve(config)
     if placement and config.scheduler.get("placement") != config.placement:
-        raise ConfigurationError(f"{entry}: {name} brings its own placement; write {name}")
-    return config.scheduler
+        raise ConfigurationError(f"{entry.scheduler}: {name} brings its own placement; write {name}")
+    return _with_options(entry, config.scheduler)
+
+
+def _with_options(entry: Entry, config: DictConfig) -> DictConfig:
+    """The config with an entry's options, which it must have."""
+    try:
+        merged = OmegaConf.merge(config, dict(entry.options))
+    except OmegaConfBaseException as error:
+        known = ", ".join(sorted(str(key) for key in config if key not in ("_target_", "placement")))
+        raise ConfigurationError(
+            f"{entry.label}: options is {shown(dict(entry.options))}; expected some of {known or 'none'}"
+        ) from error
+    assert isinstance(merged, DictConfig)
+    return merged
 
 
 def scheduler_names() -> list[str]:

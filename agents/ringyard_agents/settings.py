@@ -45,9 +45,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "compare": _EVERY
     | {
-        "schedulers": str | Sequence[str],
+        "schedulers": str | Sequence[str | Group],
         "presets": Sequence[str] | None,
-        "preset_load": Positive,
         "seeds": Annotated[int, "[1, 1000000]"],
         "reference": str | None,
         "workers": Annotated[int, "[1, 10000]"] | None,
@@ -68,7 +67,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "evaluate.every": Decisions,
         "evaluate.workloads": Count,
         "evaluate.workload_seed": Seed,
-        "evaluate.schedulers": Sequence[str],
+        "evaluate.schedulers": Sequence[str | Group],
     },
 }
 

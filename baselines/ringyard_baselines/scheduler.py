@@ -1,11 +1,13 @@
 """What a scheduler is, what it may know, and how one is run."""
 
 from collections.abc import Sequence
+from enum import IntFlag
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from ringyard.cluster import Cluster
+from ringyard.errors import SchedulerError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
@@ -13,7 +15,39 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["DrivingScheduler", "Information", "Scheduler", "run"]
+__all__ = ["DrivingScheduler", "Information", "Powers", "Scheduler", "powers_used", "run"]
+
+
+class Powers(IntFlag):
+    """What a scheduler does besides starting each job once, as it asks to run, or refusing it.
+
+    Many clusters never stop a job: tables compare first those that may do the same.
+
+    Attributes:
+        STARTS: nothing else.
+        STOPS: stops running jobs, or moves them.
+        RESIZES: gives jobs other numbers of GPUs or other batches than they ask for, at the start or later.
+        CORES: gives jobs other CPU cores, RAM, parameter servers or memory bandwidth than they ask for.
+    """
+
+    STARTS = 0
+    STOPS = 1
+    RESIZES = 2
+    CORES = 4
+
+    def __str__(self) -> str:
+        """As tables print it."""
+        return ", ".join(["start", *(str(one.name).lower().removesuffix("s") for one in self)])
+
+
+#: {what an allocation may say: (the column of `Job` with what was asked, the power to give something else)}
+_ASKED = {
+    "batch_size": ("base_batch", Powers.RESIZES),
+    "cores_per_worker": ("asked_cores", Powers.CORES),
+    "parameter_servers": ("asked_parameter_servers", Powers.CORES),
+    "cores_per_server_task": ("asked_cores_per_server_task", Powers.CORES),
+    "ram_per_worker": ("asked_ram", Powers.CORES),
+}
 
 
 class Scheduler(Protocol):
@@ -23,12 +57,14 @@ class Scheduler(Protocol):
         name: shown in tables.
         learned: it was trained; comparisons take the others as references.
         information: what it decides by; views and job tables refuse the rest.
+        may: what it does; a run that does more raises a SchedulerError at its end.
         round_seconds: it also wants to decide every this many seconds; None: events are enough.
     """
 
     name: str
     learned: bool = False
     information: Information
+    may: Powers = Powers.STARTS
     round_seconds: float | None
 
     @property
@@ -65,6 +101,38 @@ class DrivingScheduler(Protocol):
         ...
 
 
+def powers_used(sim: Simulator, allocation: Allocation) -> Powers:
+    """What an allocation takes beyond starting the job as it asks to run; stops are counted by the engine."""
+    if allocation.stops or allocation.reject:
+        return Powers.STARTS
+    job = sim.state.jobs[0, allocation.job]
+    capped = allocation.memory_bandwidth_cap
+    used = Powers.STARTS if capped is None or capped == 1.0 else Powers.CORES
+    if len(allocation.gpu_ids) != job["asked_gpus"]:
+        used |= Powers.RESIZES
+    for name, (asked, power) in _ASKED.items():
+        given = getattr(allocation, name)
+        if given is not None and given != job[asked]:
+            used |= power
+    return used
+
+
+def _check_powers(sim: Simulator, scheduler: Scheduler, used: Powers) -> None:
+    """Raise a SchedulerError if a run that has ended took more than the scheduler says it may do."""
+    cluster = sim.state.clusters[0]
+    if cluster["num_preemptions"]:
+        used |= Powers.STOPS
+    if cluster["num_resizes"] and not scheduler.may & (Powers.RESIZES | Powers.CORES):
+        used |= Powers.RESIZES
+    undeclared = used & ~scheduler.may
+    if undeclared:
+        flags = " | ".join(f"Powers.{one.name}" for one in used)
+        raise SchedulerError(
+            f"{scheduler.name} declares may={scheduler.may!s}, but it also used"
+            f" {', '.join(str(one.name) for one in undeclared)}; expected may = {flags}"
+        )
+
+
 def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, drive: bool = True) -> None:
     """Simulate until every job has finished.
 
@@ -75,15 +143,22 @@ def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, drive: b
         drive: let a `DrivingScheduler` run by itself; False calls `decide` each time.
 
     Raises:
-        SchedulerError: the scheduler leaves jobs waiting for ever, or looks at what it did not declare.
+        SchedulerError: the scheduler leaves jobs waiting for ever, looks at what it did not declare, or has
+            done what it did not declare.
         PlacementError: it names GPUs the cluster cannot give.
     """
     knows = scheduler.information
     scheduler.reset(sim.cluster, sim.jobs.as_known(knows), rng)
     if drive and isinstance(scheduler, DrivingScheduler):
         scheduler.drive(sim)
+        _check_powers(sim, scheduler, Powers.STARTS)
         return
+    used = Powers.STARTS
     while not sim.done:
-        sim.apply(scheduler.decide(sim.view(knows)))
+        allocations = scheduler.decide(sim.view(knows))
+        sim.apply(allocations)
+        for allocation in allocations:
+            used |= powers_used(sim, allocation)
         if not sim.done:
             sim.advance()
+    _check_powers(sim, scheduler, used)

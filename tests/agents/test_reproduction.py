@@ -7,9 +7,9 @@ from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, composed
 from ringyard.errors import ConfigurationError
-from ringyard_agents.configuration import plain, scheduler_config
+from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.measuring.evaluate import simulator
-from ringyard_agents.measuring.selection import able, benchmarks, labels_of, worlds_of
+from ringyard_agents.measuring.selection import able, benchmarks, entries_of, worlds_of
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims, read_tables
 from ringyard_agents.reproduction.command import main
@@ -139,28 +139,27 @@ def test_reproduce_refuses_nonsense():
 def selected(*overrides):
     config = composed("compare", *overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return labels_of(config), worlds_of(config)
+        return entries_of(config), worlds_of(config)
 
 
 def test_all_schedulers_on_every_benchmark():
     GlobalHydra.instance().clear()
-    labels, worlds = selected("schedulers=all", "workload=helios_like")
-    assert {"aiturbo", "ones", "coda", "pollux", "para_max"} <= set(labels)
-    assert not any(":" in entry for entry in labels.values())  # agents are named, or absent
-    with_agent, worlds_too = selected("schedulers=[all,mine:runs/a]", "workload=helios_like")
-    assert with_agent == labels | {"mine": "mine:runs/a"}
+    entries, worlds = selected("schedulers=all")
+    assert {"aiturbo", "ones", "coda", "pollux", "para_max"} <= set(entries)
+    assert not any(entry.is_agent for entry in entries.values())  # agents are named, or absent
+    with_agent, worlds_too = selected("schedulers=[all,mine:runs/a]")
+    assert with_agent == entries | {"mine": Entry("mine", "mine:runs/a")}
     assert worlds_too == worlds
     assert list(worlds) == benchmarks()
     assert {"contention", "cpu_gpu", "elastic", "full", "sharing"} <= set(worlds)
     assert "partitioning" not in worlds
-    helios = composed("compare").workload
-    assert worlds["sharing"]["workload"]["base"]["durations"] == helios.durations
-    assert worlds["sharing"]["workload"]["base"]["load"] == 3.0
-    assert worlds["contention"]["workload"]["num_jobs"] == 160
-    assert list(selected("schedulers=all", "presets=[]")[1]) == [""]
+    own = composed("compare", "experiment=sharing")
+    assert worlds["sharing"] == {part: plain(own[part]) for part in WORLD}  # its jobs as well
+    for chosen in (["presets=[]"], ["experiment=full"], ["workload.num_jobs=50"]):
+        assert list(selected("schedulers=all", *chosen)[1]) == [""]
     with pytest.raises(ConfigurationError, match="nothing_like_it"):
         selected("presets=[nothing_like_it]")
-    with pytest.raises(ConfigurationError, match="no sizes"):
+    with pytest.raises(ConfigurationError, match=r"workload is not the usual one.*presets=\[\]"):
         selected("presets=[sharing]", "workload=sjf_bco")
 
 
@@ -168,7 +167,7 @@ def test_who_cannot_serve_the_jobs_is_left_out():
     GlobalHydra.instance().clear()
     _, worlds = selected("presets=[full]")
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        configs = {name: plain(scheduler_config(name)) for name in ("fifo", "para_max")}
+        configs = {name: plain(scheduler_config(Entry.read(name))) for name in ("fifo", "para_max")}
     fit, refused = able(configs, worlds["full"], 0)
     assert fit == ["fifo"]
     assert "acceptable" in refused["para_max"]
@@ -177,10 +176,10 @@ def test_who_cannot_serve_the_jobs_is_left_out():
 def test_a_placement_that_would_not_be_used_is_refused():
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        assert scheduler_config("fifo@spread").placement._target_ == "ringyard.placement.spread"
+        assert scheduler_config(Entry.read("fifo@spread")).placement._target_ == "ringyard.placement.spread"
         for entry in ("sjf_bco@pack", "ada_srsf@pack"):
             with pytest.raises(ConfigurationError, match="brings its own placement"):
-                scheduler_config(entry)
+                scheduler_config(Entry.read(entry))
 
 
 def test_measured_pairs_need_their_file(tmp_path):

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: a comparison of some seconds: two presets and their folders, plots, a scheduler that cannot serve them
 COMPARE = [
     "compare", "schedulers=[fifo,sjf,tiresias,sjf_bco,themis]", "seeds=6", "presets=[contention,sharing]",
-    "preset_load=2", "name=killed", "workers=2", "tensorboard=false",
+    "name=killed", "workers=2", "tensorboard=false",
 ]  # fmt: skip
 
 #: columns that hold wall time, and files that hold times or how the command was called

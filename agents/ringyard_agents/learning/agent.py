@@ -8,7 +8,7 @@ import numpy as np
 
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
-from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.actions.space import Actions, Adjustment, Template
 from ringyard.mdp.bank import QUEUE_TAKES, queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations.observation import Observation
@@ -21,9 +21,23 @@ from ringyard.state.arrays import State, copy_state
 from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.trust import Trust
-from ringyard_baselines.scheduler import Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 
-__all__ = ["AgentScheduler", "load_agent"]
+__all__ = ["AgentScheduler", "load_agent", "powers_of"]
+
+
+def powers_of(actions: Actions) -> Powers:
+    """What an agent with these actions may do."""
+    may = Powers.STARTS
+    if actions.preemptive or any(one.placement is not None for one in actions.adjustments):
+        may |= Powers.STOPS
+    options: tuple[Template | Adjustment, ...] = (*actions.starts, *actions.adjustments)
+    for one in options:
+        if one.gpu_factor != 1.0 or one.batch_factor != 1.0:
+            may |= Powers.RESIZES
+        if one.core_factor != 1.0 or getattr(one, "bandwidth_cap", None) is not None:
+            may |= Powers.CORES
+    return may
 
 
 class AgentScheduler(Scheduler):
@@ -44,6 +58,7 @@ class AgentScheduler(Scheduler):
     ) -> None:
         self.name = name
         self.information = observation.knows | QUEUE_TAKES[actions.queue_order] | actions.takes
+        self.may = powers_of(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
         self.actions = replace(actions, on_invalid="wait")

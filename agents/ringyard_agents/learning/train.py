@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.presets import setting_of
-from ringyard_agents.configuration import WORLD, label_of, plain, scheduler_config
+from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.files import locked
 from ringyard_agents.learning.checkpoint import AGENT, LAST, parts_of
 from ringyard_agents.learning.evaluation import Evaluation, ratio
@@ -36,9 +36,8 @@ def _check(config: DictConfig) -> None:
 def _baselines(config: DictConfig, metric: str) -> dict[str, float]:
     """{label: mean of the metric} of the baselines on the evaluation workloads."""
     world = {name: plain(config[name]) for name in WORLD}
-    entries = {
-        label_of(entry): plain(scheduler_config(entry, config.trust)) for entry in config.evaluate.schedulers
-    }
+    given = [Entry.read(one) for one in plain(config.evaluate.schedulers)]
+    entries = {entry.label: plain(scheduler_config(entry, config.trust)) for entry in given}
     tasks = [
         Task(label, scheduler, world, workload, config.evaluate.workload_seed)
         for label, scheduler in entries.items()

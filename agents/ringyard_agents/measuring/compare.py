@@ -21,12 +21,13 @@ from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.evaluate import RunResult, Task, check, run_all
 from ringyard_agents.measuring.fingerprint import Fingerprints
 from ringyard_agents.measuring.kept import keep, kept
-from ringyard_agents.measuring.selection import able, labels_of, wants_all, worlds_of
+from ringyard_agents.measuring.selection import able, drawn_for, entries_of, wants_all, worlds_of
 from ringyard_agents.measuring.statistics import caution, holm, mean_interval, p_value, ratio_interval
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
+from ringyard_baselines.scheduler import Powers
 
-__all__ = ["compare", "markdown", "table_rows"]
+__all__ = ["compare", "group_of", "markdown", "table_rows"]
 
 #: (title, metric, format) of the columns that are plain means over workloads
 METRIC_COLUMNS = (
@@ -43,7 +44,7 @@ METRIC_COLUMNS = (
     ("worst rho", "worst_fairness", "{:.1f}"),
     ("blocked", "blocking_rate", "{:.1%}"),
 )
-_WIDEST_TABLE = 7  # columns printed side by side; the rest goes into more tables
+_WIDEST_TABLE = 8  # columns printed side by side; the rest goes into more tables
 
 #: schedulers shown in plots, the best by mean JCT; TensorBoard has all
 MOST_PLOTTED = 12
@@ -52,12 +53,21 @@ MOST_PLOTTED = 12
 SEED_OFFSET = 2_000_000
 
 
+def group_of(may: Powers) -> int:
+    """0: only starts jobs; 1: also stops them, or changes cores; 2: also resizes them."""
+    return 2 if may & Powers.RESIZES else int(may != Powers.STARTS)
+
+
+#: {what a table says of a row: its group}
+_GROUPS = {str(Powers(flags)): group_of(Powers(flags)) for flags in range(8)}
+
+
 def _scheduler_configs(config: DictConfig) -> dict[str, Any]:
     """{label: config}."""
-    labels = labels_of(config)
-    if config.reference is not None and config.reference not in labels:
-        raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(labels)}")
-    return {label: plain(scheduler_config(entry, config.trust)) for label, entry in labels.items()}
+    entries = entries_of(config)
+    if config.reference is not None and config.reference not in entries:
+        raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(entries)}")
+    return {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
 
 
 def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
@@ -73,8 +83,8 @@ def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
             raise SchedulerError("; ".join(refused.values()))
         tasks[name] = (
             [
-                Task(label, schedulers[label], world, workload, seed)
-                for workload in range(config.seeds)
+                Task(label, schedulers[label], drawn, workload, seed)
+                for workload, drawn in enumerate(drawn_for(world, seed, k) for k in range(config.seeds))
                 for label in fit
             ],
             refused,
@@ -129,12 +139,13 @@ def _metric(results: Sequence[RunResult], label: str, name: str) -> NDArray[np.f
     return np.array([float(getattr(r.metrics, name)) for r in results if r.label == label])
 
 
-def _default_reference(results: Sequence[RunResult], means: Mapping[str, float]) -> str:
-    """The best heuristic that stopped no job; if all did, the best heuristic; else the best."""
-    learned = {result.label for result in results if result.learned}
-    heuristics = [label for label in means if label not in learned] or list(means)
-    start_only = [label for label in heuristics if not _metric(results, label, "preemptions").any()]
-    return min(start_only or heuristics, key=means.__getitem__)
+def _best_published(results: Sequence[RunResult], means: Mapping[str, float]) -> dict[int, str]:
+    """{group: the best label in it that no agent has}, the groups in order."""
+    groups = {result.label: group_of(result.may) for result in results if not result.learned}
+    best: dict[int, str] = {}
+    for label in sorted(groups, key=lambda one: (groups[one], means[one])):
+        best.setdefault(groups[label], label)
+    return best
 
 
 def _adjusted(results: Sequence[RunResult], reference: str) -> dict[str, float]:
@@ -158,19 +169,21 @@ def _notes(reference: str, compared: int, workloads: int) -> list[str]:
 
 
 def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str, list[dict[str, str]]]:
-    """(label of the reference, one row of texts per scheduler, best mean JCT first).
+    """(label of the reference, one row of texts per scheduler, group by group, best mean JCT first).
 
     Args:
         results: of every scheduler on every workload.
-        reference: whom the others are compared with; None: the best heuristic that stopped no job.
+        reference: whom the others are compared with; None: the best of the first group that is no agent.
     """
     labels = list(dict.fromkeys(result.label for result in results))
     means = {label: float(_metric(results, label, "mean_jct").mean()) for label in labels}
-    reference = reference or _default_reference(results, means)
+    best = _best_published(results, means)
+    reference = reference or next(iter(best.values()), min(means, key=means.__getitem__))
+    groups = {result.label: group_of(result.may) for result in results}
     against = _metric(results, reference, "mean_jct")
     adjusted = _adjusted(results, reference)
     rows = []
-    for label in sorted(labels, key=means.__getitem__):
+    for label in sorted(labels, key=lambda one: (groups[one], means[one])):
         own = [result for result in results if result.label == label]
         jct = mean_interval(_metric(results, label, "mean_jct"))
         ratio = ratio_interval(_metric(results, label, "mean_jct"), against)
@@ -181,6 +194,8 @@ def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str
         bounds = np.array([result.bounds.mean_jct for result in own])
         row = {
             "scheduler": label,
+            "best": "*" if label in best.values() else "",
+            "may": str(own[0].may),
             "knows": own[0].information,
             "mean JCT [95% CI] (s)": f"{jct.value:,.0f} [{jct.low:,.0f}, {jct.high:,.0f}]",
             f"vs {reference}": change,
@@ -218,16 +233,24 @@ def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
                 writer.writerow([r.label, r.workload, *job])
 
 
+def _best_line(rows: Sequence[Mapping[str, str]]) -> str:
+    """What a table's stars say, and how much room the lower bound leaves above each."""
+    best = [f"{row['scheduler']} ({row['may']}): {row['/ bound']} x bound" for row in rows if row["best"]]
+    return f"* the best published of those that may do as much: {'; '.join(best) or 'none'}"
+
+
 def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]]) -> None:
     names = list(rows[0])
     rest = range(_WIDEST_TABLE, len(names), _WIDEST_TABLE)
     for part in (names[:_WIDEST_TABLE], *(["scheduler", *names[i : i + _WIDEST_TABLE]] for i in rest)):
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
         for name in part:
-            left = name in ("scheduler", "knows")
-            table.add_column(name, justify="left" if left else "right", no_wrap=name != "knows")
-        for row in rows:
-            table.add_row(*(row[name] for name in part))
+            left = name in ("scheduler", "best", "may", "knows")
+            wraps = name in ("may", "knows")
+            table.add_column(name, justify="left" if left else "right", no_wrap=not wraps)
+        for row, following in zip(rows, [*rows[1:], None], strict=True):
+            ends = following is not None and _GROUPS[row["may"]] != _GROUPS[following["may"]]
+            table.add_row(*(row[name] for name in part), end_section=ends)
         console.print(table)
 
 
@@ -245,7 +268,10 @@ def _report(
     folder.mkdir(parents=True, exist_ok=True)
     _write_csv(folder, results)
     reference, rows = table_rows(results, config.reference)
-    notes = _notes(reference, len(rows) - 1, len({result.workload for result in results}))
+    notes = [
+        _best_line(rows),
+        *_notes(reference, len(rows) - 1, len({result.workload for result in results})),
+    ]
     with replaced(folder / "table.csv") as partial, partial.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, rows[0].keys())
         writer.writeheader()

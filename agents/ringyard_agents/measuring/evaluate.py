@@ -18,7 +18,7 @@ from ringyard.sim.bounds import LowerBounds, bounds_of
 from ringyard.sim.metrics import JobTimes, Metrics, job_times, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.measuring.workers import spread
-from ringyard_baselines.scheduler import Scheduler, run
+from ringyard_baselines.scheduler import Powers, Scheduler, run
 
 __all__ = ["RunResult", "Task", "build", "check", "evaluate", "run_all", "simulator"]
 
@@ -31,6 +31,7 @@ class RunResult:
         label: the scheduler's entry.
         workload: its number.
         information: what the scheduler may know.
+        may: what it may do.
         learned: it is a trained agent.
         metrics: summary.
         bounds: lower bounds of the workload.
@@ -43,6 +44,7 @@ class RunResult:
     label: str
     workload: int
     information: str
+    may: Powers
     learned: bool
     metrics: Metrics
     bounds: LowerBounds
@@ -133,6 +135,7 @@ def evaluate(task: Task) -> RunResult:
         label=task.label,
         workload=task.workload,
         information=str(scheduler.knows),
+        may=scheduler.may,
         learned=scheduler.learned,
         metrics=sim.metrics(),
         bounds=bounds_of(sim),

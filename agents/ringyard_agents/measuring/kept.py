@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ringyard.sim.bounds import LowerBounds
 from ringyard.sim.metrics import JobTimes, Metrics
 from ringyard_agents.measuring.evaluate import RunResult
+from ringyard_baselines.scheduler import Powers
 
 __all__ = ["keep", "kept"]
 
@@ -89,6 +90,7 @@ def _result(text: bytes) -> RunResult:
     first, second, third = (_read(entry) for entry in plain["timeline"])
     return replace(
         RunResult(**plain),
+        may=Powers(plain["may"]),
         metrics=Metrics(**plain["metrics"]),
         bounds=LowerBounds(**plain["bounds"]),
         times=JobTimes(**{name: _read(entry) for name, entry in plain["times"].items()}),

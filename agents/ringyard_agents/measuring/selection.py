@@ -6,17 +6,14 @@ from typing import Any
 import hydra
 import numpy as np
 import yaml
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, InformationError, SchedulerError
-from ringyard_agents.configuration import WORLD, label_of, plain, scheduler_names
+from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_names
 from ringyard_agents.measuring.evaluate import build, simulator
 
-__all__ = ["able", "benchmarks", "labels_of", "wants_all", "worlds_of"]
-
-#: of the chosen workload, what a preset's own workload takes over
-_FROM_WORKLOAD = ("sizes", "durations", "arrivals")
+__all__ = ["able", "benchmarks", "drawn_for", "entries_of", "wants_all", "worlds_of"]
 
 _LONGEST_LABEL = 60  # characters
 
@@ -27,74 +24,94 @@ def benchmarks() -> list[str]:
     return [name for name, file in files.items() if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
 
-def labels_of(config: DictConfig) -> dict[str, str]:
+def entries_of(config: DictConfig) -> dict[str, Entry]:
     """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler.
 
     Raises:
-        ConfigurationError: no entries, two of one label, or a label that cannot name a folder.
+        ConfigurationError: no entries, two of one label, or a label that cannot name a folder or says what
+            the entry is not.
     """
-    given = [config.schedulers] if isinstance(config.schedulers, str) else list(config.schedulers)
-    entries = [name for entry in given for name in (scheduler_names() if entry == "all" else [entry])]
-    labels = {label_of(entry): entry for entry in entries}
-    taken = [label for label in labels if ":" in labels[label] and label in ("", "all", *scheduler_names())]
-    if taken:
-        raise ConfigurationError(
-            f"schedulers has {labels[taken[0]]!r}; expected a name of its own before the colon, such as mine"
-        )
-    for label in labels:  # a folder for its curves has that name
-        if "/" in label or label in (".", "..") or not label.isprintable() or len(label) > _LONGEST_LABEL:
+    given = _listed(config.schedulers)
+    names = scheduler_names()
+    entries = [Entry.read(name) for one in given for name in (names if one == "all" else [one])]
+    for entry in entries:
+        renamed = entry.label != entry.scheduler
+        if renamed and (entry.label in ("", "all") or entry.label.partition("@")[0] in names):
             raise ConfigurationError(
-                f"schedulers has {labels[label]!r}; expected a name of at most {_LONGEST_LABEL} printable"
-                " characters without / before the colon, such as mine"
+                f"schedulers has {entry.scheduler!r} under the name {entry.label!r}; expected a name of its"
+                " own, such as mine"
             )
+        # a folder for its curves has that name
+        if "/" in entry.label or entry.label in (".", "..") or not entry.label.isprintable():
+            raise _bad_label(entry)
+        if len(entry.label) > _LONGEST_LABEL:
+            raise _bad_label(entry)
+    labels = {entry.label: entry for entry in entries}
     if not labels or len(labels) != len(entries):
         raise ConfigurationError(f"schedulers is {given}; expected one or more entries of different names")
     return labels
 
 
+def _listed(schedulers: Any) -> list[Any]:
+    found = plain(schedulers) if OmegaConf.is_config(schedulers) else schedulers
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def _bad_label(entry: Entry) -> ConfigurationError:
+    return ConfigurationError(
+        f"schedulers has {entry.label!r}; expected a name of at most {_LONGEST_LABEL} printable"
+        " characters without /, such as mine"
+    )
+
+
 def wants_all(config: DictConfig) -> bool:
     """Whether `schedulers` says "all", alone or beside others."""
-    return config.schedulers == "all" or "all" in list(config.schedulers)
+    return "all" in _listed(config.schedulers)
 
 
 def worlds_of(config: DictConfig) -> dict[str, dict[str, Any]]:
-    """{name: configs of a world}: the configured one, called "", or those of `presets`.
+    """{name: configs of a world}: the configured one, called "", or those of `presets`, as they are.
 
-    A preset keeps its cluster, physics, models, extensions, number of jobs and load; sizes, durations and
-    arrivals are the chosen workload's.
+    Without `presets`, they are all of them if all schedulers run and no part of the world was chosen.
 
     Raises:
-        ConfigurationError: an unknown preset, or a workload that presets cannot take over.
+        ConfigurationError: an unknown preset, or a part of the world chosen that presets would not use.
     """
-    names: Sequence[str] = config.presets if config.presets is not None else []
+    own, usual = _world(config), _world(hydra.compose("compare"))
+    chosen = [part for part in WORLD if own[part] != usual[part]]
     known = benchmarks()
-    if config.presets is None and wants_all(config):
-        names = known
+    names: Sequence[str] = known if wants_all(config) and not chosen else []
+    if config.presets is not None:
+        names = config.presets
     if not names:
-        return {"": {name: plain(config[name]) for name in WORLD}}
+        return {"": own}
     for name in names:
         if name not in known:
             raise ConfigurationError(f"presets has {name!r}; expected some of {', '.join(known)}")
-    workload = plain(config.workload)
-    missing = [part for part in _FROM_WORKLOAD if part not in workload]
-    if missing:
+    if chosen:
         raise ConfigurationError(
-            f"presets take sizes, durations and arrivals from the workload, and this one has no {missing[0]};"
-            " choose one such as helios_like, philly_like or pai_like, or set presets=[]"
+            f"{chosen[0]} is not the usual one, but presets bring their own; leave it out, or set presets=[]"
+            " for a table of what you have chosen"
         )
-    return {name: _preset(name, workload, config.preset_load) for name in names}
+    return {name: _world(hydra.compose("compare", [f"experiment={name}"])) for name in names}
 
 
-def _preset(name: str, workload: dict[str, Any], load: float) -> dict[str, Any]:
-    """The world of a preset with jobs like those of `workload`."""
-    own = hydra.compose("compare", [f"experiment={name}"])
-    world = {part: plain(own[part]) for part in WORLD}
-    given = world["workload"].get("base", world["workload"])
-    if all(part in given for part in _FROM_WORKLOAD):
-        given |= {part: workload[part] for part in _FROM_WORKLOAD}
-    else:  # jobs of another kind: nothing to keep but their number
-        world["workload"] = workload | {"num_jobs": build(given).num_jobs, "load": load}
-    return world
+def _world(config: DictConfig) -> dict[str, Any]:
+    return {part: plain(config[part]) for part in WORLD}
+
+
+def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
+    """The world of one workload: a cluster that is drawn is drawn anew for each.
+
+    Args:
+        world: configs.
+        seed: of the comparison.
+        workload: its number.
+    """
+    cluster = world["cluster"]
+    if "seed" not in cluster:
+        return world
+    return {**world, "cluster": {**cluster, "seed": cluster["seed"] + seed + workload}}
 
 
 def able(

@@ -34,7 +34,7 @@ from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.families.ordered import raise_stalled
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 
 __all__ = ["JobKey", "PreemptiveScheduler", "never"]
 
@@ -245,6 +245,8 @@ class PreemptiveScheduler(Scheduler):
     Raises:
         InformationError: `key` or `wake` reads more than `information` names.
     """
+
+    may = Powers.STOPS
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.tools.targets import Target, reach
@@ -30,6 +30,8 @@ class SizingScheduler(Scheduler, ABC):
         slotted: decide only when a round begins (or the cluster is idle).
         max_gpus: most GPUs profiled, unless a job asks for more; None: as many as any job may use.
     """
+
+    may = Powers.STOPS | Powers.RESIZES
 
     def __init__(
         self,

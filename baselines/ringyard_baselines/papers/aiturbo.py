@@ -15,7 +15,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
@@ -106,6 +106,7 @@ class AITurbo(Scheduler):
 
     name = "aiturbo"
     information = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
+    may = Powers.STOPS | Powers.RESIZES | Powers.CORES
 
     def __init__(
         self,

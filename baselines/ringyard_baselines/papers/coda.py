@@ -15,7 +15,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 
 __all__ = ["Coda"]
 
@@ -72,6 +72,7 @@ class Coda(Scheduler):
 
     name = "coda"
     information = Information.SIZES
+    may = Powers.STOPS | Powers.CORES
 
     def __init__(
         self,

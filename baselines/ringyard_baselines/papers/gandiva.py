@@ -13,7 +13,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
 
@@ -44,6 +44,7 @@ class Gandiva(Scheduler):
 
     name = "gandiva"
     information = Information.SIZES | Information.SPEEDS
+    may = Powers.STOPS
 
     def __init__(
         self,

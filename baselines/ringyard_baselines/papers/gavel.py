@@ -15,7 +15,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
@@ -79,6 +79,7 @@ class Gavel(Scheduler):
 
     name = "gavel"
     information = Information.SIZES | Information.SPEEDS
+    may = Powers.STOPS
 
     def __init__(self, placement: PlacementRule, round_seconds: Positive = 360.0) -> None:
         self.placement = placement

@@ -14,7 +14,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.predictions import iterations_from_loss
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import fewest_gpus
@@ -46,6 +46,7 @@ class Optimus(Scheduler):
 
     name = "optimus"
     information = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
+    may = Powers.STOPS | Powers.RESIZES | Powers.CORES
 
     def __init__(
         self,

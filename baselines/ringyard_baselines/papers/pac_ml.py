@@ -13,7 +13,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["PartitioningHeuristic"]
@@ -40,6 +40,7 @@ class PartitioningHeuristic(Scheduler):
         ConfigurationError: an argument out of its range.
     """
 
+    may = Powers.RESIZES
     round_seconds: float | None = None
 
     def __init__(

@@ -14,7 +14,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
 
@@ -82,6 +82,7 @@ class SynergyTune(Scheduler):
     """
 
     name = "synergy_tune"
+    may = Powers.STOPS | Powers.CORES
 
     def __init__(
         self,

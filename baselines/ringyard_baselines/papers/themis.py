@@ -12,7 +12,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import fitting, reach
@@ -58,6 +58,7 @@ class Themis(Scheduler):
 
     name = "themis"
     information = Information.SIZES | Information.PREDICTIONS
+    may = Powers.STOPS
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from ringyard.state.records import JobKind
 from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
 
@@ -64,6 +64,7 @@ class Ones(Scheduler):
     information = (
         Information.SIZES | Information.ATTAINED_SERVICE | Information.TRAINING_CURVES | Information.SPEEDS
     )
+    may = Powers.STOPS | Powers.RESIZES
 
     def __init__(
         self,
