@@ -65,7 +65,7 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
     for takes, columns in (
         # who is where: anybody. A row of the job table may be used once its job is submitted
         (Information.NOTHING, "status kind model model_ids job_id submit_seconds demand_class priority"),
-        (Information.NOTHING, "vc user"),
+        (Information.NOTHING, "vc user row forgiven_waiting"),
         (Information.NOTHING, "num_servers num_racks server first_slot next_cpu_job stamp"),
         (Information.NOTHING, "first_start_seconds last_start_seconds last_stop_seconds synced_seconds"),
         (Information.NOTHING, "progress_from_seconds num_preemptions num_resizes num_failures"),

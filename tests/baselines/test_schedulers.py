@@ -75,15 +75,6 @@ def test_tiresias_demotes_at_the_threshold():
     assert end == [36, 16]
 
 
-def test_tiresias_promotes_the_starved():
-    # job 0 ran 10 s before it was stopped at 10; with knob 1 it counts as starved at 20
-    patient = tiresias(pack(), [40.0], float("inf"))
-    starved = tiresias(pack(), [40.0], 1.0)
-    jobs = ([0, 5, 5, 5, 5, 5], [4] * 6, [30, 6, 6, 6, 6, 6])
-    assert schedule(patient, *jobs)[1][0] == 60
-    assert schedule(starved, *jobs)[1][0] < 60
-
-
 def test_tiresias_refuses_bad_thresholds():
     for thresholds in ([], [0.0], [5.0, 5.0], [5.0, 3.0]):
         with pytest.raises(ConfigurationError, match=r"ascending|above 0"):
@@ -144,8 +135,3 @@ def test_gpus_counted_for_a_job_without_a_place_stay_idle(drive, rng):
     assert starts == {False: [0.0, 0.0, 10.0, 1.0], True: [0.0, 0.0, 10.0, 10.0]}
     with pytest.raises(ConfigurationError, match="strict and counted"):
         sjf(consolidate(), strict=True, counted=True)
-
-
-def test_the_public_simulator_never_promotes():
-    with pytest.raises(ConfigurationError, match="starvation_knob"):
-        tiresias(pack(), demotion="public_simulator")

@@ -7,6 +7,7 @@ import numpy as np
 from ringyard.checks import Positive, Whole, checked
 from ringyard.placement import PlacementRule
 from ringyard.sim.view import SchedulingView
+from ringyard.state.records import JobStatus
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, fewest_gpus
@@ -21,8 +22,9 @@ class ElasticTiresias(SizingScheduler):
 
     FOUND (a public port): Tiresias' order with requested sizes; while more than 10 jobs wait, jobs of lower
     priority shrink to their fewest GPUs; GPUs left over go where the marginal speed-up is largest; queue
-    threshold 3600 GPU seconds. Assumed: jobs shrink from the lowest priority up, just enough to start the
-    next waiting job; the batch stays as asked.
+    threshold 3600 GPU seconds. Within a queue running jobs stay ahead of waiting ones, as in Tiresias' public
+    simulator. Assumed: jobs shrink from the lowest priority up, just enough to start the next waiting job;
+    the batch stays as asked.
 
     Args:
         placement: where jobs go.
@@ -55,7 +57,8 @@ class ElasticTiresias(SizingScheduler):
         """Requested sizes in order, then shrink if many wait, then grow into what is left."""
         jobs = view.gpu_jobs
         queue = view.attained_service[jobs] >= self._threshold
-        jobs = jobs[np.lexsort((jobs, queue))]
+        waits = view.column("status")[jobs] == JobStatus.WAITING
+        jobs = jobs[np.lexsort((jobs, waits, queue))]
         sizes = self._shrunk(view, jobs.tolist())
         self._grow(view, table, sizes)
         return [Target(job, size) for job, size in sizes.items()]

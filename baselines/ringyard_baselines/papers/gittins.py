@@ -10,13 +10,12 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
+from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler, place_in_queue
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["GittinsTiresias", "gittins_index"]
 
 _RUNNING = int(JobStatus.RUNNING)
-_QUEUE_SPAN = 2.0**40  # seconds; smaller indices sort behind any submit time
 _STEPS = 256
 
 
@@ -35,10 +34,10 @@ def gittins_index(attained: float, services: NDArray[np.float64], delta: float) 
 
 
 @fills(JobKey)
-def _rank_and_submit_time(job: Job, now: float, parameters: FloatVector) -> float:
-    """Rank of the index (0: the highest) at the job's step of attained service, then submit time."""
+def _rank_and_place(job: Job, now: float, parameters: FloatVector) -> float:
+    """Rank of the index (0: the highest) at the job's step of attained service, a queue of its own."""
     step = min(int(attained_service(job, now) / parameters[0]), len(parameters) - 2)
-    return parameters[1 + step] * _QUEUE_SPAN + job.submit_seconds
+    return place_in_queue(job, int(parameters[1 + step]))
 
 
 @fills(JobKey)
@@ -60,7 +59,7 @@ class GittinsTiresias(PreemptiveScheduler):
     FOUND (public code): the index, from the distribution of the jobs' GPU time, with delta = 3250 GPU
     seconds. The distribution is that of the very workload (as in the public simulator, which reads it from
     the trace). Assumed: the index is looked up at multiples of delta, so that jobs between two of them
-    keep their rank and go by submission.
+    keep their rank; among those of one rank running jobs stay ahead of waiting ones, as in `tiresias`.
 
     Args:
         placement: where a job goes.
@@ -73,7 +72,7 @@ class GittinsTiresias(PreemptiveScheduler):
     def __init__(self, placement: PlacementRule, delta_gpu_seconds: Positive = 3250.0) -> None:
         super().__init__(
             "gittins",
-            _rank_and_submit_time,
+            _rank_and_place,
             np.array([delta_gpu_seconds, 0.0]),
             placement,
             Information.SIZES | Information.ATTAINED_SERVICE | Information.DISTRIBUTION,

@@ -6,116 +6,158 @@ from typing import Annotated, Literal
 import numpy as np
 
 from ringyard.checks import Positive, checked
-from ringyard.compiled import FloatVector, fills
+from ringyard.compiled import FloatVector, fills, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service, run_seconds
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
+from ringyard_baselines.families.preemptive import QUEUE_SPAN, JobKey, PreemptiveScheduler, place_in_queue
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["tiresias"]
 
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)
-_QUEUE_SPAN = 2.0**40  # seconds; later queues sort behind any submit time
 
 
-@fills(JobKey)
-def queue_and_submit_time(job: Job, now: float, parameters: FloatVector) -> float:
-    """Queue by GPU seconds since the last promotion, then submit time; promotes the starved."""
-    knob = parameters[0]
-    service = attained_service(job, now)
-    counted = service - job.forgiven_service
-    if job.status == _WAITING and counted > 0.0:
-        ran = counted / job.num_gpus
-        if now - job.last_stop_seconds >= knob * ran:
-            job.forgiven_service = service
-            counted = 0.0
+@kernel
+def _counted(job: Job, now: float) -> float:
+    """GPU seconds since the last promotion."""
+    return attained_service(job, now) - job.forgiven_service
+
+
+@kernel
+def _waited(job: Job, now: float) -> float:
+    """Seconds, once the job has run since its last promotion."""
+    return now - job.submit_seconds - run_seconds(job, now) - job.forgiven_waiting
+
+
+@kernel
+def _patience(job: Job, now: float, knob: float) -> float:
+    """Seconds that a job waits until it counts as starved."""
+    return knob * _counted(job, now) / job.num_gpus
+
+
+@kernel
+def _count_from_here(job: Job, now: float) -> None:
+    """Service counts from here, waiting from the next start on; promotes a job that ran."""
+    job.forgiven_service = attained_service(job, now)
+    job.forgiven_waiting += _waited(job, now)
+
+
+@kernel
+def _queue_of(job: Job, now: float, parameters: FloatVector) -> int:
+    """By GPU seconds since the last promotion; promotes the starved."""
+    counted = _counted(job, now)
+    starved = job.status == _WAITING and counted >= parameters[1]
+    if counted == 0.0 or (starved and _waited(job, now) >= _patience(job, now, parameters[0])):
+        _count_from_here(job, now)
+        return 0
     queue = 0
     for i in range(1, len(parameters)):
         if counted >= parameters[i]:
             queue = i
-    return queue * _QUEUE_SPAN + job.submit_seconds
+    return queue
+
+
+@fills(JobKey)
+def running_first(job: Job, now: float, parameters: FloatVector) -> float:
+    """Queue, then place in it."""
+    return place_in_queue(job, _queue_of(job, now, parameters))
+
+
+@fills(JobKey)
+def by_submission(job: Job, now: float, parameters: FloatVector) -> float:
+    """Queue, then submit time, whoever runs."""
+    return _queue_of(job, now, parameters) * QUEUE_SPAN + job.submit_seconds
 
 
 @fills(JobKey)
 def next_change(job: Job, now: float, parameters: FloatVector) -> float:
     """When a running job reaches its next queue, or a waiting one counts as starved."""
-    counted = attained_service(job, now) - job.forgiven_service
-    if job.status == _RUNNING:
-        for i in range(1, len(parameters)):
+    counted = _counted(job, now)
+    change = np.inf
+    if job.status == _WAITING and counted >= parameters[1]:
+        change = now + _patience(job, now, parameters[0]) - _waited(job, now)
+    elif job.status == _RUNNING:
+        for i in range(len(parameters) - 1, 0, -1):
             if counted < parameters[i]:
-                reach = now + (parameters[i] - counted) / job.num_gpus
-                # one ulp short of the threshold would wake again and again
-                return max(reach, now + 1e-6)
-        return np.inf
-    if job.status == _WAITING and counted > 0.0:
-        return job.last_stop_seconds + parameters[0] * counted / job.num_gpus
-    return np.inf
+                change = now + (parameters[i] - counted) / job.num_gpus
+    # one ulp short of the time would wake again and again
+    return max(change, now + 1e-6)
 
 
 @fills(JobKey)
-def queue_and_place(job: Job, now: float, parameters: FloatVector) -> float:
-    """As the public simulator orders jobs: queue; there whoever runs, whoever waits, whoever comes now.
-
-    A running job goes down one queue at a decision if it has the GPU seconds by then; ties keep their order.
-    """
+def as_the_public_simulator(job: Job, now: float, parameters: FloatVector) -> float:
+    """As `running_first`, but a job goes down one queue at a decision, and only if it runs then."""
     queue = job.service_queue
+    counted = _counted(job, now)
+    if job.status == _RUNNING and queue + 1 < len(parameters) and counted >= parameters[queue + 1]:
+        queue += 1
+    starved = job.status == _WAITING and queue > 0
+    if counted == 0.0 or (starved and _waited(job, now) >= np.floor(_patience(job, now, parameters[0]))):
+        _count_from_here(job, now)
+        queue = 0
+    return place_in_queue(job, queue)
+
+
+@fills(JobKey)
+def next_check(job: Job, now: float, parameters: FloatVector) -> float:
+    """When the public simulator looks at a job again: of a running one it takes seconds from GPU seconds."""
+    queue = job.service_queue
+    if job.status == _WAITING and queue > 0:
+        return now + np.floor(_patience(job, now, parameters[0]) - _waited(job, now))
     if job.status == _RUNNING and queue + 1 < len(parameters):
-        if attained_service(job, now) >= parameters[queue + 1]:
-            job.service_queue = queue + 1
-            return (3 * (queue + 1) + 2) * _QUEUE_SPAN + job.submit_seconds
-    return (3 * queue + (job.status == _WAITING)) * _QUEUE_SPAN
-
-
-@fills(JobKey)
-def next_look(job: Job, now: float, parameters: FloatVector) -> float:
-    """When the public simulator looks at a running job again: it takes seconds run from GPU seconds."""
-    queue = job.service_queue
-    if job.status != _RUNNING or queue + 1 >= len(parameters):
-        return np.inf
-    return now + np.floor((parameters[queue + 1] - run_seconds(job, now)) / job.num_gpus)
+        ran = _counted(job, now) / job.num_gpus
+        return now + np.floor((parameters[queue + 1] - ran) / job.num_gpus)
+    return np.inf
 
 
 @checked("tiresias")
 def tiresias(
     placement: PlacementRule,
     thresholds_gpu_seconds: Annotated[Sequence[Positive], "strictly ascending"] = (3250.0, 7200.0),
-    starvation_knob: Annotated[float, "(0, inf]"] = 8.0,
+    starvation_knob: Annotated[float, "(0, inf]"] = np.inf,
     demotion: Literal["exact", "public_simulator"] = "exact",
+    within_queue: Literal["running_first", "submission"] = "running_first",
 ) -> PreemptiveScheduler:
-    """Queues by attained GPU seconds, first come first served within a queue, lower queues preempt.
+    """Queues by attained GPU seconds; lower queues preempt; what does not fit is passed over.
+
+    FOUND (SymbioticLab's simulator, dlas-gpu): the thresholds; the order within a queue; starvation_knob =
+    inf, and its variants dlas-gpu-05 to dlas-gpu-1000 promote with 0.5 to 1000.
 
     Args:
         placement: where a job goes.
         thresholds_gpu_seconds: ascending; crossing one demotes a job to the next queue. The public code
             has 3 queues and [3250, 7200, 18000], of which 3 queues use the first two.
-        starvation_knob: a job that waited this many times its run time since its last promotion returns
-            to the first queue; infinity never promotes. 8 is a public port's default (an assumption).
-        demotion: "exact": at the threshold, and by submission within a queue. "public_simulator": as in
-            SymbioticLab's simulator, dlas-gpu, to the second: a job whose GPU seconds have reached the
-            threshold goes down at the next arrival, end or check, behind whoever waits there; checks come
-            (threshold - seconds run) / GPUs after a decision, which is late for several GPUs; who runs stays
-            ahead of who waits. It never promotes, and its times are whole seconds.
+        starvation_knob: a demoted job that waited this many times as long as it ran, both since its last
+            promotion (waiting from its next start on), goes to the end of the first queue; infinity never
+            promotes.
+        demotion: "exact": at the threshold. "public_simulator": as there, to the second: one queue at the
+            next arrival, end or check; checks come (threshold - seconds run) / GPUs after a decision, rounded
+            down, which is late for several GPUs. Times are whole seconds there, and thresholds further apart
+            than any job has GPUs.
+        within_queue: "running_first": running jobs stay ahead of waiting ones, and who comes from another
+            queue goes behind both. "submission": older jobs preempt newer ones (Lucid's Tiresias).
 
     Raises:
-        ConfigurationError: thresholds not ascending and above 0, a knob not above 0, or one that is not
-            infinite although the public simulator never promotes.
+        ConfigurationError: thresholds not ascending and above 0, a knob not above 0, or the public
+            simulator's demotion with another order than its own.
     """
     if not len(thresholds_gpu_seconds):
         raise ConfigurationError("tiresias.thresholds_gpu_seconds is empty; expected ascending GPU seconds")
     public = demotion == "public_simulator"
-    if public and starvation_knob != np.inf:
+    if public and within_queue != "running_first":
         raise ConfigurationError(
-            f"tiresias.starvation_knob is {starvation_knob}, but tiresias.demotion=public_simulator never"
-            " promotes; expected .inf"
+            f"tiresias.within_queue is {within_queue}, but tiresias.demotion=public_simulator has its own"
+            " order; expected running_first"
         )
+    key = {"running_first": running_first, "submission": by_submission}[within_queue]
     return PreemptiveScheduler(
         "tiresias",
-        queue_and_place if public else queue_and_submit_time,
+        as_the_public_simulator if public else key,
         np.array([starvation_knob, *thresholds_gpu_seconds], dtype=np.float64),
         placement,
         Information.SIZES | Information.ATTAINED_SERVICE,
-        wake=next_look if public else next_change,
+        wake=next_check if public else next_change,
     )

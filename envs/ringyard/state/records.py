@@ -148,6 +148,7 @@ class Job(Record):
     # the rest of its life
     first_start_seconds: f8
     forgiven_service: f8  # GPU seconds a scheduler disregards (Tiresias' promotion)
+    forgiven_waiting: f8  # seconds of waiting that it disregards
     fair_share_integral: f8  # Integral.FAIR_SHARE at submission; over the life once done
     saved_iterations: f8  # remaining_iterations at the last stop
     gpu_memory_bytes: i8  # on each GPU, at the present batch
@@ -157,7 +158,8 @@ class Job(Record):
     num_preemptions: i4
     num_resizes: i4
     num_failures: i4  # server failures that hit it
-    service_queue: i4  # where a scheduler last put it (Tiresias' simulator)
+    service_queue: i4  # where a scheduler last put it (Tiresias)
+    row: i4  # of the job table
     # the rest of what is given
     base_compute_seconds: f8  # compute_seconds as the job asks to run
     fixed_fraction: f8  # of base_compute_seconds, whatever the batch

@@ -172,6 +172,7 @@ def prepare_jobs(
     _check_models(table, cluster, performance)
     announce_compilation(load)
     jobs = _given(table, cluster, restart)
+    jobs["row"] = np.arange(len(jobs))
     jobs["overlap_exponent"] = _overlap_exponents(performance)[jobs["model"]]
     _isolate(jobs, alone(cluster, table.num_gpus), _slowness(cluster), physics_of(performance))
     iteration = jobs["isolated_iteration_seconds"]
