@@ -16,6 +16,7 @@ NAMES = (
     "startup",
     "mechanisms",
     "sjf_bco_experiment",
+    "sjf_bco_optimum",
 )
 
 

@@ -119,12 +119,12 @@ def test_a_sweep_has_a_row_for_each_case():
 def test_reproduce_runs_and_writes_a_page(tmp_path, capsys):
     GlobalHydra.instance().clear()
     file = tmp_path / "page.md"
-    main(["sjf_bco", "--seeds", "2", "--workers", "1", "--out", str(file)])
-    assert "makespan" in capsys.readouterr().out
+    main(["deeppool", "--seeds", "2", "--workers", "1", "--out", str(file)])
+    assert "throughput" in capsys.readouterr().out
     text = file.read_text()
-    assert "-10.1%" in text
+    assert "1.20x" in text
     assert "What differs" in text
-    again = reproduce("sjf_bco", 2, 1, lambda line: None)
+    again = reproduce("deeppool", 2, 1, lambda line: None)
     assert claim_rows(again.measured)[0][2] in text
     assert page([again]) == text
 

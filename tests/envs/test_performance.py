@@ -63,6 +63,22 @@ def test_two_spread_jobs_share_a_link_by_hand():
     assert sim.view().iteration_seconds(Allocation(0, (0, 3))) == pytest.approx(shared)
 
 
+def test_whole_iterations_of_a_slot_by_hand():
+    # SJF-BCO: phi = floor(1 / tau); 0.03 s fit 33 times into a slot of 1 s, 1.5 s not at all
+    physics = ring_contention(1e9, 1e12, INF, 0.5, 1.0, 0.0, slot_seconds=1.0)
+    jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [1.0, 1.0])
+    jobs = dataclasses.replace(
+        jobs,
+        compute_seconds=np.array([0.03, 1.5]),
+        iterations=np.full(2, 66.0),
+        duration_seconds=np.full(2, np.nan),
+    )
+    sim = Simulator(Cluster((2,)), jobs, physics)
+    sim.advance()
+    sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
+    assert sim.state.jobs["iteration_seconds"][0, :2].tolist() == [1 / 33, 1.5]
+
+
 def test_four_spread_jobs_slow_down_more_than_the_published_run():
     # SJF-BCO section 1 cites 295 s alone against 675 s for four spread jobs (2.29x), without the model.
     # Without overlap ours slow down more: the measured run must not be out of reach below.

@@ -14,7 +14,7 @@ from ringyard.state.records import Job, Network
 
 __all__ = ["Transmitting", "ring_contention"]
 
-_INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2 = range(6)
+_INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2, _SLOT = range(7)
 
 
 @fills(IterationSeconds)
@@ -25,7 +25,10 @@ def ring_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     else:
         bandwidth = parameters[_INTRA]
     ring = ring_seconds(job.num_gpus, job.gradient_bytes, bandwidth, parameters[_REDUCTION])
-    return job.compute_seconds + ring + parameters[_XI_2] * job.num_servers
+    seconds = job.compute_seconds + ring + parameters[_XI_2] * job.num_servers
+    if seconds < parameters[_SLOT]:
+        return parameters[_SLOT] / np.floor(parameters[_SLOT] / seconds)
+    return seconds
 
 
 Transmitting = Annotated[float, "(0, 1]"]
@@ -39,6 +42,7 @@ def ring_contention(
     alpha: Amount,
     xi_1: Transmitting,
     overhead_seconds_per_server: Amount,
+    slot_seconds: Amount = 0.0,
 ) -> PerformanceModel:
     """Rings that share links: the constants of SJF-BCO eq. 6-8.
 
@@ -49,6 +53,8 @@ def ring_contention(
         alpha: bandwidth-sharing degradation in f(alpha, k) = k + alpha (k - 1); Ada-SRSF's eta / b.
         xi_1: share of the time a job transmits (eq. 7), in (0, 1].
         overhead_seconds_per_server: xi_2, added once per iteration and server spanned (gamma).
+        slot_seconds: only whole iterations of a slot count, phi = floor(1 / tau), as SJF-BCO defines it for
+            iterations shorter than a slot (longer ones keep their time); 0: parts of iterations count too.
 
     Raises:
         ConfigurationError: a constant out of its range.
@@ -61,6 +67,7 @@ def ring_contention(
             alpha,
             xi_1,
             overhead_seconds_per_server,
+            slot_seconds,
         ],
         dtype=np.float64,
     )

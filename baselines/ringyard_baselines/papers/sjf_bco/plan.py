@@ -56,13 +56,15 @@ class Search(NamedTuple):
         rule: SJF_BCO, FIRST_FIT, LEAST_LOADED or RANDOM.
         kappas: thresholds; one dummy for rules without.
         over_provision: lambda.
-        horizon: T, upper limit of theta, seconds.
+        queues: FF, LS, RAND: jobs queue up on any GPUs; else they wait for GPUs that are free.
+        horizon: T, upper limit of theta and of every job's exit, seconds.
         resolution: stop when the interval is this short, seconds.
     """
 
     rule: int
     kappas: IntVector
     over_provision: float
+    queues: bool
     horizon: float
     resolution: float
 

@@ -6,7 +6,6 @@ from ringyard.compiled import FloatVector, IntVector, kernel
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
-    LEAST_LOADED,
     RANDOM,
     SJF_BCO,
     Batch,
@@ -19,37 +18,76 @@ __all__ = ["search"]
 
 
 @kernel
-def _least_loaded(
+def _within(plan: Plan, servers: IntVector, g: int, estimate: float, theta: float, marked_only: bool) -> bool:
+    """Whether the GPU's load stays within theta; with `marked_only` its server must be marked as well."""
+    return plan.load[g] + estimate <= theta and not (marked_only and plan.marks[servers[g]] == 0)
+
+
+@kernel
+def _earliest(
+    plan: Plan, servers: IntVector, estimate: float, theta: float, time: float, marked_only: bool, count: int
+) -> float:
+    """When `count` GPUs within theta are free: `time`, or an exit after it; inf: there are not as many."""
+    while time < np.inf:
+        later = np.inf
+        free = 0
+        for g in range(len(servers)):
+            if _within(plan, servers, g, estimate, theta, marked_only):
+                if plan.free_at[g] <= time:
+                    free += 1
+                else:
+                    later = min(later, plan.free_at[g])
+        if free >= count:
+            return time
+        time = later
+    return np.inf
+
+
+@kernel
+def _comes_before(
+    plan: Plan, servers: IntVector, rule: int, priority: FloatVector, one: int, other: int
+) -> bool:
+    """Whether the rule prefers a GPU to one of smaller id."""
+    if rule == FIRST_FIT:
+        return False
+    if rule == RANDOM:
+        return priority[one] < priority[other]
+    if rule == SJF_BCO and plan.load[one] == plan.load[other]:
+        return plan.marks[servers[one]] > plan.marks[servers[other]]
+    return plan.load[one] < plan.load[other]
+
+
+@kernel
+def _choose(
     plan: Plan,
     servers: IntVector,
+    rule: int,
+    priority: FloatVector,
     estimate: float,
     theta: float,
     time: float,
     marked_only: bool,
     out: IntVector,
-) -> bool:
-    """The GPUs with least load that are free at `time` and within theta, as many as `out` holds.
+) -> None:
+    """Fill `out` with the GPUs within theta, free at `time`, that the rule prefers; there are as many.
 
-    Among equal loads marked servers come first; with `marked_only` no others count.
+    FF: by id; LS and SJF-BCO: least load first; RAND: by priority. Among equal loads SJF-BCO prefers marked
+    servers.
     """
+    plan.taken[:] = 0
     for i in range(len(out)):
         best = -1
-        best_mark = 0
-        for g in range(len(plan.load)):
-            if plan.taken[g] != 0 or plan.free_at[g] > time or plan.load[g] + estimate > theta:
+        for g in range(len(servers)):
+            if plan.taken[g] != 0 or plan.free_at[g] > time:
                 continue
-            mark = plan.marks[servers[g]]
-            if marked_only and mark == 0:
+            if not _within(plan, servers, g, estimate, theta, marked_only):
                 continue
-            tie = best >= 0 and plan.load[g] == plan.load[best] and mark > best_mark
-            if best < 0 or plan.load[g] < plan.load[best] or tie:
+            if best < 0 or _comes_before(plan, servers, rule, priority, g, best):
                 best = g
-                best_mark = mark
-        if best < 0:
-            return False
+                if rule == FIRST_FIT:
+                    break
         plan.taken[best] = 1
         out[i] = best
-    return True
 
 
 @kernel
@@ -89,73 +127,36 @@ def _mark_least_busy_servers(plan: Plan, servers: IntVector, capacity: float) ->
 
 
 @kernel
-def _queue_on(
-    plan: Plan, rule: int, priority: FloatVector, estimate: float, theta: float, out: IntVector
-) -> bool:
-    """FF, LS, RAND: GPUs within theta by id, by load or by random priority; the job queues up on them."""
-    for i in range(len(out)):
-        best = -1
-        for g in range(len(plan.load)):
-            if plan.taken[g] != 0 or plan.load[g] + estimate > theta:
-                continue
-            if best < 0:
-                best = g
-                if rule == FIRST_FIT:
-                    break
-            elif rule == LEAST_LOADED and plan.load[g] < plan.load[best]:
-                best = g
-            elif rule == RANDOM and priority[g] < priority[best]:
-                best = g
-        if best < 0:
-            return False
-        plan.taken[best] = 1
-        out[i] = best
-    return True
-
-
-@kernel
-def _next_exit(plan: Plan, time: float) -> float:
-    """Earliest planned exit after `time`; inf if nothing runs then."""
-    earliest = np.inf
-    for end in plan.free_at:
-        if time < end < earliest:
-            earliest = end
-    return earliest
-
-
-@kernel
 def _commit(
     plan: Plan, servers: IntVector, batch: Batch, i: int, gpus: IntVector, time: float, physics: Physics
 ) -> float:
     """Occupy the GPUs from `time` on; the job's exit by eq. 8 with the links as planned at its start."""
     job = batch.records[i]
     num_servers = 0
-    worst = 0
-    for s in range(len(plan.marks)):
-        plan.marks[s] = 0
+    plan.marks[:] = 0
     for g in gpus:
-        s = servers[g]
-        if plan.marks[s] == 0:
-            plan.marks[s] = 1
+        if plan.marks[servers[g]] == 0:
+            plan.marks[servers[g]] = 1
             num_servers += 1
-    for s in range(len(plan.marks)):
-        if plan.marks[s] == 1:
-            crowd = 1
-            for g in range(len(servers)):
-                if servers[g] == s and plan.spans[g] == 1 and plan.free_at[g] > time:
-                    crowd += 1
-            worst = max(worst, crowd)
+    worst = 0
+    if num_servers > 1:  # marks of its servers become the rings on their links, its own first
+        for g in range(len(servers)):
+            s = servers[g]
+            if plan.marks[s] > 0 and plan.spans[g] == 1 and plan.free_at[g] > time:
+                plan.marks[s] += 1
+        for g in gpus:
+            worst = max(worst, plan.marks[servers[g]])
     job.num_servers = num_servers
-    job.contenders = float(worst) if num_servers > 1 else 0.0
+    job.contenders = float(worst)
     end = time + job.remaining_iterations * iteration_seconds(job, batch.rows[i], physics)
     job.num_servers = 0
     job.contenders = 0.0
     for g in gpus:
         s = servers[g]
         plan.spans[g] = 0
-        if num_servers > 1 and plan.marks[s] == 1:
+        if num_servers > 1 and plan.marks[s] > 0:
             plan.spans[g] = 1
-            plan.marks[s] = 2
+            plan.marks[s] = 0
         plan.load[g] += batch.estimates[i]
         plan.free_at[g] = end
     return end
@@ -163,41 +164,50 @@ def _commit(
 
 @kernel
 def _trial(
-    plan: Plan, batch: Batch, machine: Machine, search: Search, theta: float, kappa: int, physics: Physics
+    plan: Plan,
+    batch: Batch,
+    machine: Machine,
+    search: Search,
+    theta: float,
+    kappa: int,
+    limit: float,
+    physics: Physics,
 ) -> float:
-    """Plan every job in order; the last exit, or inf if a job finds no place (Algorithms 2 and 3)."""
+    """Plan every job in order (Algorithms 2 and 3); the last exit.
+
+    inf if a job finds no place or ends after `limit`.
+    """
     rule, servers = search.rule, machine.servers
+    all_free = 0.0
     for g in range(len(servers)):
         plan.load[g] = machine.busy_seconds[g]
         plan.free_at[g] = machine.busy_seconds[g]
         plan.spans[g] = 0
+        all_free = max(all_free, machine.busy_seconds[g])
     time = 0.0
     last = 0.0
     for i in range(len(batch.records)):
         estimate = batch.estimates[i]
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
-        while True:
-            plan.taken[:] = 0
-            if rule != SJF_BCO:
-                found = _queue_on(plan, rule, batch.priorities[i], estimate, theta, out)
-            elif len(out) <= kappa:
-                _mark_busy_servers(plan, servers, time)
-                found = _least_loaded(plan, servers, estimate, theta, time, False, out)
-            else:
-                _mark_least_busy_servers(plan, servers, search.over_provision * len(out))
-                found = _least_loaded(plan, servers, estimate, theta, time, True, out)
-            if found:
-                break
-            later = _next_exit(plan, time) if rule == SJF_BCO else np.inf
-            if later == np.inf:
-                return np.inf
-            time = later
-        start = time
-        if rule != SJF_BCO:
-            for g in out:
-                start = max(start, plan.free_at[g])
-        plan.start[i] = start
-        last = max(last, _commit(plan, servers, batch, i, out, start, physics))
+        marked_only = rule == SJF_BCO and len(out) > kappa
+        if marked_only:
+            _mark_least_busy_servers(plan, servers, search.over_provision * len(out))
+        since = all_free if search.queues else time  # who queues up takes any
+        found = _earliest(plan, servers, estimate, theta, since, marked_only, len(out))
+        if found == np.inf:
+            return np.inf
+        if not search.queues:
+            time = found
+        if rule == SJF_BCO and not marked_only:
+            _mark_busy_servers(plan, servers, time)
+        _choose(plan, servers, rule, batch.priorities[i], estimate, theta, found, marked_only, out)
+        plan.start[i] = time
+        for g in out:
+            plan.start[i] = max(plan.start[i], plan.free_at[g])
+        last = max(last, _commit(plan, servers, batch, i, out, plan.start[i], physics))
+        all_free = max(all_free, last)
+        if last > limit:
+            return np.inf
     return last
 
 
@@ -215,7 +225,7 @@ def search(
         physics: how fast jobs run.
 
     Returns:
-        (planned makespan, theta, kappa); makespan inf if even theta = horizon is infeasible.
+        (planned makespan, theta, kappa); makespan inf if no plan ends within the horizon.
     """
     best = np.inf
     best_theta = tried.horizon
@@ -226,12 +236,12 @@ def search(
     while True:
         found = np.inf
         for kappa in tried.kappas:
-            last = _trial(plan, batch, machine, tried, theta, kappa, physics)
+            limit = min(tried.horizon, best, found)  # a trial that ends later changes nothing
+            last = _trial(plan, batch, machine, tried, theta, kappa, limit, physics)
             if last < found:
                 found = last
-                if found <= best:
-                    best_kappa = kappa
-        if found <= best and found < np.inf:
+                best_kappa = kappa
+        if found < np.inf:
             best = found
             best_theta = theta
             right = theta
@@ -241,5 +251,5 @@ def search(
             break
         theta = (left + right) / 2.0
     if best < np.inf:
-        _trial(plan, batch, machine, tried, best_theta, best_kappa, physics)
+        _trial(plan, batch, machine, tried, best_theta, best_kappa, np.inf, physics)
     return best, best_theta, best_kappa

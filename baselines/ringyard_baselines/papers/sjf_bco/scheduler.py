@@ -49,11 +49,14 @@ class PlannedScheduler(Scheduler):
         kappa: small/large threshold in GPUs; None tries every job size, as Algorithm 1 does.
         estimate_factor: u in rhohat / u, at least 1; 1 trusts the estimates (an assumption: the paper
             does not print u).
-        horizon_seconds: T, the largest theta_u; None: twice (total work / GPUs + longest job) over the
-            plan's jobs. Doubled until a plan exists.
+        horizon_seconds: T, the largest theta_u and the latest planned exit (T_j <= T); None: twice (total
+            work / GPUs + longest job) over the plan's jobs. Doubled until a plan exists.
         resolution: stop bisecting when theta is known to this share of the horizon.
         max_planned: plan only the first this many waiting jobs in planning order; the rest follow
             when they have started (an assumption of the online form, bounds decision time).
+        queues: a job queues up on the GPUs it is given even if they are taken; False: it waits for GPUs that
+            are free, and all behind it with it, as in Algorithm 2. SJF-BCO itself never queues.
+        offline: every job must be there at time 0.
     """
 
     information = Information.SIZES | Information.DURATIONS | Information.SPEEDS
@@ -69,8 +72,11 @@ class PlannedScheduler(Scheduler):
         horizon_seconds: Positive | None = None,
         resolution: Positive = 1e-3,
         max_planned: Count = 256,
+        queues: bool = False,
+        offline: bool = False,
     ) -> None:
         self.name = name
+        self.offline = offline
         self._rule = rule
         self._over_provision = over_provision
         self._kappa = kappa
@@ -78,6 +84,7 @@ class PlannedScheduler(Scheduler):
         self._horizon_seconds = horizon_seconds
         self._resolution = resolution
         self._max_planned = max_planned
+        self._queues_up = queues
         self._rng = np.random.default_rng(0)
         self._cluster = Cluster((1,))
         self._queues: list[deque[int]] = []
@@ -90,8 +97,14 @@ class PlannedScheduler(Scheduler):
         """Forget the plan.
 
         Raises:
-            SchedulerError: CPU-only jobs, which the algorithm knows nothing of.
+            SchedulerError: CPU-only jobs, which the algorithm knows nothing of; jobs that arrive later, if
+                the scheduler is for offline batches.
         """
+        if self.offline and (jobs.submit_seconds > 0).any():
+            raise SchedulerError(
+                f"{self.name} plans an offline batch and these jobs arrive over time; submit all at 0, as"
+                " workload=sjf_bco does, or use fifo with placement=first_fit, spread or random"
+            )
         if (jobs.kind == JobKind.CPU_ONLY).any():
             raise SchedulerError(f"{self.name} plans GPUs only; leave CPU-only jobs out of the workload")
         self._rng = rng
@@ -159,7 +172,9 @@ class PlannedScheduler(Scheduler):
         kappas, over_provision = self._kappas(demands), float(self._over_provision)
         makespan = np.inf
         while makespan == np.inf:
-            tried = Search(self._rule, kappas, over_provision, horizon, self._resolution * horizon)
+            tried = Search(
+                self._rule, kappas, over_provision, self._queues_up, horizon, self._resolution * horizon
+            )
             makespan, theta, kappa = search(plan, batch, machine, tried, view.physics)
             horizon *= 2.0
         self.last_choice = (theta, int(kappa), makespan)
@@ -218,18 +233,31 @@ def sjf_bco(
     )
 
 
-def sjf_bco_ff(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+def sjf_bco_ff(
+    horizon_seconds: float | None = None, queues: bool = False, max_planned: int = 256
+) -> PlannedScheduler:
     """FF of SJF-BCO section 7: first GPUs, server by server, whose accumulated time stays within theta."""
-    return PlannedScheduler("sjf_bco_ff", FIRST_FIT, horizon_seconds=horizon_seconds, max_planned=max_planned)
+    return _comparator("sjf_bco_ff", FIRST_FIT, horizon_seconds, queues, max_planned)
 
 
-def sjf_bco_ls(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+def sjf_bco_ls(
+    horizon_seconds: float | None = None, queues: bool = False, max_planned: int = 256
+) -> PlannedScheduler:
     """LS of SJF-BCO section 7: GPUs with the least accumulated time, within theta."""
-    return PlannedScheduler(
-        "sjf_bco_ls", LEAST_LOADED, horizon_seconds=horizon_seconds, max_planned=max_planned
-    )
+    return _comparator("sjf_bco_ls", LEAST_LOADED, horizon_seconds, queues, max_planned)
 
 
-def sjf_bco_rand(horizon_seconds: float | None = None, max_planned: int = 256) -> PlannedScheduler:
+def sjf_bco_rand(
+    horizon_seconds: float | None = None, queues: bool = False, max_planned: int = 256
+) -> PlannedScheduler:
     """RAND of SJF-BCO section 7: random GPUs within theta = T, the whole horizon."""
-    return PlannedScheduler("sjf_bco_rand", RANDOM, horizon_seconds=horizon_seconds, max_planned=max_planned)
+    return _comparator("sjf_bco_rand", RANDOM, horizon_seconds, queues, max_planned)
+
+
+def _comparator(
+    name: str, rule: int, horizon_seconds: float | None, queues: bool, max_planned: int
+) -> PlannedScheduler:
+    """Of the published experiment, whose jobs are all there at time 0; jobs in order of submission."""
+    return PlannedScheduler(
+        name, rule, horizon_seconds=horizon_seconds, max_planned=max_planned, queues=queues, offline=True
+    )
