@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.performance import composed
@@ -29,11 +30,51 @@ def hungry(duration, cores):
 
 def test_coda_finds_cores_by_feedback():
     world = cpu_world(16, hungry(4000.0, 1))
-    plain = simulated(fifo(pack()), *world).metrics()
+    sim = simulated(fifo(pack()), *world)
+    plain = sim.metrics()
+    record = sim.state.jobs[0, 0]  # its one core is always the bottleneck
+    preparing = (
+        record["base_batch"] / record["samples_per_core_second"] * (1 + record["loading_serial_share"])
+    )
+    assert times_of(sim).gpu_activity == pytest.approx(record["base_compute_seconds"] / preparing)
     tuned = simulated(Coda(pack(), cpu_array=0.0), *world).metrics()
     assert tuned.mean_jct < 0.4 * plain.mean_jct
     assert tuned.gpu_activity > 2 * plain.gpu_activity
     assert simulated(Coda(pack(), cpu_array=1.0), *world).metrics().mean_jct >= 0.99 * plain.mean_jct
+
+
+def test_coda_asks_again_for_cores_it_was_refused():
+    # until 500 s a CPU job has all other cores: one core fewer is tried, and hurts; then one more each window
+    helper = JobTable.cpu_only([0.0], [6], [500.0], [1e6])
+    cluster, jobs, performance = cpu_world(8, helper.merged(hungry(4000.0, 2)))
+    scheduler = Coda(pack(), cpu_array=0.0)
+    sim = Simulator(cluster, jobs, performance, round_seconds=scheduler.round_seconds)
+    scheduler.reset(cluster, jobs, np.random.default_rng(0))
+    steps = {}
+    while sim.now < 1300:
+        sim.advance()
+        sim.apply(scheduler.decide(sim.view()))
+        steps.setdefault(int(sim.state.jobs["cores_per_worker"][0, 1]), []).append(sim.now)
+    assert {cores: seen[0] for cores, seen in steps.items()} == {
+        2: 0, 1: 90, 3: 500, 4: 630, 5: 720, 6: 810, 7: 900, 8: 990
+    }  # fmt: skip
+    assert steps[2] == [0, 180, 270, 360, 450]
+
+
+def test_coda_starts_the_group_with_the_least_share_first():
+    # all GPUs are free at 50 s: a's oldest goes first, then b, who has none, then a has more than b
+    jobs = JobTable.from_columns(
+        [0, 1, 2, 3], [2, 1, 1, 1], [50.0, 100.0, 100.0, 100.0], vc=["", "a", "a", "b"]
+    )
+    cluster = Cluster.homogeneous(1, 2, cores_per_server=8)
+    found = times_of(simulated(Coda(pack()), cluster, jobs))
+    assert found.start_seconds.tolist() == [0, 50, 150, 50]
+    alone = times_of(simulated(Coda(pack()), cluster, replace(jobs, vc=np.full(4, ""))))
+    assert alone.start_seconds.tolist() == [0, 50, 50, 150]
+    # of CPU-only jobs the share of cores decides
+    helpers = JobTable.cpu_only([0, 1, 2, 3], [8, 5, 3, 3], [50.0, 100.0, 100.0, 100.0], np.zeros(4))
+    found = times_of(simulated(Coda(pack()), cluster, replace(helpers, vc=jobs.vc)))
+    assert found.start_seconds.tolist() == [0, 50, 150, 50]
 
 
 def test_coda_evicts_borrowers_for_training_jobs():

@@ -23,6 +23,8 @@ from ringyard.workloads import (
     CpuJobs,
     Elastic,
     Extended,
+    GradientCpuWork,
+    Groups,
     LogNormalDurations,
     ModelMix,
     ParameterServers,
@@ -30,7 +32,7 @@ from ringyard.workloads import (
     Sizes,
     Synthetic,
 )
-from worlds import arrived, everything, figures, specs
+from worlds import arrived, everything, figures, random_jobs, specs
 
 V100 = {"gpu_type": "v100"}
 
@@ -266,6 +268,32 @@ def test_profiles_agree_with_the_isolated_speed():
 
 
 # workloads
+
+
+def test_cores_synchronise_gradients_beside_preparing_samples():
+    # 2 workers of 32 samples: 0.32 core seconds of samples and 1e9 bytes of gradients at 2e9 a second
+    jobs = replace(
+        JobTable.from_columns([0, 0, 0], [2, 1, 2], [100.0] * 3),
+        batch_size=np.array([64.0, 32.0, 64.0]),
+        max_batch=np.full(3, 64.0),
+        gradient_bytes=np.full(3, 1e9),
+        samples_per_core_second=np.array([100.0, 100.0, np.inf]),
+        cores_per_worker=np.full(3, 2),
+        compute_seconds=np.full(3, 0.01),
+    )
+    cluster = Cluster.homogeneous(1, 8, cores_per_server=16)
+    busy = GradientCpuWork(2e9).extend(jobs, cluster, np.random.default_rng(0))
+    assert 32 / busy.samples_per_core_second == pytest.approx([0.82, 0.32, 0.5])
+    view = arrived(cluster, busy, composed(1e30, 1e30)).view()
+    assert solo_seconds(view, np.arange(3)) == pytest.approx([0.41, 0.16, 0.25])
+
+
+def test_groups_are_drawn_by_weight():
+    jobs = Groups({"a": 3, "b": 1}).extend(
+        random_jobs(np.random.default_rng(0), 400, 4), None, np.random.default_rng(1)
+    )
+    assert 270 < (jobs.vc == "a").sum() < 330
+    assert (jobs.vc[jobs.vc != "a"] == "b").all()
 
 
 def test_extensions_do_what_they_say():

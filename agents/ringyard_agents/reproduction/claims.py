@@ -24,8 +24,9 @@ class Claim:
         scheduler: whose number it is.
         reference: whom it is compared with; None: the metric itself is claimed.
         metric: a field of `Metrics`, "cpu_queueing" (mean queueing seconds of CPU-only jobs),
-            "finished_early" (jobs that ended before the last one arrived); of Ada-SRSF's transfer model
-            "mean_jct" and "makespan" only.
+            "finished_early" (jobs that ended before the last one arrived), "job_gpu_activity" (mean over
+            jobs of the share of its GPU time in which GPUs compute: a long job counts like a short one);
+            of Ada-SRSF's transfer model "mean_jct" and "makespan" only.
         form: "change" (ratio - 1), "ratio" (reference / scheduler: times smaller), "growth" (scheduler /
             reference: times larger), "at_most" (the same, and less is as good) or "value".
         claimed: the number, in that form.
@@ -155,6 +156,8 @@ def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float
     """[seeds] a metric of one scheduler's runs."""
     if metric == "cpu_queueing":
         return np.array([r.times.queueing_seconds[r.times.num_gpus == 0].mean() for r in results])
+    if metric == "job_gpu_activity":
+        return np.array([np.nanmean(r.times.gpu_activity) for r in results])
     if metric == "finished_early":
         return np.array([float((r.times.end_seconds <= r.times.submit_seconds.max()).sum()) for r in results])
     return np.array([float(getattr(r.metrics, metric)) for r in results])

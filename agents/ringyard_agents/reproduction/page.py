@@ -28,6 +28,7 @@ _TITLES = {
     "mean_queueing": "queueing (s)",
     "utilisation": "GPUs busy",
     "gpu_activity": "GPU activity",
+    "job_gpu_activity": "jobs' mean GPU activity",
     "cpu_queueing": "CPU jobs' queueing (s)",
     "finished_early": "jobs done by the last arrival",
     "blocking_rate": "blocking rate",
@@ -36,7 +37,7 @@ _TITLES = {
 
 
 def _number(value: float, metric: str) -> str:
-    if metric in ("utilisation", "gpu_activity", "blocking_rate"):
+    if metric in ("utilisation", "gpu_activity", "job_gpu_activity", "blocking_rate"):
         return f"{value:.3f}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
 

@@ -1,6 +1,7 @@
 """CODA (Zhao et al., ICDCS 2020): CPU cores by feedback, contention eliminated, CPU jobs in the gaps."""
 
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -22,30 +23,37 @@ __all__ = ["Coda"]
 
 @dataclass
 class _Tuning:
-    """Where the search for a job's cores stands.
+    """What is known of a job's need of cores.
 
     Attributes:
-        since: seconds at which the present step began.
-        before: GPU utilisation before it; NaN: no step made yet.
-        direction: 1 trying more cores, -1 trying fewer, 0 settled.
+        since: seconds at which the last step was made.
+        before: GPU utilisation before it.
+        last: that step: 1 more, -1 fewer, 0 none to be judged.
+        more_helps: no step up was for nothing yet.
+        fewer_hurts: a step down cost utilisation.
     """
 
     since: float
     before: float = float("nan")
-    direction: int = 1
+    last: int = 0
+    more_helps: bool = True
+    fewer_hurts: bool = False
 
 
 @checked("coda")
 class Coda(Scheduler):
-    """First come first served; three parts look after cores and memory bandwidth.
+    """Fair shares for groups; three parts look after cores and memory bandwidth.
 
-    FOUND (abstracts): an adaptive allocator that sets a training job's cores by feedback on GPU utilisation,
-    a real-time eliminator of CPU-side contention, a multi-array scheduler in which CPU jobs do not wait
-    longer. All numbers and details are assumptions from memory of the paper (its text was not reached):
+    FOUND (abstracts): groups share the cluster; an adaptive allocator that sets a training job's cores by
+    feedback on GPU utilisation, a real-time eliminator of CPU-side contention, a multi-array scheduler in
+    which CPU jobs do not wait longer. All numbers and details are assumptions from memory of the paper (its
+    text was not reached):
 
-    * allocator: a job begins with the cores its model ended with last time, else those it asks for; every
-      90 s one core per worker more while utilisation rises, else one step back and then fewer while it does
-      not fall;
+    * groups: the waiting job of the group (virtual cluster) with the least dominant share of GPUs and cores
+      is tried first, the oldest of each group first; training and CPU-only jobs are counted apart;
+    * allocator: a job begins with the cores at which the last of its model settled, else those it asks for;
+      every 90 s one core per worker more while utilisation rises, else one step back and then fewer while
+      it does not fall; where there is no core to be had it tries fewer once, and asks again;
     * eliminator: where memory bandwidth asked exceeds 75 % of the peak and a training job's GPUs are used
       less than before, the server's CPU jobs are capped to half their bandwidth (or halved in cores where
       caps do not exist); caps are lifted when the demand without them fits;
@@ -57,6 +65,7 @@ class Coda(Scheduler):
 
     Args:
         placement: where training jobs go.
+        adaptive: cores by feedback; else each job keeps those it asks for.
         window_seconds: between two steps of the allocator.
         gain: least change in GPU utilisation that counts.
         bandwidth_limit: share of peak memory bandwidth above which the eliminator looks.
@@ -77,6 +86,7 @@ class Coda(Scheduler):
     def __init__(
         self,
         placement: PlacementRule,
+        adaptive: bool = True,
         window_seconds: Positive = 90.0,
         gain: Positive = 0.02,
         bandwidth_limit: Positive = 0.75,
@@ -88,6 +98,7 @@ class Coda(Scheduler):
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = window_seconds
+        self._adaptive = adaptive
         self._window = window_seconds
         self._gain = gain
         self._limit = bandwidth_limit
@@ -104,8 +115,9 @@ class Coda(Scheduler):
         self._best_use: dict[int, float] = {}
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget what was learnt of the models."""
+        """Forget what was learnt of the models; note who is of which group."""
         self._begin()
+        self._groups = np.unique(jobs.vc, return_inverse=True)[1]
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Tune running jobs, throttle CPU jobs, start training jobs, then CPU jobs."""
@@ -117,15 +129,16 @@ class Coda(Scheduler):
         allocations += self._eliminate(view, draft, use)
         changed = {allocation.job for allocation in allocations}
         evictable = [job for job in self._borrowers(view) if job not in changed]
-        for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
-            allocations += self._start(view, draft, job, evictable)
+        training = np.intersect1d(view.gpu_jobs, view.waiting).tolist()
+        allocations += _by_share(
+            view, self._groups, training, self._tuning, lambda job: self._start(view, draft, job, evictable)
+        )
         evicted = {allocation.job for allocation in allocations if allocation.stops}
-        waiting = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]
-        for job in sorted({*waiting.tolist(), *evicted}):
-            found = draft.place(self.placement, job)
-            if found is not None:
-                allocations.append(found)
-        return allocations
+        helpers = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]
+        kept = [job for job in self._cpu_running(view) if job not in evicted]
+        return allocations + _by_share(
+            view, self._groups, {*helpers.tolist(), *evicted}, kept, lambda job: self._helper(draft, job)
+        )
 
     def _plain(self, view: SchedulingView) -> list[Allocation]:
         """Where cores are not counted nothing is left but first come, first served."""
@@ -134,57 +147,70 @@ class Coda(Scheduler):
         return [allocation for allocation in found if allocation is not None]
 
     def _allocate(self, view: SchedulingView, draft: Draft, use: NDArray[np.float64]) -> list[Allocation]:
-        """One step for each running training job whose window has passed."""
+        """At most one step for each running training job whose window has passed."""
         allocations = []
         held, model = view.column("cores_per_worker"), view.column("model")
-        training = [job for job in view.running.tolist() if view.column("kind")[job] != JobKind.CPU_ONLY]
-        self._tuning = {job: self._tuning.get(job, _Tuning(view.now)) for job in training}
+        training = view.running[view.column("kind")[view.running] != JobKind.CPU_ONLY].tolist()
+        started = view.column("last_start_seconds")
+        self._tuning = {job: self._tuning.get(job, _Tuning(float(started[job]))) for job in training}
+        reserved = self._reserved_cores(view)
         for job in training:
             tuning = self._tuning[job]
             self._best_use[job] = max(self._best_use.get(job, 0.0), float(use[job]))
-            if held[job] == 0 or tuning.direction == 0 or view.now - tuning.since < self._window:
+            if not self._adaptive or held[job] == 0 or view.now - tuning.since < self._window:
                 continue
-            step = self._step(tuning, float(use[job]), int(held[job]))
-            tuning.since = view.now
-            if step == 0:
-                self._history[int(model[job])] = int(held[job])
-                continue
-            changed = Allocation(job, view.gpus_of(job), int(held[job]) + step)
-            if step > 0 and not self._leaves_cpu_array(view, draft, job, step):
-                tuning.direction, tuning.before = -1, float("nan")
-                continue
-            draft.release(job)
-            if draft.take(changed):
-                allocations.append(changed)
-                self._history[int(model[job])] = int(held[job]) + step
-            else:
-                draft.take(view.allocation_of(job))
-                tuning.direction = 0
+            steps = self._steps(tuning, float(use[job]), int(held[job]))
+            self._learn(int(model[job]), int(held[job]), settled=not steps)
+            resized = (self._resized(view, draft, job, step, reserved) for step in steps)
+            made = next((one for one in resized if one is not None), None)
+            if made is not None:
+                allocations.append(made)
+                tuning.since, tuning.before = view.now, float(use[job])
+                tuning.last = 1 if made.cores_per_worker > held[job] else -1
         return allocations
 
-    def _step(self, tuning: _Tuning, use: float, held: int) -> int:
-        """Cores more or fewer for each worker; 0: settled."""
-        first = np.isnan(tuning.before)
-        rose, fell = use > tuning.before + self._gain, use < tuning.before - self._gain
-        tuning.before = use
-        if tuning.direction > 0 and (first or rose):
-            return 1
-        if tuning.direction > 0:  # the last core was for nothing: give it back, and try fewer
-            tuning.direction = -1
-            return -1 if held > 1 else 0
-        if fell:
-            tuning.direction = 0
-            return 1
-        return -1 if held > 1 else 0
+    def _learn(self, model: int, cores: int, settled: bool) -> None:
+        """What the next job of the model begins with: where one settled, or the most one still wanted."""
+        self._history[model] = cores if settled else max(cores, self._history.get(model, 0))
 
-    def _leaves_cpu_array(self, view: SchedulingView, draft: Draft, job: int, step: int) -> bool:
-        """Whether the servers keep the CPU array's unused cores, and a fair share for each free GPU."""
-        servers = view.cluster.server_of_gpu[list(view.gpus_of(job))]
-        more = np.bincount(servers, minlength=view.cluster.num_servers) * step
-        kept = np.maximum(self._array_cores(view) - self._cpu_cores(view), 0)
+    def _steps(self, tuning: _Tuning, use: float, held: int) -> list[int]:
+        """Judge the last step; then cores more or fewer for each worker, to be tried in order.
+
+        A job that is refused more tries fewer once, and asks again whenever its window has passed; one
+        that needs all it has and no more tries nothing: it has settled.
+        """
+        for_nothing = tuning.last > 0 and use <= tuning.before + self._gain
+        if for_nothing:
+            tuning.more_helps = False
+        if tuning.last < 0 and use < tuning.before - self._gain:
+            tuning.fewer_hurts = tuning.more_helps = True
+        tuning.last = 0
+        fewer = held > 1 and (for_nothing or not tuning.fewer_hurts)
+        return [1] * tuning.more_helps + [-1] * fewer
+
+    def _resized(
+        self, view: SchedulingView, draft: Draft, job: int, step: int, reserved: NDArray[np.int64]
+    ) -> Allocation | None:
+        """The running job with so many cores more for each worker, taken in the draft; None: no room."""
+        if step > 0:
+            workers = np.bincount(view.cluster.server_of_gpu[list(view.gpus_of(job))])
+            left = draft.free_cores_per_server[: len(workers)] - workers * step
+            if (left < reserved[: len(workers)])[workers > 0].any():
+                return None
+        cores = int(view.column("cores_per_worker")[job]) + step
+        changed = replace(view.allocation_of(job), cores_per_worker=cores)
+        draft.release(job)
+        if draft.take(changed):
+            return changed
+        draft.take(view.allocation_of(job))
+        return None
+
+    def _reserved_cores(self, view: SchedulingView) -> NDArray[np.int64]:
+        """[servers] the CPU array's unused cores, and a fair share for each free GPU: not for steps up."""
+        unused = np.maximum(self._array_cores(view) - self._cpu_cores(view), 0)
         fair = np.array(view.cluster.cores_per_server) // np.array(view.cluster.gpus_per_server)
-        kept = kept + fair * draft.free_gpus_per_server
-        return bool((draft.free_cores_per_server - more >= kept)[servers].all())
+        reserved: NDArray[np.int64] = unused + fair * view.free_gpus_per_server
+        return reserved
 
     def _array_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """[servers] cores of the CPU array."""
@@ -192,9 +218,9 @@ class Coda(Scheduler):
 
     def _cpu_running(self, view: SchedulingView) -> list[int]:
         """Running CPU-only jobs, the last started first."""
-        jobs = [job for job in view.running.tolist() if view.column("kind")[job] == JobKind.CPU_ONLY]
-        started = view.column("last_start_seconds")
-        return sorted(jobs, key=lambda job: (-started[job], -job))
+        jobs = view.running[view.column("kind")[view.running] == JobKind.CPU_ONLY]
+        order = np.lexsort((-jobs, -view.column("last_start_seconds")[jobs]))
+        return jobs[order].tolist()
 
     def _cpu_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """[servers] cores that CPU-only jobs hold."""
@@ -274,6 +300,11 @@ class Coda(Scheduler):
             draft.take(view.allocation_of(other))
         return []
 
+    def _helper(self, draft: Draft, job: int) -> list[Allocation]:
+        """A CPU-only job, if there is room."""
+        found = draft.place(self.placement, job)
+        return [] if found is None else [found]
+
     def _first_cores(self, view: SchedulingView, job: int, asked: int) -> list[int]:
         """Cores per worker to begin with, the most wanted first: fewer rather than a ring over servers."""
         if asked == 0:
@@ -297,3 +328,48 @@ class Coda(Scheduler):
             if draft.take(found):
                 return found
         return None
+
+
+def _parts(view: SchedulingView) -> NDArray[np.float64]:
+    """[jobs, 2] parts of all GPUs and of all cores that jobs hold; that waiting ones ask for."""
+    gpus = view.num_gpus
+    cores = view.column("cores_per_worker") * np.maximum(gpus, 1)
+    return np.stack([gpus / view.cluster.num_gpus, cores / sum(view.cluster.cores_per_server)], axis=1)
+
+
+def _by_share(
+    view: SchedulingView,
+    groups: NDArray[np.int64],
+    waiting: Iterable[int],
+    running: Iterable[int],
+    start: Callable[[int], list[Allocation]],
+) -> list[Allocation]:
+    """Try every waiting job once, always the oldest of the group with the least dominant share.
+
+    Dominant resource fairness: a group's share is the larger of its parts of all GPUs and of all cores.
+
+    Args:
+        view: the present moment.
+        groups: [jobs] number of each one's group.
+        waiting: rows of waiting jobs.
+        running: rows of jobs whose parts count from the beginning.
+        start: the allocations that start a job, none if it finds no room.
+    """
+    parts = _parts(view)
+    held: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
+    for job in running:
+        held[groups[job]] = held[groups[job]] + parts[job]
+    queues: dict[int, deque[int]] = defaultdict(deque)
+    for job in sorted(waiting):
+        queues[groups[job]].append(job)
+    allocations = []
+    while queues:
+        group = min(queues, key=lambda one: (held[one].max(), queues[one][0]))
+        job = queues[group].popleft()
+        if not queues[group]:
+            del queues[group]
+        found = start(job)
+        if found:
+            held[group] = held[group] + parts[job]
+        allocations += found
+    return allocations

@@ -32,6 +32,7 @@ class JobTimes:
         fairness: finish-time fairness (Themis' rho): jct over (isolated run time x mean of max(1, GPUs
             demanded / GPUs of the cluster) over the job's life); above 1: worse than a fair share.
         gpu_seconds: GPU seconds that it held.
+        gpu_activity: share of them in which its GPUs computed (see `Metrics`), NaN for a job without any.
         num_preemptions: times it was stopped.
         num_resizes: times its GPUs, batch or cores changed while it ran.
         num_failures: times a server failed under it.
@@ -52,6 +53,7 @@ class JobTimes:
     slowdown: NDArray[np.float64]
     fairness: NDArray[np.float64]
     gpu_seconds: NDArray[np.float64]
+    gpu_activity: NDArray[np.float64]
     num_preemptions: NDArray[np.int64]
     num_resizes: NDArray[np.int64]
     num_failures: NDArray[np.int64]
@@ -131,6 +133,7 @@ def job_times(state: State, b: int, table: JobTable) -> JobTimes:
         slowdown=jct / isolated,
         fairness=jct / (isolated * crowding),
         gpu_seconds=ended("attained_service").astype(np.float64),
+        gpu_activity=_computed(jobs[rows]) / np.maximum(ended("attained_service"), 1e-300),
         num_preemptions=ended("num_preemptions").astype(np.int64),
         num_resizes=ended("num_resizes").astype(np.int64),
         num_failures=ended("num_failures").astype(np.int64),
@@ -225,12 +228,19 @@ def _percentile(values: NDArray[np.float64], percent: float) -> float:
     return float(np.percentile(values, percent)) if len(values) else float("nan")
 
 
+def _computed(jobs: Records1[Job]) -> NDArray[np.float64]:
+    """[jobs] GPU seconds that each one's work takes, NaN where it was not done or takes no GPU."""
+    whole = (jobs["kind"] != JobKind.CPU_ONLY) & (jobs["outcome"] <= JobOutcome.FAILED)
+    seconds = jobs["total_iterations"] * jobs["base_compute_seconds"] * jobs["asked_gpus"]
+    return np.where(whole, seconds, np.nan)
+
+
 def _gpu_activity(jobs: Records1[Job]) -> float:
     """GPU seconds computed / held; NaN where no job held GPUs to its end."""
-    whole = (jobs["kind"] != JobKind.CPU_ONLY) & (jobs["outcome"] <= JobOutcome.FAILED)
+    computed = _computed(jobs)
+    whole = ~np.isnan(computed)
     held = float(jobs["attained_service"][whole].sum())
-    worked = (jobs["total_iterations"] * jobs["base_compute_seconds"] * jobs["asked_gpus"])[whole]
-    return float(worked.sum()) / held if held > 0 else float("nan")
+    return float(computed[whole].sum()) / held if held > 0 else float("nan")
 
 
 def timeline(state: State, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

@@ -1,4 +1,4 @@
-"""What traces do not say: elastic ranges, cores, RAM, parameter servers, CPU-only jobs, predictability, ends.
+"""What traces do not say: elastic ranges, cores, CPU work, parameter servers, groups, predictability, ends.
 
 An `Extended` workload draws a table and lets each extension change it in turn. Every figure without a source
 is an assumption that the yaml names.
@@ -27,6 +27,8 @@ __all__ = [
     "Elastic",
     "Extended",
     "Extension",
+    "GradientCpuWork",
+    "Groups",
     "ParameterServers",
     "Predictability",
     "Ram",
@@ -173,6 +175,52 @@ class Ram:
         drawn = _per_gpu(self.weights, cluster.ram_bytes_per_server, jobs, cluster, rng)
         training = jobs.kind != JobKind.CPU_ONLY
         return replace(jobs, ram_per_worker=np.where(training, drawn, jobs.ram_per_worker))
+
+
+@checked("workload.gradient_cpu_work")
+@dataclass(frozen=True)
+class GradientCpuWork:
+    """Workers of a ring synchronise gradients on the cores that also prepare their samples.
+
+    One of w workers sends and receives 2 (w - 1) / w of its gradients in each iteration, and a core handles
+    `bytes_per_core_second` of them: CPU seconds that come on top of those of its samples. They are folded
+    into `samples_per_core_second`, at the GPUs and batch that a job asks for.
+
+    Attributes:
+        bytes_per_core_second: sent and received gradients that one core handles.
+    """
+
+    bytes_per_core_second: Positive
+    extra_jobs: Whole = 0
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """The table with rings of several workers preparing fewer samples on each core."""
+        workers = np.maximum(jobs.num_gpus, 1)
+        handled = np.where(
+            jobs.kind == JobKind.RING, 2.0 * jobs.gradient_bytes * (workers - 1) / workers, 0.0
+        )
+        samples = jobs.batch_size / workers
+        core_seconds = samples / jobs.samples_per_core_second + handled / self.bytes_per_core_second
+        with np.errstate(divide="ignore"):
+            return replace(jobs, samples_per_core_second=samples / core_seconds)
+
+
+@checked("workload.groups")
+@dataclass(frozen=True)
+class Groups:
+    """Every job is of a group that shares the cluster with the others, its virtual cluster.
+
+    Attributes:
+        weights: {group: weight}.
+    """
+
+    weights: Weights
+    extra_jobs: Whole = 0
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """The table with a group for each job, drawn by weight."""
+        shares = np.array(list(self.weights.values()), dtype=np.float64)
+        return replace(jobs, vc=rng.choice(np.array(list(self.weights)), len(jobs), p=shares / shares.sum()))
 
 
 @checked("workload.parameter_servers")
