@@ -317,11 +317,11 @@ def test_every_agent_trains(tmp_path, agent):
 
 def test_an_experiment_is_the_whole_command(tmp_path):
     ringyard(
-        tmp_path, "train", "experiment=sharing", "workload.base.num_jobs=12", "num_workloads=8", "name=run",
+        tmp_path, "train", "experiment=sharing", "workload.num_jobs=12", "num_workloads=8", "name=run",
         "agent.num_envs=8", "agent.group_size=4", "total_decisions=1000", "evaluate.every=1000",
         "evaluate.workloads=2",
     )  # fmt: skip
-    same = ["experiment=sharing", "workload.base.num_jobs=12"]
+    same = ["experiment=sharing", "workload.num_jobs=12"]
     out, _ = ringyard(tmp_path, "compare", *same, "schedulers=[fifo@share,mine:runs/run]", "seeds=2")
     assert re.search(r"mine +sizes, attained service", out)
     assert "mean jct" in ringyard(tmp_path, "simulate", *same)[0]

@@ -14,6 +14,7 @@ import numpy as np
 
 import ringyard  # noqa: F401 - registers the environments
 from ringyard.mdp.presets import preset
+from ringyard.mdp.registration import preset_ids
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
@@ -39,8 +40,8 @@ def drawn(masks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def vector(experiment: str) -> Callable[[int], None]:
     """Steps of gymnasium's vector environment."""
     setting = replace(preset(experiment), num_workloads=_WORKLOADS)
-    name = {"cpu_gpu": "CpuGpu"}.get(experiment, experiment.capitalize())
-    envs = gymnasium.make_vec(f"ringyard/{name}-v0", num_envs=_NUM_ENVS, setting=setting)
+    ids = {named: name for name, named in preset_ids().items()}
+    envs = gymnasium.make_vec(ids[experiment], num_envs=_NUM_ENVS, setting=setting)
     rng = np.random.default_rng(0)
     envs.reset(seed=0)
 

@@ -88,7 +88,7 @@ def test_ids_are_those_of_the_yamls():
 def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
     conf = shutil.copytree(CONF, tmp_path / "conf")
     text = (conf / "experiment" / "sharing.yaml").read_text()
-    text = text.replace("Sharing-v0", "Mine-v0").replace("/reward: jct", "/reward: makespan")
+    text = text.replace("Sharing-v1", "Mine-v0").replace("/reward: jct", "/reward: makespan")
     (conf / "experiment" / "mine.yaml").write_text(text)
     for module in ("ringyard.config_folder", presets.__name__, registration.__name__):
         monkeypatch.setattr(f"{module}.config_folder", lambda: conf)
@@ -102,7 +102,7 @@ def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
 def test_importing_ringyard_loads_no_hydra():
     code = (
         "import sys, ringyard; assert not {'hydra', 'omegaconf'} & set(sys.modules);"
-        " import gymnasium; gymnasium.make('ringyard/Sharing-v0'); assert 'hydra' in sys.modules"
+        " import gymnasium; gymnasium.make('ringyard/Sharing-v1'); assert 'hydra' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "envs")}, check=True)
 
@@ -123,9 +123,9 @@ def test_unknown_presets_name_the_known():
         preset("Sharing")
 
 
-@pytest.mark.parametrize("name", ["Sharing", "CpuGpu", "Elastic", "Full"])
+@pytest.mark.parametrize("name", ["Sharing-v1", "CpuGpu-v0", "Elastic-v0", "Full-v0"])
 def test_an_action_is_the_allocation_it_is_described_as(name):
-    env = gymnasium.make(f"ringyard/{name}-v0").unwrapped
+    env = gymnasium.make(f"ringyard/{name}").unwrapped
     setting = env.setting
     rng = np.random.default_rng(4)
     _, info = env.reset(seed=2, options={"workload": 5})
@@ -151,7 +151,7 @@ def test_an_action_is_the_allocation_it_is_described_as(name):
         _, _, done, _, info = env.step(action)
         if done:
             break
-    assert name == "Sharing" or changed > 10
+    assert name == "Sharing-v1" or changed > 10
 
 
 def test_one_and_many_clusters_agree_with_everything_on():

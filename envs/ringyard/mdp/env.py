@@ -57,7 +57,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     `episode_jct` (mean JCT in seconds of the finished jobs), `workload` and `num_finished`.
 
     ## Presets
-    Other ids, such as `ringyard/Sharing-v0`, are settings of this environment: one `conf/experiment/*.yaml`
+    Other ids, such as `ringyard/Sharing-v1`, are settings of this environment: one `conf/experiment/*.yaml`
     each. `ringyard.mdp.presets.preset("sharing")` is the setting alone, to be changed.
 
     ## Arguments

@@ -1,7 +1,7 @@
 """Presets: settings that one `conf/experiment/NAME.yaml` describes whole, read when an environment is made.
 
-gymnasium.make("ringyard/Sharing-v0")                                         the preset
-gymnasium.make("ringyard/Sharing-v0", setting=replace(preset("sharing"), ...))  anything else
+gymnasium.make("ringyard/Sharing-v1")                                         the preset
+gymnasium.make("ringyard/Sharing-v1", setting=replace(preset("sharing"), ...))  anything else
 """
 
 import functools

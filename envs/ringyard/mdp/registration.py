@@ -24,7 +24,7 @@ def preset_ids() -> dict[str, str]:
         for line in file.read_text().splitlines():
             if line.startswith(_KEY):
                 name = line.removeprefix(_KEY).partition("#")[0].strip().strip("'\"")
-                if name and found.setdefault(f"ringyard/{name}", file.stem) != file.stem:
+                if name not in ("", "null") and found.setdefault(f"ringyard/{name}", file.stem) != file.stem:
                     raise ConfigurationError(
                         f"conf/experiment has {found[f'ringyard/{name}']}.yaml and {file.name}, both with"
                         f" gym: {name}; expected ids of their own"
