@@ -30,9 +30,8 @@ def test_metrics_are_as_recorded(name, update_golden):
 def test_everything_at_once_is_as_recorded(update_golden):
     setting = preset("full")
     jobs = setting.workload.sample(setting.cluster, np.random.default_rng(7))
-    sim = Simulator(
-        setting.cluster, jobs, setting.performance, setting.restart, seed=7, failures=setting.failures
-    )
+    parts = (setting.cluster, jobs, setting.performance, setting.restart)
+    sim = Simulator(*parts, seed=7, failures=setting.failures, losses=True)
     run(sim, fifo(share()), np.random.default_rng(7))
     assert sim.state.jobs["num_failures"].sum() > 0
     compare("everything", sim.metrics().as_dict(), update_golden)

@@ -7,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ringyard.checks import Count, Positive, require
 from ringyard.errors import ConfigurationError
+from ringyard.sim.metrics import Window
 
 __all__ = ["SETTINGS", "Seed", "check_settings"]
 
@@ -41,6 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "placement": Group,
         "round_seconds": Positive | None,
         "rounds_only": bool,
+        "measured_jobs": Window,
         "output.jobs_csv": str | None,
     },
     "compare": _EVERY
@@ -48,6 +50,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "schedulers": str | Sequence[str | Group],
         "presets": Sequence[str] | None,
         "seeds": Annotated[int, "[1, 1000000]"],
+        "measured_jobs": Window,
         "reference": str | None,
         "workers": Annotated[int, "[1, 10000]"] | None,
         "rerun": bool,

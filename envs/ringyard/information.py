@@ -98,7 +98,7 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         (Information.SPEEDS, "physics what_if solo_seconds interference"),
         # the truth
         (Information.DURATIONS, "duration_seconds iterations isolated_seconds total_iterations"),
-        (Information.DURATIONS, "remaining_iterations saved_iterations end_seconds"),
+        (Information.DURATIONS, "remaining_iterations saved_iterations computed_seconds end_seconds"),
         (Information.FUTURE, "due_seconds heap_position predictable_from prediction_factor"),
         (Information.FUTURE, "cancel_seconds outcome"),
     )

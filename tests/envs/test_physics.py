@@ -177,6 +177,22 @@ SHARING = {
 }
 
 
+def test_gpus_that_only_compute_are_active_whatever_their_type_and_batch():
+    kinds = ({"num_servers": 1, "gpus_per_server": 1, "gpu_type": kind} for kind in ("v100", "t4"))
+    table = specs((1, "resnet50_imagenet"))
+    table = replace(table, max_batch=4 * table.batch_size)
+    physics = composed(INF, INF)
+    sim = arrived(Cluster.of_groups(list(kinds)), table, physics, restart=constant(5.0), round_seconds=20.0)
+    larger = float(2 * table.batch_size[0])
+    for decided in (Allocation(0, (1,)), Allocation(0, (0,)), Allocation(0, (0,), batch_size=larger)):
+        sim.apply([decided])
+        sim.advance()
+        assert sim.view().gpu_activity == pytest.approx([1.0])
+    while not sim.done:
+        sim.advance()
+    assert sim.metrics().gpu_activity == pytest.approx(1.0 - 2 * 5.0 / sim.now)  # idle: a restart, a resize
+
+
 def beside(*jobs, cluster=None):
     """Jobs of (GPUs, model, samples per GPU), any batch allowed, on servers of one V100 and one T4."""
     table = specs(*((gpus, model) for gpus, model, _ in jobs))

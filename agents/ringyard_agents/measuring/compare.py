@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.sim.metrics import LOSSES
 from ringyard_agents.configuration import plain, scheduler_config
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.evaluate import RunResult, Task, check, run_all
@@ -31,18 +32,24 @@ __all__ = ["compare", "group_of", "markdown", "table_rows"]
 
 #: (title, metric, format) of the columns that are plain means over workloads
 METRIC_COLUMNS = (
+    ("makespan (s)", "makespan", "{:,.0f}"),
     ("queueing (s)", "mean_queueing", "{:,.0f}"),
     ("slowdown", "mean_slowdown", "{:.1f}"),
-    ("GPU use", "utilisation", "{:.0%}"),
-    ("stops", "preemptions", "{:.0f}"),
-    ("median (s)", "median_jct", "{:,.0f}"),
-    ("p95 (s)", "p95_jct", "{:,.0f}"),
-    ("p99 (s)", "p99_jct", "{:,.0f}"),
-    ("makespan (s)", "makespan", "{:,.0f}"),
-    ("fragmented", "fragmentation", "{:.1%}"),
     ("mean rho", "mean_fairness", "{:.1f}"),
     ("worst rho", "worst_fairness", "{:.1f}"),
+    ("p99 (s)", "p99_jct", "{:,.0f}"),
+    ("p95 (s)", "p95_jct", "{:,.0f}"),
+    ("median (s)", "median_jct", "{:,.0f}"),
+    ("GPU use", "utilisation", "{:.0%}"),
+    ("kernels", "kernel_utilisation", "{:.0%}"),
+    ("stops", "preemptions", "{:.0f}"),
+    ("fragmented", "fragmentation", "{:.1%}"),
     ("blocked", "blocking_rate", "{:.1%}"),
+)
+#: the same of what the mean JCT is made of, beside queueing
+LOSS_COLUMNS = (
+    *((f"{name.replace('_', ' ')} (s)", f"lost_to_{name}", "{:,.1f}") for name in LOSSES),
+    ("work (s)", "mean_work", "{:,.1f}"),
 )
 _WIDEST_TABLE = 8  # columns printed side by side; the rest goes into more tables
 
@@ -76,6 +83,7 @@ def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
         raise ConfigurationError(f"seeds is {config.seeds}; expected at least 1")
     schedulers = _scheduler_configs(config)
     seed = config.seed + SEED_OFFSET
+    measured = tuple(config.measured_jobs)
     tasks = {}
     for name, world in worlds_of(config).items():
         fit, refused = able(schedulers, world, seed)
@@ -83,7 +91,7 @@ def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
             raise SchedulerError("; ".join(refused.values()))
         tasks[name] = (
             [
-                Task(label, schedulers[label], drawn, workload, seed)
+                Task(label, schedulers[label], drawn, workload, seed, measured)
                 for workload, drawn in enumerate(drawn_for(world, seed, k) for k in range(config.seeds))
                 for label in fit
             ],
@@ -202,7 +210,7 @@ def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str
             "p (Holm)": f"{adjusted[label]:.3f}" if label in adjusted else "",
             "/ bound": f"{means[label] / bounds.mean():.2f}",
         }
-        for title, name, form in METRIC_COLUMNS:
+        for title, name, form in (*METRIC_COLUMNS, *LOSS_COLUMNS):
             row[title] = form.format(_metric(results, label, name).mean())
         row["run (s)"] = f"{np.mean([result.wall_seconds for result in own]):.3f}"
         decisions = sum(result.num_decisions for result in own)
@@ -212,7 +220,8 @@ def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str
 
 
 def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
-    """runs.csv: every metric of every run; jobs.csv: every job of every run."""
+    """runs.csv: every metric of every run; jobs.csv: every job that counts of every run."""
+    lost = [f"lost_to_{name}" for name in LOSSES]
     with replaced(folder / "runs.csv") as partial, partial.open("w", newline="") as stream:
         metrics = list(results[0].metrics.as_dict())
         writer = csv.writer(stream)
@@ -223,12 +232,12 @@ def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
             writer.writerow([r.label, r.workload, r.information, *values, bound, f"{r.wall_seconds:.4f}"])
     with replaced(folder / "jobs.csv") as partial, partial.open("w", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(
-            ["scheduler", "workload", "job_id", "submit_time", "gpus", "start_time", "end_time", "jct"]
-        )
+        times = ("submit_time", "gpus", "start_time", "end_time", "jct", "queueing", *lost, "work_seconds")
+        writer.writerow(["scheduler", "workload", "job_id", *times])
         for r in results:
             t = r.times
             columns = (t.job_id, t.submit_seconds, t.num_gpus, t.start_seconds, t.end_seconds, t.jct)
+            columns += (t.queueing_seconds, *(getattr(t, name) for name in lost), t.work_seconds)
             for job in zip(*(column.tolist() for column in columns), strict=True):
                 writer.writerow([r.label, r.workload, *job])
 
@@ -237,6 +246,18 @@ def _best_line(rows: Sequence[Mapping[str, str]]) -> str:
     """What a table's stars say, and how much room the lower bound leaves above each."""
     best = [f"{row['scheduler']} ({row['may']}): {row['/ bound']} x bound" for row in rows if row["best"]]
     return f"* the best published of those that may do as much: {'; '.join(best) or 'none'}"
+
+
+def _apart(rows: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """The columns of the table, and beside queueing those that say what else the mean JCT is made of.
+
+    What no scheduler loses anything to is left out.
+    """
+    parts = {title: form.format(0.0) for title, _, form in LOSS_COLUMNS}
+    shown = [title for title, none in parts.items() if any(row[title] != none for row in rows)]
+    table = [{name: text for name, text in row.items() if name not in parts} for row in rows]
+    names = ("scheduler", "queueing (s)", *shown)
+    return table, [{name: row[name] for name in names} for row in rows]
 
 
 def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]]) -> None:
@@ -279,9 +300,11 @@ def _report(
     with replaced(folder / "table.md") as partial:
         partial.write_text("\n\n".join([markdown(rows, list(rows[0])).rstrip(), *notes]) + "\n")
     wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
-    _print(wide, title, rows)
+    table, parts = _apart(rows)
+    _print(wide, title, table)
     for note in notes:
         console.print(note, soft_wrap=True, highlight=False)
+    _print(wide, "what the mean JCT is made of, lost to ...; means over workloads", parts)
     runs = {row["scheduler"]: [r.times for r in results if r.label == row["scheduler"]] for row in rows}
     by_tenant = write_tenants(folder / "tenants.csv", runs)
     print_tenants(wide, runs)

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from ringyard.errors import SchedulerError
 from ringyard.sim.bounds import LowerBounds, bounds_of
-from ringyard.sim.metrics import JobTimes, Metrics, job_times, timeline
+from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.measuring.workers import spread
 from ringyard_baselines.scheduler import Powers, Scheduler, run
@@ -33,9 +33,9 @@ class RunResult:
         information: what the scheduler may know.
         may: what it may do.
         learned: it is a trained agent.
-        metrics: summary.
-        bounds: lower bounds of the workload.
-        times: per-job times.
+        metrics: summary of the jobs that count.
+        bounds: lower bounds of these jobs.
+        times: per-job times of these jobs.
         timeline: (bin ends [bins] s, mean waiting jobs [bins], mean utilisation [bins]).
         wall_seconds: the run took, without set-up.
         num_decisions: decision points.
@@ -64,6 +64,8 @@ class Task:
         world: configs of cluster, workload, performance and restart.
         workload: number of the job table.
         seed: of the comparison.
+        measured_jobs: shares of the jobs, in order of arrival, between which they count
+            (`ringyard.sim.metrics.measured_rows`).
     """
 
     label: str
@@ -71,6 +73,7 @@ class Task:
     world: Mapping[str, Any]
     workload: int
     seed: int
+    measured_jobs: Window = (0.0, 1.0)
 
 
 @functools.lru_cache(maxsize=64)
@@ -90,7 +93,7 @@ def simulator(
     round_seconds: float | None,
     rounds_only: bool = False,
 ) -> Simulator:
-    """A simulator at time zero for job table `workload` of `seed`.
+    """A simulator at time zero for job table `workload` of `seed`; it counts losses.
 
     Raises:
         WorkloadError: jobs that make no sense or do not fit the cluster.
@@ -107,6 +110,7 @@ def simulator(
         seed=workload,
         failures=failures,
         rounds_only=rounds_only,
+        losses=True,
     )
 
 
@@ -121,7 +125,8 @@ def check(tasks: Sequence[Task]) -> None:
         build(scheduler)
     tables = {task.workload: task for task in tasks}
     for task in tables.values():
-        simulator(task.world, task.workload, task.seed, None)
+        sim = simulator(task.world, task.workload, task.seed, None)
+        measured_rows(len(sim.jobs), task.measured_jobs)
 
 
 def evaluate(task: Task) -> RunResult:
@@ -137,9 +142,9 @@ def evaluate(task: Task) -> RunResult:
         information=str(scheduler.knows),
         may=scheduler.may,
         learned=scheduler.learned,
-        metrics=sim.metrics(),
-        bounds=bounds_of(sim),
-        times=job_times(sim.state, 0, sim.jobs),
+        metrics=sim.metrics(task.measured_jobs),
+        bounds=bounds_of(sim, task.measured_jobs),
+        times=job_times(sim.state, 0, sim.jobs, task.measured_jobs),
         timeline=timeline(sim.state, 0),
         wall_seconds=wall,
         num_decisions=int(sim.state.clusters["num_decisions"][0]),

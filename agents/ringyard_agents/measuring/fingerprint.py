@@ -22,9 +22,10 @@ _LIBRARIES = ("numba", "numpy", "pandas", "scipy", "torch")
 class Fingerprints:
     """Of tasks whose schedulers and worlds have been built in this process (`evaluate.check`).
 
-    A fingerprint is made of the task's configs, workload and seed; of the bytes of the files that the configs
-    name, an agent's among them; of our own code, of the classes and functions from elsewhere that the configs
-    name together with what their modules import, and of the versions of Python and the libraries.
+    A fingerprint is made of the task's configs, workload, seed and measured jobs; of the bytes of the files
+    that the configs name, an agent's among them; of our own code, of the classes and functions from elsewhere
+    that the configs name together with what their modules import, and of the versions of Python and the
+    libraries.
 
     Args:
         tasks: any that share their code.
@@ -40,7 +41,7 @@ class Fingerprints:
 
     def of(self, task: Task) -> str:
         """The task's fingerprint, 64 hexadecimal digits."""
-        parts = [task.scheduler, task.world, task.workload, task.seed, self._code]
+        parts = [task.scheduler, task.world, task.workload, task.seed, task.measured_jobs, self._code]
         files = sorted({file for config in (task.scheduler, task.world) for file in _inputs(config)})
         content = [parts, [self._digest(file) for file in files]]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()

@@ -13,6 +13,7 @@ from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.colors import TABLEAU_COLORS
 
+from ringyard.sim.metrics import LOSSES, Metrics
 from ringyard_agents.files import replaced
 from ringyard_agents.measuring.evaluate import RunResult
 from ringyard_agents.measuring.tensorboard import curves
@@ -25,7 +26,8 @@ def _save(folder: Path, name: str, draw: Callable[[Any], None]) -> Path:
     axes.set_prop_cycle(cycler(linestyle=["-", "--", ":"]) * cycler(color=list(TABLEAU_COLORS.values())))
     draw(axes)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    if not figure.legends:
+        axes.legend(fontsize="small")
     file = folder / f"{name}.png"
     with replaced(file) as partial:
         figure.savefig(partial, dpi=120)
@@ -33,8 +35,52 @@ def _save(folder: Path, name: str, draw: Callable[[Any], None]) -> Path:
     return file
 
 
+#: parts of the mean JCT from the left, and their colours
+_PARTS = {
+    "work": ("mean_work", "#bab0ac"),
+    "queueing": ("mean_queueing", "#4e79a7"),
+} | {
+    name.replace("_", " "): (f"lost_to_{name}", colour)
+    for name, colour in zip(
+        LOSSES,
+        ("#f28e2b", "#b07aa1", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#ff9da7", "#9c755f", "#1f1f1f"),
+        strict=True,
+    )
+}
+
+
+def _draw_parts(axes: Any, results: Sequence[RunResult]) -> None:
+    """One bar for each scheduler, stacked: what its mean JCT is made of; gains hang to the left of zero."""
+    runs: dict[str, list[Metrics]] = {}
+    for result in results:
+        runs.setdefault(result.label, []).append(result.metrics)
+
+    def mean(label: str, field: str) -> float:
+        return float(np.mean([getattr(one, field) for one in runs[label]]))
+
+    labels = sorted(runs, key=lambda label: mean(label, "mean_jct"))
+    means = np.array([mean(label, "mean_jct") for label in labels])
+    rows = range(len(labels))
+    right, left = np.zeros(len(labels)), np.zeros(len(labels))
+    for name, (field, colour) in _PARTS.items():
+        widths = np.array([mean(label, field) for label in labels])
+        if (np.abs(widths) < 1e-3 * means).all():
+            continue
+        axes.barh(rows, widths, left=np.where(widths < 0, left, right), color=colour, label=name)
+        right, left = right + np.maximum(widths, 0.0), left + np.minimum(widths, 0.0)
+    if (left < 0).any():
+        axes.axvline(0.0, color="black", linewidth=0.8)
+    axes.plot(means, rows, "k|", markersize=14, label="mean JCT")
+    axes.set_yticks(rows, labels)
+    axes.invert_yaxis()
+    axes.set_axisbelow(True)
+    axes.use_sticky_edges = False
+    axes.set(xlabel="mean seconds of a job: work, and what else its time was lost to (below 0: gained)")
+    axes.figure.legend(fontsize="small", loc="outside right upper")
+
+
 def draw_plots(results: Sequence[RunResult], folder: Path) -> list[Path]:
-    """JCT distribution, running mean JCT, queue length and utilisation; the files written."""
+    """JCT distribution, running mean JCT, its parts, queue length and utilisation; the files written."""
     folder.mkdir(parents=True, exist_ok=True)
     by_label = curves(results)
 
@@ -55,6 +101,7 @@ def draw_plots(results: Sequence[RunResult], folder: Path) -> list[Path]:
     return [
         _save(folder, "jct_distribution", distribution),
         _save(folder, "jct_over_time", over_time("running_jct", "mean JCT of finished jobs (s)")),
+        _save(folder, "losses", lambda axes: _draw_parts(axes, results)),
         _save(folder, "queue_length", over_time("waiting", "waiting jobs")),
         _save(folder, "utilisation", over_time("utilisation", "share of busy GPUs")),
     ]

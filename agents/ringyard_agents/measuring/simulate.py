@@ -68,8 +68,9 @@ def _simulate(config: DictConfig, folder: Path) -> None:
     if config.output.jobs_csv is not None:
         write_jobs(Path(config.output.jobs_csv).expanduser(), times)
     by_tenant = write_tenants(folder / "tenants.csv", {scheduler.name: [times]})
-    bounds = bounds_of(sim)
-    metrics = sim.metrics()
+    measured = tuple(config.measured_jobs)
+    bounds = bounds_of(sim, measured)
+    metrics = sim.metrics(measured)
     table = Table(title=f"{scheduler.name} (knows: {scheduler.knows})", show_header=False)
     for name, value in metrics.as_dict().items():
         table.add_row(name.replace("_", " "), f"{value:,.3f}" if isinstance(value, float) else f"{value:,}")

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.sim.metrics import LOSSES
 from ringyard_agents.files import replaced_folder
 from ringyard_agents.measuring.evaluate import RunResult
 
@@ -60,7 +61,7 @@ def curves(results: Sequence[RunResult]) -> dict[str, Curves]:
 
 
 def write_tensorboard(results: Sequence[RunResult], folder: Path) -> None:
-    """Scalars over simulated seconds, and JCT percentiles (the step is the percentile).
+    """Scalars over simulated seconds, JCT percentiles (the step is the percentile), and the mean JCT's parts.
 
     Args:
         results: of every scheduler on every workload.
@@ -84,4 +85,7 @@ def _write(results: Sequence[RunResult], folder: Path) -> None:
         for percentile in range(1, 100) if len(jcts) else ():
             writer.add_scalar("jct/percentile", float(np.percentile(jcts, percentile)), percentile)
         writer.add_scalar("jct/mean", float(jcts.mean()) if len(jcts) else float("nan"), 0)
+        metrics = [result.metrics for result in results if result.label == label]
+        for name in ("mean_queueing", *(f"lost_to_{name}" for name in LOSSES), "mean_work"):
+            writer.add_scalar(f"losses/{name}", float(np.mean([getattr(one, name) for one in metrics])), 0)
         writer.close()

@@ -1,7 +1,7 @@
 """Lower bounds no schedule can beat: how far from the best possible a result is at most."""
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from ringyard.compiled import FloatCube, FloatVector, IntVector, Records1, kerne
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, ask, set_shape
+from ringyard.sim.metrics import Window, measured_rows
 from ringyard.sim.simulator import Simulator
 from ringyard.state.on_gpus import least_slowness
 from ringyard.state.records import Job, JobKind
@@ -180,8 +181,24 @@ def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float
     return np.minimum(seconds, patience), np.where(np.isfinite(patience), 0.0, work)
 
 
-def bounds_of(sim: Simulator) -> LowerBounds:
-    """Bounds for the jobs of a simulation, run or not."""
+def bounds_of(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:
+    """Bounds for the jobs of a simulation, run or not.
+
+    Args:
+        sim: of the jobs.
+        measured: shares of the jobs between which they count (`sim.metrics.measured_rows`). Bounds of their
+            means are of these jobs alone, as if the others were not there: what those cost them makes the
+            bounds looser, never wrong. The makespan's is of all jobs.
+
+    Raises:
+        ConfigurationError: no such shares, or no job is between them.
+    """
+    submit, blockable = sim.jobs.submit_seconds, np.isfinite(sim.jobs.acceptable_jct)
     seconds, work = fastest_alone(sim)
     gpus = sim.cluster.num_gpus * sim.cluster.jobs_per_gpu
-    return lower_bounds(sim.jobs.submit_seconds, seconds, work, gpus, np.isfinite(sim.jobs.acceptable_jct))
+
+    def of(rows: slice) -> LowerBounds:
+        return lower_bounds(submit[rows], seconds[rows], work[rows], gpus, blockable[rows])
+
+    whole = of(slice(None))
+    return replace(of(measured_rows(len(sim.jobs), measured)), makespan=whole.makespan)

@@ -1,17 +1,45 @@
 """What a run is judged by: per-job times and their summary."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import Records1
+from ringyard.checks import Share, require
+from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.state.arrays import State
-from ringyard.state.records import Integral, Job, JobKind, JobOutcome, JobStatus
+from ringyard.state.records import Integral, JobOutcome, JobStatus
 
-__all__ = ["JobTimes", "Metrics", "TenantMetrics", "by_tenant", "job_times", "measure", "timeline"]
+__all__ = [
+    "LOSSES",
+    "JobTimes",
+    "Metrics",
+    "TenantMetrics",
+    "Window",
+    "by_tenant",
+    "job_times",
+    "measure",
+    "measured_rows",
+    "timeline",
+]
+
+#: what a job's time is lost to beside queueing: `lost_to_...` of `JobTimes` and `Metrics`
+LOSSES = (
+    "restarts",
+    "failures",
+    "contention",
+    "spread",
+    "interference",
+    "input",
+    "stragglers",
+    "gpu_types",
+    "size",
+)
+
+#: shares of the jobs, in order of arrival, between which a job's times count
+Window = Annotated[tuple[Share, Share], "strictly ascending"]
 
 
 @dataclass(frozen=True)
@@ -32,12 +60,27 @@ class JobTimes:
         fairness: finish-time fairness (Themis' rho): jct over (isolated run time x mean of max(1, GPUs
             demanded / GPUs of the cluster) over the job's life); above 1: worse than a fair share.
         gpu_seconds: GPU seconds that it held.
-        gpu_activity: share of them in which its GPUs computed (see `Metrics`), NaN for a job without any.
+        gpu_activity: share of them in which its GPUs computed; NaN for a job that held none.
         num_preemptions: times it was stopped.
         num_resizes: times its GPUs, batch or cores changed while it ran.
         num_failures: times a server failed under it.
         outcome: `JobOutcome`; jobs that failed or were cancelled count like the others, blocked ones only in
             the blocking rate.
+        lost_to_restarts: seconds without progress after starts and resizes. This column and those below are
+            NaN unless the simulator counts losses; `jct` is `queueing_seconds` and all of them together.
+        lost_to_failures: seconds of work done again since a server failed.
+        lost_to_contention: seconds more because other rings used its links. As those below, of what it
+            trained: what the iterations would have taken otherwise is asked of the performance model, one
+            thing after the other, in this order (`ringyard.sim.engine.losses`). Below 0: gained.
+        lost_to_spread: because it was not on the fewest servers, in one rack.
+        lost_to_interference: because of neighbours on its GPUs.
+        lost_to_input: waiting for its input pipeline (cores, RAM, storage, memory bandwidth); of a CPU-only
+            job: because it had other cores than it asked for, or less memory bandwidth.
+        lost_to_stragglers: because its slowest worker was slower than the others.
+        lost_to_gpu_types: because it was not on the cluster's GPU type where it is fastest.
+        lost_to_size: because it had other GPUs, batch or parameter servers than it asked for.
+        work_seconds: what is left: run time alone, as it asked, on the fewest servers, never waiting for
+            input. At most `jct / slowdown`, which includes the wait for the input cores that it asked for.
     """
 
     rows: NDArray[np.int64]
@@ -58,6 +101,16 @@ class JobTimes:
     num_resizes: NDArray[np.int64]
     num_failures: NDArray[np.int64]
     outcome: NDArray[np.int64]
+    lost_to_restarts: NDArray[np.float64]
+    lost_to_failures: NDArray[np.float64]
+    lost_to_contention: NDArray[np.float64]
+    lost_to_spread: NDArray[np.float64]
+    lost_to_interference: NDArray[np.float64]
+    lost_to_input: NDArray[np.float64]
+    lost_to_stragglers: NDArray[np.float64]
+    lost_to_gpu_types: NDArray[np.float64]
+    lost_to_size: NDArray[np.float64]
+    work_seconds: NDArray[np.float64]
 
     def served(self) -> Self:
         """The jobs that were not blocked."""
@@ -70,9 +123,10 @@ class Metrics:
     """Summary of a run; times in seconds, means and percentiles over the finished jobs not blocked.
 
     Attributes:
-        num_finished: jobs that ended, whatever their outcome.
+        num_finished: jobs that ended, whatever their outcome, of those that count (`Simulator.metrics`).
         mean_jct: mean job completion time, with median, p95 and p99 beside it.
-        makespan: last completion minus first submission.
+        makespan: last completion minus first submission; as utilisation, fragmentation and preemptions, of
+            the whole run.
         mean_queueing: mean seconds in the system without GPUs.
         mean_slowdown: mean of completion time over isolated run time.
         utilisation: busy GPU seconds / (GPUs x makespan), in [0, 1].
@@ -80,10 +134,18 @@ class Metrics:
         preemptions: stops of running jobs.
         worst_fairness: largest finish-time fairness rho, with its mean beside it.
         gpu_activity: share of the GPU time held by jobs in which their GPUs computed, in [0, 1]: what a
-            monitor shows as GPU utilisation, averaged over busy GPUs (waiting for the network or for input
-            is idle; of GPU jobs that were not withdrawn, reference GPU's speed).
+            monitor shows as GPU utilisation, averaged over busy GPUs (waiting for the network, for input or
+            for a restart is idle; a job beside others on its GPU computes as long as it would there alone).
         blocking_rate: jobs rejected, or gone because their acceptable completion time could not be kept, of
             all.
+        lost_to_restarts: mean seconds of each job, as in `JobTimes`; this field and those below are None
+            unless the simulator counts losses. `mean_jct` is `mean_queueing`, what is lost to anything and
+            `mean_work` together.
+        mean_work: mean seconds of work, what is left of the completion time.
+        kernel_utilisation: share of the GPU time until now in which at least one kernel ran, in [0, 1]: GPU
+            seconds / (GPUs x makespan); a shared GPU counts once. A job alone runs kernels for its share
+            u = compute seconds x slowness on its GPU x (1 + neighbours' excess) / seconds of an iteration,
+            and jobs on one GPU for 1 - (1 - u1) (1 - u2) ...: assumed independent of one another.
     """
 
     num_finished: int
@@ -101,16 +163,70 @@ class Metrics:
     worst_fairness: float
     gpu_activity: float
     blocking_rate: float
+    lost_to_restarts: float | None = None
+    lost_to_failures: float | None = None
+    lost_to_contention: float | None = None
+    lost_to_spread: float | None = None
+    lost_to_interference: float | None = None
+    lost_to_input: float | None = None
+    lost_to_stragglers: float | None = None
+    lost_to_gpu_types: float | None = None
+    lost_to_size: float | None = None
+    mean_work: float | None = None
+    kernel_utilisation: float | None = None
 
     def as_dict(self) -> dict[str, float]:
-        """Name -> value, in the order above."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Name -> value, in the order above, of what was measured."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
-def job_times(state: State, b: int, table: JobTable) -> JobTimes:
-    """Per-job times of the jobs that finished in cluster b."""
+def measured_rows(num_jobs: int, measured: Window) -> slice:
+    """Rows of a job table, which is in order of arrival, that count.
+
+    Args:
+        num_jobs: of the table.
+        measured: shares of the jobs, for example (0.2, 0.8): neither those that find the cluster empty nor
+            those that see it drain.
+
+    Raises:
+        ConfigurationError: no such shares, or no job is between them.
+    """
+    require("measured_jobs", measured, Window)
+    first, last = (round(share * num_jobs) for share in measured)
+    if first == last:
+        raise ConfigurationError(
+            f"measured_jobs is {list(measured)}, between which there is none of {num_jobs} jobs; expected"
+            f" shares at least {1 / num_jobs:.2g} apart"
+        )
+    return slice(first, last)
+
+
+def _lost(state: State, b: int, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    """Columns of `JobTimes` that say where the time of these jobs went."""
+    if state.losses.shape[1] == 0:
+        columns = [*(f"lost_to_{name}" for name in LOSSES), "work_seconds"]
+        return dict.fromkeys(columns, np.full(len(rows), np.nan))
+    jobs, losses = state.jobs[b, rows], state.losses[b, rows]
+    done = jobs["total_iterations"] - jobs["remaining_iterations"]
+    return {f"lost_to_{name}": losses[name] for name in LOSSES} | {"work_seconds": done * losses["work_rate"]}
+
+
+def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)) -> JobTimes:
+    """Per-job times of the jobs that finished in cluster b.
+
+    Args:
+        state: of the simulations.
+        b: which of them.
+        table: its jobs.
+        measured: which jobs, see `measured_rows`.
+
+    Raises:
+        ConfigurationError: as there.
+    """
     jobs = state.jobs[b, : len(table)]
-    rows = np.flatnonzero(jobs["status"] == JobStatus.DONE)
+    counted = measured_rows(len(table), measured)
+    rows = counted.start + np.flatnonzero(jobs["status"][counted] == JobStatus.DONE)
 
     def ended(name: str) -> NDArray[Any]:
         column: NDArray[Any] = jobs[name][rows]
@@ -118,6 +234,7 @@ def job_times(state: State, b: int, table: JobTable) -> JobTimes:
 
     jct = ended("end_seconds") - ended("submit_seconds")
     isolated = ended("isolated_seconds")
+    computed = np.minimum(ended("computed_seconds"), ended("attained_service"))
     crowding = np.maximum(ended("fair_share_integral") / np.maximum(jct, 1e-300), 1.0)
     return JobTimes(
         rows=rows,
@@ -133,12 +250,18 @@ def job_times(state: State, b: int, table: JobTable) -> JobTimes:
         slowdown=jct / isolated,
         fairness=jct / (isolated * crowding),
         gpu_seconds=ended("attained_service").astype(np.float64),
-        gpu_activity=_computed(jobs[rows]) / np.maximum(ended("attained_service"), 1e-300),
         num_preemptions=ended("num_preemptions").astype(np.int64),
         num_resizes=ended("num_resizes").astype(np.int64),
         num_failures=ended("num_failures").astype(np.int64),
         outcome=ended("outcome").astype(np.int64),
+        gpu_activity=_share(computed, ended("attained_service")),
+        **_lost(state, b, rows),
     )
+
+
+def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Part / whole, NaN where there is nothing."""
+    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
 
 
 @dataclass(frozen=True)
@@ -188,36 +311,62 @@ def by_tenant(times: JobTimes, kind: Literal["vc", "user"]) -> list[TenantMetric
     return sorted(found, key=lambda one: -one.gpu_seconds)
 
 
-def measure(state: State, b: int, table: JobTable) -> Metrics:
-    """Metrics of the jobs that finished in cluster b; NaN where there is nothing to average."""
-    times = job_times(state, b, table)
-    cluster = state.clusters[b]
+def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)) -> Metrics:
+    """Metrics of the jobs that finished in cluster b; NaN where there is nothing to average.
+
+    Args:
+        state: of the simulations.
+        b: which of them.
+        table: its jobs.
+        measured: see `measured_rows`.
+
+    Raises:
+        ConfigurationError: as there.
+    """
+    times = job_times(state, b, table, measured)
     served = times.served()
-    if len(times.rows) == 0:
-        nan = float("nan")
-        return Metrics(0, nan, nan, nan, nan, nan, nan, nan, nan, nan, 0, nan, nan, nan, nan)
-    begin = float(table.submit_seconds[0])
-    makespan = float(times.end_seconds.max()) - begin
-    elapsed = float(cluster["now"]) - begin
-    capacity = float(cluster["num_gpus"])
-    integrals = state.integrals[b]
+    whole = _whole_run(state, b, table)
     return Metrics(
         num_finished=len(times.rows),
         mean_jct=_mean(served.jct),
         median_jct=_percentile(served.jct, 50),
         p95_jct=_percentile(served.jct, 95),
         p99_jct=_percentile(served.jct, 99),
-        makespan=makespan,
+        makespan=whole["makespan"],
         mean_queueing=_mean(served.queueing_seconds),
         mean_slowdown=_mean(served.slowdown),
-        utilisation=float(integrals[Integral.BUSY_GPUS]) / (capacity * elapsed),
-        fragmentation=float(integrals[Integral.FRAGMENTED_GPUS]) / (capacity * elapsed),
-        preemptions=int(cluster["num_preemptions"]),
+        utilisation=whole["utilisation"],
+        fragmentation=whole["fragmentation"],
+        preemptions=int(state.clusters["num_preemptions"][b]),
         mean_fairness=_mean(served.fairness),
         worst_fairness=_percentile(served.fairness, 100),
-        gpu_activity=_gpu_activity(state.jobs[b, times.rows]),
-        blocking_rate=1.0 - len(served.rows) / len(times.rows),
+        gpu_activity=_weighted(times.gpu_activity, times.gpu_seconds),
+        blocking_rate=1.0 - len(served.rows) / len(times.rows) if len(times.rows) else float("nan"),
+        **(_losses(served) | {"kernel_utilisation": whole["kernels"]} if state.losses.shape[1] else {}),
     )
+
+
+def _whole_run(state: State, b: int, table: JobTable) -> dict[str, float]:
+    """What is measured of the cluster, from the first submission on; NaN if no job has finished."""
+    jobs = state.jobs[b, : len(table)]
+    ends = jobs["end_seconds"][jobs["status"] == JobStatus.DONE]
+    if not len(ends):
+        return dict.fromkeys(("makespan", "utilisation", "fragmentation", "kernels"), float("nan"))
+    cluster, integrals = state.clusters[b], state.integrals[b]
+    begin = float(table.submit_seconds[0])
+    capacity = float(cluster["num_gpus"]) * (float(cluster["now"]) - begin)
+    return {
+        "makespan": float(ends.max()) - begin,
+        "utilisation": float(integrals[Integral.BUSY_GPUS]) / capacity,
+        "fragmentation": float(integrals[Integral.FRAGMENTED_GPUS]) / capacity,
+        "kernels": float(cluster["kernel_seconds"]) / capacity,
+    }
+
+
+def _losses(served: JobTimes) -> dict[str, float]:
+    """Means of what jobs' time was lost to, and of what was not."""
+    lost = {f"lost_to_{name}": _mean(getattr(served, f"lost_to_{name}")) for name in LOSSES}
+    return lost | {"mean_work": _mean(served.work_seconds)}
 
 
 def _mean(values: NDArray[np.float64]) -> float:
@@ -228,19 +377,11 @@ def _percentile(values: NDArray[np.float64], percent: float) -> float:
     return float(np.percentile(values, percent)) if len(values) else float("nan")
 
 
-def _computed(jobs: Records1[Job]) -> NDArray[np.float64]:
-    """[jobs] GPU seconds that each one's work takes, NaN where it was not done or takes no GPU."""
-    whole = (jobs["kind"] != JobKind.CPU_ONLY) & (jobs["outcome"] <= JobOutcome.FAILED)
-    seconds = jobs["total_iterations"] * jobs["base_compute_seconds"] * jobs["asked_gpus"]
-    return np.where(whole, seconds, np.nan)
-
-
-def _gpu_activity(jobs: Records1[Job]) -> float:
-    """GPU seconds computed / held; NaN where no job held GPUs to its end."""
-    computed = _computed(jobs)
-    whole = ~np.isnan(computed)
-    held = float(jobs["attained_service"][whole].sum())
-    return float(computed[whole].sum()) / held if held > 0 else float("nan")
+def _weighted(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Mean by weight of what is not NaN; NaN without weight."""
+    known = ~np.isnan(values)
+    total = float(weights[known].sum())
+    return float((values * weights)[known].sum()) / total if total > 0 else float("nan")
 
 
 def timeline(state: State, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

@@ -21,7 +21,7 @@ from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.setup import load, new_state, prepare_jobs
 from ringyard.sim.engine.standstill import count_step, raise_if_still
 from ringyard.sim.fits import check_allocation, wanted
-from ringyard.sim.metrics import Metrics, measure
+from ringyard.sim.metrics import Metrics, Window, measure
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import copy_state
 from ringyard.state.records import JobOutcome
@@ -49,6 +49,8 @@ class Simulator:
         rounds_only: decide at no other time; jobs arrive, end and free their GPUs between rounds. The first
             round is at 0.
         segment_rows: how many (job, server, start, stop) rows to keep for drawing; 0 keeps none.
+        losses: count what each job's time is lost to (`Metrics.lost_to_contention` and its neighbours); costs
+            some more time.
 
     Raises:
         WorkloadError: job data that makes no sense or does not fit the cluster.
@@ -77,6 +79,7 @@ class Simulator:
         segment_rows: Whole = 0,
         failures: Failures | None = None,
         rounds_only: bool = False,
+        losses: bool = False,
     ) -> None:
         if rounds_only and round_seconds is None:
             raise ConfigurationError(
@@ -100,6 +103,7 @@ class Simulator:
             rounds_only=rounds_only,
             timeline_bins=TIMELINE_BINS,
             segment_rows=segment_rows,
+            losses=losses,
         )
         load(self.state, 0, records, np.inf, seed)
 
@@ -182,9 +186,17 @@ class Simulator:
                 " the scheduler must start one"
             )
 
-    def metrics(self) -> Metrics:
-        """Measures over the jobs finished so far."""
-        return measure(self.state, 0, self.jobs)
+    def metrics(self, measured: Window = (0.0, 1.0)) -> Metrics:
+        """Measures over the jobs finished so far.
+
+        Args:
+            measured: shares of the jobs, in order of arrival, between which a job's times count: (0.2, 0.8)
+                leaves out those that find the cluster empty and those that see it drain.
+
+        Raises:
+            ConfigurationError: no such shares, or no job is between them.
+        """
+        return measure(self.state, 0, self.jobs, measured)
 
     def fork(self) -> Self:
         """An independent copy at the same moment, for look-ahead."""

@@ -16,6 +16,7 @@ from ringyard.compiled import (
     FloatMatrix,
     FloatVector,
     Int32Matrix,
+    Int32Vector,
     Records1,
     Records2,
     bundle,
@@ -28,6 +29,7 @@ from ringyard.state.records import (
     Gpu,
     Job,
     Link,
+    Losses,
     Segment,
     Server,
     Slot,
@@ -63,6 +65,10 @@ class State:
         integrals: [clusters, Integral].
         timeline: [clusters, bins, 2] waiting jobs and busy GPUs integrated over time bins; 0 bins: off.
         segments: [clusters, rows] `Segment`, who held what, latest kept; 0 rows: off.
+        losses: [clusters, jobs] `Losses`; [clusters, 0]: not counted.
+        kernels_counted: [clusters, gpus] until when each GPU's kernels are counted, seconds; [clusters, 0]
+            without `losses`.
+        fewest_servers: [gpus + 1] of an empty cluster, that hold so many GPUs; [0] without `losses`.
         gpu_scratch: [clusters, gpus] GPU ids a placement rule proposes.
         held_scratch: [clusters, gpus] GPU ids put aside while a what-if question is answered.
         server_scratch: [clusters, servers] work space of placement rules.
@@ -87,6 +93,9 @@ class State:
     integrals: FloatMatrix
     timeline: FloatCube
     segments: Records2[Segment]
+    losses: Records2[Losses]
+    kernels_counted: FloatMatrix
+    fewest_servers: Int32Vector
     gpu_scratch: Int32Matrix
     held_scratch: Int32Matrix
     server_scratch: Int32Matrix
@@ -110,6 +119,7 @@ class Sizes(NamedTuple):
     gpu_types: int
     sharing_batches: int = 0  # most of any model on any GPU type; 0: no `sharing`
     paired: bool = False
+    losses: bool = False  # whether they are counted
 
 
 def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment_rows: int = 0) -> State:
@@ -135,6 +145,9 @@ def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment
         integrals=np.zeros((b, INTEGRALS)),
         timeline=np.zeros((b, timeline_bins, TIMELINE_COLUMNS)),
         segments=Segment.zeros(b, segment_rows),
+        losses=Losses.zeros(b, jobs if sizes.losses else 0),
+        kernels_counted=np.zeros((b, gpus if sizes.losses else 0)),
+        fewest_servers=np.zeros(gpus + 1 if sizes.losses else 0, np.int32),
         gpu_scratch=np.zeros((b, gpus), np.int32),
         held_scratch=np.zeros((b, gpus), np.int32),
         server_scratch=np.zeros((b, sizes.servers), np.int32),

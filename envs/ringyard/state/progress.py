@@ -10,6 +10,7 @@ __all__ = [
     "predicted_share",
     "remaining_iterations",
     "run_seconds",
+    "seconds_to_compute",
     "slowdown",
 ]
 
@@ -52,6 +53,13 @@ def attained_service(job: Job, now: float) -> float:
     if job.status != _RUNNING:
         return job.attained_service
     return job.attained_service + job.num_gpus * (now - job.synced_seconds)
+
+
+@kernel
+def seconds_to_compute(job: Job) -> float:
+    """GPU seconds that its GPUs compute in the iterations left, on the GPUs and with the batch it has."""
+    iterations = job.remaining_iterations / job.progress_per_iteration
+    return iterations * job.compute_seconds / job.gpu_speed * job.num_gpus
 
 
 @kernel

@@ -22,6 +22,7 @@ __all__ = [
     "JobOutcome",
     "JobStatus",
     "Link",
+    "Losses",
     "Network",
     "Segment",
     "Server",
@@ -151,6 +152,7 @@ class Job(Record):
     forgiven_waiting: f8  # seconds of waiting that it disregards
     fair_share_integral: f8  # Integral.FAIR_SHARE at submission; over the life once done
     saved_iterations: f8  # remaining_iterations at the last stop
+    computed_seconds: f8  # GPU seconds computed; while it runs: as if it went on like this to its end
     gpu_memory_bytes: i8  # on each GPU, at the present batch
     num_racks: i4  # racks spanned
     server: i4  # of a running CPU-only job, else -1
@@ -187,6 +189,32 @@ class Job(Record):
     max_gpus: i4
     asked_cores_per_server_task: i4
     outcome: i4  # JobOutcome, how it ends
+
+
+class Losses(Record):
+    """What a job's time was lost to so far, in seconds (`ringyard.sim.engine.losses` says how it is counted).
+
+    Rates are seconds of an iteration of the base batch, as things are now.
+    """
+
+    counted_seconds: f8  # until then, while the job runs
+    restarts: f8
+    failures: f8
+    contention: f8
+    spread: f8
+    interference: f8
+    input: f8
+    stragglers: f8
+    gpu_types: f8
+    size: f8
+    contention_rate: f8
+    spread_rate: f8
+    interference_rate: f8
+    input_rate: f8
+    stragglers_rate: f8
+    gpu_types_rate: f8
+    size_rate: f8
+    work_rate: f8  # the same at all times; 0 before the first start
 
 
 class Gpu(Record):
@@ -299,6 +327,7 @@ class ClusterRecord(Record):
     mean_up_seconds: f8  # of a server; inf: servers never fail
     mean_repair_seconds: f8
     checkpoint_seconds: f8  # of isolated run time between checkpoints
+    kernel_seconds: f8  # GPU seconds in which kernels ran; only where losses are counted
 
 
 class Segment(Record):

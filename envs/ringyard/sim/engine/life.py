@@ -6,13 +6,14 @@ from ringyard.compiled import Int32Vector, kernel, linked_kernel
 from ringyard.restart import pause_seconds
 from ringyard.sim.engine.holding import collect, hold, let_go
 from ringyard.sim.engine.links import count_links
+from ringyard.sim.engine.losses import count_kernels, count_lost, count_rolled_back, rate_losses
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
 from ringyard.sim.engine.segments import log_segments
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
 from ringyard.sim.engine.surroundings import nowhere, surround
 from ringyard.state.arrays import State
-from ringyard.state.progress import attained_service, remaining_iterations, run_seconds
+from ringyard.state.progress import attained_service, remaining_iterations, run_seconds, seconds_to_compute
 from ringyard.state.random_numbers import normal_at
 from ringyard.state.records import ClusterRecord, Integral, Job, JobKind, JobOutcome, JobStatus, Network
 
@@ -74,11 +75,16 @@ def _rerate(state: State, b: int, j: int, physics: Physics) -> None:
     job = state.jobs[b, j]
     seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     ends = job.end_seconds <= cluster.now and job.synced_seconds < cluster.now
+    counts = state.losses.shape[1] > 0 and not ends
+    if counts:
+        count_lost(state, b, j)
     if seconds != job.iteration_seconds and not ends:
         _sync(job, cluster.now)
         job.iteration_seconds = seconds
         _expect_end(cluster, job)
         heap_update(state, b, j)
+    if counts:
+        rate_losses(state, b, j, physics)
 
 
 @kernel
@@ -170,7 +176,12 @@ def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physic
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     now = cluster.now
+    counts = state.losses.shape[1] > 0
+    if counts and job.kind != _CPU_ONLY:
+        for k in range(job.num_gpus):
+            count_kernels(state, b, places[k])
     hold(state, b, j, places, num_places(shape_of(job)))
+    job.computed_seconds += seconds_to_compute(job)
     job.synced_seconds = now
     job.last_start_seconds = now
     job.progress_from_seconds = now + pause
@@ -180,6 +191,8 @@ def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physic
     if cluster.global_links and job.num_servers > 1:
         _rerate_rings(state, b, j, physics)
     job.iteration_seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
+    if counts:
+        rate_losses(state, b, j, physics)
     _expect_end(cluster, job)
     heap_push(state, b, j)
     _rerate_neighbours(state, b, j, physics)
@@ -212,7 +225,10 @@ def _release(state: State, b: int, j: int, physics: Physics) -> None:
     """Take everything from running job j and re-rate those that felt it."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
+    if state.losses.shape[1] > 0:
+        count_lost(state, b, j)
     _sync(job, cluster.now)
+    job.computed_seconds -= seconds_to_compute(job)
     log_segments(state, b, j)
     heap_remove(state, b, j)
     let_go(state, b, j)
@@ -255,7 +271,10 @@ def lose(state: State, b: int, j: int, physics: Physics) -> None:
     between = state.clusters[b].checkpoint_seconds / job.isolated_iteration_seconds
     done = job.total_iterations - job.remaining_iterations
     kept = 0.0 if between == np.inf else min(np.floor(done / between) * between, done)
+    left = job.remaining_iterations
     job.remaining_iterations = min(job.total_iterations - kept, job.saved_iterations)
+    if state.losses.shape[1] > 0:
+        count_rolled_back(state, b, j, job.remaining_iterations - left)
     _wait_again(state, b, j)
 
 

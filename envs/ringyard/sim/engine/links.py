@@ -9,7 +9,7 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import summable
 from ringyard.state.records import Network
 
-__all__ = ["count_links"]
+__all__ = ["contenders_alone", "count_links"]
 
 _LIVE = int(Network.LIVE_TRANSFERS)
 _MAX_MIN = int(Network.MAX_MIN)
@@ -73,6 +73,19 @@ def _load_links(state: State, b: int, extra: int) -> None:
             state.jobs[b, j].new_contenders = weight
             for k in range(_links_of(state, b, j)):
                 state.links[b, state.link_scratch[b, k]].load += weight
+
+
+@kernel
+def contenders_alone(state: State, b: int, j: int) -> float:
+    """Contenders of job j, where it is, if there were no other ring; 0: it does not span servers."""
+    job = state.jobs[b, j]
+    if job.num_servers <= 1:
+        return 0.0
+    worst = 1.0
+    if job.num_racks > 1:
+        for k in range(_links_of(state, b, j)):
+            worst = max(worst, 1.0 / state.links[b, state.link_scratch[b, k]].capacity)
+    return worst
 
 
 @kernel

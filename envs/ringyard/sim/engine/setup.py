@@ -23,6 +23,7 @@ from ringyard.performance.interference import no_interference
 from ringyard.profiles import catalogue
 from ringyard.restart import RestartCost
 from ringyard.sim.engine.events import first_failures
+from ringyard.sim.engine.losses import empty_losses
 from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.shape import ask
 from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
@@ -196,6 +197,7 @@ def new_state(
     rounds_only: bool = False,
     timeline_bins: int = 0,
     segment_rows: int = 0,
+    losses: bool = False,
 ) -> State:
     """Arrays for a batch of simulations, with all that does not change between episodes written.
 
@@ -210,6 +212,7 @@ def new_state(
         rounds_only: nobody decides between rounds.
         timeline_bins: see `State`.
         segment_rows: see `State`.
+        losses: whether they are counted.
     """
     interference = performance.interference if cluster.jobs_per_gpu > 1 else no_interference()
     sharing = interference.sharing_on(cluster.distinct_gpu_types)
@@ -224,12 +227,15 @@ def new_state(
         gpu_types=max(len(cluster.distinct_gpu_types), 1),
         sharing_batches=sharing.shape[1],
         paired=interference.pairs is not None,
+        losses=losses,
     )
     state = empty_state(num_clusters, sizes, timeline_bins, segment_rows)
     state.slowness[:] = _slowness(cluster)
     state.sharing[:] = sharing
     if interference.pairs is not None:
         state.pairs[:] = np.nan_to_num(interference.pairs)
+    if losses:
+        state.fewest_servers[:] = cluster.fewest_servers(np.arange(cluster.num_gpus + 1))
     _describe_servers(state, cluster)
     clusters = state.clusters
     clusters["num_gpus"] = cluster.num_gpus
@@ -317,6 +323,7 @@ def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: 
     state.class_stamp[b] = 0
     state.integrals[b] = 0.0
     state.timeline[b] = 0.0
+    empty_losses(state, b)
     cluster = state.clusters[b]
     cluster.now = 0.0
     cluster.next_round_seconds = 0.0 if cluster.rounds_only else cluster.round_seconds
