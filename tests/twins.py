@@ -24,6 +24,7 @@ from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.performance import PerformanceModel, composed, pair_table, sensitivity_pressure
 from ringyard.profiles import GpuFigures, model_id, profile
 from ringyard.restart import RestartCost, constant, growing, per_model
+from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.state.records import Integral, JobKind, JobStatus
 from worlds import figures
 
@@ -44,6 +45,7 @@ class World(NamedTuple):
     seed: int
     failures: Failures
     rounds_only: bool
+    losses: bool
 
 
 def fresh_seed():
@@ -218,7 +220,8 @@ def draw_cpu_jobs(rng, cluster, grid, begin):
 
 def simulator(world):
     """The compiled simulator of a world."""
-    return Simulator(*world[:5], seed=world.seed, failures=world.failures, rounds_only=world.rounds_only)
+    names = ("seed", "failures", "rounds_only", "losses")
+    return Simulator(*world[:5], **{name: getattr(world, name) for name in names})
 
 
 def growing_costs(rng):
@@ -250,9 +253,11 @@ def draw_world(seed):
             int(rng.integers(2**32)),
             failures,
             False,
+            False,
         )
         soon = world.jobs.submit_seconds[0] < 1e3  # or servers fail a million times until the first round
         world = world._replace(rounds_only=bool(soon and world.round_seconds and rng.random() < 0.4))
+        world = world._replace(losses=bool(rng.random() < 0.3))
         try:
             simulator(world)
         except (WorkloadError, ConfigurationError):
@@ -405,6 +410,27 @@ def compare_jobs(seed, sim, twin):
         )
 
 
+def compare_losses(seed, sim, twin):
+    """Where the time of every job that ended has gone: equal but for rounding, and all of its time."""
+    near = 1e-13 * sim.now
+    times = job_times(sim.state, 0, sim.jobs)
+    total = times.queueing_seconds + times.work_seconds
+    for name in LOSSES:
+        found = getattr(times, f"lost_to_{name}")
+        total = total + found
+        for j, value in zip(times.rows.tolist(), found.tolist(), strict=True):
+            lost = twin.jobs[j].lost[name]
+            if abs(value - lost) > near + 1e-9 * max(abs(lost), times.jct.max()):
+                equal(seed, sim, f"what job {j} lost to {name}", value, lost)
+    for j, value, jct in zip(times.rows.tolist(), total.tolist(), times.jct.tolist(), strict=True):
+        if abs(value - jct) > near + 1e-9 * jct:
+            equal(seed, sim, f"all parts of job {j}'s time", value, jct)
+    if sim.done:
+        kernels = float(sim.state.clusters["kernel_seconds"][0])
+        if abs(kernels - twin.kernel_seconds) > near + 1e-9 * twin.kernel_seconds:
+            equal(seed, sim, "GPU seconds with kernels", kernels, twin.kernel_seconds)
+
+
 def play(seed):
     """Play the world of a seed in engine and twin; how many events there were.
 
@@ -438,6 +464,8 @@ def _play(seed):
         events += not stalled
     compare_now(seed, sim, twin)
     compare_jobs(seed, sim, twin)
+    if world.losses:
+        compare_losses(seed, sim, twin)
     return events
 
 

@@ -1,7 +1,10 @@
 """How fast jobs run in the slow twin (`ringyard.oracle.reference`): every crowd counted from scratch."""
 
+import copy
+import itertools
 import math
 from collections import Counter
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 import numpy as np
@@ -67,8 +70,15 @@ class ReferencePhysics:
         return float(job.batch / job.base_batch * efficiency)
 
     def _rate(
-        self, job: ReferenceJob, servers: int, contenders: float, speed: float, storage: float
+        self,
+        job: ReferenceJob,
+        servers: int,
+        contenders: float,
+        speed: float,
+        storage: float,
+        otherwise: Mapping[str, float] | None = None,
     ) -> float:
+        """Seconds of one base iteration; what is given `otherwise` is not as it is."""
         record = Job.zeros(1)
         columns: dict[str, float] = {
             "kind": job.kind,
@@ -95,7 +105,7 @@ class ReferencePhysics:
             "memory_bandwidth_cap": job.cores[3],
             "ram_per_worker": job.cores[4],
         }
-        for name, value in columns.items():
+        for name, value in (columns | dict(otherwise or {})).items():
             record[name] = value
         seconds = self._performance.iteration_seconds(record[0], self._performance.parameters)
         return float(seconds) / self._worth(job)
@@ -119,8 +129,12 @@ class ReferencePhysics:
         """Of its slowest GPU, reference GPU = 1."""
         return min(self._speed_on(job, s) for s in self.servers(job))
 
+    def _fastest(self, job: ReferenceJob) -> float:
+        """Speed of the job on the GPU type where it is fastest."""
+        return max(self._speed_on(job, s) for s in range(self.cluster.num_servers))
+
     def _alone(self, job: ReferenceJob, servers: int) -> float:
-        fastest = max(self._speed_on(job, s) for s in range(self.cluster.num_servers))
+        fastest = self._fastest(job)
         storage = 0.0
         if self.cluster.storage_bytes_per_second:
             best = max(self.cluster.storage_bytes_per_second)
@@ -299,6 +313,65 @@ class ReferencePhysics:
             crowd = contenders.get(j, 0.0)
             if crowd and self._performance.network is not Network.MAX_MIN:
                 crowd = max(crowd, 1.0)
-            storage = self.storage_seconds_per_byte(job)
-            speeds[j] = self._rate(job, len(servers), crowd, self.gpu_speed(job), storage)
+            speeds[j] = self._there(job, {"contenders": crowd, "num_servers": len(servers)})
         return speeds
+
+    def _there(self, job: ReferenceJob, otherwise: Mapping[str, float]) -> float:
+        """Seconds of one base iteration where the job is, but for what is given."""
+        speed, storage = self.gpu_speed(job), self.storage_seconds_per_byte(job)
+        return self._rate(job, len(self.servers(job)), 0.0, speed, storage, otherwise)
+
+    def loss_rates(self, job: ReferenceJob, seconds: float) -> dict[str, float]:
+        """{loss: seconds of one base iteration}, and "work", of a running job that takes `seconds`.
+
+        What each is, and why in this order: `ringyard.sim.engine.losses`.
+        """
+        worst = max((1.0 / self._capacity(link) for link in self._links(job)), default=0.0)
+        fewest = int(self.cluster.fewest_servers(np.array([max(job.num_gpus, 1)]))[0])
+        fed: dict[str, float] = {
+            "cores_per_worker": job.asked[0] if job.kind == JobKind.CPU_ONLY else 0,
+            "cores_per_server_task": 0,
+            "bandwidth_slowdown": 1.0,
+            "stored_bytes": 0.0,
+            "memory_bandwidth_cap": 1.0,
+        }
+        better: dict[str, dict[str, float]] = {
+            "contention": {"contenders": max(worst, 1.0) if worst else 0.0},
+            "spread": {"num_servers": fewest, "contenders": float(fewest > 1)},
+            "interference": {"sharing_slowdown": 1.0},
+            "input": fed,
+            "stragglers": {"straggler": 1.0},
+            "gpu_types": {"gpu_speed": self._fastest(job)},
+        }
+        rates: dict[str, float] = {}
+        changed: dict[str, float] = {}
+        now = seconds
+        for name, columns in better.items():
+            changed |= columns
+            without = self._there(job, changed)
+            rates[name], now = now - without, without
+        asked = copy.copy(job)
+        asked.num_gpus, asked.batch, asked.cores = job.asked_gpus, job.base_batch, job.asked
+        servers = int(self.cluster.fewest_servers(np.array([max(job.asked_gpus, 1)]))[0])
+        changed |= {"num_servers": servers, "contenders": float(servers > 1)}
+        work = self._rate(asked, servers, 0.0, 1.0, 0.0, changed | {"gpu_speed": self._fastest(asked)})
+        return rates | {"size": now - work, "work": work}
+
+    def kernel_seconds_until(self, time: float, now: float) -> float:
+        """GPU seconds from now to `time` in which kernels run, while nobody comes, goes or changes."""
+        total = 0.0
+        for gpu in range(self.cluster.num_gpus):
+            there = [job for job in self.jobs if gpu in job.gpus]
+            ready = sorted({min(max(job.ready, now), time) for job in there} | {time})
+            for begin, end in itertools.pairwise(ready):
+                idle = math.prod(1.0 - self._kernel_share(job, gpu) for job in there if job.ready <= begin)
+                total += (1.0 - idle) * (end - begin)
+        return total
+
+    def _kernel_share(self, job: ReferenceJob, gpu: int) -> float:
+        """Share of an iteration in which the job's kernels run on one of its GPUs."""
+        server = int(self.cluster.server_of_gpu[gpu])
+        others = [other for other in self.jobs if gpu in other.gpus and other is not job]
+        crowd = sum(_summable(self._excess(job, other, server)) for other in others)
+        kernels = self._compute_seconds(job) / self._speed_on(job, server) * (1.0 + crowd)
+        return min(kernels / (job.seconds * self._worth(job)), 1.0)

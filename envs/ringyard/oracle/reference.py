@@ -46,12 +46,15 @@ class ReferenceSimulator(ReferencePhysics):
         seed: int = 0,
         failures: Failures | None = None,
         rounds_only: bool = False,
+        losses: bool = False,
     ) -> None:
         jobs.check(cluster)
         super().__init__(cluster, performance)
         self.now = 0.0
         self.jobs_in_system_integral = 0.0
         self.busy_gpu_integral = 0.0
+        self.kernel_seconds = 0.0
+        self._losses = losses
         self._round_seconds = round_seconds
         self._rounds_only = rounds_only
         self._next_round = 0.0 if rounds_only else round_seconds or _INF
@@ -122,6 +125,8 @@ class ReferenceSimulator(ReferencePhysics):
             failures=0,
             straggler=1.0,
             seconds=float("nan"),
+            lost=Counter(),  # seconds
+            rates={"work": 0.0},  # of one base iteration
         )
         self._ask(job)
         return job
@@ -233,6 +238,8 @@ class ReferenceSimulator(ReferencePhysics):
             ends = job.since < self.now and self.expected_end(job) <= self.now
             if seconds != job.seconds and not ends:
                 job.since, job.left, job.seconds = self.now, job.remaining, seconds
+            if self._losses and not ends:
+                job.rates = self.loss_rates(job, seconds)
 
     # time
 
@@ -326,11 +333,17 @@ class ReferenceSimulator(ReferencePhysics):
         elapsed = time - self.now
         self.jobs_in_system_integral += (len(self.waiting) + len(self.running)) * elapsed
         self.busy_gpu_integral += len({gpu for job in self.jobs for gpu in job.gpus}) * elapsed
-        self.now = time
+        if self._losses:
+            self.kernel_seconds += self.kernel_seconds_until(time, self.now)
+        before, self.now = self.now, time
         for j in self.running:
             job = self.jobs[j]
+            job.lost["restarts"] += max(min(time, job.ready) - before, 0.0)
+            left = job.remaining
             if time > self._begin(job):
                 job.remaining = max(job.left - (time - self._begin(job)) / job.seconds, 0.0)
+            for name, rate in job.rates.items():
+                job.lost[name] += rate * (left - job.remaining)
             job.service += len(job.gpus) * elapsed
             job.ran += elapsed
 
@@ -357,6 +370,9 @@ class ReferenceSimulator(ReferencePhysics):
         done = job.total - job.remaining
         kept = 0.0 if math.isinf(between) else min(math.floor(done / between) * between, done)
         self._release(job)
+        left = job.remaining
         job.remaining = job.saved = min(job.total - kept, job.saved)
+        job.lost["failures"] += job.rates["work"] * (job.remaining - left)
+        job.lost["work"] -= job.rates["work"] * (job.remaining - left)
         job.failures += 1
         self._ask(job)
