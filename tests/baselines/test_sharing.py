@@ -8,13 +8,14 @@ import pytest
 from ringyard import Cluster, JobTable
 from ringyard.errors import ConfigurationError
 from ringyard.performance import composed, sensitivity_pressure
-from ringyard.placement import pack, share
+from ringyard.placement import consolidate, pack, share
 from ringyard.profiles import model_id
+from ringyard.sim.allocation import Allocation
 from ringyard_agents.predictors.fit_interference import simulated_pairs, train_networks
 from ringyard_baselines.papers.burst_sharing import BurstSharing
 from ringyard_baselines.papers.gandiva import Gandiva
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, InterferenceNetworks
-from ringyard_baselines.papers.interference_aware.scheduler import InterferenceAware
+from ringyard_baselines.papers.interference_aware.scheduler import InterferenceAware, place_tasks
 from ringyard_baselines.papers.sjf_bsbf import SjfBsbf
 from worlds import arrived, simulated, times_of
 
@@ -94,3 +95,26 @@ def test_interference_aware_chooses_the_mildest_neighbour():
     sim.apply(scheduler.decide(sim.view()))
     harm = [sum(excesses(cluster, jobs, performance, 2, other)) for other in (0, 1)]
     assert sim.view().gpus_of(2) == sim.view().gpus_of(int(np.argmin(harm)))
+
+
+def test_nlwp_weighs_interference_against_communication():
+    # server 0: two shared GPUs; server 1: a free and a shared one; server 2: a free one
+    losses, server = np.array([0.2, 0.3, 0.0, 0.6, 0.0]), np.array([0, 0, 1, 1, 2])
+    for communication, gpus in ((0.1, {2, 4}), (0.2, {2, 4}), (0.3, {0, 1})):
+        found = place_tasks(losses, server, [0, 1, 2], 2, communication)
+        assert set(found) == gpus  # means: 0 + communication; (0.2 + 0.3) / 2; (0 + 0.6) / 2
+    assert set(place_tasks(losses, server, [0, 1], 2, 0.01)) == {0, 2}  # server 2 was not named
+    assert set(place_tasks(losses, server, [0, 1, 2], 4, 0.01)) == {0, 1, 2, 4}
+
+
+def test_sjf_bsbf_shares_one_server_before_it_takes_several():
+    # jobs 0 and 1 hold a GPU each of two servers of 2; job 2 wants two
+    names = ["a3c_pong", "a3c_pong", "lstm_wikitext2"]
+    _, jobs, performance = neighbours(*names, durations=[500.0, 600.0, 100.0])
+    jobs = replace(jobs, num_gpus=np.array([1, 1, 2]), max_gpus=np.array([1, 1, 2]))
+    cluster = Cluster.homogeneous(2, 2, gpu_type="v100", jobs_per_gpu=2)
+    for rule, gpus in ((consolidate(), (0, 1)), (pack(), (1, 3))):
+        sim = arrived(cluster, jobs, performance)
+        sim.apply([Allocation(0, (0,)), Allocation(1, (2,))])
+        sim.apply(SjfBsbf(rule).decide(sim.view()))
+        assert sim.view().gpus_of(2) == gpus

@@ -41,14 +41,16 @@ def mean_jct_in_turn(length_a: float, length_b: float) -> float:
 class SjfBsbf(Scheduler):
     """Non-preemptive; at most two jobs to a GPU, admitted by a pair test.
 
-    FOUND (public code): queue by remaining time; free GPUs first; else the GPUs of resident jobs that pass
-    the pair test, best shared mean JCT first, until there are enough; else wait. The formulas are the exact
-    mean completion times of the two orders. From memory, and not done: sub-batches with gradient
+    FOUND (public code): queue by remaining time; free GPUs first; else also the GPUs of resident jobs that
+    pass the pair test, best shared mean JCT first: of one server (most free GPUs, then fewest jobs first),
+    else of all (fewest jobs first), until there are enough; else wait. The formulas are the exact mean
+    completion times of the two orders. From memory, and not done: sub-batches with gradient
     accumulation where memory is short; here such pairs do not share. The slowdown xi of a pair comes from
     the simulator's interference table (the public code's table is not published).
 
     Args:
-        placement: where a job goes that finds enough free GPUs.
+        placement: where a job goes that finds enough free GPUs; with `consolidate` it shares one server
+            rather than take free GPUs of several, as the public code's sjf-bsbfs.
         pair_test: False shares whenever a GPU is free to be shared: the comparator SJF-FFS.
     """
 
@@ -80,23 +82,40 @@ class SjfBsbf(Scheduler):
     def _share(
         self, view: SchedulingView, draft: Draft, job: int, left: NDArray[np.float64]
     ) -> Allocation | None:
-        """Free GPUs and those of the best partners."""
+        """Free GPUs and those of the best partners, on one server if there is one that has enough."""
         size = int(view.column("asked_gpus")[job])
-        holders = draft.jobs_of_gpu
-        single = (holders >= 0).sum(axis=1) == 1
-        resident = holders.max(axis=1)
-        scores = []
-        for other in np.unique(resident[single]).tolist():
-            theirs = np.unique(view.type_of_gpu[single & (resident == other)])
+        holders, free = draft.jobs_of_gpu, draft.gpu_is_free
+        resident = np.where((holders >= 0).sum(axis=1) == 1, holders.max(axis=1), -1)
+        wait = np.full(len(free), np.inf)
+        for other, shared in self._partners(view, job, resident, left).items():
+            wait[resident == other] = shared
+        wait[free] = -np.inf
+        server = view.cluster.server_of_gpu
+        held = np.unique(np.stack([server[np.nonzero(holders >= 0)[0]], holders[holders >= 0]]), axis=1)
+        jobs_there = np.bincount(held[0], minlength=view.cluster.num_servers)
+        gpus = np.lexsort((resident, jobs_there[server], wait))
+        gpus = gpus[wait[gpus] < np.inf]
+        for name in np.lexsort((jobs_there, -draft.free_gpus_per_server)).tolist():
+            here = gpus[server[gpus] == name][:size]
+            if len(here) == size:
+                found = Allocation(job, tuple(sorted(here.tolist())))
+                if draft.take(found):
+                    return found
+        found = Allocation(job, tuple(sorted(gpus[:size].tolist())))
+        return found if len(gpus) >= size and draft.take(found) else None
+
+    def _partners(
+        self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: NDArray[np.float64]
+    ) -> dict[int, float]:
+        """{job that is alone on GPUs: shared mean JCT} of those that pass the pair test."""
+        partners = {}
+        for other in np.unique(resident[resident >= 0]).tolist():
+            theirs = np.unique(view.type_of_gpu[resident == other])
             xi_a, xi_b = self._slowdown(view, job, other, theirs), self._slowdown(view, other, job, theirs)
             shared = mean_jct_shared(float(left[job]), float(left[other]), xi_a, xi_b)
             if not self._pair_test or shared < mean_jct_in_turn(float(left[job]), float(left[other])):
-                scores.append((shared, other))
-        gpus = np.flatnonzero(draft.gpu_is_free).tolist()
-        for _, other in sorted(scores):
-            gpus += np.flatnonzero(single & (resident == other)).tolist()
-        found = Allocation(job, tuple(sorted(gpus[:size])))
-        return found if len(gpus) >= size and draft.take(found) else None
+                partners[other] = shared
+        return partners
 
     @staticmethod
     def _slowdown(view: SchedulingView, job: int, other: int, gpu_types: NDArray[np.int64]) -> float:

@@ -1,7 +1,7 @@
 """Interference-aware parallelization (Geng et al., Cluster Computing 2020): CLWP and NLWP."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from ringyard_baselines.papers.interference_aware.networks import (
 from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
-__all__ = ["InterferenceAware"]
+__all__ = ["InterferenceAware", "place_tasks"]
 
 
 class _Losses(NamedTuple):
@@ -48,8 +48,10 @@ class InterferenceAware(Scheduler):
     predicts performance under co-location, plus the communication cost between tasks. Assumed, for want of
     any text: the networks' shapes and inputs (`networks`); the score of a server is the mean
     loss of speed that the job and those it would meet there are predicted to suffer, plus `communication`
-    for each further server a job needs; a job waits rather than be slowed, or slow another, below
-    `least_speed` (at 0.5 two jobs are as well off in turn).
+    for each further server a job needs; CLWP names the best servers, as many as a job has tasks; NLWP takes
+    the GPUs of least mean loss plus `communication` for each server beyond the first (`place_tasks`); a job
+    waits rather than be slowed, or slow another, below `least_speed` (at 0.5 two jobs are as well off in
+    turn).
 
     Args:
         placement: of CPU-only jobs.
@@ -132,19 +134,13 @@ class InterferenceAware(Scheduler):
         """CLWP, then NLWP on the servers it names."""
         size = int(view.column("asked_gpus")[job])
         losses = self._gpu_losses(view, draft, job)
-        server = view.cluster.server_of_gpu
         open_gpus = np.isfinite(losses)
         if int(open_gpus.sum()) < size:
             return None
         servers = self._servers(view, draft, job, open_gpus, size)
-        gpus: list[int] = []
-        for name in servers:
-            here = np.flatnonzero(open_gpus & (server == name))
-            gpus += here[np.lexsort((here, losses[here]))][: size - len(gpus)].tolist()
-            if len(gpus) == size:
-                found = Allocation(job, tuple(sorted(gpus)))
-                return found if draft.take(found) else draft.place(self.placement, job)
-        return None
+        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication)
+        found = Allocation(job, tuple(sorted(gpus)))
+        return found if draft.take(found) else draft.place(self.placement, job)
 
     def _gpu_losses(self, view: SchedulingView, draft: Draft, job: int) -> NDArray[np.float64]:
         """[gpus] NLWP: losses of all on a GPU if the job joined, by IAPP; inf: no place, or too slow."""
@@ -170,7 +166,7 @@ class InterferenceAware(Scheduler):
         open_gpus: NDArray[np.bool_],
         size: int,
     ) -> list[int]:
-        """CLWP: servers in the order in which the job takes them."""
+        """CLWP: the best servers, as many as the job has tasks, or as it takes to hold them."""
         assert self._tables is not None
         kind = self._tables.kind
         own = int(kind[job])
@@ -186,4 +182,46 @@ class InterferenceAware(Scheduler):
             similar = float((loss[own, there] + loss[there, own]).mean()) if len(there) else 0.0
             needed = -(-size // int(room[name])) - 1
             scores.append((similar + self._communication * needed, int(room[name]), name))
-        return [name for _, _, name in sorted(scores)]
+        names = np.array([name for _, _, name in sorted(scores)])
+        enough = int(np.searchsorted(np.cumsum(room[names]), size)) + 1
+        return names[: max(size, enough)].tolist()
+
+
+def place_tasks(
+    losses: NDArray[np.float64],
+    server_of_gpu: NDArray[np.integer[Any]],
+    servers: Sequence[int],
+    size: int,
+    communication: float,
+) -> list[int]:
+    """NLWP: GPUs of the least mean loss plus `communication` for each server beyond the first.
+
+    From each server on, task by task goes where that grows least; the best of these plans.
+
+    Args:
+        losses: [gpus] of all on a GPU if a task joined; inf: no place.
+        server_of_gpu: [gpus].
+        servers: that CLWP named; together they have `size` places.
+        size: tasks.
+        communication: what a further server costs, as a loss of speed.
+    """
+    named = np.where(np.isin(server_of_gpu, servers), losses / size, np.inf)
+    best: list[int] = []
+    least = np.inf
+    for first in servers:
+        price = named + communication * (server_of_gpu != first)
+        reached = {first}
+        gpus: list[int] = []
+        total = 0.0
+        while len(gpus) < size:
+            gpu = int(np.argmin(price))
+            total += float(price[gpu])
+            gpus.append(gpu)
+            price[gpu] = np.inf
+            beside = server_of_gpu[gpu]
+            if beside not in reached:
+                reached.add(beside)
+                price[server_of_gpu == beside] -= communication
+        if total < least:
+            best, least = gpus, total
+    return best
