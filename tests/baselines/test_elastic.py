@@ -10,13 +10,12 @@ from ringyard.performance import composed
 from ringyard.placement import pack
 from ringyard.profiles import model_id
 from ringyard.sim.solo import solo_seconds
-from ringyard_agents.predictors.progress import BetaProgress
 from ringyard_baselines.papers.afs_l import AFSL
 from ringyard_baselines.papers.aiturbo import AITurbo
 from ringyard_baselines.papers.e_tiresias import ElasticTiresias
 from ringyard_baselines.papers.elastic_dp import ElasticDP
 from ringyard_baselines.papers.gadget import Gadget
-from ringyard_baselines.papers.ones.progress import SameAgain
+from ringyard_baselines.papers.ones.progress import BetaProgress, SameAgain
 from ringyard_baselines.papers.ones.scheduler import Ones
 from ringyard_baselines.papers.optimus import Optimus
 from ringyard_baselines.papers.pollux import Pollux
@@ -113,8 +112,8 @@ def test_ones_grows_jobs_and_their_batches():
     jobs = replace(jobs, batch_size=np.array([8.0]), min_batch=np.array([8.0]), max_batch=np.array([32.0]))
     scheduler = Ones(pack(), epoch_seconds=5.0, round_seconds=5.0)
     sim = simulated(scheduler, Cluster.homogeneous(1, 4), jobs, perfect())
-    # one GPU for 2 epochs, 2 GPUs for 2, then 4: far from 400 s, not yet 100
-    assert 100.0 < sim.metrics().mean_jct < 160.0
+    # one GPU for an epoch, 2 GPUs for one, then 4: far from 400 s, not yet 100
+    assert 100.0 < sim.metrics().mean_jct < 130.0
     assert sim.state.jobs["num_resizes"][0, 0] >= 2
 
 

@@ -134,6 +134,7 @@ def pad(start, order, limits, allowed=None, low=None):
     bounds = np.array(limits, dtype=np.int64)
     known = Jobs(
         fewest=np.array(low or [1] * jobs),
+        held=np.zeros(jobs, dtype=np.int64),
         present_limit=bounds,
         limit=bounds,
         allowed=table,
@@ -167,6 +168,7 @@ def reordered(start, present, servers=1):
         server=np.repeat(np.arange(servers), gpus // servers),
         up=np.ones(gpus, dtype=np.int64),
         widest=gpus // servers,
+        switch_seconds=0.0,
     )
     done = reorder(genes, np.argsort(where, kind="stable"), machine, Workspace.empty(1, gpus, jobs))
     assert done

@@ -20,38 +20,50 @@ class _Task(NamedTuple):
     """A row of ONES' trace.
 
     Attributes:
-        samples: choices of the epoch size D.
+        runs: {epoch size D: epochs until it stopped, of each run in the history}.
+        sample_bytes: of one sample; D samples are the data set.
         batch: B0, per GPU.
         growth: most GPUs' worth of B0 in the global batch.
         gpus: asked for.
         rate: samples per second on all of them, measured.
         gradient_bytes: 4 bytes per parameter.
-        epochs: (low, high) until it stopped.
         like: profile whose validation curve it shows.
     """
 
-    samples: tuple[int, ...]
+    runs: dict[int, tuple[int, ...]]
+    sample_bytes: float
     batch: int
     growth: int
     gpus: int
     rate: float
     gradient_bytes: float
-    epochs: tuple[int, int]
     like: str
 
 
-#: ONES' artifact: trace_1.csv and its job history (rates and epochs aggregated)
+#: bytes of a sample: 32 x 32 x 3; ImageNet's mean (its profiles); 128 tokens, three numbers of 8 bytes each
+_CIFAR, _IMAGENET, _TOKENS = 3072.0, 113_959.0, 3072.0
+
+#: ONES' artifact: trace_1.csv and its job history. The history names no models: rows of jobs that came at the
+#: same instant are matched by learning rate, initial loss and speed
 ONES_TASKS = (
-    _Task((20_000, 40_000), 256, 16, 4, 11_100, 44.7e6, (22, 67), "resnet18_cifar10"),
-    _Task((20_000, 40_000), 256, 16, 4, 10_450, 26.5e6, (22, 67), "resnet18_cifar10"),  # GoogLeNet
-    _Task((20_000, 40_000), 128, 16, 4, 2_800, 58.9e6, (22, 67), "resnet18_cifar10"),  # VGG-16 on CIFAR-10
-    _Task((10_000, 20_000), 64, 16, 16, 3_050, 244.4e6, (21, 69), "resnet50_imagenet"),  # AlexNet
-    _Task((10_000, 20_000), 32, 16, 16, 1_850, 102.2e6, (11, 58), "resnet50_imagenet"),
-    _Task((10_000, 20_000), 32, 16, 16, 1_000, 553.4e6, (11, 58), "resnet50_imagenet"),  # VGG-16
-    _Task((10_000, 20_000), 32, 16, 16, 1_550, 108.6e6, (11, 58), "resnet50_imagenet"),  # Inception-v3
-    _Task((5_000, 8_000), 16, 4, 2, 102, 438.0e6, (5, 6), "bert_base_squad"),  # CoLA
-    _Task((3_600,), 16, 4, 2, 102, 438.0e6, (5, 6), "bert_base_squad"),  # MRPC
-    _Task((10_000, 20_000), 32, 8, 8, 435, 438.0e6, (5, 6), "bert_base_squad"),  # SST-2
+    _Task({20_000: (38,), 40_000: (25,)}, _CIFAR, 256, 16, 4, 14_900, 44.7e6, "resnet18_cifar10"),
+    _Task(
+        {20_000: (36,), 40_000: (22, 23)}, _CIFAR, 256, 16, 4, 10_700, 26.5e6, "resnet18_cifar10"
+    ),  # GoogLeNet
+    _Task({20_000: (67,), 40_000: (36,)}, _CIFAR, 128, 16, 4, 2_800, 58.9e6, "resnet18_cifar10"),  # VGG-16
+    _Task(
+        {10_000: (21,), 20_000: (69,)}, _IMAGENET, 64, 16, 16, 3_050, 244.4e6, "resnet50_imagenet"
+    ),  # AlexNet
+    _Task({10_000: (27,), 20_000: (44,)}, _IMAGENET, 32, 16, 16, 1_850, 102.2e6, "resnet50_imagenet"),
+    _Task(
+        {10_000: (11,), 20_000: (58,)}, _IMAGENET, 32, 16, 16, 1_050, 553.4e6, "resnet50_imagenet"
+    ),  # VGG-16
+    _Task(
+        {10_000: (50,), 20_000: (52,)}, _IMAGENET, 32, 16, 16, 1_550, 108.6e6, "resnet50_imagenet"
+    ),  # Inception
+    _Task({5_000: (5,), 8_000: (6,)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # CoLA
+    _Task({3_600: (5, 6)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # MRPC
+    _Task({10_000: (5,), 20_000: (5,)}, _TOKENS, 32, 8, 8, 435, 438.0e6, "bert_base_squad"),  # SST-2
 )
 
 
@@ -64,16 +76,18 @@ INFINIBAND = 4.97e9
 class OnesJobs:
     """ONES' trace: ten kinds of jobs equally likely, gaps of 0 to 60 whole seconds.
 
-    FOUND (artifact): everything in `ONES_TASKS`, the gaps. Assumed: epochs are uniform over the range seen,
-    the measured rates include a ring over 100Gb InfiniBand (4.97 GB/s, HKBU ddl-benchmarks) between servers,
-    larger batches lose no efficiency (the artifact scales the learning rate with the batch), a job may have
-    1 to 64 GPUs.
+    FOUND (artifact): everything in `ONES_TASKS`, the gaps. A job's data set has D samples, which is an epoch,
+    and it ends after as many epochs as a run of its model and D did. Assumed: the measured rates include a
+    ring over 100Gb InfiniBand (4.97 GB/s, HKBU ddl-benchmarks) between servers, larger batches lose no
+    efficiency (the artifact scales the learning rate with the batch), a job may have 1 to 64 GPUs.
 
     Attributes:
         num_jobs: the artifact runs the first 50.
+        longest_gap: seconds between two submissions at most.
     """
 
     num_jobs: Count = 50
+    longest_gap: Count = 60
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Jobs that fit the cluster."""
@@ -81,11 +95,13 @@ class OnesJobs:
         if not fitting:
             raise ConfigurationError("no job of ONES' trace fits the cluster of 1 GPU; expected 2 or more")
         tasks = [fitting[i] for i in rng.integers(0, len(fitting), self.num_jobs)]
-        gaps = rng.integers(0, 61, self.num_jobs)
+        gaps = rng.integers(0, self.longest_gap + 1, self.num_jobs)
         submit = np.cumsum(gaps) - gaps[0]
         gpus = np.array([task.gpus for task in tasks])
-        epochs = np.array([rng.integers(task.epochs[0], task.epochs[1] + 1) for task in tasks])
-        samples = np.array([rng.choice(task.samples) for task in tasks]) * epochs
+        epoch_samples = np.array([rng.choice(list(task.runs)) for task in tasks])
+        drawn = zip(tasks, epoch_samples.tolist(), strict=True)
+        samples = epoch_samples * np.array([rng.choice(task.runs[size]) for task, size in drawn])
+        sample_bytes = np.array([task.sample_bytes for task in tasks])
         each = np.array([task.batch for task in tasks], dtype=np.float64)
         growth = np.array([task.growth for task in tasks])
         batch = each * gpus
@@ -100,6 +116,8 @@ class OnesJobs:
             iterations=samples / batch,
             compute_seconds=batch / np.array([task.rate for task in tasks]) - ring,
             gradient_bytes=gradient,
+            sample_bytes=sample_bytes,
+            dataset_bytes=sample_bytes * epoch_samples,
             fixed_fraction=free,
             batch_size=batch,
             min_batch=each,

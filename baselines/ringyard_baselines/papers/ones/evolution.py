@@ -6,7 +6,7 @@ from ringyard.compiled import IntMatrix, IntVector, UIntVector, kernel
 from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 
-__all__ = ["evolve", "fill", "reorder"]
+__all__ = ["evolve", "fill", "keep_and_fill", "reorder"]
 
 #: what keeping a job's own GPUs, and not spanning more servers than needed, count beside one displaced GPU
 _OWN, _SPAN = 1e-3, 1e-2
@@ -23,12 +23,12 @@ def _sizes(genome: IntVector, sizes: IntVector) -> None:
 
 @kernel
 def _refresh(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None:
-    """Drop GPUs beyond a job's limit or on failed servers, and jobs with fewer than they need."""
+    """Drop GPUs beyond a job's present limit or on failed servers, and jobs with fewer than they need."""
     sizes[:] = 0
     for g in range(len(genome)):
         j = genome[g]
         if j >= 0:
-            if up[g] == 0 or sizes[j] >= jobs.limit[j]:
+            if up[g] == 0 or sizes[j] >= jobs.present_limit[j]:
                 genome[g] = FREE
             else:
                 sizes[j] += 1
@@ -48,7 +48,13 @@ def _cross(
 ) -> None:
     """Uniform crossover of two parents: each gene from either, unless its job would exceed its limit.
 
-    The children are the schedules `child` and `child` + 1.
+    Args:
+        population: the first third are the parents.
+        child: the children are the schedules `child` and `child` + 1.
+        limit: [jobs] present limits.
+        crossover: xi, probability that genes change sides.
+        pair: [2 jobs] work space.
+        rng: [1] state of the random numbers.
     """
     parents = population.shape[0] // 3
     a, b = int(next_uniform(rng) * parents), int(next_uniform(rng) * parents)
@@ -80,14 +86,15 @@ def _mutate(genome: IntVector, mutable: IntVector, rate: float, sizes: IntVector
 
 
 @kernel
-def _give(genome: IntVector, up: IntVector, j: int, wanted: int) -> None:
-    """Free GPUs, lowest numbers first."""
-    for g in range(len(genome)):
-        if wanted <= 0:
-            return
+def _give(genome: IntVector, up: IntVector, j: int, wanted: int, begin: int) -> int:
+    """Free GPUs from `begin` on, lowest numbers first; where the next search may begin."""
+    g = begin
+    while wanted > 0 and g < len(genome):
         if genome[g] == FREE and up[g] != 0:
             genome[g] = j
             wanted -= 1
+        g += 1
+    return g
 
 
 @kernel
@@ -105,13 +112,16 @@ def fill(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None
     for g in range(len(genome)):
         free += int(genome[g] == FREE and up[g] != 0)
     allowed = jobs.allowed
+    begin = 0
     for bound in (jobs.present_limit, jobs.limit):
         for i in range(len(jobs.padding)):
+            if free == 0:
+                break
             j = jobs.padding[i]
             reach = min(bound[j], sizes[j] + free)
             size = allowed[j, min(reach, allowed.shape[1] - 1)]
             if size > sizes[j] and size >= jobs.fewest[j]:
-                _give(genome, up, j, size - sizes[j])
+                begin = _give(genome, up, j, size - sizes[j], begin)
                 free -= size - sizes[j]
                 sizes[j] = size
     for g in range(len(genome)):  # sizes between two allowed ones go down
@@ -122,17 +132,38 @@ def fill(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None
 
 
 @kernel
-def _block_cost(machine: Machine, end: int, size: int, j: int) -> float:
-    """Running GPUs of others that job j would displace on GPUs end - size .. end - 1; inf: one is down."""
-    cost = 0.0
-    for g in range(end - size, end):
-        if machine.up[g] == 0:
-            return np.inf
-        if machine.present[g] >= 0 and machine.present[g] != j:
-            cost += 1.0
-        if machine.present[g] != j:
-            cost += _OWN
-    spans = machine.server[end - 1] - machine.server[end - size] + 1
+def keep_and_fill(genome: IntVector, jobs: Jobs, machine: Machine, work: Workspace) -> None:
+    """No search: what the schedule holds stays within the present limits, free GPUs are padded, blocks made.
+
+    Args:
+        genome: [GPUs] job of each, -1 free; changed in place.
+        jobs: those waiting and running.
+        machine: the GPUs and who runs there now.
+        work: work space.
+    """
+    _refresh(genome, jobs, machine.up, work.sizes)
+    fill(genome, jobs, machine.up, work.sizes)
+    reorder(genome, jobs.sequence, machine, work)
+
+
+@kernel
+def _count_others(machine: Machine, j: int, counts: IntMatrix) -> None:
+    """GPUs below each, into `counts`, [3, GPUs + 1]: of other running jobs, all that j has not, failed."""
+    for g in range(len(machine.present)):
+        now = machine.present[g]
+        counts[0, g + 1] = counts[0, g] + int(now >= 0 and now != j)
+        counts[1, g + 1] = counts[1, g] + int(now != j)
+        counts[2, g + 1] = counts[2, g] + int(machine.up[g] == 0)
+
+
+@kernel
+def _block_cost(machine: Machine, end: int, size: int, counts: IntMatrix) -> float:
+    """Running GPUs of others that a job would displace on GPUs end - size .. end - 1; inf: one is down."""
+    begin = end - size
+    if counts[2, end] > counts[2, begin]:
+        return np.inf
+    cost = float(counts[0, end] - counts[0, begin]) + _OWN * (counts[1, end] - counts[1, begin])
+    spans = machine.server[end - 1] - machine.server[begin] + 1
     return cost + _SPAN * max(0, spans - (size + machine.widest - 1) // machine.widest)
 
 
@@ -158,13 +189,14 @@ def reorder(genome: IntVector, sequence: IntVector, machine: Machine, work: Work
         size = sizes[j]
         if size == 0:
             continue
+        _count_others(machine, j, work.counts)
         for end in range(count + 1):
             best = np.inf
             took[end, rank + 1] = 0
             if end > 0 and cost[end - 1, rank + 1] < np.inf:
                 best = cost[end - 1, rank + 1]
             if end >= size and cost[end - size, rank] < np.inf:
-                here = cost[end - size, rank] + _block_cost(machine, end, size, j)
+                here = cost[end - size, rank] + _block_cost(machine, end, size, work.counts)
                 if here < best:
                     best = here
                     took[end, rank + 1] = 1
@@ -188,14 +220,30 @@ def reorder(genome: IntVector, sequence: IntVector, machine: Machine, work: Work
 
 
 @kernel
-def _score(genome: IntVector, jobs: Jobs, sizes: IntVector) -> float:
-    """SRUF: remaining GPU seconds of the jobs with a prediction."""
-    _sizes(genome, sizes)
+def _score(jobs: Jobs, machine: Machine, sizes: IntVector) -> float:
+    """SRUF of jobs on `sizes` GPUs: remaining GPU seconds of those with a prediction, and of changes."""
     total = 0.0
     for j in range(len(sizes)):
         if sizes[j] > 0 and not np.isnan(jobs.left[j]):
             total += sizes[j] * jobs.left[j] / jobs.speed[j, sizes[j]]
+        if machine.switch_seconds > 0.0 and jobs.held[j] > 0 and sizes[j] != jobs.held[j]:
+            total += machine.switch_seconds * max(sizes[j], jobs.held[j])
     return total
+
+
+@kernel
+def _like_before(population: IntMatrix, i: int, work: Workspace) -> int:
+    """A schedule before the i-th with the same score and sizes (those of i are in `work.sizes`); -1: none."""
+    for k in range(i - 1, -1, -1):
+        if work.scores[k] != work.scores[i]:
+            return -1
+        _sizes(population[k], work.pair[: len(work.sizes)])
+        same = True
+        for j in range(len(work.sizes)):
+            same = same and work.pair[j] == work.sizes[j]
+        if same:
+            return k
+    return -1
 
 
 @kernel
@@ -232,7 +280,7 @@ def evolve(
     for i in range(size):
         _refresh(population[i], jobs, machine.up, work.sizes)
     for i in range(size, 2 * size - 1, 2):
-        _cross(population, i, jobs.limit, rates.crossover, work.pair, rng)
+        _cross(population, i, jobs.present_limit, rates.crossover, work.pair, rng)
         _refresh(population[i], jobs, machine.up, work.sizes)
         _refresh(population[i + 1], jobs, machine.up, work.sizes)
     if size % 2:
@@ -244,7 +292,13 @@ def evolve(
         _mutate(population[2 * size + i], jobs.mutable, rates.mutation, work.sizes, rng)
     for i in range(3 * size):
         fill(population[i], jobs, machine.up, work.sizes)
-        work.scores[i] = _score(population[i], jobs, work.sizes)
+        work.scores[i] = _score(jobs, machine, work.sizes)
     for i in range(size):
         _survive(population, i, work)
-        reorder(population[i], jobs.sequence, machine, work)
+        _sizes(population[i], work.sizes)
+        same = _like_before(population, i, work)
+        if same < 0:
+            reorder(population[i], jobs.sequence, machine, work)
+        else:
+            for g in range(population.shape[1]):
+                population[i, g] = population[same, g]

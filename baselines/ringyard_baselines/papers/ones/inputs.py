@@ -17,7 +17,8 @@ class Jobs(NamedTuple):
 
     Attributes:
         fewest: [n] GPUs a job needs at least.
-        present_limit: [n] how far a job may be padded in the first pass.
+        held: [n] GPUs it has now.
+        present_limit: [n] most GPUs that a schedule hands on, and how far a job is padded in the first pass.
         limit: [n] R, how far in the second.
         allowed: [n, sizes + 1] largest number of GPUs not above the index that the job may have.
         mutable: [n] 1 if mutation may remove the job.
@@ -28,6 +29,7 @@ class Jobs(NamedTuple):
     """
 
     fewest: IntVector
+    held: IntVector
     present_limit: IntVector
     limit: IntVector
     allowed: IntMatrix
@@ -46,12 +48,14 @@ class Machine(NamedTuple):
         server: [GPUs] server of each.
         up: [GPUs] 1 if there.
         widest: GPUs of the largest server.
+        switch_seconds: what a change of a running job's GPUs costs each of them in a score.
     """
 
     present: IntVector
     server: IntVector
     up: IntVector
     widest: int
+    switch_seconds: float
 
 
 class Rates(NamedTuple):
@@ -70,6 +74,7 @@ class Workspace(NamedTuple):
         pair: [2 n] the same in two.
         cost: [GPUs + 1, n + 1] displaced GPUs, by position and blocks placed.
         took: as `cost`: 1 where a block ends.
+        counts: [3, GPUs + 1] of GPUs below each, see `evolution`.
         genome: [GPUs] one schedule.
     """
 
@@ -78,6 +83,7 @@ class Workspace(NamedTuple):
     pair: IntVector
     cost: FloatMatrix
     took: IntMatrix
+    counts: IntMatrix
     genome: IntVector
 
     @classmethod
@@ -90,5 +96,6 @@ class Workspace(NamedTuple):
             pair=np.zeros(2 * num_jobs, dtype=np.int64),
             cost=np.zeros(blocks),
             took=np.zeros(blocks, dtype=np.int64),
+            counts=np.zeros((3, num_gpus + 1), dtype=np.int64),
             genome=np.zeros(num_gpus, dtype=np.int64),
         )

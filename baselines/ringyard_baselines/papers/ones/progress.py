@@ -1,11 +1,19 @@
-"""What ONES knows of a job's progress: features, their history, and the predictor's interface."""
+"""What ONES knows of a job's progress: features, their history, and who predicts how far a job is."""
 
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["History", "ProgressPredictor", "SameAgain"]
+from ringyard.checks import Count, Positive, checked
+from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, kernel
+from ringyard.learning_curves import DEFAULT_HALF, hyperbola
+from ringyard.profiles import catalogue, model_id
+from ringyard.workloads.published_traces import ONES_TASKS
+
+__all__ = ["BetaProgress", "History", "ProgressPredictor", "SameAgain", "earlier_rows"]
+
+_INPUTS, _UNITS = 5, 64
 
 
 class ProgressPredictor(Protocol):
@@ -22,7 +30,7 @@ class ProgressPredictor(Protocol):
 
         Args:
             features: [rows, 5] log epoch size, initial loss, epochs done, 1 - loss / initial loss,
-            validation metric.
+                validation metric.
             epochs: [rows] epochs done.
             progress: [rows] their share of all the job's epochs.
         """
@@ -49,14 +57,168 @@ class SameAgain:
         return np.maximum(epochs, 1.0)
 
 
+@kernel
+def _digamma(x: float) -> float:
+    """Derivative of ln Gamma at x > 0: recurrence up to 6, then the asymptotic series (1e-10)."""
+    below = 0.0
+    while x < 6.0:
+        below += 1.0 / x
+        x += 1.0
+    f = 1.0 / (x * x)
+    series = f * (1.0 / 12.0 - f * (1.0 / 120.0 - f * (1.0 / 252.0 - f * (1.0 / 240.0 - f / 132.0))))
+    return np.log(x) - 0.5 / x - series - below
+
+
+@kernel
+def _gradient(x: FloatVector, done: float, share: float, network: FloatVector, change: FloatVector) -> None:
+    """Add what one row says to `change`, [parameters]: of -ln Beta(done, b) at `share`, by each parameter."""
+    hidden = change[len(network) :]
+    out = network[-1]
+    for u in range(_UNITS):
+        at = u * (_INPUTS + 2)
+        total = network[at + _INPUTS]
+        for i in range(_INPUTS):
+            total += network[at + i] * x[i]
+        hidden[u] = np.tanh(total)
+        out += network[at + _INPUTS + 1] * hidden[u]
+    if out <= 0.0:
+        return
+    b = 1.0 + out
+    slope = _digamma(b) - _digamma(done + b) - np.log(1.0 - share)
+    change[len(network) - 1] += slope
+    for u in range(_UNITS):
+        at = u * (_INPUTS + 2)
+        change[at + _INPUTS + 1] += slope * hidden[u]
+        inner = slope * network[at + _INPUTS + 1] * (1.0 - hidden[u] * hidden[u])
+        change[at + _INPUTS] += inner
+        for i in range(_INPUTS):
+            change[at + i] += inner * x[i]
+
+
+@kernel
+def _fit(
+    rows: FloatMatrix,
+    orders: IntMatrix,
+    batch_size: int,
+    rate: float,
+    decay: float,
+    network: FloatVector,
+    room: FloatMatrix,
+) -> None:
+    """Adam on the mean negative log likelihood, weight decay added to the gradient.
+
+    Args:
+        rows: [rows, 7] five inputs, epochs done, progress.
+        orders: [epochs, rows] of the rows.
+        batch_size: rows of a step.
+        rate: of learning.
+        decay: of weights.
+        network: [parameters] of each unit: inputs' weights, bias, output weight; last the output's bias.
+        room: [3, parameters + units] work space: zeros.
+    """
+    change, first, second = room[0], room[1], room[2]
+    step = 0
+    for epoch in range(len(orders)):
+        for begin in range(0, len(rows), batch_size):
+            end = min(begin + batch_size, len(rows))
+            for k in range(len(network)):
+                change[k] = 0.0
+            for i in range(begin, end):
+                row = rows[orders[epoch, i]]
+                _gradient(row, row[_INPUTS], row[_INPUTS + 1], network, change)
+            step += 1
+            for k in range(len(network)):
+                g = change[k] / (end - begin) + decay * network[k]
+                first[k] = 0.9 * first[k] + 0.1 * g
+                second[k] = 0.999 * second[k] + 0.001 * g * g
+                mean = first[k] / (1.0 - 0.9**step)
+                network[k] -= rate * mean / (np.sqrt(second[k] / (1.0 - 0.999**step)) + 1e-8)
+
+
+@checked("predictor")
+class BetaProgress:
+    """b = 1 + ReLU(MLP(features)), refitted by maximum likelihood on finished jobs.
+
+    FOUND (ONES' artifact): 5 inputs, 64 tanh units, 1 output; loss -log Beta(a, b) at the progress it turned
+    out to be; Adam 1e-4 with weight decay 1e-4, 60 epochs, at most 2000 random rows; weights drawn N(0, 1)
+    anew at every fit. Not as published: batches of 64 rows and a learning rate of 1e-3 (8 and 1e-4 there),
+    inputs standardised (there a network of unit weights gets losses up to 100 and, to predict, D instead of
+    log D, so that its units are saturated and what it says hardly depends on the job), and a caller that
+    refits when a tenth more jobs have finished. Before the first fit b is the epochs done, at least 1.
+
+    Args:
+        rows: most rows of a fit.
+        epochs: over them.
+        batch_size: rows of one step.
+        learning_rate: of Adam.
+        weight_decay: of Adam.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+
+    def __init__(
+        self,
+        rows: Count = 2000,
+        epochs: Count = 60,
+        batch_size: Count = 64,
+        learning_rate: Positive = 1e-3,
+        weight_decay: Positive = 1e-4,
+    ) -> None:
+        self._rows = rows
+        self._epochs = epochs
+        self._batch_size = batch_size
+        self._learning_rate = float(learning_rate)
+        self._weight_decay = float(weight_decay)
+        self.reset(np.random.default_rng(0))
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """Forget everything; fits draw from `rng` from now on."""
+        self._rng = rng
+        self._network: NDArray[np.float64] | None = None
+        self._mean = np.zeros(_INPUTS)
+        self._scale = np.ones(_INPUTS)
+
+    def fit(
+        self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
+    ) -> None:
+        """Learn from rows of finished jobs; see `ProgressPredictor`."""
+        chosen = self._rng.permutation(len(features))[: self._rows]
+        self._mean = features[chosen].mean(axis=0)
+        self._scale = features[chosen].std(axis=0) + 1e-6
+        done = np.maximum(epochs[chosen], 1e-3)
+        share = np.clip(progress[chosen], 1e-4, 1 - 1e-4)
+        rows = np.column_stack([self._inputs(features[chosen]), done, share])
+        orders = self._rng.permuted(np.tile(np.arange(len(rows)), (self._epochs, 1)), axis=1)
+        network = self._rng.standard_normal(_UNITS * (_INPUTS + 2) + 1)
+        room = np.zeros((3, len(network) + _UNITS))
+        _fit(rows, orders, self._batch_size, self._learning_rate, self._weight_decay, network, room)
+        self._network = network
+
+    def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[rows] b, at least 1."""
+        if self._network is None:
+            return np.maximum(epochs, 1.0)
+        units = self._network[:-1].reshape(_UNITS, _INPUTS + 2)
+        hidden = np.tanh(self._inputs(features) @ units[:, :_INPUTS].T + units[:, _INPUTS])
+        return 1.0 + np.maximum(hidden @ units[:, -1] + self._network[-1], 0.0)
+
+    def _inputs(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        return (features - self._mean) / self._scale
+
+
 class History:
-    """Feature rows of each job, and those of finished jobs with the progress they turned out to be."""
+    """Feature rows of each job, and those of finished jobs with the progress they turned out to be.
+
+    Args:
+        rows: [rows, 6] of earlier jobs.
+    """
 
     ROWS_PER_JOB = 40
 
-    def __init__(self) -> None:
+    def __init__(self, rows: NDArray[np.float64]) -> None:
         self._open: dict[int, list[NDArray[np.float64]]] = {}
-        self.rows: list[NDArray[np.float64]] = []
+        self.rows = list(rows)
 
     def note(self, job: int, row: NDArray[np.float64]) -> None:
         """Keep the features [5] of a running job, once an epoch at most, thinned out as they grow many."""
@@ -70,3 +232,24 @@ class History:
         """The job ended after so many epochs: its rows become [6], the last the progress it had made."""
         for row in self._open.pop(job, []):
             self.rows.append(np.append(row, min(row[2] / max(epochs, 1e-9), 1.0)))
+
+
+def earlier_rows() -> NDArray[np.float64]:
+    """[590, 6] one row for each epoch but the last of the artifact's earlier jobs, as `History` keeps them.
+
+    FOUND (its job history): epoch sizes and epochs. The curves are those of the profiles that our jobs of
+    these kinds follow, without scatter.
+    """
+    rows = []
+    for task in ONES_TASKS:
+        model = catalogue()[model_id(task.like)]
+        half = np.array(DEFAULT_HALF if model.metric_half is None else model.metric_half)
+        start, end = (np.nan if one is None else one for one in (model.metric_start, model.final_metric))
+        for size, runs in task.runs.items():
+            for epochs in runs:
+                done = np.arange(1.0, epochs)
+                way = hyperbola(done / epochs, np.zeros(1), np.ones(1), half)
+                metric = np.nan_to_num(start + (end - start) * way)
+                same = np.ones(len(done))
+                rows.append(np.stack([np.log(size) * same, same, done, way, metric, done / epochs], axis=1))
+    return np.concatenate(rows)

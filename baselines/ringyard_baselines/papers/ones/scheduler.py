@@ -1,48 +1,64 @@
 """ONES (Bian et al., SC 2021): online evolutionary search over schedules with elastic batches."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+from collections.abc import Collection, Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, Positive, Share, checked
+from ringyard.checks import Amount, Positive, Share, Whole, checked
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard.state.records import JobKind
-from ringyard_baselines.papers.ones.evolution import evolve
+from ringyard.state.records import JobKind, JobStatus
+from ringyard_baselines.papers.ones.deployment import (
+    Deployment,
+    blocked_in_parts,
+    blocked_in_whole,
+    gpus_by_job,
+    held_by_job,
+)
+from ringyard_baselines.papers.ones.evolution import evolve, keep_and_fill
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
-from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain
+from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain, earlier_rows
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
 
 __all__ = ["Ones"]
 
+#: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
+_EPOCHS = 2
+
+#: jobs that the predictor has seen before the first one, artifact
+_EARLIER = 20
+
 
 @checked("ones")
 class Ones(Scheduler):
     """Population of schedules, evolved while jobs run; the best is deployed when it may be.
 
-    FOUND (the artifact): one gene per GPU; the limits R (start, scale-up, scale-down, resume); rho ~
-    Beta(epochs done, predicted epochs left + 1), sampled anew each time; SRUF score; refresh, uniform
-    crossover, uniform mutation, padding first to the present limit min(R, 4 x GPUs asked), then to R,
-    reordering into contiguous blocks with least displacement; K = 16, xi = 0.5, theta = 0.3; a change is
-    deployed when every running job it touches has finished delta = 1 epochs since it was last scheduled, at
-    once if it touches none; global batch = base batch x GPUs up to a limit. The artifact's errors are not
-    copied: the "2 epochs since the last scaling" test reads a key that is never written (here it is tested
-    as meant), and prediction gives the predictor D where training gave it log D.
+    FOUND (the artifact, as its code runs): one gene per GPU; a job begins with a limit R of one GPU; with two
+    epochs completed in all (the validation before training is the first) R doubles whenever the job holds
+    R GPUs; present limit min(R, 4 x GPUs asked); of the largest running job, if it holds half the cluster and
+    ran longer than the median of all jobs that have started, the present limit is 2 n / (sigma t / t_median +
+    1), made even; R of a stopped job halves at every decision that may deploy and does not resume it. rho ~
+    Beta(epochs done, predicted epochs left + 1), sampled anew each time; SRUF score; refresh and uniform
+    crossover within present limits, uniform mutation, padding to the present limits, then to R, reordering
+    into contiguous blocks with least displacement; K = 16, xi = 0.5, theta = 0.3. A job whose GPUs are all
+    free starts at once; a schedule that changes running jobs is deployed as a whole or not at all, when each
+    that it changes has completed delta = 1 epochs since the last deployment, whosever that was. A running job
+    moves, grows and shrinks by elastic scaling, also to as many other GPUs. Global batch = base batch x GPUs
+    up to a limit. The predictor has seen 590 epochs of earlier jobs.
 
-    Our reading: a schedule may be deployed in parts, each change judged with all that it displaces. Not as
-    published: speeds are profiles instead of means of measured epochs; generations at every event and every
-    `round_seconds` instead of one every second; the batch limit is the job's own. Assumed: an epoch is
-    `epoch_seconds` of the job's work as it asks to run (workloads have no data set sizes; the artifact's
-    CIFAR epochs take 4 to 7 s); jobs that cannot run on one GPU begin with their fewest; among blocks that
-    displace equally many, a job's own GPUs and fewer servers win.
+    Not as published: speeds are profiles instead of means of measured epochs; generations at every event and
+    every `round_seconds` instead of one about every second; the batch limit is the job's own; the predictor
+    (see it); running jobs without their second epoch are padded as new ones. Assumed: jobs that cannot run on
+    one GPU begin with their fewest; among blocks that displace equally many, a job's own GPUs and fewer
+    servers win; epochs, where they are not the data set's.
 
     Args:
         placement: of CPU-only jobs; GPU jobs go where their genes are.
@@ -50,10 +66,23 @@ class Ones(Scheduler):
         population: K.
         crossover: xi.
         mutation: theta.
-        redeploy_epochs: delta.
+        redeploy_epochs: delta; 0: whenever a schedule is better.
         scale_down: sigma.
-        epoch_seconds: see above. Assumption.
-        generations: evolved at each decision.
+        epochs: what an epoch is: "data_set", D samples, for jobs whose data set is known; or "seconds" of the
+            job's work as it asks to run (public traces say nothing of epochs, and many of their jobs end
+            before they have seen ImageNet once).
+        epoch_seconds: those, and for jobs without a data set. Assumption.
+        growth_clock: R doubles from two epochs in all on ("total", as the artifact runs: it tests a key that
+            is never written), or two epochs after the job's last change ("since_change", as it is named).
+        deploy: "whole", or "parts": each change judged by itself, with all that it displaces.
+        clock: delta epochs pass since "any" deployment, or since a job's "own" last change.
+        resume_halving: R of a stopped job halves while it waits; else it keeps what it had.
+        elastic_moves: a move to as many other GPUs is elastic; else it is a restart.
+        earlier_jobs: the predictor begins with the artifact's earlier jobs.
+        progress: "sampled" from the Beta distribution, its "mean", or "predicted" by the workload (for
+            comparison; true where predictions are exact).
+        switch_seconds: what a change of a running job's GPUs costs each of them in the score. Ours; 0: off.
+        generations: evolved at each decision; 0: no search, free GPUs are padded (for comparison).
         round_seconds: decide every this many seconds as well.
 
     Raises:
@@ -73,10 +102,19 @@ class Ones(Scheduler):
         population: Annotated[int, "[2, 2147483647]"] = 16,
         crossover: Share = 0.5,
         mutation: Share = 0.3,
-        redeploy_epochs: Positive = 1.0,
+        redeploy_epochs: Amount = 1.0,
         scale_down: Positive = 1.0,
+        epochs: Literal["data_set", "seconds"] = "seconds",
         epoch_seconds: Positive = 60.0,
-        generations: Count = 2,
+        growth_clock: Literal["total", "since_change"] = "total",
+        deploy: Literal["whole", "parts"] = "whole",
+        clock: Literal["any", "own"] = "any",
+        resume_halving: bool = True,
+        elastic_moves: bool = True,
+        earlier_jobs: bool = True,
+        progress: Literal["sampled", "mean", "predicted"] = "sampled",
+        switch_seconds: Amount = 0.0,
+        generations: Whole = 2,
         round_seconds: Positive = 120.0,
     ) -> None:
         self.placement = placement
@@ -86,123 +124,165 @@ class Ones(Scheduler):
         self._rates = Rates(float(crossover), float(mutation))
         self._delta = redeploy_epochs
         self._sigma = scale_down
+        self._by_data_set = epochs == "data_set"
         self._epoch_seconds = epoch_seconds
+        self._growth_since_change = growth_clock == "since_change"
+        self._whole = deploy == "whole"
+        self._one_clock = clock == "any"
+        self._resume_halving = resume_halving
+        self._elastic_moves = elastic_moves
+        self._earlier_jobs = earlier_jobs
+        self._progress = progress
+        if progress == "predicted":
+            self.information |= Information.PREDICTIONS
+        self._switch_seconds = float(switch_seconds)
         self._generations = generations
-        self._begin(0, np.random.default_rng(0))
+        self._begin(np.zeros(0), np.random.default_rng(0))
 
-    def _begin(self, num_jobs: int, rng: np.random.Generator) -> None:
+    def _begin(self, epoch_samples: NDArray[np.float64], rng: np.random.Generator) -> None:
+        num_jobs = len(epoch_samples)
         self._rng = rng
         self._table: SpeedTable | None = None
+        self._epoch_samples = epoch_samples  # [jobs] D, NaN where it is not known
         self._limit = np.zeros(num_jobs, dtype=np.int64)  # R; 0: not seen yet
-        self._scaled_at = np.zeros(num_jobs)  # epochs done when it was last scheduled
+        self._deployed_at = np.zeros(num_jobs)  # epochs completed when a schedule with it was last deployed
+        self._changed_at = np.zeros(num_jobs)  # epochs completed when its GPUs last changed
+        self._stopped: set[int] = set()  # jobs that wait to resume
         self._live: set[int] = set()
+        self._finished = _EARLIER * self._earlier_jobs
         self._population: NDArray[np.int64] | None = None  # job rows
-        self._history = History()
+        self._history = History(earlier_rows() if self._earlier_jobs else np.zeros((0, 6)))
         self._fitted = 0
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget population, limits and what the predictor has learnt."""
-        self._begin(len(jobs), rng)
+        samples = np.full(len(jobs), np.nan)
+        if self._by_data_set:
+            known = (jobs.sample_bytes > 0) & np.isfinite(jobs.dataset_bytes)
+            samples[known] = jobs.dataset_bytes[known] / jobs.sample_bytes[known]
+        self._begin(samples, rng)
         self._predictor.reset(rng)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Evolve, then deploy the best schedule as far as it may be."""
         if self._table is None:
             self._table = speed_table(view, BatchRule.PER_GPU)
+            asked = self._epoch_seconds / view.column("isolated_iteration_seconds")
+            known = ~np.isnan(self._epoch_samples)
+            self._epoch_samples = np.where(known, self._epoch_samples, asked * view.column("base_batch"))
         draft = Draft(view)
         jobs = view.gpu_jobs
-        epochs = self._epochs(view)
+        epochs = view.completed_iterations * view.column("base_batch") / self._epoch_samples
+        completed = np.floor(epochs + 1e-9) + (~np.isnan(view.column("first_start_seconds")))
         self._learn(view, jobs, epochs)
         if not len(jobs):
             return start_cpu_jobs(view, draft, self.placement)
-        self._set_limits(view, jobs, epochs)
-        best = self._evolved(view, jobs, epochs)
-        allocations = self._deploy(view, draft, best, epochs)
+        present_limit = self._limits(view, jobs, completed)
+        known_jobs = self._known(view, jobs, epochs, completed, present_limit)
+        best = self._best(view, jobs, known_jobs)
+        allocations = self._deploy(view, draft, best, completed)
         allocations += start_cpu_jobs(view, draft, self.placement)
         return never_idle(view, draft, self.placement, jobs.tolist(), allocations)
-
-    def _epochs(self, view: SchedulingView) -> NDArray[np.float64]:
-        """[jobs] epochs done."""
-        return view.completed_iterations * view.column("isolated_iteration_seconds") / self._epoch_seconds
 
     def _features(
         self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """[n, 5]; the normalised loss begins at 1."""
-        iteration = view.column("isolated_iteration_seconds")[jobs]
-        samples = self._epoch_seconds / iteration * view.column("base_batch")[jobs]
         metric = np.nan_to_num(view.validation_metric[jobs])
         loss = view.training_loss[jobs]
-        return np.stack([np.log(samples), np.ones(len(jobs)), epochs[jobs], 1.0 - loss, metric], axis=1)
+        size = np.log(self._epoch_samples[jobs])
+        return np.stack([size, np.ones(len(jobs)), epochs[jobs], 1.0 - loss, metric], axis=1)
 
     def _learn(self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]) -> None:
         """Note what running jobs show; refit when a tenth more jobs have finished than at the last fit."""
         live = set(jobs.tolist())
         for job in sorted(self._live - live):
             self._history.finish(job, float(epochs[job]))
-        finished = len(self._limit) - int((self._limit == 0).sum()) - len(live)
+        self._finished += len(self._live - live)
         self._live = live
-        running = jobs[np.isin(jobs, view.running) & (epochs[jobs] >= 1.0)]
+        running = jobs[(view.column("status")[jobs] == JobStatus.RUNNING) & (epochs[jobs] >= 1.0)]
         for job, row in zip(running.tolist(), self._features(view, running, epochs), strict=True):
             self._history.note(job, row)
-        if self._history.rows and finished > 1.1 * self._fitted:
-            self._fitted = finished
+        if self._history.rows and self._finished > 1.1 * self._fitted:
+            self._fitted = self._finished
             rows = np.array(self._history.rows)
             self._predictor.fit(rows[:, :5], rows[:, 2], rows[:, 5])
 
-    def _set_limits(self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]) -> None:
-        """Start, scale-up and scale-down."""
+    def _limits(
+        self, view: SchedulingView, jobs: NDArray[np.int64], completed: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """[jobs] present limits, for the rows `jobs`; R grows as it may."""
         low, high = view.column("min_gpus"), view.column("max_gpus")
         new = jobs[self._limit[jobs] == 0]
         self._limit[new] = np.maximum(low[new], 1)
-        running = jobs[np.isin(jobs, view.running)]
         held = view.num_gpus
-        ripe = running[epochs[running] - self._scaled_at[running] >= 2.0]
-        grown = ripe[held[ripe] == self._limit[ripe]]
-        self._limit[grown] = np.minimum(
-            2 * self._limit[grown], np.minimum(high[grown], view.cluster.num_gpus)
-        )
-        if not len(running):
-            return
-        largest = int(running[np.argmax(held[running])])
-        ran = view.column("run_seconds") + view.now - view.column("synced_seconds")
-        median = float(np.median(ran[running]))
-        if 2 * held[largest] >= view.cluster.num_gpus and ran[largest] > median > 0:
-            ratio = self._sigma * ran[largest] / median
-            limit = max(1, int(2 * held[largest] / (ratio + 1.0)))
-            self._limit[largest] = max(low[largest], limit + limit % 2)
+        running = jobs[view.column("status")[jobs] == JobStatus.RUNNING]
+        epochs = completed[running] - (self._changed_at[running] if self._growth_since_change else 0.0)
+        grown = running[(epochs >= _EPOCHS) & (held[running] >= self._limit[running])]
+        most = np.minimum(high[grown], view.cluster.num_gpus)
+        self._limit[grown] = np.minimum(2 * self._limit[grown], most)
+        ripe = running[completed[running] >= _EPOCHS]
+        present = self._limit.copy()
+        present[running] = held[running]
+        present[ripe] = np.minimum(self._limit[ripe], 4 * view.column("asked_gpus")[ripe])
+        if len(ripe):
+            largest = int(ripe[np.argmax(held[ripe])])
+            if held[largest] >= view.cluster.num_gpus // 2:
+                present[largest] = self._scaled_down(view, largest, int(present[largest]))
+        return np.maximum(present, low)
+
+    def _scaled_down(self, view: SchedulingView, job: int, limit: int) -> int:
+        """Present limit of a job that holds half the cluster: less if it ran longer than the median job."""
+        running = view.column("status") == JobStatus.RUNNING
+        ran = view.column("run_seconds") + np.where(running, view.now - view.column("synced_seconds"), 0.0)
+        started = ~np.isnan(view.column("first_start_seconds")) & (view.column("kind") != JobKind.CPU_ONLY)
+        median = float(np.median(ran[started]))
+        if not ran[job] > median > 0:
+            return limit
+        size = max(1, int(2 * view.num_gpus[job] / (self._sigma * ran[job] / median + 1.0)))
+        return size + size % 2
 
     def _left(
-        self, jobs: NDArray[np.int64], epochs: NDArray[np.float64], view: SchedulingView
+        self,
+        view: SchedulingView,
+        jobs: NDArray[np.int64],
+        epochs: NDArray[np.float64],
+        completed: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """[n] iterations left by one sample of progress; NaN before the second epoch."""
-        done = epochs[jobs]
-        b = self._predictor.beta(self._features(view, jobs, epochs), done)
-        rho = np.clip(self._rng.beta(np.maximum(done, 1e-3), np.maximum(b, 1e-3)), 1e-6, 1.0)
-        return np.where(done >= 2.0, view.completed_iterations[jobs] * (1.0 / rho - 1.0), np.nan)
+        """[n] iterations left, as predicted; NaN before the second epoch."""
+        if self._progress == "predicted":
+            left = view.predicted_iterations[jobs]
+        else:
+            done = np.maximum(epochs[jobs], 1e-3)
+            b = self._predictor.beta(self._features(view, jobs, epochs), epochs[jobs])
+            rho = done / (done + b) if self._progress == "mean" else self._rng.beta(done, b)
+            left = view.completed_iterations[jobs] * (1.0 / np.clip(rho, 1e-6, 1.0) - 1.0)
+        return np.where(completed[jobs] >= _EPOCHS, left, np.nan)
 
-    def _evolved(
-        self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
-        """[GPUs] job row of each GPU in the best schedule, -1 free."""
+    def _best(self, view: SchedulingView, jobs: NDArray[np.int64], known: Jobs) -> NDArray[np.int64]:
+        """[GPUs] job row of each GPU in the best schedule, -1 free; the population evolves."""
         position = np.full(len(self._limit) + 1, FREE)
         position[jobs] = np.arange(len(jobs))
         present = position[view.job_of_gpu]
-        population = np.full((3 * self._size, view.cluster.num_gpus), FREE)
-        population[: self._size] = present if self._population is None else position[self._population]
-        population[0] = present
+        num_gpus = view.cluster.num_gpus
         machine = Machine(
             present=present,
             server=view.cluster.server_of_gpu.astype(np.int64),
             up=np.repeat(view.servers_up, view.cluster.gpus_per_server).astype(np.int64),
             widest=max(view.cluster.gpus_per_server),
+            switch_seconds=self._switch_seconds,
         )
-        known = self._known(view, jobs, epochs, present)
-        work = Workspace.empty(len(population), view.cluster.num_gpus, len(jobs))
+        rows = np.append(jobs, FREE)
+        if self._generations == 0:
+            genome = present.copy()
+            keep_and_fill(genome, known, machine, Workspace.empty(1, num_gpus, len(jobs)))
+            return rows[genome]
+        population = np.full((3 * self._size, num_gpus), FREE)
+        population[: self._size] = present if self._population is None else position[self._population]
+        work = Workspace.empty(len(population), num_gpus, len(jobs))
         generator = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         for _ in range(self._generations):
             evolve(population, known, machine, self._rates, work, generator)
-        rows = np.append(jobs, FREE)
         self._population = rows[population[: self._size]]
         return self._population[0]
 
@@ -211,124 +291,67 @@ class Ones(Scheduler):
         view: SchedulingView,
         jobs: NDArray[np.int64],
         epochs: NDArray[np.float64],
-        present: NDArray[np.int64],
+        completed: NDArray[np.float64],
+        present_limit: NDArray[np.int64],
     ) -> Jobs:
-        """What evolution knows of the jobs; `present` [GPUs] is the position of each GPU's job, -1 free."""
+        """What evolution knows of the jobs."""
         assert self._table is not None
-        limit = self._limit[jobs]
-        left = self._left(jobs, epochs, view)
-        order = np.lexsort((jobs, np.where(np.isnan(left), 0.0, left / self._table.least_of(jobs))))
-        where = np.full(len(jobs), float(view.cluster.num_gpus))
-        np.minimum.at(where, present[present >= 0], np.flatnonzero(present >= 0))
+        left = self._left(view, jobs, epochs, completed)
+        seconds = np.where(np.isnan(left), 0.0, left / self._table.least_of(jobs))
+        order = np.lexsort((jobs, seconds, ~np.isnan(left)))
+        running = view.column("status")[jobs] == JobStatus.RUNNING
+        first = np.full(len(self._limit) + 1, view.cluster.num_gpus)
+        np.minimum.at(first, view.job_of_gpu, np.arange(view.cluster.num_gpus))
         return Jobs(
             fewest=view.column("min_gpus")[jobs].astype(np.int64),
-            present_limit=np.minimum(limit, 4 * view.column("asked_gpus")[jobs].astype(np.int64)),
-            limit=limit,
+            held=np.where(running, view.num_gpus[jobs], 0).astype(np.int64),
+            present_limit=present_limit[jobs].astype(np.int64),
+            limit=self._limit[jobs],
             allowed=self._table.allowed_of(jobs),
             mutable=(~np.isnan(left)).astype(np.int64),
             left=left,
             speed=np.ascontiguousarray(self._table.of(jobs)),
-            padding=np.concatenate([order[np.isnan(left[order])], order[~np.isnan(left[order])]]),
-            sequence=np.lexsort((jobs, where)),
+            padding=order,
+            sequence=np.lexsort((jobs, first[jobs])),
         )
 
     def _deploy(
-        self, view: SchedulingView, draft: Draft, best: NDArray[np.int64], epochs: NDArray[np.float64]
+        self, view: SchedulingView, draft: Draft, best: NDArray[np.int64], completed: NDArray[np.float64]
     ) -> list[Allocation]:
-        """Every change that touches no running job which is not ripe."""
-        wanted = {
-            job: tuple(np.flatnonzero(best == job).tolist()) for job in np.unique(best[best >= 0]).tolist()
-        }
-        held = {
-            job: view.gpus_of(job)
-            for job in view.running.tolist()
-            if view.column("kind")[job] != JobKind.CPU_ONLY
-        }
+        """The changes that may be made now; clocks and the limits of those who wait to resume follow."""
+        assert self._table is not None
+        wanted, held = gpus_by_job(best), held_by_job(view)
         touched = [job for job, gpus in held.items() if wanted.get(job) != gpus]
-        frozen = {job for job in touched if epochs[job] - self._scaled_at[job] < self._delta}
-        blocked = self._blocked(wanted, held, view.job_of_gpu, frozen)
-        touched = [job for job in touched if job not in blocked]
-        wanted = {job: gpus for job, gpus in wanted.items() if job not in blocked}
-        allocations = []
-        for job in [job for job in touched if job not in wanted]:
-            draft.release(job)
-            allocations.append(Allocation(job))
-            self._limit[job] = max(int(self._limit[job]) // 2, int(view.column("min_gpus")[job]), 1)
-        shapes = {
-            job: Allocation(job, gpus, batch_size=self._batch(job, len(gpus))) for job, gpus in wanted.items()
-        }
-        moving = [shapes[job] for job in touched if job in wanted]
-        allocations += self._moved(view, draft, moving)
-        new = [shapes[job] for job in wanted if job not in held]
-        allocations += [shape for shape in new if draft.take(shape)]
-        for allocation in allocations:
-            if not allocation.stops:
-                self._scaled_at[allocation.job] = epochs[allocation.job]
-        return allocations
+        unripe = [job for job in touched if completed[job] < self._deployed_at[job] + self._delta]
+        if self._whole:
+            blocked = blocked_in_whole(wanted, held, bool(unripe))
+        else:
+            blocked = blocked_in_parts(wanted, held, unripe)
+        moving = {job: wanted[job] for job in touched if job in wanted and job not in blocked}
+        stopping = [job for job in touched if job not in wanted and job not in blocked]
+        starting = {job: wanted[job] for job in wanted if job not in held and job not in blocked}
+        plan = Deployment(view, draft, self._table, self._elastic_moves)
+        for job in stopping:
+            plan.stop(job)
+        plan.move(moving)
+        plan.start(starting)
+        if self._resume_halving and not (self._whole and unripe):
+            self._halve(view, [job for job in self._stopped if job not in wanted])
+        self._stopped = (self._stopped | set(stopping)) - set(starting)
+        self._note(plan.allocations, held, completed)
+        return plan.allocations
 
-    @staticmethod
-    def _blocked(
-        wanted: Mapping[int, tuple[int, ...]],
-        held: Mapping[int, tuple[int, ...]],
-        present: NDArray[np.int32],
-        frozen: set[int],
-    ) -> set[int]:
-        """Jobs that cannot change now: the frozen, whoever wants their GPUs, and so on."""
-        blocked = set(frozen)
-        while True:
-            kept = [job for job in held if job in blocked]
-            more = {
-                job
-                for job, gpus in wanted.items()
-                if job not in blocked
-                and np.isin(present[list(gpus)], [one for one in kept if one != job]).any()
-            }
-            if not more:
-                return blocked
-            blocked |= more
+    def _halve(self, view: SchedulingView, jobs: Sequence[int]) -> None:
+        """The limit of stopped jobs that are not resumed."""
+        low = view.column("min_gpus")
+        for job in jobs:
+            self._limit[job] = max(int(self._limit[job]) // 2, int(low[job]), 1)
 
-    def _batch(self, job: int, num_gpus: int) -> float:
-        assert self._table is not None
-        return self._table.batch_of(job, num_gpus)
-
-    def _moved(self, view: SchedulingView, draft: Draft, moving: list[Allocation]) -> list[Allocation]:
-        """Running jobs to their new GPUs as these become free, one by one; the rest shrink in between."""
-        allocations = []
-        progress = True
-        while moving and progress:
-            waiting = []
-            for shape in moving:
-                draft.release(shape.job)
-                if draft.take(shape):
-                    allocations.append(shape)
-                else:
-                    draft.take(view.allocation_of(shape.job))
-                    waiting.append(shape)
-            progress = len(waiting) < len(moving)
-            moving = waiting
-        parts = []
-        for shape in moving:
-            draft.release(shape.job)
-            parts.append(self._part(view, draft, shape))
-        allocations += parts
-        for part, shape in zip(parts, moving, strict=True):
-            draft.release(shape.job)
-            if draft.take(shape):
-                allocations.append(shape)
-            elif not part.stops:
-                draft.take(part)
-        return allocations
-
-    def _part(self, view: SchedulingView, draft: Draft, shape: Allocation) -> Allocation:
-        """What a job keeps while others make room: GPUs it has and will have; a stop if too few."""
-        kept = tuple(sorted(set(view.gpus_of(shape.job)) & set(shape.gpu_ids)))
-        part = Allocation(shape.job, kept)
-        if kept and self._allows(shape.job, len(kept)):
-            part = Allocation(shape.job, kept, batch_size=self._batch(shape.job, len(kept)))
-            if draft.take(part):
-                return part
-        return Allocation(shape.job)
-
-    def _allows(self, job: int, num_gpus: int) -> bool:
-        assert self._table is not None
-        return bool(self._table.speed[self._table.place[job], num_gpus] > 0)
+    def _note(
+        self, allocations: Sequence[Allocation], held: Collection[int], completed: NDArray[np.float64]
+    ) -> None:
+        """A deployment starts the clock of every job in it anew; with own clocks, of those that change."""
+        changed = [allocation.job for allocation in allocations if not allocation.stops]
+        self._changed_at[changed] = completed[changed]
+        everybody = [*held, *changed] if self._one_clock and allocations else changed
+        self._deployed_at[everybody] = completed[everybody]

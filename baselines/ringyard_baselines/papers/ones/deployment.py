@@ -1,0 +1,175 @@
+"""From ONES' schedule to allocations: who starts, who stops, and how running jobs come to their new GPUs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.sim.view import SchedulingView
+from ringyard.state.records import JobKind
+from ringyard_baselines.tools.speeds import SpeedTable
+
+__all__ = ["Deployment", "blocked_in_parts", "blocked_in_whole", "gpus_by_job", "held_by_job"]
+
+#: {job row: its GPUs, ascending}
+Places = Mapping[int, tuple[int, ...]]
+
+
+def gpus_by_job(genome: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
+    """{job row: its GPUs} of a schedule, [GPUs] job rows, -1 free."""
+    places: dict[int, list[int]] = {}
+    for gpu, job in enumerate(genome.tolist()):
+        if job >= 0:
+            places.setdefault(job, []).append(gpu)
+    return {job: tuple(places[job]) for job in sorted(places)}
+
+
+def held_by_job(view: SchedulingView) -> dict[int, tuple[int, ...]]:
+    """{job row: its GPUs} of the running GPU jobs."""
+    kind = view.column("kind")
+    return {job: view.gpus_of(job) for job in view.running.tolist() if kind[job] != JobKind.CPU_ONLY}
+
+
+def blocked_in_whole(wanted: Places, held: Places, unripe: bool) -> set[int]:
+    """Jobs that cannot change now: all, if one that would change is not ripe, but who starts on free GPUs."""
+    if not unripe:
+        return set()
+    busy = {gpu for gpus in held.values() for gpu in gpus}
+    return set(held) | {job for job, gpus in wanted.items() if not busy.isdisjoint(gpus)}
+
+
+def blocked_in_parts(wanted: Places, held: Places, unripe: Iterable[int]) -> set[int]:
+    """Jobs that cannot change now: the unripe, whoever wants their GPUs, and so on."""
+    blocked = set(unripe)
+    while True:
+        kept = {gpu: job for job, gpus in held.items() if job in blocked for gpu in gpus}
+        more = {
+            job
+            for job, gpus in wanted.items()
+            if job not in blocked and any(kept.get(gpu, job) != job for gpu in gpus)
+        }
+        if not more:
+            return blocked
+        blocked |= more
+
+
+class Deployment:
+    """Allocations found so far, on a draft.
+
+    Args:
+        view: the present moment.
+        draft: as it is then.
+        table: speeds and batches.
+        elastic_moves: a move to as many other GPUs goes by way of another size: new workers join and old ones
+            leave, two resizes at once that pause a job once. Else it is a restart.
+    """
+
+    def __init__(self, view: SchedulingView, draft: Draft, table: SpeedTable, elastic_moves: bool) -> None:
+        self._draft = draft
+        self._table = table
+        self._elastic_moves = elastic_moves
+        self._held = held_by_job(view)
+        self._present = {job: view.allocation_of(job) for job in self._held}
+        self.allocations: list[Allocation] = []
+
+    def stop(self, job: int) -> None:
+        """The running job waits again."""
+        self._draft.release(job)
+        self.allocations.append(Allocation(job))
+
+    def start(self, places: Places) -> None:
+        """Jobs that hold nothing start, those that find room."""
+        for job, gpus in places.items():
+            shape = self._shape(job, gpus)
+            if self._draft.take(shape):
+                self.allocations.append(shape)
+
+    def move(self, places: Places) -> None:
+        """Running jobs come to their new GPUs as these become free, one by one.
+
+        Who cannot go on shrinks to what it keeps, to the fewest if it keeps nothing, and goes to GPUs of its
+        new ones that are free; who is still in the way of others stops and starts again.
+        """
+        left = self._advance(places)
+        for step in (self._shrink, self._go_ahead):
+            for job in left:
+                step(job, left[job])
+            left = self._advance(left)
+        for job in left:
+            self.stop(job)
+        self.start(left)
+
+    def _shape(self, job: int, gpus: Sequence[int]) -> Allocation:
+        batch = self._table.batch_of(job, len(gpus))
+        return Allocation(job, tuple(sorted(gpus)), batch_size=batch)
+
+    def _allows(self, job: int, num_gpus: int) -> bool:
+        place = self._table.place[job]
+        return num_gpus <= self._table.sizes and bool(self._table.speed[place, num_gpus] > 0)
+
+    def _take(self, job: int, shapes: Sequence[Allocation]) -> bool:
+        """Let a running job take one shape after the other; False, and it stays as it is: no room for one."""
+        for shape in shapes:
+            self._draft.release(job)
+            if not self._draft.take(shape):
+                self._draft.take(self._present[job])
+                return False
+        self._present[job] = shapes[-1]
+        self._held[job] = shapes[-1].gpu_ids
+        self.allocations += shapes
+        return True
+
+    def _advance(self, places: Places) -> dict[int, tuple[int, ...]]:
+        """Move whoever can, again and again; who is left."""
+        left = dict(places)
+        progress = True
+        while left and progress:
+            progress = False
+            for job in list(left):
+                if self._go(job, left[job]):
+                    del left[job]
+                    progress = True
+        return left
+
+    def _go(self, job: int, gpus: Sequence[int]) -> bool:
+        """Let a running job go to these GPUs, elastically if it can; False: they are not free."""
+        shape = self._shape(job, gpus)
+        between = self._between(job, shape.gpu_ids)
+        return (between is not None and self._take(job, [between, shape])) or self._take(job, [shape])
+
+    def _between(self, job: int, gpus: tuple[int, ...]) -> Allocation | None:
+        """Another size on the way to as many other GPUs; None: there is none, or it takes none."""
+        held = self._held[job]
+        if not self._elastic_moves or len(held) != len(gpus) or held == gpus:
+            return None
+        kept = [gpu for gpu in held if gpu in gpus] or list(held)
+        for size in range(min(len(kept), len(held) - 1), 0, -1):
+            if self._allows(job, size):
+                return self._shape(job, kept[:size])
+        grown = sorted({*held, *gpus})
+        return self._shape(job, grown) if self._allows(job, len(grown)) else None
+
+    def _shrink(self, job: int, gpus: tuple[int, ...]) -> None:
+        """Keep the GPUs that it also will have; where there are none, as few as it may."""
+        held = self._held[job]
+        kept = [gpu for gpu in held if gpu in gpus]
+        sizes = range(len(kept), 0, -1) if kept else range(1, len(held) if self._elastic_moves else 1)
+        for size in sizes:
+            if self._allows(job, size):
+                chosen = (kept or held)[:size]
+                if len(chosen) < len(held):
+                    self._take(job, [self._shape(job, chosen)])
+                return
+
+    def _go_ahead(self, job: int, gpus: tuple[int, ...]) -> None:
+        """Go to free ones of its new GPUs, as many as it has, so that others get those."""
+        free = self._draft.gpu_is_free
+        ahead = [gpu for gpu in gpus if free[gpu]][: len(self._held[job])]
+        if (
+            self._elastic_moves
+            and len(ahead) == len(self._held[job])
+            and not set(gpus) & set(self._held[job])
+        ):
+            self._go(job, ahead)

@@ -1,0 +1,225 @@
+"""ONES' search, limits, gate and moves, worked out by hand."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ringyard import Cluster, Simulator
+from ringyard.placement import pack
+from ringyard.restart import constant
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.draft import Draft
+from ringyard.state.records import JobStatus
+from ringyard.workloads import OnesJobs
+from ringyard.workloads.published_traces import ONES_TASKS
+from ringyard_baselines.papers.ones.deployment import Deployment, blocked_in_parts, blocked_in_whole
+from ringyard_baselines.papers.ones.evolution import evolve, fill
+from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
+from ringyard_baselines.papers.ones.progress import earlier_rows
+from ringyard_baselines.papers.ones.scheduler import Ones
+from ringyard_baselines.tools.speeds import BatchRule, speed_table
+from worlds import elastic, perfect
+
+GPUS, PARENTS = 12, 8
+
+
+def search(rng, switch_seconds=0.0):
+    """Jobs, machine, work space and a filled population of parents, drawn."""
+    count = int(rng.integers(2, 9))
+    limit = rng.integers(1, 9, count)
+    left = np.where(rng.random(count) < 0.3, np.nan, rng.uniform(1, 100, count))
+    sizes = np.arange(GPUS + 1)
+    jobs = Jobs(
+        fewest=np.ones(count, dtype=np.int64),
+        held=np.zeros(count, dtype=np.int64),
+        present_limit=np.minimum(limit, rng.integers(1, 9, count)),
+        limit=limit,
+        allowed=np.tile(sizes, (count, 1)),
+        mutable=(~np.isnan(left)).astype(np.int64),
+        left=left,
+        speed=np.tile(sizes**0.8, (count, 1)),
+        padding=rng.permutation(count),
+        sequence=np.arange(count),
+    )
+    machine = Machine(
+        np.full(GPUS, FREE), np.repeat(np.arange(3), 4), np.ones(GPUS, dtype=np.int64), 4, switch_seconds
+    )
+    population = np.full((3 * PARENTS, GPUS), FREE)
+    for parent in population[:PARENTS]:
+        fill(parent, jobs._replace(padding=rng.permutation(count)), machine.up, np.zeros(count, np.int64))
+    return jobs, machine, population, Workspace.empty(3 * PARENTS, GPUS, count)
+
+
+def score(genome, jobs):
+    held = np.bincount(genome[genome >= 0], minlength=len(jobs.left))
+    known = (held > 0) & ~np.isnan(jobs.left)
+    return sum(held[j] * jobs.left[j] / jobs.speed[j, held[j]] for j in np.flatnonzero(known))
+
+
+def test_evolution_keeps_limits_and_its_best_score_never_gets_worse(rng):
+    improved = 0
+    for _ in range(30):
+        jobs, machine, population, work = search(rng)
+        jobs = jobs._replace(present_limit=jobs.limit)  # else parents padded to R shrink first
+        before = min(score(parent, jobs) for parent in population[:PARENTS])
+        for _ in range(4):
+            evolve(population, jobs, machine, Rates(0.5, 0.3), work, rng.integers(1, 2**63, 1, np.uint64))
+            scores = [score(parent, jobs) for parent in population[:PARENTS]]
+            assert scores == sorted(scores)
+            assert scores[0] <= before + 1e-9
+            improved += scores[0] < before - 1e-9
+            before = scores[0]
+            for parent in population[:PARENTS]:
+                held = np.bincount(parent[parent >= 0], minlength=len(jobs.limit))
+                assert (held <= jobs.limit).all()
+                changes = np.count_nonzero(np.diff(parent[parent >= 0])) + 1
+                assert changes == np.count_nonzero(held)  # one block each
+    assert improved > 10
+
+
+def test_a_switching_cost_keeps_who_runs():
+    one = np.array([1, 1])
+    jobs = Jobs(
+        fewest=one,
+        held=np.array([2, 0]),
+        present_limit=2 * one,
+        limit=2 * one,
+        allowed=np.tile(np.arange(3), (2, 1)),
+        mutable=one,
+        left=np.array([100.0, 90.0]),
+        speed=np.tile([0.0, 1.0, 2.0], (2, 1)),
+        padding=np.array([1, 0]),
+        sequence=np.array([0, 1]),
+    )
+    for seconds, stays in ((0.0, 1), (4.0, 1), (6.0, 0)):  # 10 GPU seconds less, 2 GPUs x seconds more
+        machine = Machine(np.zeros(2, np.int64), np.zeros(2, np.int64), one, 2, seconds)
+        population = np.full((12, 2), FREE)
+        population[:2], population[2:4] = 0, 1
+        work, seed = Workspace.empty(12, 2, 2), np.array([5], dtype=np.uint64)
+        evolve(population, jobs, machine, Rates(0.0, 0.0), work, seed)
+        assert population[0].tolist() == [stays, stays]
+
+
+def test_the_gate_opens_for_a_whole_schedule_or_for_its_parts():
+    held = {0: (0, 1), 1: (2, 3)}
+    wanted = {0: (0,), 1: (1, 2, 3), 2: (4,)}
+    assert blocked_in_whole(wanted, held, unripe=True) == {0, 1}  # who starts on free GPUs may
+    assert blocked_in_whole(wanted, held, unripe=False) == set()
+    assert blocked_in_parts(wanted, held, [0]) == {0, 1}  # job 1 wants a GPU of job 0
+    assert blocked_in_parts(wanted, held, [1]) == {1}
+    assert blocked_in_whole({0: (0, 1), 2: (3,)}, held, unripe=True) == {0, 1, 2}
+
+
+def running(places):
+    """A cluster of 6 GPUs where elastic jobs run on these GPUs: the simulator and a way to move them."""
+    jobs = elastic([len(gpus) for gpus in places], [1000.0] * len(places))
+    costs = constant(30.0, resize_seconds=2.4)
+    sim = Simulator(Cluster.homogeneous(1, 6), jobs, perfect(), costs)
+    sim.advance()
+    sim.apply([Allocation(job, gpus) for job, gpus in enumerate(places)])
+    sim.state.clusters["wake_seconds"][0] = 50.0
+    sim.advance()
+    return sim
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([(0, 1)], {0: (2, 3)}),
+        ([(0,)], {0: (5,)}),
+        ([(0, 1), (2, 3)], {0: (1, 2), 1: (3, 4)}),
+        ([(0, 1), (2, 3)], {0: (2, 3), 1: (0, 1)}),  # they change places
+        ([(0, 1, 2), (3, 4, 5)], {0: (3, 4, 5), 1: (0, 1, 2)}),
+    ],
+)
+def test_moves_are_elastic(before, after):
+    sim = running(before)
+    view = sim.view()
+    plan = Deployment(view, Draft(view), speed_table(view, BatchRule.PER_GPU), elastic_moves=True)
+    plan.move(after)
+    sim.apply(plan.allocations)
+    for job, gpus in after.items():
+        assert sim.view().gpus_of(job) == gpus
+        assert sim.state.jobs["progress_from_seconds"][0, job] == pytest.approx(52.4)
+    assert sim.state.jobs["num_preemptions"].sum() == 0
+
+
+def test_moves_that_are_not_elastic_are_restarts():
+    sim = running([(0, 1)])
+    view = sim.view()
+    plan = Deployment(view, Draft(view), speed_table(view, BatchRule.PER_GPU), elastic_moves=False)
+    plan.move({0: (2, 3)})
+    sim.apply(plan.allocations)
+    assert sim.state.jobs["progress_from_seconds"][0, 0] == pytest.approx(80.0)
+
+
+def limits(scheduler, completed, held, ran, status=None):
+    """Present limits of jobs that ask for 4 GPUs each, of 16."""
+    count = len(held)
+    columns = {
+        "min_gpus": np.ones(count, np.int64),
+        "max_gpus": np.full(count, 16),
+        "asked_gpus": np.full(count, 4),
+        "status": np.array(status or [JobStatus.RUNNING] * count),
+        "run_seconds": np.array(ran),
+        "synced_seconds": np.zeros(count),
+        "first_start_seconds": np.zeros(count),
+        "kind": np.zeros(count, np.int64),
+    }
+    view = SimpleNamespace(
+        column=columns.__getitem__,
+        num_gpus=np.array(held),
+        now=0.0,
+        cluster=SimpleNamespace(num_gpus=16),
+    )
+    return scheduler._limits(view, np.arange(count), np.array(completed)).tolist(), view
+
+
+def test_limits_grow_from_the_second_epoch_on_and_shrink_for_the_largest():
+    scheduler = Ones(pack())
+    scheduler._begin(np.full(3, 100.0), np.random.default_rng(0))
+    assert limits(scheduler, [1.0, 2.0, 2.0], [1, 1, 2], [1.0] * 3)[0] == [1, 2, 2]
+    assert scheduler._limit.tolist() == [1, 2, 2]
+    assert limits(scheduler, [1.0, 2.0, 3.0], [1, 2, 2], [1.0] * 3)[0] == [1, 4, 4]
+    scheduler._limit[:] = [1, 1, 8]
+    # 8 of 16 GPUs, three times the median's time: 2 x 8 / (3 + 1)
+    assert limits(scheduler, [1.0, 1.0, 9.0], [1, 1, 8], [10.0, 10.0, 30.0])[0] == [1, 1, 4]
+    assert scheduler._limit[2] == 16  # R itself stays
+    assert limits(scheduler, [1.0, 1.0, 9.0], [1, 1, 8], [10.0, 30.0, 10.0])[0] == [1, 1, 16]
+
+
+def test_the_limit_of_a_stopped_job_halves_while_it_waits():
+    scheduler = Ones(pack())
+    scheduler._begin(np.full(2, 100.0), np.random.default_rng(0))
+    _, view = limits(scheduler, [5.0, 5.0], [8, 1], [1.0, 1.0])
+    scheduler._limit[:] = [9, 1]
+    found = []
+    for _ in range(4):
+        scheduler._halve(view, [0, 1])
+        found.append(scheduler._limit.tolist())
+    assert found == [[4, 1], [2, 1], [1, 1], [1, 1]]
+    scheduler._limit[0] = 4  # it resumes within its limit, and may have no more than that before it runs
+    waits = [JobStatus.WAITING, JobStatus.RUNNING]
+    assert limits(scheduler, [5.0, 1.0], [4, 1], [1.0, 1.0], waits)[0] == [4, 1]
+
+
+def test_an_epoch_is_the_data_set_where_it_is_known():
+    jobs = OnesJobs(num_jobs=200).sample(Cluster.homogeneous(16, 4), np.random.default_rng(0))
+    samples = jobs.dataset_bytes / jobs.sample_bytes
+    epochs = jobs.iterations * jobs.batch_size / samples
+    runs = {(float(size), float(one)) for task in ONES_TASKS for size in task.runs for one in task.runs[size]}
+    assert set(zip(samples.tolist(), np.round(epochs, 9).tolist(), strict=True)) == runs
+    scheduler = Ones(pack(), epochs="data_set")
+    unknown = replace(jobs, dataset_bytes=np.where(np.arange(200) < 100, jobs.dataset_bytes, np.inf))
+    scheduler.reset(Cluster.homogeneous(16, 4), unknown, np.random.default_rng(0))
+    assert scheduler._epoch_samples[:100].tolist() == samples[:100].tolist()
+    assert np.isnan(scheduler._epoch_samples[100:]).all()
+
+
+def test_the_predictor_has_seen_the_artifacts_590_epochs():
+    rows = earlier_rows()
+    assert rows.shape == (590, 6)
+    assert np.isfinite(rows).all()
+    assert (rows[:, 2] / rows[:, 5]).max() == pytest.approx(69)  # epochs of the longest
