@@ -54,7 +54,7 @@ def vector(experiment: str) -> Callable[[int], None]:
 
 def single() -> Callable[[int], None]:
     """Steps of the single environment, with resets."""
-    env = gymnasium.make("ringyard/Full-v0", setting=replace(preset("full"), num_workloads=_WORKLOADS))
+    env = gymnasium.make("ringyard/Full-v1", setting=replace(preset("full"), num_workloads=_WORKLOADS))
     rng = np.random.default_rng(0)
     _, info = env.reset(seed=0)
 

@@ -123,7 +123,7 @@ def test_unknown_presets_name_the_known():
         preset("Sharing")
 
 
-@pytest.mark.parametrize("name", ["Sharing-v1", "CpuGpu-v0", "Elastic-v0", "Full-v0"])
+@pytest.mark.parametrize("name", ["Sharing-v1", "CpuGpu-v1", "Elastic-v1", "Full-v1"])
 def test_an_action_is_the_allocation_it_is_described_as(name):
     env = gymnasium.make(f"ringyard/{name}").unwrapped
     setting = env.setting
