@@ -8,9 +8,10 @@ from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, composed, leaf
 from ringyard.errors import ConfigurationError
-from ringyard_agents.configuration import Entry, plain, scheduler_config
+from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.learning.agent import powers_of
-from ringyard_agents.measuring.evaluate import build
+from ringyard_agents.measuring.compare import alike
+from ringyard_agents.measuring.evaluate import Task, build, run_all
 from ringyard_agents.measuring.selection import drawn_for, entries_of
 from ringyard_baselines.scheduler import Powers
 
@@ -94,3 +95,16 @@ def test_a_drawn_cluster_is_drawn_anew_for_each_workload():
     assert clusters[0] != clusters[1] == clusters[2]
     usual = {"cluster": plain(composed("compare").cluster)}
     assert drawn_for(usual, 2_000_000, 1) == usual
+
+
+def test_rows_that_do_the_same_are_named():
+    config = composed("compare", "cluster.num_servers=1", "workload.num_jobs=20", "workload.load=10")
+    world = {part: plain(config[part]) for part in WORLD}
+    with configs():
+        schedulers = {
+            name: plain(scheduler_config(Entry.read(name))) for name in ("fifo@pack", "fifo@spread", "sjf")
+        }
+    tasks = [Task(name, one, world, k, 0) for k in range(2) for name, one in schedulers.items()]
+    (note,) = alike(run_all(tasks, 1, lambda result: None))
+    assert "fifo@pack and fifo@spread" in note  # one server: no rule places otherwise
+    assert "sjf" not in note

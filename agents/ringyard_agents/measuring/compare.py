@@ -28,7 +28,7 @@ from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
 from ringyard_baselines.scheduler import Powers
 
-__all__ = ["compare", "group_of", "markdown", "table_rows"]
+__all__ = ["alike", "compare", "group_of", "markdown", "table_rows"]
 
 #: (title, metric, format) of the columns that are plain means over workloads
 METRIC_COLUMNS = (
@@ -242,6 +242,23 @@ def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
                 writer.writerow([r.label, r.workload, *job])
 
 
+def alike(results: Sequence[RunResult]) -> list[str]:
+    """A note for each set of schedulers under which every job started and ended at the same times."""
+    times: dict[str, list[bytes]] = {}
+    for result in results:
+        times.setdefault(result.label, []).append(
+            np.stack([result.times.rows, result.times.start_seconds, result.times.end_seconds]).tobytes()
+        )
+    found: dict[tuple[bytes, ...], list[str]] = {}
+    for label, of_workloads in times.items():
+        found.setdefault(tuple(of_workloads), []).append(label)
+    return [
+        f"not active here: what sets {' and '.join(labels)} apart; all jobs start and end at the same times"
+        for labels in found.values()
+        if len(labels) > 1
+    ]
+
+
 def _best_line(rows: Sequence[Mapping[str, str]]) -> str:
     """What a table's stars say, and how much room the lower bound leaves above each."""
     best = [f"{row['scheduler']} ({row['may']}): {row['/ bound']} x bound" for row in rows if row["best"]]
@@ -292,6 +309,7 @@ def _report(
     notes = [
         _best_line(rows),
         *_notes(reference, len(rows) - 1, len({result.workload for result in results})),
+        *alike(results),
     ]
     with replaced(folder / "table.csv") as partial, partial.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, rows[0].keys())
