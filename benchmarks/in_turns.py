@@ -2,6 +2,7 @@
 
 python benchmarks/in_turns.py                     plugged-in functions as they are, and watched
 python benchmarks/in_turns.py --against CHECKOUT  another checkout of Ringyard, and this one
+python benchmarks/in_turns.py --losses            schedulers as they are, and with losses counted
 """
 
 import argparse
@@ -31,15 +32,17 @@ from ringyard_baselines.orders.srtf import srtf
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 
+_LOSSES = "IN_TURNS_LOSSES"
 SCHEDULERS = {"fifo": fifo, "srtf": srtf, "tiresias": tiresias}
 
 
 def schedules(make):
     """One turn: 10,000 jobs on 64 GPUs."""
     jobs = workload(10_000, 64, 0.8)
+    options = {"losses": True} if _LOSSES in os.environ else {}
 
     def turn():
-        sim = Simulator(Cluster.homogeneous(16, 4), jobs, ten_gigabit_rings())
+        sim = Simulator(Cluster.homogeneous(16, 4), jobs, ten_gigabit_rings(), **options)
         begin = time.process_time()
         run(sim, make(consolidate()), np.random.default_rng(0))
         return time.process_time() - begin
@@ -126,18 +129,22 @@ def main():
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--only", nargs="*", metavar="WORK", help="some of the work")
     parser.add_argument("--against", metavar="CHECKOUT", help="compare this checkout with another")
+    parser.add_argument("--losses", action="store_true", help="compare with losses counted")
     parser.add_argument("--work", help="for children")
     options = parser.parse_args()
     if options.work:
         work(options.work)
         return
     here = tree(Path(__file__).parents[1])
-    titles = ("the other", "this one") if options.against else ("as it is", "watched")
-    ways = (tree(options.against), here) if options.against else (here, {**here, "RINGYARD_CHECK": "1"})
+    titles, ways = ("as it is", "watched"), (here, {**here, "RINGYARD_CHECK": "1"})
+    if options.losses:
+        titles, ways = ("as it is", "with losses"), (here, {**here, _LOSSES: "1"})
+    if options.against:
+        titles, ways = ("the other", "this one"), (tree(options.against), here)
     print(f"{machine()}; {options.rounds} rounds in turns, seconds of processor time of a turn")
     columns = [f"{title}, least" for title in titles]
     print(f"work          {columns[0]:>17s} {columns[1]:>16s}   ratio   median ratio of a round")
-    for name in options.only or (*SCHEDULERS, *SETTINGS):
+    for name in options.only or (*SCHEDULERS, *(() if options.losses else SETTINGS)):
         first, second = measure(name, ways, options.rounds)
         ratio = median(b / a for a, b in zip(first, second, strict=True))
         least = min(second) / min(first)

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from conftest import ROOT, composed, names
 from ringyard import Cluster, Simulator
 from ringyard.errors import WorkloadWarning
+from ringyard.sim.metrics import LOSSES
 from ringyard_agents.cli import main
 from ringyard_agents.command_line import exit_code
 from ringyard_agents.learning.agent import load_agent
@@ -259,7 +260,7 @@ def test_train_resume_compare(tmp_path):
     assert "adjusted for 4 rows" in out
     assert "warning: 3 workloads" in out
     assert re.search(r"vs (fifo|sjf) ", out)  # no agent is the reference unless one says so
-    for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "queue_length.png"):
+    for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "losses.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0
     assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 5
     ringyard(tmp_path, *same, "name=c2", "workers=1", "plots=false", "tensorboard=false")
@@ -270,6 +271,11 @@ def test_train_resume_compare(tmp_path):
     for row in (*first, *second):
         del row["wall_seconds"]
     assert first == second  # one process or many
+    for row in first:
+        parts = [float(row[name]) for name in row if name.startswith("lost_to_")]
+        assert len(parts) == len(LOSSES)
+        parts += [float(row["mean_queueing"]), float(row["mean_work"])]
+        assert sum(parts) == pytest.approx(float(row["mean_jct"]))
     jct = {
         label: [row["mean_jct"] for row in first if row["scheduler"] == label]
         for label in ("fifo", "sjf", "mine", "toy")
