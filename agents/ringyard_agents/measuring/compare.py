@@ -265,20 +265,14 @@ def _best_line(rows: Sequence[Mapping[str, str]]) -> str:
     return f"* the best published of those that may do as much: {'; '.join(best) or 'none'}"
 
 
-def _apart(rows: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """The columns of the table, and beside queueing those that say what else the mean JCT is made of.
-
-    What no scheduler loses anything to is left out.
-    """
+def _loss_names(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Titles of what the mean JCT is made of beside queueing, without what no scheduler loses anything to."""
     parts = {title: form.format(0.0) for title, _, form in LOSS_COLUMNS}
-    shown = [title for title, none in parts.items() if any(row[title] != none for row in rows)]
-    table = [{name: text for name, text in row.items() if name not in parts} for row in rows]
-    names = ("scheduler", "queueing (s)", *shown)
-    return table, [{name: row[name] for name in names} for row in rows]
+    return [title for title, none in parts.items() if any(row[title] != none for row in rows)]
 
 
-def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]]) -> None:
-    names = list(rows[0])
+def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> None:
+    """Print some columns, a table for every few of them."""
     rest = range(_WIDEST_TABLE, len(names), _WIDEST_TABLE)
     for part in (names[:_WIDEST_TABLE], *(["scheduler", *names[i : i + _WIDEST_TABLE]] for i in rest)):
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
@@ -318,11 +312,12 @@ def _report(
     with replaced(folder / "table.md") as partial:
         partial.write_text("\n\n".join([markdown(rows, list(rows[0])).rstrip(), *notes]) + "\n")
     wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
-    table, parts = _apart(rows)
-    _print(wide, title, table)
+    losses = {title for title, _, _ in LOSS_COLUMNS}
+    _print(wide, title, rows, [name for name in rows[0] if name not in losses])
     for note in notes:
         console.print(note, soft_wrap=True, highlight=False)
-    _print(wide, "what the mean JCT is made of, lost to ...; means over workloads", parts)
+    parts = ["scheduler", "queueing (s)", *_loss_names(rows)]
+    _print(wide, "what the mean JCT is made of, lost to ...; means over workloads", rows, parts)
     runs = {row["scheduler"]: [r.times for r in results if r.label == row["scheduler"]] for row in rows}
     by_tenant = write_tenants(folder / "tenants.csv", runs)
     print_tenants(wide, runs)
