@@ -33,7 +33,7 @@ __all__ = ["Ones"]
 #: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
 _EPOCHS = 2
 
-#: jobs that the predictor has seen before the first one, artifact
+#: numbers of jobs in the history that the predictor has seen, artifact
 _EARLIER = 20
 
 
@@ -72,6 +72,7 @@ class Ones(Scheduler):
             job's work as it asks to run (public traces say nothing of epochs, and many of their jobs end
             before they have seen ImageNet once).
         epoch_seconds: those, and for jobs without a data set. Assumption.
+        begin: first R: "one" GPU, or those "asked" for (for comparison).
         growth_clock: R doubles from two epochs in all on ("total", as the artifact runs: it tests a key that
             is never written), or two epochs after the job's last change ("since_change", as it is named).
         deploy: "whole", or "parts": each change judged by itself, with all that it displaces.
@@ -106,6 +107,7 @@ class Ones(Scheduler):
         scale_down: Positive = 1.0,
         epochs: Literal["data_set", "seconds"] = "seconds",
         epoch_seconds: Positive = 60.0,
+        begin: Literal["one", "asked"] = "one",
         growth_clock: Literal["total", "since_change"] = "total",
         deploy: Literal["whole", "parts"] = "whole",
         clock: Literal["any", "own"] = "any",
@@ -126,6 +128,7 @@ class Ones(Scheduler):
         self._sigma = scale_down
         self._by_data_set = epochs == "data_set"
         self._epoch_seconds = epoch_seconds
+        self._begin_as_asked = begin == "asked"
         self._growth_since_change = growth_clock == "since_change"
         self._whole = deploy == "whole"
         self._one_clock = clock == "any"
@@ -214,7 +217,7 @@ class Ones(Scheduler):
         """[jobs] present limits, for the rows `jobs`; R grows as it may."""
         low, high = view.column("min_gpus"), view.column("max_gpus")
         new = jobs[self._limit[jobs] == 0]
-        self._limit[new] = np.maximum(low[new], 1)
+        self._limit[new] = np.maximum(view.column("asked_gpus")[new] if self._begin_as_asked else low[new], 1)
         held = view.num_gpus
         running = jobs[view.column("status")[jobs] == JobStatus.RUNNING]
         epochs = completed[running] - (self._changed_at[running] if self._growth_since_change else 0.0)
