@@ -15,7 +15,7 @@ from scipy.stats import bootstrap, t
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import WorkloadWarning
-from ringyard_agents.configuration import WORLD, plain, scheduler_config
+from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.measuring.evaluate import Task, evaluate
 from ringyard_agents.measuring.statistics import holm, mean_interval, p_value, ratio_interval
 
@@ -32,7 +32,7 @@ def pool(experiment, size):
     world = {part: plain(config[part]) for part in WORLD}
     values = {}
     for label in SCHEDULERS:
-        scheduler = plain(scheduler_config(label))
+        scheduler = plain(scheduler_config(Entry.read(label)))
         runs = (evaluate(Task(label, scheduler, world, number, 0)) for number in range(size))
         values[label] = np.array([run.metrics.mean_jct for run in runs])
     return values

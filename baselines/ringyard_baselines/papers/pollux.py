@@ -63,27 +63,41 @@ def _repair(sizes: IntVector, allowed: IntMatrix, gpus: int, rng: UIntVector) ->
 
 
 @kernel
-def _fitness(sizes: IntVector, choices: Choices, penalty: float, power: float) -> float:
-    """Power mean of the jobs' speed-ups, those that change multiplied by the penalty."""
+def _weigh(choices: Choices, penalty: float, power: float, worth: FloatMatrix) -> None:
+    """What each size adds to the power mean; the penalty multiplies the speed-up of a change."""
+    for j in range(worth.shape[0]):
+        for size in range(worth.shape[1]):
+            value = choices.speedup[j, size]
+            if choices.held[j] > 0 and size != choices.held[j]:
+                value *= penalty
+            worth[j, size] = value if power == 1.0 else max(value, 1e-2) ** power
+
+
+@kernel
+def _fitness(sizes: IntVector, worth: FloatMatrix, power: float) -> float:
+    """Power mean of the jobs' speed-ups."""
     total = 0.0
     count = len(sizes)
     for j in range(count):
-        value = choices.speedup[j, sizes[j]]
-        if choices.held[j] > 0 and sizes[j] != choices.held[j]:
-            value *= penalty
-        total += value if power == 1.0 else max(value, 1e-2) ** power
+        total += worth[j, sizes[j]]
     return total / count if power == 1.0 else (total / count) ** (1.0 / power)
 
 
 @kernel
 def _evolve(
-    population: IntMatrix, scores: FloatVector, choices: Choices, search: Search, rng: UIntVector
+    population: IntMatrix,
+    scores: FloatVector,
+    worth: FloatMatrix,
+    choices: Choices,
+    search: Search,
+    rng: UIntVector,
 ) -> int:
     """Tournament selection, uniform crossover, mutation and repair; the best individual's position.
 
     Args:
         population: [2 P, n] GPUs of each job; the second half holds the children.
         scores: [2 P] work space.
+        worth: [n, sizes + 1] work space.
         choices: speed-ups and what is allowed.
         search: how to search.
         rng: [1] state of the random numbers.
@@ -91,9 +105,10 @@ def _evolve(
     size = population.shape[0] // 2
     count = population.shape[1]
     most = choices.speedup.shape[1] - 1
+    _weigh(choices, search.penalty, search.power, worth)
     for i in range(size):
         _repair(population[i], choices.allowed, choices.num_gpus, rng)
-        scores[i] = _fitness(population[i], choices, search.penalty, search.power)
+        scores[i] = _fitness(population[i], worth, search.power)
     for _ in range(search.generations):
         for i in range(size, 2 * size):
             a, b = int(next_uniform(rng) * size), int(next_uniform(rng) * size)
@@ -105,7 +120,7 @@ def _evolve(
                 if next_uniform(rng) * count < 1.0:
                     population[i, j] = int(next_uniform(rng) * (most + 1))
             _repair(population[i], choices.allowed, choices.num_gpus, rng)
-            scores[i] = _fitness(population[i], choices, search.penalty, search.power)
+            scores[i] = _fitness(population[i], worth, search.power)
         for i in range(size):  # every child fights a random parent; the best parent survives anyway
             best = 0
             for k in range(size):
@@ -220,7 +235,8 @@ class Pollux(SizingScheduler):
         population = np.zeros((2 * self._population, len(jobs)), dtype=np.int64)
         population[: self._population] = self._seeds(jobs, held, most)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
-        best = _evolve(population, np.zeros(len(population)), choices, self._search, rng)
+        scores, worth = np.zeros(len(population)), np.zeros_like(choices.speedup)
+        best = _evolve(population, scores, worth, choices, self._search, rng)
         self._last = {job: population[: self._population, i].copy() for i, job in enumerate(jobs.tolist())}
         return population[best]
 

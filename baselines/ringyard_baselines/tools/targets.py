@@ -85,9 +85,10 @@ def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
     return replace(target.shape or Allocation(target.job), gpu_ids=gpus)
 
 
-def _differs(present: Allocation, wanted: Allocation) -> bool:
+def _differs(view: SchedulingView, wanted: Allocation) -> bool:
     """Whether any shape that `wanted` names is not there yet."""
-    return any(getattr(wanted, name) not in (None, getattr(present, name)) for name in HELD)
+    named = ((name, getattr(wanted, name)) for name in HELD)
+    return any(value is not None and value != view.column(name)[wanted.job] for name, value in named)
 
 
 class _Plan:
@@ -115,11 +116,14 @@ class _Plan:
 
     def reshape(self, target: Target) -> None:
         """Change a running job: in place if it keeps its size, else wherever the rule says."""
+        same_size = self.view.column("num_gpus")[target.job] == target.num_gpus
+        if same_size and (target.shape is None or not _differs(self.view, target.shape)):
+            return
         present = self.view.allocation_of(target.job)
         self.draft.release(target.job)
-        if len(present.gpu_ids) == target.num_gpus:
+        if same_size:
             wanted = _with_gpus(target, present.gpu_ids)
-            if _differs(present, wanted) and self.draft.take(wanted):
+            if self.draft.take(wanted):
                 self.allocations.append(wanted)
                 return
         elif self.start(target):
@@ -143,9 +147,8 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
     """
     plan = _Plan(view, rule)
     wanted = {target.job for target in targets if target.num_gpus > 0}
-    kind = view.column("kind")
-    for job in view.running.tolist():
-        if job not in wanted and kind[job] != JobKind.CPU_ONLY:
+    for job in view.running[view.column("kind")[view.running] != JobKind.CPU_ONLY].tolist():
+        if job not in wanted:
             plan.stop(job)
     held = view.column("num_gpus")
     running = view.column("status") == JobStatus.RUNNING

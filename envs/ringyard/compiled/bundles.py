@@ -6,6 +6,7 @@ address. Fields never change after that (what arrays hold may), so that loads th
 invariant.
 """
 
+import functools
 import operator
 import typing
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from numba.extending import (
     typeof_impl,
     unbox,
 )
+from numba.np.numpy_support import as_dtype
 
 from ringyard.compiled.slots import CompiledFunction, SlotType
 from ringyard.compiled.types import numba_type_of
@@ -129,6 +131,11 @@ def _unbox(bundle: BundleType, value: Any, c: Any) -> Any:
     return NativeValue(c.builder.load(pointer), is_error=failed)
 
 
+@functools.cache
+def _dtype(kind: Any) -> Any:
+    return as_dtype(kind)
+
+
 def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
     """A field as numba lays it out, in words of 8 bytes; what they point to beside the value goes to `kept`.
 
@@ -138,7 +145,7 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
     if isinstance(kind, types.Array):
         if not value.flags.c_contiguous or value.ndim != kind.ndim:
             raise TypeError(f"expected a contiguous array of {kind.ndim} dimensions, got {value.shape}")
-        if not isinstance(kind.dtype, types.Record) and value.dtype.name != str(kind.dtype):
+        if not isinstance(kind.dtype, types.Record) and value.dtype != _dtype(kind.dtype):
             raise TypeError(f"expected an array of {kind.dtype}, got {value.dtype}")
         return [0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides]
     if isinstance(kind, SlotType):

@@ -17,7 +17,8 @@ from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatu
 
 __all__ = ["FITS", "HELD", "Shortfall", "check_allocation", "fits", "gpus_of", "held", "wanted"]
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
+_CPU_ONLY, _PARAMETER_SERVER = int(JobKind.CPU_ONLY), int(JobKind.PARAMETER_SERVER)
+_WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
 
 # what places can be short of
 FITS, MEMORY, CORES, RAM = 0, 1, 2, 3
@@ -131,7 +132,7 @@ def wanted(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray
     """
     job = state.jobs[b, allocation.job]
     places = allocation.gpu_ids
-    if job["kind"] == JobKind.CPU_ONLY and allocation.server is not None:
+    if job["kind"] == _CPU_ONLY and allocation.server is not None:
         places = (allocation.server,)
 
     def given(name: str, kind: type) -> Any:
@@ -155,29 +156,37 @@ def held(state: State, b: int, j: int, gpu_ids: tuple[int, ...]) -> Allocation:
     return Allocation(j, gpu_ids, server=server if server >= 0 else None, **shape)
 
 
-_BYTES = ("ram_per_worker",)
-_WHOLE = ("job", "server", *(name for name, kind in HELD.items() if kind is int and name not in _BYTES))
-_REST = {name: Positive for name, kind in HELD.items() if kind is float} | dict.fromkeys(_BYTES, Bytes)
+#: {what an allocation may leave open: what it may be}
+_OPEN = {name: Positive if kind is float else Whole | None for name, kind in HELD.items()}
+_OPEN |= {"server": Whole | None, "ram_per_worker": Bytes}
 
 
 def _check_numbers(allocation: Allocation) -> None:
     """Raise PlacementError for what is no number, or none that records could hold."""
     if not isinstance(allocation, Allocation):
         raise PlacementError(f"an allocation is {shown(allocation)}; expected an Allocation")
-    given = [(name, getattr(allocation, name)) for name in _WHOLE]
-    for name, value in given + [("gpu_ids", gpu) for gpu in allocation.gpu_ids]:
-        if not (type(value) is int and 0 <= value < UNLIMITED_CORES):  # a quick look first
-            _require(allocation, name, value, Whole if name in ("job", "gpu_ids") else Whole | None)
-    for name, annotation in _REST.items():
-        if getattr(allocation, name) is not None:
-            _require(allocation, name, getattr(allocation, name), annotation)
+    _require(allocation, "job", allocation.job, Whole)
+    for gpu in allocation.gpu_ids:
+        _require(allocation, "gpu_ids", gpu, Whole)
+    for name, annotation in _OPEN.items():
+        value = getattr(allocation, name)
+        if value is not None:
+            _require(allocation, name, value, annotation)
 
 
-def _require(allocation: Allocation, name: str, value: object, annotation: object) -> None:
+def _require(allocation: Allocation, name: str, value: Any, annotation: object) -> None:
+    if type(value) is int and 0 <= value < UNLIMITED_CORES and annotation is not Positive:
+        return  # a quick look first
+    if type(value) is float and 0 < value < np.inf and annotation is Positive:
+        return
     try:
         require(name, value, annotation)
     except ConfigurationError as error:
         raise PlacementError(f"the allocation of job {shown(allocation.job)}: {error}") from None
+
+
+def _named(status: int) -> str:
+    return JobStatus(status).name.lower()
 
 
 def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocation) -> None:
@@ -188,22 +197,22 @@ def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocat
     if not 0 <= j < num_jobs:
         raise PlacementError(f"there is no job {j}; expected a row in 0..{num_jobs - 1}")
     job = state.jobs[b, j]
-    status = JobStatus(int(job["status"]))
-    if status not in (JobStatus.WAITING, JobStatus.RUNNING):
-        raise PlacementError(f"job {j} is {status.name.lower()}; only waiting or running jobs take GPUs")
+    status = int(job["status"])
+    if status not in (_WAITING, _RUNNING):
+        raise PlacementError(f"job {j} is {_named(status)}; only waiting or running jobs take GPUs")
     if allocation.reject:
-        if status is not JobStatus.WAITING or allocation.gpu_ids or allocation.server is not None:
+        if status != _WAITING or allocation.gpu_ids or allocation.server is not None:
             raise PlacementError(
-                f"job {j} is {status.name.lower()}; only waiting jobs are rejected, without places"
+                f"job {j} is {_named(status)}; only waiting jobs are rejected, without places"
             )
         return
     if allocation.stops:
-        if status is not JobStatus.RUNNING:
+        if status != _RUNNING:
             raise PlacementError(f"job {j} waits already; an empty allocation stops a running job")
         return
     shape, places = wanted(state, b, allocation)
     _check_shape(job, j, shape, cluster)
-    if job["kind"] == JobKind.CPU_ONLY:
+    if job["kind"] == _CPU_ONLY:
         _check_cpu_job(state, b, cluster, j, allocation)
     else:
         _check_gpus(state, b, cluster, j, allocation)
@@ -211,6 +220,7 @@ def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocat
 
 
 def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
+    kind = int(job["kind"])
     low, high = float(job["min_batch"]), float(job["max_batch"])
     if not low <= shape.batch_size <= high:
         raise PlacementError(
@@ -224,20 +234,20 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
     cap = shape.memory_bandwidth_cap
     if not 0 < cap <= 1:
         raise PlacementError(f"job {j} is given a memory bandwidth cap of {cap}; expected in (0, 1]")
-    if cap < 1 and job["kind"] != JobKind.CPU_ONLY:
+    if cap < 1 and kind != _CPU_ONLY:
         raise PlacementError(f"job {j} runs on GPUs; memory bandwidth is capped for CPU-only jobs, got {cap}")
     for number in (cores, server_cores):
         if not 0 <= number < UNLIMITED_CORES:
             raise PlacementError(
                 f"job {j} is given {cores} and {server_cores} cores; expected 0 or more each"
             )
-    if job["kind"] == JobKind.CPU_ONLY and cores < 1:
+    if kind == _CPU_ONLY and cores < 1:
         raise PlacementError(f"CPU-only job {j} is given {cores} cores; expected 1 or more")
-    if job["kind"] == JobKind.PARAMETER_SERVER and servers < 1:
+    if kind == _PARAMETER_SERVER and servers < 1:
         raise PlacementError(f"job {j} is given {servers} parameter servers; expected 1 or more")
-    if job["kind"] != JobKind.PARAMETER_SERVER and servers != 0:
+    if kind != _PARAMETER_SERVER and servers != 0:
         raise PlacementError(f"job {j} is given {servers} parameter servers; it is a ring, it takes none")
-    if not cluster.cores_per_server and job["kind"] != JobKind.CPU_ONLY and cores + server_cores > 0:
+    if not cluster.cores_per_server and kind != _CPU_ONLY and cores + server_cores > 0:
         raise PlacementError(
             f"job {j} is given cores, which this cluster does not count; set cluster.cores_per_server"
         )
@@ -269,9 +279,10 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
     if len(set(gpus)) != len(gpus):
         raise PlacementError(f"the allocation of job {j} names a GPU twice: {gpus}")
     per_gpu = cluster.jobs_per_gpu
-    for gpu in gpus:
-        if not 0 <= gpu < cluster.num_gpus:
-            raise PlacementError(f"there is no GPU {gpu}; expected 0..{cluster.num_gpus - 1}")
+    if max(gpus) >= cluster.num_gpus:
+        raise PlacementError(f"there is no GPU {max(gpus)}; expected 0..{cluster.num_gpus - 1}")
+    places = np.array(gpus)
+    for gpu in places[state.gpus["num_jobs"][b, places] >= per_gpu].tolist():
         server = int(cluster.server_of_gpu[gpu])
         if state.gpus["num_jobs"][b, gpu] >= DOWN:
             raise PlacementError(f"job {j} asks for GPU {gpu} of server {server}, which is down")

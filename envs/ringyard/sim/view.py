@@ -21,6 +21,7 @@ from ringyard.state.records import Job, JobKind, JobStatus
 
 __all__ = ["Live", "SchedulingView", "live"]
 
+_WAITING, _RUNNING, _CPU_ONLY = int(JobStatus.WAITING), int(JobStatus.RUNNING), int(JobKind.CPU_ONLY)
 _TAKES = {name: takes.value for name, takes in COLUMNS.items()}
 
 
@@ -150,8 +151,8 @@ class SchedulingView:
     def gpu_jobs(self) -> NDArray[np.int64]:
         """[n] rows of the waiting and running jobs that use GPUs, by submission (rows are in that order)."""
         status = self._column("status")
-        present = (status == JobStatus.WAITING) | (status == JobStatus.RUNNING)
-        return np.flatnonzero(present & (self._column("kind") != JobKind.CPU_ONLY))
+        present = (status == _WAITING) | (status == _RUNNING)
+        return np.flatnonzero(present & (self._column("kind") != _CPU_ONLY))
 
     @property
     def num_gpus(self) -> NDArray[np.int32]:
@@ -178,7 +179,7 @@ class SchedulingView:
     @property
     def attained_service(self) -> NDArray[np.float64]:
         """[jobs] GPU seconds held so far."""
-        running = self._column("status") == JobStatus.RUNNING
+        running = self._column("status") == _RUNNING
         held = np.where(running, self.now - self._column("synced_seconds"), 0.0)
         return self.column("attained_service") + self._column("num_gpus") * held
 
@@ -197,7 +198,7 @@ class SchedulingView:
 
     @property
     def _iterations_left(self) -> NDArray[np.float64]:
-        running = self._column("status") == JobStatus.RUNNING
+        running = self._column("status") == _RUNNING
         begin = np.maximum(self._column("synced_seconds"), self._column("progress_from_seconds"))
         ran = np.where(running, np.maximum(self.now - begin, 0.0), 0.0)
         seconds = np.where(running, self._column("iteration_seconds"), 1.0)
@@ -215,7 +216,7 @@ class SchedulingView:
         self.check("gpu_activity")
         present = self._column("iteration_seconds") * self._column("progress_per_iteration")
         computing = self._column("compute_seconds") / self._column("gpu_speed")
-        running = self._column("status") == JobStatus.RUNNING
+        running = self._column("status") == _RUNNING
         return np.where(running, np.minimum(computing / np.maximum(present, 1e-300), 1.0), 0.0)
 
     @property
