@@ -12,6 +12,7 @@ from ringyard.profiles import model_id
 from ringyard.sim.solo import solo_seconds
 from ringyard_baselines.papers.afs_l import AFSL
 from ringyard_baselines.papers.aiturbo import AITurbo
+from ringyard_baselines.papers.drf import DominantResourceFairness
 from ringyard_baselines.papers.e_tiresias import ElasticTiresias
 from ringyard_baselines.papers.elastic_dp import ElasticDP
 from ringyard_baselines.papers.gadget import Gadget
@@ -85,6 +86,19 @@ def test_elastic_jobs_take_the_whole_cluster():
     ):
         assert ends(scheduler, elastic([1], [80.0])).tolist() == pytest.approx([20.0]), scheduler.name
     assert ends(Optimus(pack()), elastic([1], [80.0])).tolist() == pytest.approx([20.0])
+
+
+def test_drf_gives_equal_dominant_shares():
+    # 2 GPUs each until 20, then all 4; as they ask (3, 2 and 1 of 4) the two smallest fit
+    two = elastic([1, 1], [40.0, 60.0])
+    assert ends(DominantResourceFairness(pack(), 10.0), two).tolist() == pytest.approx([20.0, 25.0])
+    rigid = JobTable.from_columns([0, 0, 0], [3, 2, 1], [10.0, 20.0, 20.0])
+    assert ends(DominantResourceFairness(pack(), 10.0, elastic=False), rigid).tolist() == [30.0, 20.0, 20.0]
+    # one worker of job 1 holds half of all cores
+    jobs = replace(JobTable.from_columns([0, 0], [2, 1], [10.0, 10.0]), cores_per_worker=np.array([1, 4]))
+    cluster = Cluster.homogeneous(1, 2, cores_per_server=8)
+    sim = simulated(DominantResourceFairness(pack(), 10.0, elastic=False), cluster, jobs, perfect())
+    assert times_of(sim).start_seconds.tolist() == [10.0, 0.0]
 
 
 def test_pollux_shares_among_equals():

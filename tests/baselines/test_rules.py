@@ -8,7 +8,13 @@ from ringyard_baselines.papers.ada_srsf.scheduler import dual_threshold
 from ringyard_baselines.papers.afs_l import elastic_shares
 from ringyard_baselines.papers.aiturbo import borda_scores
 from ringyard_baselines.papers.elastic_dp import best_sizes
-from ringyard_baselines.papers.gadget import sigmoid_utility
+from ringyard_baselines.papers.gadget import (
+    Utilities,
+    best_step,
+    drawn_utilities,
+    sigmoid_utility,
+    total_utility,
+)
 from ringyard_baselines.papers.gavel import max_min_shares
 from ringyard_baselines.papers.gittins import gittins_index
 from ringyard_baselines.papers.ones.evolution import fill, reorder
@@ -106,6 +112,25 @@ def test_sigmoid_utility():
     gains = np.diff(sigmoid_utility(np.array([0.0, 0.25, 0.5, 0.75, 1.0]), 1.0, 5.0, 0.5))
     assert gains[1] == pytest.approx(gains[2])
     assert gains[1] > gains[0]
+
+
+def test_gadget_takes_the_step_that_gains_most_per_gpu():
+    sizes, utility = np.arange(5), np.array([0.0, 0.0, 0.0, 6.0, 7.0])
+    assert best_step(sizes, utility, 0.1, 7, 0, 4) == (-2.0, 0.1, 7, 0, 3, 3)  # one by one nobody would begin
+    assert best_step(sizes, utility, 0.1, 7, 3, 4) == (-1.0, 0.1, 7, 3, 4, 1)
+    assert best_step(sizes, utility, 0.1, 7, 0, 2) == (0.0, 0.1, 7, 0, 1, 1)
+    assert best_step(sizes, utility, 0.1, 7, 4, 4)[0] == np.inf
+
+
+def test_total_utility_sums_what_work_is_worth():
+    utilities = Utilities(np.array([10.0, 4.0]), np.array([50.0, 50.0]), np.array([3.0, 8.0]))
+    assert total_utility(np.array([3.0, 6.0]), utilities) == pytest.approx(
+        5.0
+    )  # half of one, none of the other
+    more, fewer = drawn_utilities(9), drawn_utilities(4)
+    assert all((a[:4] == b).all() for a, b in zip(more, fewer, strict=True))
+    assert (more.middles >= 0.6).all()
+    assert (more.middles <= 60).all()
 
 
 def test_step_time_is_recovered_from_its_terms():

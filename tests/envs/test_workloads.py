@@ -14,6 +14,7 @@ from ringyard.workloads import (
     ModelMix,
     Replay,
     Sizes,
+    UnfinishedJobs,
     read_csv,
     read_helios,
     read_philly,
@@ -218,3 +219,13 @@ def test_bad_arrivals(bad):
 def test_sizes_that_do_not_fit(rng):
     with pytest.raises(ConfigurationError, match="no size"):
         Sizes({8: 1.0}).draw(3, 4, rng)
+
+
+def test_unfinished_jobs_outlast_their_slots(rng):
+    cluster = Cluster.homogeneous(50, 4)
+    jobs = UnfinishedJobs(num_jobs=100, slots=200, slot_seconds=300.0).sample(cluster, rng)
+    assert (jobs.cancel_seconds == 60_000.0).all()
+    work = jobs.duration_seconds * jobs.num_gpus / 300.0
+    assert work == pytest.approx(np.round(work))
+    assert (work.min() >= 1000, work.max() <= 6000) == (True, True)
+    assert (set(jobs.num_gpus) <= set(range(1, 11)), set(jobs.min_gpus)) == (True, {1})

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ringyard.errors import ConfigurationError
 from ringyard_agents.measuring.evaluate import RunResult
 from ringyard_agents.measuring.statistics import Interval, mean_interval, ratio_interval
+from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_utilities, total_utility
 
 __all__ = ["Claim", "Measured", "SweepTable", "measure_claim", "metric_values", "read_claims", "read_tables"]
 
@@ -25,7 +26,8 @@ class Claim:
         reference: whom it is compared with; None: the metric itself is claimed.
         metric: a field of `Metrics`, "cpu_queueing" (mean queueing seconds of CPU-only jobs),
             "finished_early" (jobs that ended before the last one arrived), "job_gpu_activity" (mean over
-            jobs of the share of its GPU time in which GPUs compute: a long job counts like a short one);
+            jobs of the share of its GPU time in which GPUs compute: a long job counts like a short one),
+            "utility" (GADGET's total, of the GPU time that jobs held, `ringyard_baselines.papers.gadget`);
             of Ada-SRSF's transfer model "mean_jct" and "makespan" only.
         form: "change" (ratio - 1), "ratio" (reference / scheduler: times smaller), "growth" (scheduler /
             reference: times larger), "at_most" (the same, and less is as good) or "value".
@@ -158,9 +160,19 @@ def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float
         return np.array([r.times.queueing_seconds[r.times.num_gpus == 0].mean() for r in results])
     if metric == "job_gpu_activity":
         return np.array([np.nanmean(r.times.gpu_activity) for r in results])
+    if metric == "utility":
+        return np.array([_utility(r) for r in results])
     if metric == "finished_early":
         return np.array([float((r.times.end_seconds <= r.times.submit_seconds.max()).sum()) for r in results])
     return np.array([float(getattr(r.metrics, metric)) for r in results])
+
+
+def _utility(result: RunResult) -> float:
+    """GADGET's total utility of the GPU time that jobs held."""
+    times = result.times
+    drawn = drawn_utilities(int(times.rows.max()) + 1)
+    own = Utilities(*(column[times.rows] for column in drawn))
+    return total_utility(times.gpu_seconds / SLOT_SECONDS, own)
 
 
 def measure_claim(claim: Claim, values: Mapping[tuple[str, str], NDArray[np.float64]]) -> Measured:

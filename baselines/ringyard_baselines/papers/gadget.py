@@ -1,6 +1,7 @@
 """GADGET (Yu et al., INFOCOM 2022, arXiv 2202.01158): elastic rings by marginal utility, slot by slot."""
 
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,44 @@ from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
 from ringyard_baselines.tools.targets import Target
 
-__all__ = ["Gadget", "sigmoid_utility"]
+__all__ = [
+    "SLOT_SECONDS",
+    "Gadget",
+    "Step",
+    "Utilities",
+    "best_step",
+    "drawn_utilities",
+    "sigmoid_utility",
+    "total_utility",
+]
+
+SLOT_SECONDS = 300.0  # assumption: the paper's slots have no length
+
+_Numbers = NDArray[np.float64] | float
+
+
+class Step(NamedTuple):
+    """How a job may grow; steps in order of preference are in ascending order.
+
+    Attributes:
+        loss: minus the gain in utility per GPU; inf: the job cannot grow.
+        done: share of the job that is done.
+        job: position.
+        begin: position among the job's sizes before.
+        end: and after.
+        more: GPUs between them.
+    """
+
+    loss: float
+    done: float
+    job: int
+    begin: int
+    end: int
+    more: int
 
 
 def sigmoid_utility(
-    done: NDArray[np.float64] | float, height: float, steepness: float, middle: float
+    done: _Numbers, height: _Numbers, steepness: _Numbers, middle: _Numbers
 ) -> NDArray[np.float64]:
     """lambda1 / (1 + exp(-lambda2 (z - lambda3))).
 
@@ -28,19 +62,57 @@ def sigmoid_utility(
         steepness: lambda2, per unit of z.
         middle: lambda3, in units of z.
     """
-    return np.asarray(height / (1.0 + np.exp(-steepness * (np.asarray(done) - middle))))
+    exponent = np.asarray(steepness * (np.asarray(done) - middle))
+    return np.asarray(height * 0.5 * (1.0 + np.tanh(0.5 * exponent)))
+
+
+class Utilities(NamedTuple):
+    """What each job's work is worth: `sigmoid_utility` of its worker slots.
+
+    Attributes:
+        heights: [jobs] lambda1.
+        steepnesses: [jobs] lambda2 x zeta, per worker slot.
+        middles: [jobs] lambda3 / zeta, worker slots.
+    """
+
+    heights: NDArray[np.float64]
+    steepnesses: NDArray[np.float64]
+    middles: NDArray[np.float64]
+
+
+def drawn_utilities(num_jobs: int) -> Utilities:
+    """The paper's ranges, drawn once: row j of any workload has the same utility.
+
+    FOUND: lambda1 in [1, 100], lambda2 in (0, 1), lambda3 in [300, 3000], zeta in [50, 500]. Assumed: they
+    are uniform.
+    """
+    rng = np.random.default_rng(0)
+    draws = rng.uniform([1.0, 0.0, 300.0, 50.0], [100.0, 1.0, 3000.0, 500.0], (num_jobs, 4))
+    height, steepness, middle, work = draws.T
+    return Utilities(height, steepness * work, middle / work)
+
+
+def total_utility(worker_slots: NDArray[np.float64], utilities: Utilities) -> float:
+    """The paper's objective: the sum over jobs of what their work is worth.
+
+    Args:
+        worker_slots: [jobs] GPU seconds held / seconds of a slot.
+        utilities: of the same jobs.
+    """
+    return float(sigmoid_utility(worker_slots, *utilities).sum())
 
 
 @checked("gadget")
 class Gadget(SizingScheduler):
-    """Every slot the workers go, one by one, where the utility of work done grows most.
+    """Every slot the workers go where the utility of work done grows most.
 
     FOUND (the paper): slots; 0 to N_i workers in each; utility of accumulated work, a sigmoid in the
     experiments; Algorithm 1's greedy marginal utility given the work done before, capped by the work left.
     Not as published: bandwidth is not reserved (the simulator has no reservations, rings contend); the
-    embedding by linear program is replaced by a placement rule. Assumed: z is the share of a job's predicted
-    work, so that one steepness and middle serve all jobs (the paper draws them per job); equal heights; a
-    slot of 300 s (the paper's slots have no length).
+    embedding by linear program is replaced by a placement rule and by steps of as many workers as gain most
+    per worker. Assumed: z is the share of a job's predicted work, so that one steepness and middle serve all
+    jobs (the paper draws them per job: `drawn`); equal heights; of equal gains that of the job with the
+    least done is first.
 
     Args:
         placement: where rings go.
@@ -48,6 +120,7 @@ class Gadget(SizingScheduler):
         height: lambda1.
         steepness: lambda2, per whole job. Assumption.
         middle: lambda3, as a share of a job. Assumption.
+        drawn: every job has its own utility, `drawn_utilities`, in place of these three.
 
     Raises:
         ConfigurationError: an argument not above 0.
@@ -56,10 +129,11 @@ class Gadget(SizingScheduler):
     def __init__(
         self,
         placement: PlacementRule,
-        slot_seconds: Positive = 300.0,
+        slot_seconds: Positive = SLOT_SECONDS,
         height: Positive = 1.0,
         steepness: Positive = 5.0,
         middle: Positive = 0.5,
+        drawn: bool = False,
     ) -> None:
         super().__init__(
             "gadget",
@@ -70,45 +144,67 @@ class Gadget(SizingScheduler):
             slotted=True,
         )
         self._utility = (height, steepness, middle)
+        self._drawn = drawn
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
-        """Greedy: the step with the largest gain in utility per GPU."""
+        """Greedy: the step with the largest gain in utility per GPU, of one worker or more."""
         jobs = view.gpu_jobs
         left, done = predicted_iterations(view)[jobs], view.completed_iterations[jobs]
         total = np.maximum(left + done, 1e-300)
         slot = self.round_seconds or 0.0
         sizes = np.arange(table.sizes + 1)
-        heap: list[tuple[float, int, int, int]] = []
+        asked = view.column("asked_gpus")[jobs]
+        utilities = drawn_utilities(len(view.column("status"))) if self._drawn else None
+        heap: list[Step] = []
         curves = []
         for i, job in enumerate(jobs.tolist()):
             speed = table.speed[table.place[job]]
             reached = done[i] + np.minimum(speed * slot, left[i])
-            utility = sigmoid_utility(reached / total[i], *self._utility)
+            worth = self._utility
+            if utilities is not None:  # per worker slot there, per whole job here
+                slots = float(total[i] / speed[asked[i]] * asked[i] / slot)
+                height, steepness, middle = (float(column[job]) for column in utilities)
+                worth = (height, steepness * slots, middle / slots)
+            utility = sigmoid_utility(reached / total[i], *worth)
             allowed = np.concatenate([[0], sizes[speed > 0]])
-            curves.append((allowed, utility[allowed]))
-            heap.append(self._step(curves[i], i, 0))
+            curves.append((allowed, utility[allowed], float(done[i] / total[i])))
+            heap.append(best_step(*curves[i], i, 0, len(allowed) - 1))
         heapify(heap)
         free = view.num_gpus_up
         held = np.zeros(len(jobs), dtype=np.int64)
         order: list[int] = []
         while heap and free > 0:
-            loss, i, position, more = heappop(heap)
-            if loss == np.inf or more > free:
+            step = heappop(heap)
+            i = step.job
+            if step.loss == np.inf:
                 continue
-            free -= more
-            held[i] += more
-            if position == 1:
+            if step.more > free:  # fewer may fit
+                heappush(heap, best_step(*curves[i], i, step.begin, step.end - 1))
+                continue
+            free -= step.more
+            held[i] += step.more
+            if step.begin == 0:
                 order.append(i)
-            heappush(heap, self._step(curves[i], i, position))
+            heappush(heap, best_step(*curves[i], i, step.end, len(curves[i][0]) - 1))
         return [Target(int(jobs[i]), int(held[i])) for i in order]
 
-    @staticmethod
-    def _step(
-        curve: tuple[NDArray[np.int64], NDArray[np.float64]], i: int, position: int
-    ) -> tuple[float, int, int, int]:
-        """(minus the gain per GPU, job, next position, GPUs more) of growing from `position`; inf: cannot."""
-        allowed, utility = curve
-        if position + 1 >= len(allowed):
-            return np.inf, i, position, 0
-        more = int(allowed[position + 1] - allowed[position])
-        return -float(utility[position + 1] - utility[position]) / more, i, position + 1, more
+
+def best_step(
+    sizes: NDArray[np.int64], utility: NDArray[np.float64], done: float, job: int, begin: int, most: int
+) -> Step:
+    """The step that gains most per GPU, the shortest of equal ones.
+
+    Args:
+        sizes: ascending numbers of GPUs that the job may have, the first is 0.
+        utility: of each at the end of the slot.
+        done: share of the job that is done.
+        job: its position.
+        begin: position of the size it has.
+        most: last position that it may reach.
+    """
+    if begin >= most:
+        return Step(np.inf, done, job, begin, begin, 0)
+    more = sizes[begin + 1 : most + 1] - sizes[begin]
+    gain = (utility[begin + 1 : most + 1] - utility[begin]) / more
+    best = int(np.argmax(gain))
+    return Step(-float(gain[best]), done, job, begin, begin + 1 + best, int(more[best]))

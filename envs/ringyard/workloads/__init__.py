@@ -26,6 +26,7 @@ from ringyard.workloads.synthetic import (
     Sizes,
     Synthetic,
 )
+from ringyard.workloads.unfinished import UnfinishedJobs
 from ringyard.workloads.workload import Workload, scale_to_load
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Replay",
     "Sizes",
     "Synthetic",
+    "UnfinishedJobs",
     "UniformCosts",
     "Workload",
     "read_csv",
