@@ -12,7 +12,7 @@ from ringyard.errors import PlacementError, SchedulerError
 from ringyard.placement import pack
 from ringyard.state.records import JobOutcome
 from ringyard_baselines.orders.fifo import fifo
-from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
+from ringyard_baselines.papers.pac_ml import PartitioningHeuristic, ramp_blocks
 from worlds import arrived, elastic, perfect, simulated, times_of
 
 
@@ -38,6 +38,28 @@ def test_degrees_of_partitioning():
     assert blocked == [False, True]
     assert jct == pytest.approx([100.0, 0.0])  # as soon as it is clear that 100 s is too late
     assert rate == 0.5
+
+
+def test_symmetric_blocks_by_hand():
+    # 2 groups of 2 racks of 2 servers: GPU (group, rack, server) is 4 group + 2 rack + server
+    blocks = ramp_blocks(2, (2, 2, 2))
+    assert blocks[:2] == [(0, 4), (1, 5)]  # two groups, one rack, one server
+    assert (0, 1) in blocks  # one rack's servers
+    assert (0, 6) in blocks  # the diagonal: another group, another rack
+    assert (0, 5) not in blocks
+    assert ramp_blocks(8, (2, 2, 2)) == [tuple(range(8))]
+    assert [u for u in (1, *range(2, 17, 2)) if ramp_blocks(u, (4, 4, 2))] == [1, 2, 4, 6, 8, 16]
+
+
+def test_a_job_without_a_free_block_is_blocked():
+    # three jobs on GPUs 0, 1 and 2; five GPUs are left, but none of the blocks of 4: 0246, 1357, 0145, 2367
+    jobs, cluster = partitioned([1.0, 1.0, 1.0, 0.26]), Cluster.homogeneous(8, 1)
+    for shape, blocked in ((None, False), ((2, 2, 2), True)):
+        sim = simulated(PartitioningHeuristic(pack(), "para_min", 4, shape), cluster, jobs, perfect())
+        found = times_of(sim).outcome == JobOutcome.BLOCKED
+        assert found.tolist() == [False, False, False, blocked]
+    with pytest.raises(SchedulerError, match=r"ramp_shape is \(4, 4, 2\) and the cluster has 8 GPUs"):
+        simulated(PartitioningHeuristic(pack(), "para_min", 4, (4, 4, 2)), cluster, jobs, perfect())
 
 
 def test_jobs_leave_when_their_acceptable_time_cannot_be_kept():

@@ -141,20 +141,20 @@ def _by_scheduler(
 
 
 def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """Ada-SRSF's own model, in seconds."""
+    """Ada-SRSF's own model, in seconds.
+
+    Args:
+        case: `mix` of `published_mix`; `settings` and each scheduler's entry are of `simulate_transfers`.
+        seeds: job lists.
+    """
     named = {"random": transfers.RANDOM, "first_fit": transfers.FIRST_FIT}
     figures = {}
     for label, entry in case["schedulers"].items():
-        options = dict(entry)
-        placement = options.pop("placement", 1)
+        options = {"placement": 1, **case.get("settings", {}), **entry}
+        options["placement"] = named.get(options["placement"], options["placement"])
         runs = [
             transfers.simulate_transfers(
-                transfers.published_mix(np.random.default_rng(seed), case["scale"]),
-                placement=named[placement] if isinstance(placement, str) else int(placement),
-                seed=seed,
-                most_transfers=options.get("most_transfers", 2),
-                adaptive=options.get("adaptive", True),
-                miscount=options.get("miscount", False),
+                transfers.published_mix(np.random.default_rng(seed), **case["mix"]), seed=seed, **options
             )
             for seed in range(seeds)
         ]

@@ -57,15 +57,21 @@ class TransferResult:
     makespan: float
 
 
-def published_mix(rng: np.random.Generator, scale: float = 10.0) -> JobMix:
-    """The public simulator's workload: 160 jobs, [1, 6] x scale iterations, arrivals in 1200 x scale ms."""
+def published_mix(rng: np.random.Generator, scale: float = 10.0, arrival_factor: float = 1.0) -> JobMix:
+    """The public simulator's workload: 160 jobs, [1, 6] x scale iterations, arrivals in 1200 x scale ms.
+
+    Args:
+        rng: draws sizes, models, iterations and arrivals.
+        scale: 10 in the public simulator.
+        arrival_factor: arrivals take so many times as long; below 1 jobs crowd.
+    """
     workers = rng.permutation(np.repeat(list(SIZES), list(SIZES.values())))
     count = len(workers)
     return JobMix(
         model=rng.integers(0, len(MODELS), count),
         workers=workers,
         iterations=rng.integers(round(scale), round(6 * scale) + 1, count),
-        arrival=np.sort(rng.uniform(0.0, 1200.0 * scale, count)),
+        arrival=np.sort(rng.uniform(0.0, 1200.0 * scale, count)) * arrival_factor,
     )
 
 
