@@ -11,6 +11,7 @@ from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.measuring.evaluate import simulator
 from ringyard_agents.measuring.selection import able, benchmarks, entries_of, worlds_of
 from ringyard_agents.predictors.fit_interference import measured_pairs
+from ringyard_agents.reproduction import run
 from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims, read_tables
 from ringyard_agents.reproduction.command import main
 from ringyard_agents.reproduction.page import claim_rows, page
@@ -116,7 +117,15 @@ def test_a_sweep_has_a_row_for_each_case():
             read_tables([row | wrong], cases)
 
 
-def test_reproduce_runs_and_writes_a_page(tmp_path, capsys):
+def test_reproduce_runs_and_writes_a_page(tmp_path, capsys, monkeypatch):
+    def short(paper):
+        content = read(paper)
+        for case in content["cases"].values():
+            case["overrides"].append("workload.num_jobs=30")
+        return content
+
+    read = run._read
+    monkeypatch.setattr(run, "_read", short)
     GlobalHydra.instance().clear()
     file = tmp_path / "page.md"
     main(["deeppool", "--seeds", "2", "--workers", "1", "--out", str(file)])
