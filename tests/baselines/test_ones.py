@@ -14,7 +14,12 @@ from ringyard.sim.draft import Draft
 from ringyard.state.records import JobStatus
 from ringyard.workloads import OnesJobs
 from ringyard.workloads.published_traces import ONES_TASKS
-from ringyard_baselines.papers.ones.deployment import Deployment, blocked_in_parts, blocked_in_whole
+from ringyard_baselines.papers.ones.deployment import (
+    Deployment,
+    blocked_in_parts,
+    blocked_in_whole,
+    held_by_job,
+)
 from ringyard_baselines.papers.ones.evolution import evolve, fill
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import earlier_rows
@@ -137,7 +142,7 @@ def running(places):
 def test_moves_are_elastic(before, after):
     sim = running(before)
     view = sim.view()
-    plan = Deployment(view, Draft(view), speed_table(view, BatchRule.PER_GPU), elastic_moves=True)
+    plan = Deployment(view, Draft(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), True)
     plan.move(after)
     sim.apply(plan.allocations)
     for job, gpus in after.items():
@@ -149,7 +154,7 @@ def test_moves_are_elastic(before, after):
 def test_moves_that_are_not_elastic_are_restarts():
     sim = running([(0, 1)])
     view = sim.view()
-    plan = Deployment(view, Draft(view), speed_table(view, BatchRule.PER_GPU), elastic_moves=False)
+    plan = Deployment(view, Draft(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), False)
     plan.move({0: (2, 3)})
     sim.apply(plan.allocations)
     assert sim.state.jobs["progress_from_seconds"][0, 0] == pytest.approx(80.0)

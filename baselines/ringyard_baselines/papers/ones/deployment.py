@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
-from ringyard.state.records import JobKind
 from ringyard_baselines.tools.speeds import SpeedTable
 
 __all__ = ["Deployment", "blocked_in_parts", "blocked_in_whole", "gpus_by_job", "held_by_job"]
@@ -28,8 +27,12 @@ def gpus_by_job(genome: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
 
 def held_by_job(view: SchedulingView) -> dict[int, tuple[int, ...]]:
     """{job row: its GPUs} of the running GPU jobs."""
-    kind = view.column("kind")
-    return {job: view.gpus_of(job) for job in view.running.tolist() if kind[job] != JobKind.CPU_ONLY}
+    places: dict[int, list[int]] = {}
+    for gpu, jobs in enumerate(view.jobs_of_gpu.tolist()):
+        for job in jobs:
+            if job >= 0:
+                places.setdefault(job, []).append(gpu)
+    return {job: tuple(places[job]) for job in sorted(places)}
 
 
 def blocked_in_whole(wanted: Places, held: Places, unripe: bool) -> set[int]:
@@ -61,17 +64,21 @@ class Deployment:
     Args:
         view: the present moment.
         draft: as it is then.
+        held: what jobs hold then, see `held_by_job`.
         table: speeds and batches.
         elastic_moves: a move to as many other GPUs goes by way of another size: new workers join and old ones
             leave, two resizes at once that pause a job once. Else it is a restart.
     """
 
-    def __init__(self, view: SchedulingView, draft: Draft, table: SpeedTable, elastic_moves: bool) -> None:
+    def __init__(
+        self, view: SchedulingView, draft: Draft, held: Places, table: SpeedTable, elastic_moves: bool
+    ) -> None:
+        self._view = view
         self._draft = draft
         self._table = table
         self._elastic_moves = elastic_moves
-        self._held = held_by_job(view)
-        self._present = {job: view.allocation_of(job) for job in self._held}
+        self._held = dict(held)
+        self._changed: dict[int, Allocation] = {}
         self.allocations: list[Allocation] = []
 
     def stop(self, job: int) -> None:
@@ -114,9 +121,9 @@ class Deployment:
         for shape in shapes:
             self._draft.release(job)
             if not self._draft.take(shape):
-                self._draft.take(self._present[job])
+                self._draft.take(self._changed.get(job) or self._view.allocation_of(job))
                 return False
-        self._present[job] = shapes[-1]
+        self._changed[job] = shapes[-1]
         self._held[job] = shapes[-1].gpu_ids
         self.allocations += shapes
         return True
