@@ -1,7 +1,7 @@
 """ONES (Bian et al., SC 2021): online evolutionary search over schedules with elastic batches."""
 
 from collections.abc import Collection, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,22 @@ _EPOCHS = 2
 
 #: numbers of jobs in the history that the predictor has seen, artifact
 _EARLIER = 20
+
+
+class _Now(NamedTuple):
+    """GPU jobs at a decision.
+
+    Attributes:
+        jobs: [n] rows of those waiting and running.
+        epochs: [jobs] epochs done.
+        completed: [jobs] whole ones, the validation before training counted.
+        features: [n, 5] what the predictor sees of `jobs`.
+    """
+
+    jobs: NDArray[np.int64]
+    epochs: NDArray[np.float64]
+    completed: NDArray[np.float64]
+    features: NDArray[np.float64]
 
 
 @checked("ones")
@@ -177,12 +193,12 @@ class Ones(Scheduler):
         jobs = view.gpu_jobs
         epochs = view.completed_iterations * view.column("base_batch") / self._epoch_samples
         completed = np.floor(epochs + 1e-9) + (~np.isnan(view.column("first_start_seconds")))
-        self._learn(view, jobs, epochs)
+        now = _Now(jobs, epochs, completed, self._features(view, jobs, epochs))
+        self._learn(view, now)
         if not len(jobs):
             return start_cpu_jobs(view, draft, self.placement)
         present_limit = self._limits(view, jobs, completed)
-        known_jobs = self._known(view, jobs, epochs, completed, present_limit)
-        best = self._best(view, jobs, known_jobs)
+        best = self._best(view, jobs, self._known(view, now, present_limit))
         allocations = self._deploy(view, draft, best, completed)
         allocations += start_cpu_jobs(view, draft, self.placement)
         return never_idle(view, draft, self.placement, jobs.tolist(), allocations)
@@ -196,16 +212,16 @@ class Ones(Scheduler):
         size = np.log(self._epoch_samples[jobs])
         return np.stack([size, np.ones(len(jobs)), epochs[jobs], 1.0 - loss, metric], axis=1)
 
-    def _learn(self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]) -> None:
+    def _learn(self, view: SchedulingView, now: _Now) -> None:
         """Note what running jobs show; refit when a tenth more jobs have finished than at the last fit."""
-        live = set(jobs.tolist())
+        live = set(now.jobs.tolist())
         for job in sorted(self._live - live):
-            self._history.finish(job, float(epochs[job]))
+            self._history.finish(job, float(now.epochs[job]))
         self._finished += len(self._live - live)
         self._live = live
-        running = jobs[(view.column("status")[jobs] == JobStatus.RUNNING) & (epochs[jobs] >= 1.0)]
-        for job, row in zip(running.tolist(), self._features(view, running, epochs), strict=True):
-            self._history.note(job, row)
+        running = view.column("status")[now.jobs] == JobStatus.RUNNING
+        for i in np.flatnonzero(running & (now.epochs[now.jobs] >= 1.0)).tolist():
+            self._history.note(int(now.jobs[i]), now.features[i])
         if self._history.rows and self._finished > 1.1 * self._fitted:
             self._fitted = self._finished
             rows = np.array(self._history.rows)
@@ -245,22 +261,16 @@ class Ones(Scheduler):
         size = max(1, int(2 * view.num_gpus[job] / (self._sigma * ran[job] / median + 1.0)))
         return size + size % 2
 
-    def _left(
-        self,
-        view: SchedulingView,
-        jobs: NDArray[np.int64],
-        epochs: NDArray[np.float64],
-        completed: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
+    def _left(self, view: SchedulingView, now: _Now) -> NDArray[np.float64]:
         """[n] iterations left, as predicted; NaN before the second epoch."""
         if self._progress == "predicted":
-            left = view.predicted_iterations[jobs]
+            left = view.predicted_iterations[now.jobs]
         else:
-            done = np.maximum(epochs[jobs], 1e-3)
-            b = self._predictor.beta(self._features(view, jobs, epochs), epochs[jobs])
+            done = np.maximum(now.epochs[now.jobs], 1e-3)
+            b = self._predictor.beta(now.features, now.epochs[now.jobs])
             rho = done / (done + b) if self._progress == "mean" else self._rng.beta(done, b)
-            left = view.completed_iterations[jobs] * (1.0 / np.clip(rho, 1e-6, 1.0) - 1.0)
-        return np.where(completed[jobs] >= _EPOCHS, left, np.nan)
+            left = view.completed_iterations[now.jobs] * (1.0 / np.clip(rho, 1e-6, 1.0) - 1.0)
+        return np.where(now.completed[now.jobs] >= _EPOCHS, left, np.nan)
 
     def _best(self, view: SchedulingView, jobs: NDArray[np.int64], known: Jobs) -> NDArray[np.int64]:
         """[GPUs] job row of each GPU in the best schedule, -1 free; the population evolves."""
@@ -289,17 +299,10 @@ class Ones(Scheduler):
         self._population = rows[population[: self._size]]
         return self._population[0]
 
-    def _known(
-        self,
-        view: SchedulingView,
-        jobs: NDArray[np.int64],
-        epochs: NDArray[np.float64],
-        completed: NDArray[np.float64],
-        present_limit: NDArray[np.int64],
-    ) -> Jobs:
+    def _known(self, view: SchedulingView, now: _Now, present_limit: NDArray[np.int64]) -> Jobs:
         """What evolution knows of the jobs."""
         assert self._table is not None
-        left = self._left(view, jobs, epochs, completed)
+        jobs, left = now.jobs, self._left(view, now)
         seconds = np.where(np.isnan(left), 0.0, left / self._table.least_of(jobs))
         order = np.lexsort((jobs, seconds, ~np.isnan(left)))
         running = view.column("status")[jobs] == JobStatus.RUNNING
