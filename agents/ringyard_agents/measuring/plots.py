@@ -75,6 +75,7 @@ def _draw_parts(axes: Any, results: Sequence[RunResult]) -> None:
     axes.invert_yaxis()
     axes.set_axisbelow(True)
     axes.use_sticky_edges = False
+    axes.autoscale_view()
     axes.set(xlabel="mean seconds of a job: work, and what else its time was lost to (below 0: gained)")
     axes.figure.legend(fontsize="small", loc="outside right upper")
 

@@ -126,7 +126,8 @@ def _tasks(case: Mapping[str, Any], seeds: int) -> list[Task]:
     for seed in range(seeds):
         config = hydra.compose("compare", [*case["overrides"], f"seed={seed}"])
         world = {name: plain(config[name]) for name in WORLD}
-        tasks += [Task(label, schedulers[label], world, seed, seed) for label in schedulers]
+        measured = tuple(config.measured_jobs)
+        tasks += [Task(label, schedulers[label], world, seed, seed, measured) for label in schedulers]
     return tasks
 
 
