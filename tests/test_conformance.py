@@ -367,6 +367,23 @@ def test_every_order_runs_with_every_rule(name, rule):
     assert small_run(scheduler, 4).done
 
 
+@pytest.mark.parametrize("rule", ["consolidate", "share_together", "fastest_together"])
+def test_no_job_waits_for_ever_for_one_server(rule):
+    """Unequal servers, cores, RAM, GPU memory, failures; the seeds named are of jobs that once did."""
+    for name in ("fifo", "las"):
+        for seed in (10, 15, 47, *range(4)):
+            scheduler = leaf("scheduler", name, f"placement={rule}")
+            cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 25)
+            failures = Failures(200.0, 15.0, 8.0) if seed % 2 else no_failures()
+            rounds = scheduler.round_seconds
+            sim = Simulator(cluster, jobs, performance, constant(2.0), rounds, seed=seed, failures=failures)
+            run(sim, scheduler, np.random.default_rng(0))
+            assert sim.now < 1e5
+        for seed in (50, 55, 118):
+            world = draw_world(seed)
+            assert ends_in(world, leaf("scheduler", name, f"placement={rule}"), True)
+
+
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_heterogeneous_servers(name):
     cluster = Cluster((2, 8, 4, 1, 3))

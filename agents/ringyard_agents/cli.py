@@ -19,6 +19,7 @@ USAGE = """usage: ringyard COMMAND [OVERRIDE ...]
 commands:
   simulate   one scheduler on one workload: a table and per-job times
   compare    several schedulers on the same workloads: table, plots, CSV, TensorBoard
+  tune       the placement rule and options that suit each scheduler in a setting
   train      train an agent; -m sweeps over seeds and anything else
   calibrate  profiles and networks from your own measurements: `ringyard calibrate FILE`
   validate   what ships against measurements: `ringyard validate FOLDER` (or a CSV) writes a page with plots
@@ -63,6 +64,10 @@ def _recipe(command: str) -> Callable[[Any], None]:
         from ringyard_agents.measuring.compare import compare
 
         return compare
+    if command == "tune":
+        from ringyard_agents.measuring.tune import tune
+
+        return tune
     from ringyard_agents.learning.train import train
 
     return train
@@ -223,6 +228,7 @@ def _fit(words: Sequence[str]) -> None:
 _COMMANDS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "simulate": functools.partial(_run_hydra, "simulate"),
     "compare": functools.partial(_run_hydra, "compare"),
+    "tune": functools.partial(_run_hydra, "tune"),
     "train": functools.partial(_run_hydra, "train"),
     "calibrate": _calibrate,
     "validate": _validate,

@@ -13,7 +13,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.trust import Trust
 
-__all__ = ["WORLD", "Entry", "plain", "scheduler_config", "scheduler_names"]
+__all__ = ["WORLD", "Entry", "plain", "scheduler_config", "scheduler_names", "takes_rule"]
 
 
 #: config groups that make up a simulated world
@@ -111,6 +111,13 @@ def _with_options(entry: Entry, config: DictConfig) -> DictConfig:
         ) from error
     assert isinstance(merged, DictConfig)
     return merged
+
+
+def takes_rule(name: str) -> bool:
+    """Whether a scheduler places by a rule of the user's choice; Hydra must be initialised."""
+    config = hydra.compose("entry", [f"scheduler={name}", "placement=random"])
+    OmegaConf.resolve(config)
+    return bool(config.scheduler.get("placement") == config.placement)
 
 
 def scheduler_names() -> list[str]:

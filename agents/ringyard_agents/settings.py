@@ -1,7 +1,7 @@
-"""What the settings of simulate, compare and train may be; those of groups are checked by what they make."""
+"""What the settings of simulate, compare, tune and train may be; groups are checked by what they make."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -49,6 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     | {
         "schedulers": str | Sequence[str | Group],
         "presets": Sequence[str] | None,
+        "best": str | None,
         "seeds": Annotated[int, "[1, 1000000]"],
         "measured_jobs": Window,
         "reference": str | None,
@@ -57,6 +58,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "trust": Trusted,
         "tensorboard": bool,
         "plots": bool,
+    },
+    "tune": _EVERY
+    | {
+        "schedulers": str | Sequence[str],
+        "rules": Annotated[Sequence[str], "not empty"],
+        "rules_for_sharing": Sequence[str],
+        "rules_for_types": Sequence[str],
+        "options": Mapping[str, Mapping[str, Sequence[object]]],
+        "seeds": Annotated[int, "[1, 1000000]"],
+        "first_seeds": Annotated[int, "[1, 1000000]"],
+        "kept": Count,
+        "slow": Sequence[str],
+        "slow_rules": Annotated[Sequence[str], "not empty"],
+        "metric": Literal["mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_slowdown"],
+        "workers": Annotated[int, "[1, 10000]"] | None,
+        "rerun": bool,
+        "output": str | None,
     },
     "train": _EVERY
     | {

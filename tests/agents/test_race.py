@@ -1,18 +1,23 @@
 """What a comparison says of its rows: who may do what, with which options, on which clusters."""
 
+import csv
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, composed, leaf
 from ringyard.errors import ConfigurationError
+from ringyard_agents.cli import main
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.learning.agent import powers_of
-from ringyard_agents.measuring.compare import alike
-from ringyard_agents.measuring.evaluate import Task, build, run_all
+from ringyard_agents.measuring.best import Best, at_best, read_best, shown_options
+from ringyard_agents.measuring.compare import SEED_OFFSET, alike
+from ringyard_agents.measuring.evaluate import Task, build, run_all, simulator
 from ringyard_agents.measuring.selection import drawn_for, entries_of
+from ringyard_agents.measuring.tune import TUNING_SEED
 from ringyard_baselines.scheduler import Powers
 
 SLOW = "{slow:{scheduler:optimus@consolidate,options:{round_seconds:60}}}"
@@ -108,3 +113,89 @@ def test_rows_that_do_the_same_are_named():
     (note,) = alike(run_all(tasks, 1, lambda result: None))
     assert "fifo@pack and fifo@spread" in note  # one server: no rule places otherwise
     assert "sjf" not in note
+
+
+TUNE = (
+    *("tune", "name=tuned", "workload.num_jobs=30", "workload.load=20", "first_seeds=1", "seeds=2", "kept=2"),
+    *("schedulers=[fifo,srtf,las,sjf_bco]", "rules=[consolidate,pack]"),
+    "options={las:{round_seconds:[50.0]}}",
+)
+
+
+def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys):
+    def command(*words):
+        GlobalHydra.instance().clear()
+        assert main([*words, "workers=1"]) == 0
+        return capsys.readouterr().out
+
+    monkeypatch.chdir(tmp_path)
+    command(*TUNE)
+    best = read_best(str(tmp_path / "runs/tuned/best.yaml"))
+    assert list(best) == ["fifo", "srtf", "las"]  # SJF-BCO defines its placement and has no options here
+    tried = [best["las"].entry, *(one.entry for one in best["las"].others)]
+    assert sorted((one.scheduler, len(one.options)) for one in tried)[0] == ("las@consolidate", 0)
+    assert {len(one.options) for one in tried} == {0, 1}
+    for one in best.values():
+        assert one.entry.label == one.entry.scheduler
+        assert one.workloads == 2
+        assert all(other.change >= -1e-9 for other in one.others if other.workloads == 2)
+    rows = list(csv.DictReader((tmp_path / "runs/tuned/table.csv").open()))
+    assert [row["tried"] for row in rows if row["vs best"] == "best"] == [
+        one.entry.scheduler for one in best.values()
+    ]
+    assert "runs are from before" in command(*TUNE)
+    said = command(
+        *("compare", "name=compared", "workload.num_jobs=30", "seeds=2", "plots=false"),
+        *("tensorboard=false", "schedulers=[fifo,srtf,las,sjf@pack]", "best=runs/tuned/best.yaml"),
+        *("reference=srtf",),
+    )
+    table = list(csv.DictReader((tmp_path / "runs/compared/table.csv").open()))
+    entries = {row["scheduler"]: row["options"] for row in table}
+    assert entries == {one.entry.label: shown_options(one.entry) for one in best.values()} | {"sjf@pack": ""}
+    assert f"vs {best['srtf'].entry.label}" in said
+    folded = (tmp_path / "runs/compared/table.md").read_text().partition("<details>")[2]
+    assert all(one.entry.scheduler in folded for one in best["fifo"].others)
+
+
+def test_options_that_were_chosen_are_printed():
+    found = at_best(
+        {"las": Entry("las", "las"), "las@pack": Entry("las@pack", "las@pack")},
+        {"las": Best(Entry("las@lwf", "las@lwf", {"round_seconds": 60.0}), 2, 1.0, ())},
+    )
+    assert list(found) == ["las@lwf", "las@pack"]  # who names a rule keeps it
+    assert shown_options(found["las@lwf"]) == "round_seconds=60.0"
+
+
+def test_who_runs_twice_is_told():
+    best = {"las": Best(Entry("las@pack", "las@pack"), 2, 1.0, ())}
+    with pytest.raises(ConfigurationError, match=r"las@pack twice: named, and as las at its best"):
+        at_best({name: Entry(name, name) for name in ("las", "las@pack")}, best)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1]", "fifo: 1", "fifo: {scheduler: sjf, options: {}, workloads: 1, mean: 1, others: []}", "a: ["],
+)
+def test_a_best_file_that_is_none_is_refused(tmp_path, text):
+    (tmp_path / "best.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"not as `ringyard tune` writes it"):
+        read_best(str(tmp_path / "best.yaml"))
+    with pytest.raises(ConfigurationError, match=r"expected a file that `ringyard tune` wrote"):
+        read_best(str(tmp_path / "nothing.yaml"))
+
+
+def test_training_tuning_and_comparing_never_meet_a_workload():
+    """Each starts at a seed of its own, a million apart, to which a command's `seed` is added."""
+    evaluated = composed("train").evaluate.workload_seed
+    assert min(np.diff(sorted([0, evaluated, SEED_OFFSET, TUNING_SEED]))) >= 1_000_000
+    config = composed("compare")
+    world = {part: plain(config[part]) for part in WORLD}
+    drawn = [simulator(world, 0, seed, None).jobs.submit_seconds[1] for seed in (0, SEED_OFFSET, TUNING_SEED)]
+    assert len(set(drawn)) == 3
+
+
+@pytest.mark.parametrize("file", sorted((CONF / "best").glob("*.yaml")), ids=lambda file: file.stem)
+def test_what_ships_as_best_builds(file):
+    with configs():
+        for best in read_best(file.stem).values():
+            build(plain(scheduler_config(best.entry)))

@@ -198,6 +198,16 @@ def test_share_prefers_free_gpus_then_the_mildest_neighbour():
     assert Draft(sim.view()).place(pack(), 3) is None
 
 
+def test_sharing_together_joins_others_rather_than_span_servers():
+    """A GPU is free on each of two servers; a job of 2 spans them, or joins the LSTM beside one of them."""
+    jobs = specs((1, "resnet50_imagenet"), (1, "lstm_wikitext2"), (2, "lstm_wikitext2"))
+    sim = shared(Cluster.homogeneous(2, 2, jobs_per_gpu=2, **V100), jobs)
+    sim.apply([Allocation(0, (0,)), Allocation(1, (2,))])
+    assert Draft(sim.view()).place(share(), 2).gpu_ids == (1, 3)
+    assert Draft(sim.view()).place(share(split=False), 2).gpu_ids == (2, 3)
+    assert Draft(sim.view()).place(share(most_harm=0.0, split=False), 2) is None  # it waits for a server
+
+
 def test_fastest_takes_the_best_type_with_room():
     cluster = Cluster.of_groups(
         [

@@ -3,7 +3,7 @@
 import csv
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.sim.metrics import LOSSES
-from ringyard_agents.configuration import plain, scheduler_config
+from ringyard_agents.configuration import Entry, plain, scheduler_config
 from ringyard_agents.files import locked, replaced
-from ringyard_agents.measuring.evaluate import RunResult, Task, check, run_all
-from ringyard_agents.measuring.fingerprint import Fingerprints
-from ringyard_agents.measuring.kept import keep, kept
+from ringyard_agents.measuring.best import Best, at_best, read_best, shown_options
+from ringyard_agents.measuring.evaluate import RunResult, Task, check
 from ringyard_agents.measuring.selection import able, drawn_for, entries_of, wants_all, worlds_of
+from ringyard_agents.measuring.series import run_series
 from ringyard_agents.measuring.statistics import caution, holm, mean_interval, p_value, ratio_interval
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
@@ -69,78 +69,63 @@ def group_of(may: Powers) -> int:
 _GROUPS = {str(Powers(flags)): group_of(Powers(flags)) for flags in range(8)}
 
 
-def _scheduler_configs(config: DictConfig) -> dict[str, Any]:
-    """{label: config}."""
-    entries = entries_of(config)
-    if config.reference is not None and config.reference not in entries:
-        raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(entries)}")
-    return {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
+@dataclass(frozen=True)
+class _Race:
+    """What one table takes.
 
-
-def _tasks(config: DictConfig) -> dict[str, tuple[list[Task], dict[str, str]]]:
-    """{world: (what to run, {scheduler: why it is left out})}."""
-    if config.seeds < 1:
-        raise ConfigurationError(f"seeds is {config.seeds}; expected at least 1")
-    schedulers = _scheduler_configs(config)
-    seed = config.seed + SEED_OFFSET
-    measured = tuple(config.measured_jobs)
-    tasks = {}
-    for name, world in worlds_of(config).items():
-        fit, refused = able(schedulers, world, seed)
-        if refused and not wants_all(config):
-            raise SchedulerError("; ".join(refused.values()))
-        tasks[name] = (
-            [
-                Task(label, schedulers[label], drawn, workload, seed, measured)
-                for workload, drawn in enumerate(drawn_for(world, seed, k) for k in range(config.seeds))
-                for label in fit
-            ],
-            refused,
-        )
-    return tasks
-
-
-def _run(
-    tasks: list[Task], file: Path, workers: int | None, console: Console
-) -> tuple[list[RunResult], dict[str, str]]:
-    """(results of the schedulers that finished every workload, {scheduler: why it did not}).
-
-    Args:
+    Attributes:
+        entries: {label: entry} of the schedulers that can serve the jobs.
         tasks: what to run.
-        file: has the results of an earlier, equal comparison, and gets those of this one as they come.
-        workers: processes; None: one per core.
-        console: shows progress.
+        refused: {scheduler: why it is left out}.
+        reference: label; None: the default.
+        best: {scheduler: its best and what else was tried} where schedulers run at their best.
     """
-    failed: dict[str, str] = {}
-    fingerprints = Fingerprints(tasks)
-    keys = {(task.label, task.workload): fingerprints.of(task) for task in tasks}
-    before = kept(file, set(keys.values()))
-    if before:
-        count = sum(key in before for key in keys.values())
-        console.print(f"{count} of {len(tasks)} runs are from before; rerun=true measures them again")
 
-    def note(task: Task, error: Exception) -> None:
-        failed.setdefault(task.label, f"workload {task.workload}: {error}")
+    entries: Mapping[str, Entry]
+    tasks: list[Task]
+    refused: Mapping[str, str]
+    reference: str | None
+    best: Mapping[str, Best]
 
-    def add(result: RunResult) -> None:
-        keep(file, keys[result.label, result.workload], result)
-        bar.advance(job)
 
-    with Progress(
-        TextColumn("comparing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("runs"),
-        TimeElapsedColumn(),
-        console=console,
-    ) as bar:
-        missing = [task for task in tasks if keys[task.label, task.workload] not in before]
-        job = bar.add_task("comparing", total=len(tasks), completed=len(tasks) - len(missing))
-        results = {(one.label, one.workload): one for one in run_all(missing, workers, add, note)}
-    for place, key in keys.items():
-        if key in before:
-            results[place] = replace(before[key], label=place[0])
-    return [results[place] for place in keys if place[0] not in failed], failed
+def _races(config: DictConfig) -> dict[str, _Race]:
+    """{world: what its table takes}."""
+    given = entries_of(config)
+    return {name: _race(config, given, name, world) for name, world in worlds_of(config).items()}
+
+
+def _race(config: DictConfig, given: Mapping[str, Entry], name: str, world: Mapping[str, Any]) -> _Race:
+    best = _best_of(config, name)
+    entries = at_best(given, best)
+    seed = config.seed + SEED_OFFSET
+    configs = {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
+    fit, refused = able(configs, world, seed)
+    if refused and not wants_all(config):
+        raise SchedulerError("; ".join(refused.values()))
+    drawn = [drawn_for(world, seed, workload) for workload in range(config.seeds)]
+    tasks = [
+        Task(label, configs[label], drawn[workload], workload, seed, tuple(config.measured_jobs))
+        for workload in range(config.seeds)
+        for label in fit
+    ]
+    return _Race({label: entries[label] for label in fit}, tasks, refused, _reference(config, entries), best)
+
+
+def _best_of(config: DictConfig, preset: str) -> dict[str, Best]:
+    """What `best` says; by default, for all schedulers on a preset, what ships for it."""
+    if config.best is not None:
+        return read_best(config.best)
+    return read_best(preset) if wants_all(config) and preset in config_files("best") else {}
+
+
+def _reference(config: DictConfig, entries: Mapping[str, Entry]) -> str | None:
+    """The label that `reference` means: a label, or a scheduler that runs under another at its best."""
+    if config.reference is None:
+        return None
+    for label, entry in entries.items():
+        if config.reference in (label, entry.name):
+            return label
+    raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(entries)}")
 
 
 def _metric(results: Sequence[RunResult], label: str, name: str) -> NDArray[np.float64]:
@@ -271,6 +256,38 @@ def _loss_names(rows: Sequence[Mapping[str, str]]) -> list[str]:
     return [title for title, none in parts.items() if any(row[title] != none for row in rows)]
 
 
+def _options_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """What differs from the yamls of the schedulers."""
+    said = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
+    return [f"options: {'; '.join(said)}"] if said else []
+
+
+def _folded(race: _Race) -> list[str]:
+    """What else was tried of the schedulers at their best, for who unfolds it."""
+    rows = [
+        {
+            "scheduler": label,
+            "tried": " ".join([tried.entry.scheduler, shown_options(tried.entry)]).strip(),
+            "vs best": f"{tried.change:+.1%}",
+            "tuning workloads": str(tried.workloads),
+        }
+        for label, entry in race.entries.items()
+        for tried in (race.best[entry.name].others if entry.name in race.best else ())
+        if entry == race.best[entry.name].entry
+    ]
+    if not rows:
+        return []
+    table = markdown(rows, list(rows[0]))
+    return [f"<details><summary>what else was tried, on other workloads</summary>\n\n{table}\n</details>"]
+
+
+def _most_plotted(results: Sequence[RunResult]) -> set[str]:
+    """The labels with the least mean JCT."""
+    labels = dict.fromkeys(result.label for result in results)
+    means = {label: float(_metric(results, label, "mean_jct").mean()) for label in labels}
+    return set(sorted(means, key=means.__getitem__)[:MOST_PLOTTED])
+
+
 def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> None:
     """Print some columns, a table for every few of them."""
     rest = range(_WIDEST_TABLE, len(names), _WIDEST_TABLE)
@@ -294,14 +311,22 @@ def markdown(rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:
 
 
 def _report(
-    console: Console, config: DictConfig, folder: Path, results: Sequence[RunResult], title: str
+    console: Console,
+    config: DictConfig,
+    folder: Path,
+    race: _Race,
+    results: Sequence[RunResult],
+    title: str,
 ) -> None:
     """Print one world's table and write its files."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_csv(folder, results)
-    reference, rows = table_rows(results, config.reference)
+    reference, rows = table_rows(results, race.reference)
+    for row in rows:
+        row["options"] = shown_options(race.entries[row["scheduler"]])
     notes = [
         _best_line(rows),
+        *_options_lines(rows),
         *_notes(reference, len(rows) - 1, len({result.workload for result in results})),
         *alike(results),
     ]
@@ -310,7 +335,9 @@ def _report(
         writer.writeheader()
         writer.writerows(rows)
     with replaced(folder / "table.md") as partial:
-        partial.write_text("\n\n".join([markdown(rows, list(rows[0])).rstrip(), *notes]) + "\n")
+        partial.write_text(
+            "\n\n".join([markdown(rows, list(rows[0])).rstrip(), *notes, *_folded(race)]) + "\n"
+        )
     wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
     losses = {title for title, _, _ in LOSS_COLUMNS}
     _print(wide, title, rows, [name for name in rows[0] if name not in losses])
@@ -324,7 +351,7 @@ def _report(
     if config.plots:
         from ringyard_agents.measuring.plots import draw_plots
 
-        shown = {row["scheduler"] for row in rows[:MOST_PLOTTED]}
+        shown = _most_plotted(results)
         for file in draw_plots([result for result in results if result.label in shown], folder):
             console.print(f"plot: {file}", soft_wrap=True)
     if config.tensorboard:
@@ -347,13 +374,13 @@ def compare(config: DictConfig) -> None:
         OSError: files cannot be written.
     """
     _check_installed(config)
-    worlds = _tasks(config)
-    for tasks, _ in worlds.values():
-        check(tasks)
+    races = _races(config)
+    for race in races.values():
+        check(race.tasks)
     folder = run_folder()
     with locked(folder):
         try:
-            _compare(config, worlds, folder)
+            _compare(config, races, folder)
         except KeyboardInterrupt as stop:
             stop.add_note(f"what has ended is kept, and the same command with {again(folder)} goes on")
             raise
@@ -368,24 +395,22 @@ def _check_installed(config: DictConfig) -> None:
             )
 
 
-def _compare(
-    config: DictConfig, worlds: Mapping[str, tuple[list[Task], dict[str, str]]], folder: Path
-) -> None:
+def _compare(config: DictConfig, races: Mapping[str, _Race], folder: Path) -> None:
     file = folder / "measured.jsonl"
     if config.rerun:
         file.unlink(missing_ok=True)
     write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
     console = Console()
     failures = []
-    for name, (tasks, refused) in worlds.items():
-        results, failed = _run(tasks, file, config.workers, console)
+    for name, race in races.items():
+        results, failed = run_series(race.tasks, file, config.workers, console, "comparing")
         where = f"on preset {name}, " if name else "on "
         failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]
         if not results:
             continue
         title = f"{config.seeds} workloads, the same for all; means over workloads"
-        _report(console, config, folder / name, results, f"{name}: {title}" if name else title)
-        for label, reason in refused.items():
+        _report(console, config, folder / name, race, results, f"{name}: {title}" if name else title)
+        for label, reason in race.refused.items():
             console.print(f"left out: {label}: {reason}", soft_wrap=True)
     if failures:
         raise SchedulerError("; ".join(failures))

@@ -4,21 +4,27 @@ from ringyard.compiled import Int32Vector, kernel
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, Server
 
-__all__ = ["cpu_server", "open_gpus", "room", "take_free"]
+__all__ = ["cpu_server", "idle_room", "open_gpus", "room", "take_free"]
 
 
 @kernel
-def _workers_beside_gpus(server: Server, job: Job) -> int:
-    """Workers of the job whose cores and RAM the server still has, its parameter servers counted first."""
-    free = server.free_cores - job.parameter_servers * job.cores_per_server_task
-    if free < 0:
+def _workers_beside_gpus(job: Job, gpus: int, cores: int, ram: int) -> int:
+    """Workers of the job, one a GPU, for which cores and RAM suffice, its parameter servers counted first."""
+    left = cores - job.parameter_servers * job.cores_per_server_task
+    if left < 0:
         return 0
-    workers = server.num_gpus
+    workers = gpus
     if job.cores_per_worker > 0:
-        workers = min(workers, free // job.cores_per_worker)
+        workers = min(workers, left // job.cores_per_worker)
     if job.ram_per_worker > 0:
-        workers = min(workers, server.free_ram // job.ram_per_worker)
+        workers = min(workers, ram // job.ram_per_worker)
     return max(workers, 0)
+
+
+@kernel
+def _workers_there(server: Server, job: Job) -> int:
+    """Workers for which the server has cores and RAM now."""
+    return _workers_beside_gpus(job, server.num_gpus, server.free_cores, server.free_ram)
 
 
 @kernel
@@ -34,8 +40,20 @@ def room(state: State, b: int, j: int, s: int) -> int:
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
     if job.beside_gpus:
-        return min(free, _workers_beside_gpus(server, job))
+        return min(free, _workers_there(server, job))
     return free
+
+
+@kernel
+def idle_room(state: State, b: int, j: int, s: int) -> int:
+    """`room`, were nothing else on the server."""
+    server = state.servers[b, s]
+    job = state.jobs[b, j]
+    if job.gpu_memory_bytes > server.gpu_memory_bytes:
+        return 0
+    if job.beside_gpus:
+        return _workers_beside_gpus(job, server.num_gpus, server.num_cores, server.ram_bytes)
+    return int(server.num_gpus)
 
 
 @kernel
@@ -65,7 +83,7 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
         if gpu.num_jobs < per_gpu and gpu.free_memory_bytes >= job.gpu_memory_bytes:
             count += 1
     if job.beside_gpus:
-        count = min(count, _workers_beside_gpus(server, job))
+        count = min(count, _workers_there(server, job))
     return count
 
 

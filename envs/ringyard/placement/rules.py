@@ -5,7 +5,7 @@ import numpy as np
 from ringyard.checks import Whole, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.information import Information
-from ringyard.placement.room import room, take_free
+from ringyard.placement.room import idle_room, room, take_free
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
@@ -14,10 +14,12 @@ from ringyard.state.random_numbers import next_random
 
 __all__ = [
     "consolidate",
+    "consolidate_gpus",
     "fastest",
     "first_fit",
     "least_contended",
     "lwf",
+    "most_on_one_server",
     "pack",
     "pack_gpus",
     "random_gpus",
@@ -159,14 +161,24 @@ def spread() -> PlacementRule:
 
 
 @kernel
+def most_on_one_server(state: State, b: int, j: int) -> int:
+    """GPUs that job j could have on one server, were the cluster idle."""
+    most = 0
+    for s in range(state.servers.shape[1]):
+        most = max(most, idle_room(state, b, j, s))
+    return most
+
+
+@kernel
 def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
-    """Wholly free servers, lowest first, and one more for a remainder smaller than a server."""
+    """Wholly free servers, lowest first, and one more for a remainder smaller than `largest`."""
     used = state.server_scratch[b]
     used[:] = 0
     count = 0
     for s in range(state.servers.shape[1]):
-        whole = state.servers[b, s].num_gpus
-        if whole <= wanted - count and room(state, b, j, s) == whole:
+        whole = idle_room(state, b, j, s)
+        free = state.servers[b, s].free_gpus == state.servers[b, s].num_gpus
+        if 0 < whole <= wanted - count and free and room(state, b, j, s) == whole:
             used[s] = 1
             count = take_free(state, b, j, s, whole, out, count)
     if count == wanted:
@@ -184,24 +196,29 @@ def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out:
     return take_free(state, b, j, best, wanted - count, out, count)
 
 
-@fills(FindGpus)
-def _consolidate(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
+@kernel
+def consolidate_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
+    """The tightest server that fits; for more than any server could hold, whole ones; 0: wait for them."""
     s = _tightest_server(state, b, j, wanted)
     if s >= 0:
         return take_free(state, b, j, s, wanted, out, 0)
-    largest = 0
-    for s in range(state.servers.shape[1]):
-        largest = max(largest, state.servers[b, s].num_gpus)
+    largest = most_on_one_server(state, b, j)
     if wanted <= largest:
         return 0
     return _whole_servers(state, b, j, wanted, largest, out)
+
+
+@fills(FindGpus)
+def _consolidate(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
+    return consolidate_gpus(state, b, j, wanted, out)
 
 
 def consolidate() -> PlacementRule:
     """One server, or wholly free servers and one more for the rest; otherwise the job waits.
 
     The rule of Helios' public simulator: the tightest server that fits; a job larger than a server takes
-    wholly free servers, lowest first, and its remainder must fit on the server with the most free GPUs.
+    wholly free servers, lowest first, and its remainder must fit on the server with the most free GPUs. A
+    server counts as large as the job's cores, RAM and GPU memory let it be, so that no job waits for ever.
     """
     return PlacementRule(_consolidate, "consolidate")
 
@@ -223,12 +240,18 @@ def _fastest(state: State, b: int, j: int, wanted: int, parameters: FloatVector,
             best_free = server.free_gpus
     if best >= 0:
         return take_free(state, b, j, best, wanted, out, 0)
+    if parameters[0] == 0.0:
+        return consolidate_gpus(state, b, j, wanted, out)
     return pack_gpus(state, b, j, wanted, out)
 
 
-def fastest() -> PlacementRule:
-    """The server with room whose GPU type runs the job's model fastest (ties: the tightest), else pack."""
-    return PlacementRule(_fastest, "fastest")
+def fastest(split: bool = True) -> PlacementRule:
+    """The server with room whose GPU type runs the job's model fastest (ties: the tightest), else `pack`.
+
+    Args:
+        split: False: else as `consolidate`, which rather waits than uses more servers than needed.
+    """
+    return PlacementRule(_fastest, "fastest" if split else "fastest_together", np.array([float(split)]))
 
 
 @kernel

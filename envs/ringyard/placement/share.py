@@ -8,7 +8,7 @@ from ringyard.checks import checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.placement.room import open_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
-from ringyard.placement.rules import pack_gpus
+from ringyard.placement.rules import consolidate_gpus, most_on_one_server, pack_gpus
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_beside, excess_given, shared_on
 
@@ -62,11 +62,16 @@ def _take_mildest(state: State, b: int, j: int, s: int, wanted: int, out: Int32V
 
 @fills(FindGpus)
 def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
-    if parameters[1] == 0.0:
-        count = pack_gpus(state, b, j, wanted, out)
+    most_harm = parameters[0]
+    prefer_busy = parameters[1] != 0.0
+    split = parameters[2] != 0.0
+    if not prefer_busy:
+        if split:
+            count = pack_gpus(state, b, j, wanted, out)
+        else:
+            count = consolidate_gpus(state, b, j, wanted, out)
         if count > 0:
             return count
-    most_harm = parameters[0]
     best = -1
     least = np.inf
     for s in range(state.servers.shape[1]):
@@ -78,6 +83,8 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
     if best >= 0 and least <= most_harm:
         _take_mildest(state, b, j, best, wanted, out, 0)
         return wanted
+    if not split and wanted <= most_on_one_server(state, b, j):
+        return 0
     # no single server: the servers with the most open GPUs, each its mildest
     used = state.server_scratch[b]
     used[:] = 0
@@ -102,7 +109,9 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
 
 
 @checked("placement")
-def share(most_harm: Annotated[float, "[0, inf]"] = float("inf"), prefer_busy: bool = False) -> PlacementRule:
+def share(
+    most_harm: Annotated[float, "[0, inf]"] = float("inf"), prefer_busy: bool = False, split: bool = True
+) -> PlacementRule:
     """GPUs of its own if there are (as `pack`), else those where it and its neighbours harm each other least.
 
     Harm of a GPU: the sum of the excess times (`Interference`) in both directions; a gang looks at its worst
@@ -111,11 +120,14 @@ def share(most_harm: Annotated[float, "[0, inf]"] = float("inf"), prefer_busy: b
     Args:
         most_harm: rather wait than accept more on any GPU.
         prefer_busy: look for neighbours even where GPUs are free.
+        split: False: own GPUs as `consolidate`, neighbours on one server, and rather wait than use several
+            where one would do.
 
     Raises:
         ConfigurationError: most_harm below 0.
     """
-    return PlacementRule(_share, "share", np.array([most_harm, float(prefer_busy)]), shares=True)
+    parameters = np.array([most_harm, float(prefer_busy), float(split)])
+    return PlacementRule(_share, "share" if split else "share_together", parameters, shares=True)
 
 
 @fills(FindGpus)

@@ -1,0 +1,134 @@
+"""Each scheduler at its best: the rule and options that suit it, as `ringyard tune` found them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ringyard.checks import shown
+from ringyard.config_folder import config_files
+from ringyard.errors import ConfigurationError
+from ringyard_agents.configuration import Entry
+from ringyard_agents.files import replaced
+
+__all__ = ["Best", "Tried", "at_best", "read_best", "shown_options", "write_best"]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was tried besides the best.
+
+    Attributes:
+        entry: rule and options.
+        workloads: how many it ran.
+        change: its mean of the metric over that of the best on the same workloads, minus 1.
+    """
+
+    entry: Entry
+    workloads: int
+    change: float
+
+
+@dataclass(frozen=True)
+class Best:
+    """A scheduler at its best.
+
+    Attributes:
+        entry: rule and options; the label names the rule.
+        workloads: tuning workloads that chose it.
+        mean: of the metric on them.
+        others: the best first.
+    """
+
+    entry: Entry
+    workloads: int
+    mean: float
+    others: tuple[Tried, ...]
+
+
+def shown_options(entry: Entry) -> str:
+    """`name=value, ...`; "" without options."""
+    return ", ".join(f"{name}={value}" for name, value in entry.options.items())
+
+
+def read_best(given: str) -> dict[str, Best]:
+    """{scheduler: its best}.
+
+    Args:
+        given: a file that `ringyard tune` wrote, or the name of one in conf/best.
+
+    Raises:
+        ConfigurationError: there is none, or it says something else.
+    """
+    shipped = config_files("best")
+    file = shipped[given] if given in shipped else Path(given).expanduser()
+    if not file.is_file():
+        raise ConfigurationError(
+            f"best is {given!r}; expected a file that `ringyard tune` wrote, or one of {', '.join(shipped)}"
+        )
+    try:
+        content = yaml.safe_load(file.read_text())
+        return {str(name): _read(str(name), row) for name, row in content.items()}
+    except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise ConfigurationError(
+            f"best is {given!r}, which is not as `ringyard tune` writes it: {shown(str(error))}"
+        ) from error
+
+
+def _entry(name: str, row: Mapping[str, Any]) -> Entry:
+    entry = Entry(str(row["scheduler"]), str(row["scheduler"]), dict(row["options"]))
+    if entry.name != name:
+        raise ValueError(f"{name} has {entry.scheduler}")
+    return entry
+
+
+def _read(name: str, row: Mapping[str, Any]) -> Best:
+    others = [Tried(_entry(name, one), int(one["workloads"]), float(one["change"])) for one in row["others"]]
+    return Best(_entry(name, row), int(row["workloads"]), float(row["mean"]), tuple(others))
+
+
+def _row(entry: Entry, workloads: int) -> dict[str, Any]:
+    return {"scheduler": entry.scheduler, "options": dict(entry.options), "workloads": workloads}
+
+
+def write_best(file: Path, found: Mapping[str, Best], comment: str) -> None:
+    """What `read_best` reads.
+
+    Args:
+        file: to write.
+        found: {scheduler: its best}.
+        comment: one line, how it was found.
+    """
+    content = {
+        name: {
+            **_row(best.entry, best.workloads),
+            "mean": round(best.mean, 3),
+            "others": [
+                {**_row(one.entry, one.workloads), "change": round(one.change, 5)} for one in best.others
+            ],
+        }
+        for name, best in found.items()
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replaced(file) as partial:
+        partial.write_text(f"# {comment}\n{yaml.safe_dump(content, sort_keys=False, width=1000)}")
+
+
+def at_best(entries: Mapping[str, Entry], best: Mapping[str, Best]) -> dict[str, Entry]:
+    """{label: entry} where schedulers that name neither rule nor options take those of `best`.
+
+    Raises:
+        ConfigurationError: two entries get one label.
+    """
+    found: dict[str, Entry] = {}
+    for entry in entries.values():
+        plain = entry.label == entry.scheduler == entry.name and not entry.options
+        chosen = best[entry.name].entry if plain and entry.name in best else entry
+        if chosen.label in found:
+            raise ConfigurationError(
+                f"schedulers has {chosen.label} twice: named, and as {entry.name} at its best; leave one out"
+            )
+        found[chosen.label] = chosen
+    return found

@@ -1,0 +1,227 @@
+"""`ringyard tune`: which placement rule and options suit each scheduler in a setting."""
+
+import csv
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ringyard.errors import ConfigurationError
+from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names, takes_rule
+from ringyard_agents.files import locked, replaced
+from ringyard_agents.measuring.best import Best, Tried, shown_options, write_best
+from ringyard_agents.measuring.compare import markdown
+from ringyard_agents.measuring.evaluate import Task, build, check
+from ringyard_agents.measuring.selection import able, drawn_for, entries_of
+from ringyard_agents.measuring.series import run_series
+from ringyard_agents.record import again, run_folder, write_record
+
+__all__ = ["TUNING_SEED", "tune"]
+
+#: tuning workloads are drawn from seeds that neither training nor comparisons use
+TUNING_SEED = 3_000_000
+
+
+def tune(config: DictConfig) -> None:
+    """Try rules, then options; write best.yaml and tables of all that was tried.
+
+    Everything runs on the first workloads, the best few of each scheduler on all. Each run is kept as it
+    ends; the same command in the same folder does not run it again.
+
+    Raises:
+        RingyardError: bad input, before anything runs.
+        OSError: files cannot be written.
+    """
+    if config.first_seeds > config.seeds:
+        raise ConfigurationError(
+            f"first_seeds is {config.first_seeds}; expected at most seeds, {config.seeds}"
+        )
+    folder = run_folder()
+    tuning = _Tuning(config, folder)
+    tuning.look()
+    with locked(folder):
+        try:
+            if config.rerun:
+                tuning.file.unlink(missing_ok=True)
+            write_record(folder, "tune", config, {"seed": config.seed, "workloads": config.seeds})
+            _report(config, folder, tuning.run(), tuning)
+        except KeyboardInterrupt as stop:
+            stop.add_note(f"what has ended is kept, and the same command with {again(folder)} goes on")
+            raise
+
+
+class _Tuning:
+    """What was tried, and how it went.
+
+    Args:
+        config: of the command.
+        folder: of the run.
+    """
+
+    def __init__(self, config: DictConfig, folder: Path) -> None:
+        self.file = folder / "measured.jsonl"
+        self.console = Console()
+        self.failed: dict[str, str] = {}
+        self._config = config
+        self._world = {part: plain(config[part]) for part in WORLD}
+        self._seed = config.seed + TUNING_SEED
+        self._options = plain(config.options)
+        self._rules = self._all_rules()
+        self._values: dict[str, NDArray[np.float64]] = {}
+        self._names: list[str] = []
+
+    def _all_rules(self) -> list[str]:
+        cluster = build(self._world["cluster"])
+        config = self._config
+        sharing = config.rules_for_sharing if cluster.jobs_per_gpu > 1 else []
+        types = config.rules_for_types if len(cluster.distinct_gpu_types) > 1 else []
+        return [*config.rules, *sharing, *types]
+
+    def look(self) -> None:
+        """Find what there is to try, and build it.
+
+        Raises:
+            RingyardError: bad input.
+        """
+        given = entries_of(self._config)
+        for entry in given.values():
+            if entry.is_agent or entry.options or entry.scheduler != entry.name:
+                raise ConfigurationError(
+                    f"schedulers has {entry.scheduler}; expected names of conf/scheduler, or all"
+                )
+        unknown = [name for name in (*self._options, *self._config.slow) if name not in scheduler_names()]
+        if unknown:
+            raise ConfigurationError(f"{unknown[0]} in options or slow is no name of conf/scheduler")
+        configs = {name: plain(scheduler_config(entry)) for name, entry in given.items()}
+        names = able(configs, self._world, self._seed)[0]
+        self._names = [name for name in names if name in self._options or len(self._placed(name)) > 1]
+        options = [entry for name in self._names for entry in self._with_options(Entry(name, name))]
+        check(self._tasks([*itertools.chain(*self._first_round().values()), *options], [0]))
+
+    def run(self) -> dict[str, Best]:
+        """{scheduler: its best}."""
+        few, every = range(self._config.first_seeds), range(self._config.seeds)
+        tried = self._first_round()
+        self._measure(itertools.chain(*tried.values()), few, "rules")
+        for entries in tried.values():
+            entries += [more for leader in self._ranked(entries)[:1] for more in self._with_options(leader)]
+        self._measure(itertools.chain(*tried.values()), few, "options")
+        ranked = {name: self._ranked(entries) for name, entries in tried.items()}
+        last = [ranked[name][: self._config.kept] for name in ranked if name not in self._config.slow]
+        self._measure(itertools.chain(*last), every, "the best of each")
+        return {name: self._best(self._ranked(entries)) for name, entries in ranked.items() if entries}
+
+    def _first_round(self) -> dict[str, list[Entry]]:
+        """{scheduler: it with each rule, or as it is}."""
+        return {name: [Entry(rule, rule) for rule in self._placed(name)] for name in self._names}
+
+    def _placed(self, name: str) -> list[str]:
+        rules = self._config.slow_rules if name in self._config.slow else self._rules
+        return [f"{name}@{rule}" for rule in rules] if takes_rule(name) else [name]
+
+    def _with_options(self, entry: Entry) -> list[Entry]:
+        """The entry with every choice of its scheduler's options but the one it has."""
+        options = self._options.get(entry.name, {})
+        usual = plain(scheduler_config(entry))
+        choices = [[None, *(one for one in values if one != usual[name])] for name, values in options.items()]
+        found = []
+        for values in itertools.product(*choices):
+            given = {name: one for name, one in zip(options, values, strict=True) if one is not None}
+            if given:
+                made = replace(entry, options=given)
+                found.append(replace(made, label=f"{entry.label} {shown_options(made)}"))
+        return found
+
+    def _tasks(self, entries: Sequence[Entry], workloads: Sequence[int]) -> list[Task]:
+        configs = {entry.label: plain(scheduler_config(entry)) for entry in entries}
+        worlds = {workload: drawn_for(self._world, self._seed, workload) for workload in workloads}
+        window = tuple(self._config.measured_jobs)
+        return [
+            Task(label, scheduler, worlds[workload], workload, self._seed, window)
+            for workload in workloads
+            for label, scheduler in configs.items()
+        ]
+
+    def _measure(self, entries: Iterable[Entry], workloads: Sequence[int], doing: str) -> None:
+        """Run what has not run on these workloads."""
+        entries = [one for one in entries if len(self._values.get(one.label, ())) < len(workloads)]
+        tasks = self._tasks([one for one in entries if one.label not in self.failed], workloads)
+        results, failed = run_series(tasks, self.file, self._config.workers, self.console, doing)
+        self.failed |= failed
+        for entry in entries:
+            own = sorted((one for one in results if one.label == entry.label), key=lambda one: one.workload)
+            self._values[entry.label] = np.array(
+                [float(getattr(one.metrics, self._config.metric)) for one in own]
+            )
+
+    def _ranked(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those that finished, the best on the first workloads first."""
+        count = self._config.first_seeds
+        finished = [entry for entry in entries if entry.label not in self.failed]
+        return sorted(finished, key=lambda one: float(self._values[one.label][:count].mean()))
+
+    def _best(self, ranked: Sequence[Entry]) -> Best:
+        """Of those that ran most workloads the best, and the others against it."""
+        most = max(len(self._values[entry.label]) for entry in ranked)
+        last = [entry for entry in ranked if len(self._values[entry.label]) == most]
+        best = min(last, key=lambda one: float(self._values[one.label].mean()))
+        own = self._values[best.label]
+        others = []
+        for entry in ranked:
+            values = self._values[entry.label]
+            if entry != best:
+                change = float(values.mean() / own[: len(values)].mean()) - 1.0
+                others.append(Tried(entry, len(values), change))
+        others.sort(key=lambda one: one.change)
+        return Best(replace(best, label=best.scheduler), most, float(own.mean()), tuple(others))
+
+
+def _rows(found: Mapping[str, Best]) -> list[dict[str, str]]:
+    """Everything that was tried, scheduler by scheduler, the best first."""
+    rows = []
+    for name, best in found.items():
+        for tried in (Tried(best.entry, best.workloads, 0.0), *best.others):
+            row = {
+                "scheduler": name,
+                "tried": tried.entry.scheduler,
+                "options": shown_options(tried.entry),
+                "workloads": str(tried.workloads),
+                "vs best": "best" if tried.entry == best.entry else f"{tried.change:+.1%}",
+            }
+            rows.append(row)
+    return rows
+
+
+def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning: _Tuning) -> None:
+    """Print the best of each scheduler, write it and all that was tried."""
+    console = tuning.console
+    comment = f"{config.metric} on at most {config.seeds} workloads of seed {config.seed + TUNING_SEED}"
+    for file in (folder / "best.yaml", *([Path(config.output).expanduser()] if config.output else [])):
+        write_best(file, found, f"by `ringyard tune`: {comment}")
+        console.print(f"best: {file}", soft_wrap=True)
+    rows = _rows(found)
+    if rows:
+        with replaced(folder / "table.csv") as partial, partial.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(rows)
+        with replaced(folder / "table.md") as partial:
+            partial.write_text(markdown(rows, list(rows[0])))
+    table = Table(title=comment, title_justify="left", box=SIMPLE_HEAD)
+    for name in ("scheduler", "options", config.metric, "workloads", "next best"):
+        table.add_column(name, justify="left" if name in ("scheduler", "options") else "right")
+    for best in sorted(found.values(), key=lambda one: one.mean):
+        following = [f"{best.others[0].entry.label} {best.others[0].change:+.1%}"] if best.others else [""]
+        shown = (best.entry.label, shown_options(best.entry), f"{best.mean:,.0f}", str(best.workloads))
+        table.add_row(*shown, *following)
+    console.print(table)
+    console.print(f"everything that was tried: {folder / 'table.md'}", soft_wrap=True)
+    for label, reason in tuning.failed.items():
+        console.print(f"failed: {label}: {reason}", soft_wrap=True)
