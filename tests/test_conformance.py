@@ -57,6 +57,7 @@ def test_every_group_is_known():
         "restart",
         "reward",
         "scheduler",
+        "tuned",
         "workload",
     ]
 

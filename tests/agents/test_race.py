@@ -139,7 +139,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
         assert one.entry.label == one.entry.scheduler
         assert one.workloads == 2
         assert all(other.change >= -1e-9 for other in one.others if other.workloads == 2)
-    rows = list(csv.DictReader((tmp_path / "runs/tuned/table.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "runs/tuned/table.csv").read_text().splitlines()))
     assert [row["tried"] for row in rows if row["vs best"] == "best"] == [
         one.entry.scheduler for one in best.values()
     ]
@@ -149,7 +149,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
         *("tensorboard=false", "schedulers=[fifo,srtf,las,sjf@pack]", "best=runs/tuned/best.yaml"),
         *("reference=srtf",),
     )
-    table = list(csv.DictReader((tmp_path / "runs/compared/table.csv").open()))
+    table = list(csv.DictReader((tmp_path / "runs/compared/table.csv").read_text().splitlines()))
     entries = {row["scheduler"]: row["options"] for row in table}
     assert entries == {one.entry.label: shown_options(one.entry) for one in best.values()} | {"sjf@pack": ""}
     assert f"vs {best['srtf'].entry.label}" in said
@@ -194,7 +194,7 @@ def test_training_tuning_and_comparing_never_meet_a_workload():
     assert len(set(drawn)) == 3
 
 
-@pytest.mark.parametrize("file", sorted((CONF / "best").glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted((CONF / "tuned").glob("*.yaml")), ids=lambda file: file.stem)
 def test_what_ships_as_best_builds(file):
     with configs():
         for best in read_best(file.stem).values():

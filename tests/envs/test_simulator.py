@@ -62,8 +62,9 @@ def test_consolidate_waits_rather_than_splits():
 
 def test_consolidate_counts_the_gpus_that_cores_leave():
     """On 4 GPUs and 8 cores, a job with 3 cores a GPU has room for 2: 4 GPUs are two whole servers."""
-    jobs = JobTable.from_columns([0.0] * 2, [1, 4], [100.0] * 2, cores_per_worker=[1, 3])
-    sim = Simulator(Cluster((4, 4, 4), cores_per_server=8), jobs, ideal())
+    jobs = JobTable.from_columns([0.0] * 2, [1, 4], [100.0] * 2)
+    jobs = replace(jobs, cores_per_worker=np.array([1, 3]))
+    sim = Simulator(Cluster((4, 4, 4), cores_per_server=(8, 8, 8)), jobs, ideal())
     sim.advance()
     assert Draft(sim.view()).place(consolidate(), 1).gpu_ids == (0, 1, 4, 5)
     sim.apply([Allocation(0, (0,))])

@@ -57,12 +57,12 @@ def read_best(given: str) -> dict[str, Best]:
     """{scheduler: its best}.
 
     Args:
-        given: a file that `ringyard tune` wrote, or the name of one in conf/best.
+        given: a file that `ringyard tune` wrote, or the name of one in conf/tuned.
 
     Raises:
         ConfigurationError: there is none, or it says something else.
     """
-    shipped = config_files("best")
+    shipped = config_files("tuned")
     file = shipped[given] if given in shipped else Path(given).expanduser()
     if not file.is_file():
         raise ConfigurationError(

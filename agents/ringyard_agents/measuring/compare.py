@@ -115,7 +115,7 @@ def _best_of(config: DictConfig, preset: str) -> dict[str, Best]:
     """What `best` says; by default, for all schedulers on a preset, what ships for it."""
     if config.best is not None:
         return read_best(config.best)
-    return read_best(preset) if wants_all(config) and preset in config_files("best") else {}
+    return read_best(preset) if wants_all(config) and preset in config_files("tuned") else {}
 
 
 def _reference(config: DictConfig, entries: Mapping[str, Entry]) -> str | None:

@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -204,7 +205,7 @@ def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning:
     console = tuning.console
     comment = f"{config.metric} on at most {config.seeds} workloads of seed {config.seed + TUNING_SEED}"
     for file in (folder / "best.yaml", *([Path(config.output).expanduser()] if config.output else [])):
-        write_best(file, found, f"by `ringyard tune`: {comment}")
+        write_best(file, found, f"ringyard tune {' '.join(sys.argv[1:])}: {comment}")
         console.print(f"best: {file}", soft_wrap=True)
     rows = _rows(found)
     if rows:
