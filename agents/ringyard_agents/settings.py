@@ -71,6 +71,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "kept": Count,
         "slow": Sequence[str],
         "slow_rules": Annotated[Sequence[str], "not empty"],
+        "measured_jobs": Window,
         "metric": Literal["mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_slowdown"],
         "workers": Annotated[int, "[1, 10000]"] | None,
         "rerun": bool,
