@@ -339,8 +339,8 @@ def _report(
             "\n\n".join([markdown(rows, list(rows[0])).rstrip(), *notes, *_folded(race)]) + "\n"
         )
     wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
-    losses = {title for title, _, _ in LOSS_COLUMNS}
-    _print(wide, title, rows, [name for name in rows[0] if name not in losses])
+    apart = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
+    _print(wide, title, rows, [name for name in rows[0] if name not in apart])
     for note in notes:
         console.print(note, soft_wrap=True, highlight=False)
     parts = ["scheduler", "queueing (s)", *_loss_names(rows)]
