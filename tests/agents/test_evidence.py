@@ -1,4 +1,4 @@
-"""The pages of evidence: what `benchmarks/presets.py` switches off is off, and nothing else."""
+"""A page of evidence for each preset, and what `benchmarks/presets.py` switches off costs nothing."""
 
 import pytest
 from hydra import initialize_config_dir

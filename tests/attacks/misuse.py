@@ -42,7 +42,7 @@ WRONG_OPTIONS = (*NOTHING_WHOLE, [], {"wokrload": 1}, {1: 2}, {"workload": 1, "s
 WRONG_NAMES = (*WRONG_ACTIONS, "step", "reset", "batch", "__class__", "_begin")
 #: more than any machine has memory for; the least is refused by an estimate
 TOO_MANY = (2**31 - 1, 10**30)
-GYMNASIUM = ("ringyard/Cluster-v0", "ringyard/Sharing-v0")
+GYMNASIUM = ("ringyard/Cluster-v0", "ringyard/Sharing-v1")
 
 
 class Misuse(NamedTuple):
