@@ -10,6 +10,7 @@ from ringyard.performance import composed
 from ringyard.placement import pack
 from ringyard.profiles import model_id
 from ringyard.sim.solo import solo_seconds
+from ringyard.workloads import AITurboJobs, ParameterServers
 from ringyard_baselines.papers.afs_l import AFSL
 from ringyard_baselines.papers.aiturbo import AITurbo
 from ringyard_baselines.papers.drf import DominantResourceFairness
@@ -20,6 +21,8 @@ from ringyard_baselines.papers.ones.progress import BetaProgress, SameAgain
 from ringyard_baselines.papers.ones.scheduler import Ones
 from ringyard_baselines.papers.optimus import Optimus
 from ringyard_baselines.papers.pollux import Pollux
+from ringyard_baselines.scheduler import Information
+from ringyard_baselines.tools.predictions import ASYMPTOTES, curve_prediction
 from ringyard_baselines.tools.speeds import BatchRule, fewest_gpus, speed_table
 from ringyard_baselines.tools.targets import Target, reach
 from worlds import arrived, elastic, perfect, simulated, times_of
@@ -159,3 +162,53 @@ def test_aiturbo_makes_single_unit_changes():
         sizes.append(int(sim.view().num_gpus[0]))
         sim.advance()
     assert sizes == [2, 3, 4, 4]  # 200 + 300 of 1000 s of work done at 200 s, the rest on 4
+
+
+def served(count):
+    """Parameter-server jobs of one worker and one server, 5 cores each, 1 to 4 GPUs, never predictable."""
+    jobs = JobTable.from_columns([0] * count, [1] * count, [3000.0] * count)
+    dress = ParameterServers(1.0, {"aiturbo_resnet50": 1}, servers=(1,), elastic=True)
+    jobs = dress.extend(jobs, Cluster.homogeneous(1, 4), np.random.default_rng(0))
+    never = np.full(count, np.inf)
+    return replace(jobs, cores_per_worker=np.full(count, 5), predictable_from=never)
+
+
+def test_a_running_job_that_finds_no_room_for_more_servers_grows_with_those_it_asked_for():
+    sim = arrived(Cluster.homogeneous(1, 4, cores_per_server=32), served(1), composed(1e9, 40e9))
+    sim.apply([Allocation(0, (0,), parameter_servers=2)])
+    six = Target(0, 2, Allocation(0, cores_per_worker=5, parameter_servers=6))  # 40 cores
+    sim.apply(reach(sim.view(), [six], pack()))
+    held = sim.view().allocation_of(0)
+    assert (len(held.gpu_ids), held.parameter_servers, held.cores_per_worker) == (2, 1, 5)
+
+
+def test_loss_curves_tell_ends_when_they_are_sure():
+    epochs = np.arange(1.0, 201.0)
+    loss = 1.0 / (0.02 * epochs + 1.0 / (1.0 - ASYMPTOTES[4])) + ASYMPTOTES[4]
+    end = (1.0 / -ASYMPTOTES[4] - 1.0 / (1.0 - ASYMPTOTES[4])) / 0.02  # where it is 0
+    found, confidence = curve_prediction(epochs, loss)
+    assert (found, confidence) == pytest.approx((end, 1.0), rel=1e-6)
+    assert curve_prediction(epochs[:6], loss[:6]) == (np.inf, 0.0)
+    assert curve_prediction(epochs, np.full(200, 0.5))[1] < 0.5
+    noisy = loss + np.random.default_rng(0).normal(0, 0.03, 200)
+    assert 0.0 < curve_prediction(epochs, noisy)[1] < 1.0
+
+
+def test_aiturbo_predicts_from_loss_curves_what_the_workload_does_not():
+    world = Cluster.homogeneous(1, 4, cores_per_server=40), served(2), composed(1e9, 40e9)
+    resized = {}
+    for predictor in ("workload", "loss_curve"):
+        scheduler = AITurbo(pack(), round_seconds=100.0, predictor=predictor)
+        assert (Information.PREDICTIONS in scheduler.knows) == (predictor == "workload")
+        sim = simulated(scheduler, *world)
+        resized[predictor] = sim.state.jobs["num_resizes"][0, :2].tolist(), sim.metrics().mean_jct
+    assert resized["workload"] == ([0, 0], pytest.approx(3000.0))
+    assert min(resized["loss_curve"][0]) > 0
+    assert resized["loss_curve"][1] < 2900
+
+
+def test_every_pod_of_the_follow_ons_list_has_five_cores():
+    jobs = AITurboJobs().sample(Cluster.homogeneous(2, 2, cores_per_server=32), np.random.default_rng(0))
+    assert set(jobs.cores_per_worker.tolist()) == set(jobs.cores_per_server_task.tolist()) == {5}
+    assert (jobs.min_gpus == 1).all()
+    assert (jobs.max_gpus == 4).all()

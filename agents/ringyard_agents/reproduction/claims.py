@@ -27,8 +27,9 @@ class Claim:
         metric: a field of `Metrics`, "cpu_queueing" (mean queueing seconds of CPU-only jobs),
             "finished_early" (jobs that ended before the last one arrived), "job_gpu_activity" (mean over
             jobs of the share of its GPU time in which GPUs compute: a long job counts like a short one),
-            "kernels_on_used_gpus" (kernel_utilisation / utilisation: of GPUs that hold jobs),
-            "utility" (GADGET's total, of the GPU time that jobs held, `ringyard_baselines.papers.gadget`);
+            "jct_over_bound" (mean completion time over what no schedule can beat), "kernels_on_used_gpus"
+            (kernel_utilisation / utilisation: of GPUs that hold jobs), "utility" (GADGET's total, of the
+            GPU time that jobs held, `ringyard_baselines.papers.gadget`);
             of Ada-SRSF's transfer model "mean_jct" and "makespan" only.
         form: "change" (ratio - 1), "ratio" (reference / scheduler: times smaller), "growth" (scheduler /
             reference: times larger), "at_most" (the same, and less is as good) or "value".
@@ -159,6 +160,8 @@ def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float
     """[seeds] a metric of one scheduler's runs."""
     if metric == "cpu_queueing":
         return np.array([r.times.queueing_seconds[r.times.num_gpus == 0].mean() for r in results])
+    if metric == "jct_over_bound":
+        return np.array([r.metrics.mean_jct / r.bounds.mean_jct for r in results])
     if metric == "job_gpu_activity":
         return np.array([np.nanmean(r.times.gpu_activity) for r in results])
     if metric == "kernels_on_used_gpus":

@@ -28,6 +28,7 @@ _TITLES = {
     "mean_queueing": "queueing (s)",
     "utilisation": "GPUs busy",
     "gpu_activity": "GPU activity",
+    "jct_over_bound": "mean JCT / lower bound",
     "job_gpu_activity": "jobs' mean GPU activity",
     "cpu_queueing": "CPU jobs' queueing (s)",
     "finished_early": "jobs done by the last arrival",

@@ -1,13 +1,14 @@
 """AITurbo (HPDC 2021), as its public follow-on shows it: CPU-GPU steps, Borda count, feedback queue."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Count, Positive, Share, checked
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
@@ -16,6 +17,7 @@ from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.tools.predictions import curve_prediction
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
@@ -29,6 +31,13 @@ class WithinLevel(StrEnum):
 
     SCORE = "score"
     SUBMISSION = "submission"
+
+
+class Predictor(StrEnum):
+    """Where predictions come from."""
+
+    WORKLOAD = "workload"
+    LOSS_CURVE = "loss_curve"
 
 
 class Size(NamedTuple):
@@ -45,6 +54,28 @@ CALIBRATION = ((1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
 
 #: cores counted for a pod where the cluster does not count cores
 POD_CORES = 5
+
+
+#: a loss curve is fitted anew when its log has grown by so much
+CURVE_GROWTH = 1.1
+
+#: share of the iterations done that is taken to be left at least, whatever the loss curve says
+LEAST_LEFT = 0.02
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """What a job's loss log said last.
+
+    Attributes:
+        points: of the log.
+        end: iteration at which it ends.
+        sure: the confidence was enough, then or before.
+    """
+
+    points: int = 0
+    end: float = float("inf")
+    sure: bool = False
 
 
 def borda_scores(
@@ -88,8 +119,10 @@ class AITurbo(Scheduler):
     that shortens its steps most; the speed model's two terms in w/p are one (they are collinear at equal
     cores); sizes that memory, or the empty cluster's cores, cannot hold are no changes, and a job that finds
     no room for more cores starts with those it asks for; a ring's CPU unit is one core for each worker,
-    judged by a CPU profile measured in advance; whether and how well a job is predictable comes with the
-    workload.
+    judged by a CPU profile measured in advance. Whether and how well a job is predictable comes with the
+    workload, or from its loss curve (FOUND: the curve's form, a job moves to the predictable ones when the
+    confidence is 0.5; assumed: `tools.predictions.curve_prediction` instead of the trained classifier, whose
+    features and weights are not public).
 
     Args:
         placement: where jobs go.
@@ -99,6 +132,8 @@ class AITurbo(Scheduler):
             submission (first come first served, as Tiresias' levels) they do.
         gpu_weight: cores one GPU counts for (the public sweep's best).
         max_servers: most parameter servers of a job.
+        predictor: "workload": as it says, with its error; "loss_curve": fitted to what the job has logged.
+        confidence: in the loss curve, from which on a job is predictable.
 
     Raises:
         ConfigurationError: an argument out of its range.
@@ -116,6 +151,8 @@ class AITurbo(Scheduler):
         within_level: WithinLevel = WithinLevel.SCORE,
         gpu_weight: Positive = 10.0,
         max_servers: Count = 10,
+        predictor: Predictor = Predictor.WORKLOAD,
+        confidence: Share = 0.5,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
@@ -123,14 +160,20 @@ class AITurbo(Scheduler):
         self._by_score = WithinLevel(within_level) is WithinLevel.SCORE
         self._gpu_weight = gpu_weight
         self._max_servers = max_servers
+        self._by_curve = Predictor(predictor) is Predictor.LOSS_CURVE
+        self._confidence = confidence
+        if self._by_curve:
+            self.information = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
         self._begin()
 
     def _begin(self) -> None:
         self._slots = Slots(self.round_seconds or np.inf)
         self._models = StepModels(self._points)
         self._sizes: dict[int, Size] = {}
+        self._fewest: dict[int, int] = {}
         self._input: dict[int, NDArray[np.float64]] = {}
         self._predictable: set[int] = set()
+        self._curves: dict[int, _Curve] = {}
         self._service = np.zeros(0)
         self._last = 0.0
 
@@ -143,13 +186,15 @@ class AITurbo(Scheduler):
         """Change sizes when a slot begins or a job turned predictable; rank and admit always."""
         jobs = view.gpu_jobs
         self._account(view)
-        left = view.predicted_iterations
+        left = self._left(view, jobs) if self._by_curve else view.predicted_iterations
         known = ~np.isnan(left[jobs])
         turned = set(jobs[known].tolist()) - self._predictable
         self._predictable |= turned
         changing = self._slots.begins(view) or bool(turned)
         for job in jobs.tolist():
-            self._sizes.setdefault(job, self._asked(view, job))
+            if job not in self._sizes:
+                self._sizes[job] = self._asked(view, job)
+                self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
         crowded = sum(self._sizes[job].workers for job in jobs.tolist()) > view.num_gpus_up
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
         for i, job in enumerate(jobs.tolist()):
@@ -164,6 +209,21 @@ class AITurbo(Scheduler):
         level = np.searchsorted(self._thresholds, scores, side="left")
         order = np.lexsort((jobs, scores if self._by_score else level))
         return reach(view, self._admit(view, jobs[order].tolist()), self.placement)
+
+    def _left(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[jobs] base iterations left by loss curves; NaN where the confidence never was enough."""
+        done = view.completed_iterations
+        left = np.full(len(done), np.nan)
+        for job in jobs.tolist():
+            iterations, loss = view.loss_log(job)
+            curve = self._curves.get(job, _Curve())
+            if len(loss) >= CURVE_GROWTH * max(curve.points, 1):
+                end, confidence = curve_prediction(iterations, loss)
+                sure = curve.sure or confidence >= self._confidence
+                curve = self._curves[job] = _Curve(len(loss), end if end < np.inf else curve.end, sure)
+            if curve.sure:
+                left[job] = max(curve.end - done[job], LEAST_LEFT * done[job])
+        return left
 
     def _account(self, view: SchedulingView) -> None:
         """Service at rate R since the last decision."""
@@ -207,7 +267,7 @@ class AITurbo(Scheduler):
         return min(options, key=lambda option: self._seconds(view, job, option))
 
     def _changes(self, view: SchedulingView, job: int, size: Size, sign: int) -> list[Size]:
-        low, high = fewest_gpus(view, np.array([job]))[0], view.column("max_gpus")[job]
+        low, high = self._fewest[job], view.column("max_gpus")[job]
         changes = []
         if low <= size.workers + sign <= min(high, view.num_gpus_up):
             changes.append(size._replace(workers=size.workers + sign))

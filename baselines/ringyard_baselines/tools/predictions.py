@@ -8,7 +8,7 @@ from scipy.optimize import nnls
 
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["iterations_from_loss", "predicted_iterations", "predicted_seconds"]
+__all__ = ["curve_prediction", "iterations_from_loss", "predicted_iterations", "predicted_seconds"]
 
 
 def _as_much_again(view: SchedulingView) -> NDArray[np.float64]:
@@ -57,6 +57,22 @@ def _curve_end(iterations: NDArray[np.float64], loss: NDArray[np.float64]) -> fl
         if error < best and a > 0:
             best, end = error, (-1.0 / c - b) / a * scale
     return float(end)
+
+
+def curve_prediction(iterations: NDArray[np.float64], loss: NDArray[np.float64]) -> tuple[float, float]:
+    """Where a job ends by its loss log, and how sure that is.
+
+    Returns:
+        The iteration at which the fitted curve reaches the target, inf if it never does; the confidence in
+        it, in [0, 1]: what the log without its newest quarter says is left, over what all of it says, or
+        the other way round, whichever is smaller (an assumption). A log too short for both says (inf, 0).
+    """
+    earlier = 3 * len(loss) // 4
+    if earlier < FEWEST_POINTS:
+        return np.inf, 0.0
+    end, before = _curve_end(iterations, loss), _curve_end(iterations[:earlier], loss[:earlier])
+    low, high = sorted((end - iterations[-1], before - iterations[-1]))
+    return end, low / high if 0 < low and high < np.inf else 0.0
 
 
 def iterations_from_loss(view: SchedulingView, jobs: Sequence[int]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,15 @@ from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 
 __all__ = ["Target", "fitting", "never_idle", "reach", "start_cpu_jobs"]
+
+
+#: fields of an allocation that fall back to what the job asks for, and the columns that say it
+_BESIDE_GPUS = {
+    "cores_per_worker": "asked_cores",
+    "parameter_servers": "asked_parameter_servers",
+    "cores_per_server_task": "asked_cores_per_server_task",
+    "ram_per_worker": "asked_ram",
+}
 
 
 @dataclass(frozen=True)
@@ -107,12 +117,21 @@ class _Plan:
     def start(self, target: Target) -> bool:
         gpus = tuple(range(target.num_gpus))  # how many; the rule says which
         wanted = _with_gpus(target, gpus)
-        for shape in (wanted, Allocation(target.job, gpus, batch_size=wanted.batch_size)):
+        for shape in (wanted, self._as_asked(wanted)):
             found = self.draft.place(self.rule, target.job, shape)
             if found is not None:
                 self.allocations.append(found)
                 return True
         return False
+
+    def _as_asked(self, wanted: Allocation) -> Allocation:
+        """The same with the cores, RAM and servers that the job asks for: it may run with others."""
+        asked: dict[str, Any] = {
+            name: int(self.view.column(column)[wanted.job])
+            for name, column in _BESIDE_GPUS.items()
+            if getattr(wanted, name) is not None
+        }
+        return replace(wanted, **asked)
 
     def reshape(self, target: Target) -> None:
         """Change a running job: in place if it keeps its size, else wherever the rule says."""

@@ -234,6 +234,7 @@ class ParameterServers:
         servers: parameter servers of each job, drawn uniformly from these.
         cores: of each parameter server.
         max_gpus: larger jobs stay rings (AITurbo's follow-on stops at 4).
+        elastic: each may have 1 to `max_gpus` GPUs, with its batch; else as many as it asks for.
     """
 
     share: Share
@@ -241,6 +242,7 @@ class ParameterServers:
     servers: Annotated[Sequence[Count], "not empty"] = (1, 2)
     cores: Whole = 5
     max_gpus: Count = 4
+    elastic: bool = False
     extra_jobs: Whole = 0
 
     def __post_init__(self) -> None:
@@ -269,11 +271,15 @@ class ParameterServers:
             batch_size=batch,  # the tabulated batch is global
             min_batch=np.where(chosen, batch, jobs.min_batch),
             max_batch=np.where(chosen, batch, jobs.max_batch),
-            min_gpus=np.where(chosen, jobs.num_gpus, jobs.min_gpus),
-            max_gpus=np.where(chosen, jobs.num_gpus, jobs.max_gpus),
+            min_gpus=np.where(chosen, 1 if self.elastic else jobs.num_gpus, jobs.min_gpus),
+            max_gpus=np.where(chosen, self._most(jobs, cluster), jobs.max_gpus),
             parameter_servers=np.where(chosen, servers, 0),
             cores_per_server_task=np.where(chosen, self.cores, 0),
         )
+
+    def _most(self, jobs: JobTable, cluster: Cluster) -> NDArray[np.int64]:
+        """[jobs] most GPUs that each may have."""
+        return np.full(len(jobs), min(self.max_gpus, cluster.num_gpus)) if self.elastic else jobs.num_gpus
 
 
 @checked("workload.cpu_jobs")

@@ -169,7 +169,7 @@ class AITurboJobs:
         shapes = np.array([(2, 1)] * 28 + [(1, 2)] * 20 + [(2, 2)] * 12)  # (workers, servers)
         workers, servers = shapes[rng.integers(0, len(shapes), count)].T
         table = JobTable.from_columns((np.cumsum(gaps) - gaps[0]).astype(np.float64), workers, np.ones(count))
-        dress = ParameterServers(1.0, dict.fromkeys(AITURBO_MODELS, 1.0))
+        dress = ParameterServers(1.0, dict.fromkeys(AITURBO_MODELS, 1.0), elastic=True)
         table = dress.extend(replace(table, kind=np.full(count, int(JobKind.RING))), cluster, rng)
         known = rng.random(count) < 24 / 60
         return replace(
@@ -177,8 +177,7 @@ class AITurboJobs:
             duration_seconds=np.full(count, np.nan),
             iterations=steps,
             parameter_servers=servers,
-            min_gpus=np.ones(count, dtype=np.int64),
-            max_gpus=np.full(count, min(4, cluster.num_gpus)),
+            cores_per_worker=table.cores_per_server_task,  # every pod has as many
             predictable_from=np.where(known, rng.uniform(0.09, 0.89, count), np.inf),
             prediction_factor=np.exp(self.error * rng.standard_normal(count)),
         )
