@@ -17,9 +17,10 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import WorkloadWarning
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.measuring.evaluate import Task, evaluate
+from ringyard_agents.measuring.selection import drawn_for
 from ringyard_agents.measuring.statistics import holm, mean_interval, p_value, ratio_interval
 
-EXPERIMENTS = ("sharing", "contention", "cpu_gpu", "elastic", "full", "quickstart")
+EXPERIMENTS = ("sharing", "contention")
 PAIRS = (("srtf", "fifo"), ("sjf", "fifo"), ("las", "srtf"))
 SCHEDULERS = ("fifo", "sjf", "srtf", "las")
 COUNTS = (10, 20, 40)
@@ -33,7 +34,9 @@ def pool(experiment, size):
     values = {}
     for label in SCHEDULERS:
         scheduler = plain(scheduler_config(Entry.read(label)))
-        runs = (evaluate(Task(label, scheduler, world, number, 0)) for number in range(size))
+        runs = (
+            evaluate(Task(label, scheduler, drawn_for(world, 0, number), number, 0)) for number in range(size)
+        )
         values[label] = np.array([run.metrics.mean_jct for run in runs])
     return values
 

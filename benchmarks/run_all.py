@@ -16,6 +16,7 @@ NAMES = (
     "startup",
     "mechanisms",
     "sjf_bco_experiment",
+    "coverage",
     "sjf_bco_optimum",
 )
 
