@@ -77,10 +77,14 @@ def _read(paper: str) -> dict[str, Any]:
     return content
 
 
+#: rule of entries that name none
+_PLACEMENT = "pack"
+
+
 def _scheduler(entry: str, overrides: Sequence[str]) -> Any:
     """Config of an entry such as `fifo` or `fifo@share`, with overrides of its own."""
     name, _, placement = entry.partition("@")
-    words = [f"scheduler={name}", *([f"placement={placement}"] if placement else [])]
+    words = [f"scheduler={name}", f"placement={placement or _PLACEMENT}"]
     config = hydra.compose("entry", [*words, *overrides])
     OmegaConf.resolve(config)
     return plain(config.scheduler)
