@@ -124,7 +124,9 @@ class _Tuning:
         return {name: [Entry(rule, rule) for rule in self._placed(name)] for name in self._names}
 
     def _placed(self, name: str) -> list[str]:
-        rules = self._config.slow_rules if name in self._config.slow else self._rules
+        rules = self._rules
+        if name in self._config.slow:
+            rules = [rule for rule in rules if rule in self._config.slow_rules]
         return [f"{name}@{rule}" for rule in rules] if takes_rule(name) else [name]
 
     def _with_options(self, entry: Entry) -> list[Entry]:
