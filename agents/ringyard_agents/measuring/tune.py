@@ -224,7 +224,8 @@ def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning:
         following = [f"{best.others[0].entry.label} {best.others[0].change:+.1%}"] if best.others else [""]
         shown = (best.entry.label, shown_options(best.entry), f"{best.mean:,.0f}", str(best.workloads))
         table.add_row(*shown, *following)
-    console.print(table)
+    wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
+    wide.print(table)
     console.print(f"everything that was tried: {folder / 'table.md'}", soft_wrap=True)
     for label, reason in tuning.failed.items():
         console.print(f"failed: {label}: {reason}", soft_wrap=True)
