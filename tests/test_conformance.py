@@ -193,7 +193,11 @@ def served(scheduler, jobs):
 
 
 #: so that what takes longer than the jobs of a small world is seen there
-QUICK = {"themis": ("scheduler.lease_seconds=20",)}
+QUICK = {
+    "themis": ("scheduler.lease_seconds=20",),
+    "tiresias": ("scheduler.thresholds_gpu_seconds=[20]",),
+    "gittins": ("scheduler.delta_gpu_seconds=20",),
+}
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)

@@ -297,7 +297,7 @@ def test_agents_are_named(tmp_path):
     assert "a name of its own" in error
     for label in ("../../../out", str(tmp_path / "out"), "..", "a" * 300):
         _, error = ringyard(tmp_path, "compare", f"schedulers=[fifo,'{label}:x']", code=2)
-        assert "without / before the colon" in error
+        assert "without /, such as mine" in error
 
 
 def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):

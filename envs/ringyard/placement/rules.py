@@ -245,11 +245,15 @@ def _fastest(state: State, b: int, j: int, wanted: int, parameters: FloatVector,
     return pack_gpus(state, b, j, wanted, out)
 
 
+@checked("placement")
 def fastest(split: bool = True) -> PlacementRule:
     """The server with room whose GPU type runs the job's model fastest (ties: the tightest), else `pack`.
 
     Args:
         split: False: else as `consolidate`, which rather waits than uses more servers than needed.
+
+    Raises:
+        ConfigurationError: split is no bool.
     """
     return PlacementRule(_fastest, "fastest" if split else "fastest_together", np.array([float(split)]))
 
