@@ -28,12 +28,12 @@ RESAMPLES = 2_000
 
 
 def pool(experiment, size):
-    """{scheduler: [size] mean JCTs} on an experiment's own workloads."""
+    """{scheduler: [size] mean JCTs} on an experiment's own workloads, placed by `pack`."""
     config = hydra.compose("compare", [f"experiment={experiment}"])
     world = {part: plain(config[part]) for part in WORLD}
     values = {}
     for label in SCHEDULERS:
-        scheduler = plain(scheduler_config(Entry.read(label)))
+        scheduler = plain(scheduler_config(Entry.read(f"{label}@pack")))
         runs = (
             evaluate(Task(label, scheduler, drawn_for(world, 0, number), number, 0)) for number in range(size)
         )
