@@ -7,7 +7,7 @@ import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.performance import composed
-from ringyard.placement import pack
+from ringyard.placement import consolidate, pack
 from ringyard.profiles import model_id
 from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
@@ -110,6 +110,18 @@ def test_synergy_gives_and_takes_cores():
     cores = int(sim.state.jobs["cores_per_worker"][0, 0])
     seconds = [solo_seconds(sim.view(), np.array([0]), cores_per_worker=c)[0] for c in (cores - 1, cores, 24)]
     assert seconds[1] <= seconds[2] / 0.95 < seconds[0]
+
+
+def test_synergy_stops_nobody_for_a_job_that_finds_no_room():
+    """Two free GPUs on two servers are none for a job that wants both on one."""
+    jobs = JobTable.from_columns(np.zeros(4), [1, 1, 2, 1], [10.0, 20.0, 30.0, 100.0])
+    sim = arrived(Cluster.homogeneous(2, 2, cores_per_server=8), jobs, composed(1e9, 40e9))
+    sim.apply([Allocation(0, (0,)), Allocation(3, (1,)), Allocation(1, (2,))])
+    scheduler = SynergyTune(consolidate())
+    scheduler.reset(sim.cluster, jobs, np.random.default_rng(0))
+    assert scheduler.decide(sim.view()) == []
+    decided = SynergyTune(pack()).decide(sim.view())
+    assert [(one.job, one.gpu_ids) for one in decided] == [(3, ()), (2, (1, 3))]
 
 
 def test_drafts_give_back_once():

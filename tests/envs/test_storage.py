@@ -151,3 +151,14 @@ def test_synergy_gives_ram_where_storage_is_short_and_takes_it_back():
         held.append((sim.view().column("ram_per_worker")[sim.view().running] / GB).tolist())
     assert held == [[80], [80, 80], [40, 80, 40]]  # the last one needs room: the first has its fair share now
     assert sim.view().column("cores_per_worker").tolist() == [4, 1, 4]
+
+
+def test_synergy_asks_for_no_cores_that_others_hold_when_it_takes_ram():
+    """Job 0's fair share is less RAM and more cores than it has; a CPU-only job has the cores."""
+    cluster = server(gpus=2, ram=80 * GB, storage=400e6, cores=8)
+    jobs = readers(1, 1, ram=10e9, seconds=0.1).merged(JobTable.cpu_only([0.0], [6], [500.0], [1e6]))
+    sim = arrived(cluster, replace(jobs, samples_per_core_second=np.full(3, 1e4)), composed(1e12, 1e12))
+    sim.apply([Allocation(2, server=0), Allocation(0, (0,), 1, ram_per_worker=80 * GB)])
+    scheduler = SynergyTune(pack(), order="fifo")
+    scheduler.reset(cluster, sim.jobs, np.random.default_rng(0))
+    assert scheduler.decide(sim.view()) == []

@@ -1,6 +1,7 @@
 """Synergy-TUNE (Mohan et al., OSDI 2022): cores and RAM by profile, the fair share where they do not fit."""
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import floordiv
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -51,6 +52,11 @@ ORDERS_TAKE = {
 }
 
 
+def _fair_share(amounts: Sequence[int], cluster: Cluster) -> int:
+    """Of one GPU, where servers have so much, on the one that has least for each; 0: not counted."""
+    return min(map(floordiv, amounts, cluster.gpus_per_server), default=0)
+
+
 def _exceeds(demand: Demand, fair: Demand) -> bool:
     """Whether any of it is more than the fair share."""
     return any(
@@ -68,8 +74,10 @@ class SynergyTune(Scheduler):
     fair share; where that does not fit either, running jobs that hold more than their share fall back to it,
     those with most cores per GPU first, then most memory. Assumed: the best demand is the fewest cores within
     `saturation` of the largest throughput with all the RAM, then the least RAM with those cores (a third of
-    the fair share or a multiple of it, as profiled); jobs that run keep what they have unless they have to
-    shrink. What the cluster does not count is not given; if it counts neither, this is the plain order.
+    the fair share or a multiple of it, as profiled); of unequal servers the least share is fair, so that it
+    fits on each; jobs that run keep what they have unless they have to shrink. The paper's jobs find GPUs
+    wherever some are free; here a rule may make a job wait, and for one that waits nobody stops or shrinks.
+    What the cluster does not count is not given; if it counts neither, this is the plain order.
 
     Args:
         placement: where a job goes.
@@ -106,19 +114,21 @@ class SynergyTune(Scheduler):
         """Stop who lost its turn, shrink where cores are short, start the others."""
         jobs = view.gpu_jobs
         order = jobs[np.lexsort((jobs, ORDERS[self._order](view)[jobs]))].tolist()
-        chosen = [target.job for target in fitting(view, order)]
+        chosen = {target.job for target in fitting(view, order)}
+        running = set(view.running.tolist()) & set(order)
         draft = Draft(view)
-        allocations = []
-        running = set(view.running.tolist()) & set(jobs.tolist())
-        for job in sorted(running - set(chosen)):
+        losing = [job for job in order if job in running - chosen]
+        for job in losing:
             draft.release(job)
-            allocations.append(Allocation(job))
-        running &= set(chosen)
-        allocations += start_cpu_jobs(view, draft, self.placement)
-        waiting = [job for job in chosen if job not in running]
-        for job in waiting:
-            allocations += self._start(view, draft, job, running)
-        return never_idle(view, draft, self.placement, order, allocations)
+        changes = start_cpu_jobs(view, draft, self.placement)
+        staying = running & chosen
+        for job in [job for job in order if job in chosen - running]:
+            changes += self._start(view, draft, job, staying)
+        # a shrink may trade RAM for cores: after one, changes hold only in the order in which they were found
+        shrunk = staying != running & chosen
+        kept = [] if shrunk else [job for job in losing if draft.take(view.allocation_of(job))]
+        stops = [Allocation(job) for job in losing if job not in kept]
+        return never_idle(view, draft, self.placement, order, [*stops, *changes])
 
     def _start(self, view: SchedulingView, draft: Draft, job: int, running: set[int]) -> list[Allocation]:
         """The job with its best demand, else its fair share, else after others shrank to theirs."""
@@ -143,29 +153,35 @@ class SynergyTune(Scheduler):
     def _make_room(
         self, view: SchedulingView, draft: Draft, job: int, demand: Demand, running: set[int]
     ) -> list[Allocation]:
-        """Shrink running jobs to their fair share, the greediest first, until the job fits."""
+        """Shrink running jobs to their fair share, the greediest first, until the job fits; else nobody."""
         cores, ram = view.column("cores_per_worker"), view.column("ram_per_worker")
-        changes = []
+        changes: list[Allocation] = []
         for other in sorted(running, key=lambda other: (-int(cores[other]), -int(ram[other]), other)):
             fair = self._demand(view, other)[1]
             if not _exceeds(Demand(int(cores[other]), int(ram[other])), fair):
                 continue
             smaller = Allocation(other, view.gpus_of(other), fair.cores, ram_per_worker=fair.ram)
             draft.release(other)
-            draft.take(smaller)
+            if not draft.take(smaller):  # less RAM may come with more cores, which others hold
+                draft.take(view.allocation_of(other))
+                continue
             changes.append(smaller)
-            running.discard(other)
             found = draft.place(self.placement, job, self._shape(view, job, demand))
             if found is not None:
+                running.difference_update(change.job for change in changes)
                 return [*changes, found]
-        return changes
+        for change in changes:
+            draft.release(change.job)
+        for change in changes:
+            draft.take(view.allocation_of(change.job))
+        return []
 
     def _demand(self, view: SchedulingView, job: int) -> tuple[Demand, Demand]:
         """(best demand, fair share) of each worker."""
         if job not in self._demands:
             cluster = view.cluster
-            fair_cores = max(1, sum(cluster.cores_per_server) // cluster.num_gpus)
-            fair_ram = sum(cluster.ram_bytes_per_server) // cluster.num_gpus
+            fair_cores = max(1, _fair_share(cluster.cores_per_server, cluster))
+            fair_ram = _fair_share(cluster.ram_bytes_per_server, cluster)
             cores = np.arange(1, max(cluster.cores_per_server, default=0) + 1)
             most_ram = max(cluster.ram_bytes_per_server, default=0)
             multiples = np.arange(1, most_ram // max(fair_ram, 1) + 1) * fair_ram
