@@ -20,6 +20,7 @@ from ringyard_agents.measuring.compare import SEED_OFFSET
 from ringyard_agents.measuring.evaluate import RunResult, Task, run_all
 from ringyard_agents.measuring.selection import drawn_for
 from ringyard_agents.measuring.statistics import caution
+from ringyard_agents.measuring.tables import markdown
 
 SEEDS = 5
 LONGEST = 2  # jobs whose share of all completion times is printed
@@ -53,7 +54,7 @@ PHYSICS = {
             "performance.overhead_seconds_per_server=0.0",
         ),
         (
-            "fifo@spread", "fifo", "fifo@consolidate", "smallest_first", "smallest_work",
+            "fifo@spread", "fifo@pack", "fifo@consolidate", "smallest_first", "smallest_work@pack",
             "smallest_work@consolidate", "sjf_bco", "sjf_bco_ls", "sjf_bco_ff", "sjf_bco_rand", "ada_srsf",
             "srtf@consolidate",
         ),
@@ -82,8 +83,8 @@ PHYSICS = {
             "cluster.storage_bytes_per_second=1e15",
         ),
         (
-            "fifo", "fifo@consolidate", "sjf@consolidate", "srtf@consolidate", "synergy_tune@consolidate",
-            "coda@consolidate",
+            "fifo@pack", "fifo@consolidate", "sjf@consolidate", "srtf@consolidate",
+            "synergy_tune@consolidate", "coda@consolidate",
         ),
     ),
     "elastic": Physics(
@@ -91,7 +92,7 @@ PHYSICS = {
         "no job is elastic",
         ("workload.extensions.0.share=0.0",),
         (
-            "fifo", "fifo@consolidate", "sjf@consolidate", "srtf@consolidate", "elastic_dp", "afs_l",
+            "fifo@pack", "fifo@consolidate", "sjf@consolidate", "srtf@consolidate", "elastic_dp", "afs_l",
             "optimus", "pollux",
         ),
     ),
@@ -100,8 +101,8 @@ PHYSICS = {
         "all GPUs are V100",
         ("cluster.groups.1.gpu_type=v100", "cluster.groups.2.gpu_type=v100"),
         (
-            "fifo", "fifo@consolidate", "fifo@fastest", "sjf@consolidate", "sjf@share", "srtf@consolidate",
-            "ada_srsf", "gavel",
+            "fifo@pack", "fifo@consolidate", "fifo@fastest", "sjf@consolidate", "sjf@share",
+            "srtf@consolidate", "ada_srsf", "gavel",
         ),
     ),
 }  # fmt: skip
@@ -154,12 +155,6 @@ def rows(results: list[RunResult]) -> list[dict[str, str]]:
         row[f"longest {LONGEST} jobs"] = f"{longest:.0%}"
         table.append(row)
     return table
-
-
-def markdown(table: list[dict[str, str]]) -> str:
-    """A Markdown table."""
-    lines = [list(table[0]), ["---", *["---:"] * (len(table[0]) - 1)], *(list(row.values()) for row in table)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def page(preset: str, seeds: int) -> str:

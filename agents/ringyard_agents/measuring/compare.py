@@ -24,11 +24,12 @@ from ringyard_agents.measuring.evaluate import RunResult, Task, check
 from ringyard_agents.measuring.selection import able, drawn_for, entries_of, wants_all, worlds_of
 from ringyard_agents.measuring.series import run_series
 from ringyard_agents.measuring.statistics import caution, holm, mean_interval, p_value, ratio_interval
+from ringyard_agents.measuring.tables import markdown, wide, write_tables
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
 from ringyard_baselines.scheduler import Powers
 
-__all__ = ["alike", "compare", "group_of", "markdown", "table_rows"]
+__all__ = ["alike", "compare", "group_of", "table_rows"]
 
 #: (title, metric, format) of the columns that are plain means over workloads
 METRIC_COLUMNS = (
@@ -277,7 +278,7 @@ def _folded(race: _Race) -> list[str]:
     ]
     if not rows:
         return []
-    table = markdown(rows, list(rows[0]))
+    table = markdown(rows)
     return [f"<details><summary>what else was tried, on other workloads</summary>\n\n{table}\n</details>"]
 
 
@@ -303,13 +304,6 @@ def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]], name
         console.print(table)
 
 
-def markdown(rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:
-    """A Markdown table of some columns."""
-    lines = ["| " + " | ".join(names) + " |", "|" + "|".join(["---"] + ["---:"] * (len(names) - 1)) + "|"]
-    lines += ["| " + " | ".join(row[name] for name in names) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
 def _report(
     console: Console,
     config: DictConfig,
@@ -330,24 +324,28 @@ def _report(
         *_notes(reference, len(rows) - 1, len({result.workload for result in results})),
         *alike(results),
     ]
-    with replaced(folder / "table.csv") as partial, partial.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
-    with replaced(folder / "table.md") as partial:
-        partial.write_text(
-            "\n\n".join([markdown(rows, list(rows[0])).rstrip(), *notes, *_folded(race)]) + "\n"
-        )
-    wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
-    apart = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
-    _print(wide, title, rows, [name for name in rows[0] if name not in apart])
+    write_tables(folder, rows, [*notes, *_folded(race)])
+    _print_all(console, title, rows, notes)
+    runs = {row["scheduler"]: [r.times for r in results if r.label == row["scheduler"]] for row in rows}
+    by_tenant = write_tenants(folder / "tenants.csv", runs)
+    print_tenants(wide(console), runs)
+    _draw(console, config, folder, results)
+    tables = ["table.csv", "runs.csv", *(["tenants.csv"] if by_tenant else [])]
+    console.print(f"tables: {', '.join(str(folder / name) for name in tables)}", soft_wrap=True)
+
+
+def _print_all(console: Console, title: str, rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> None:
+    """Print the table, what stands below it, and what the mean JCT is made of."""
+    apart = {"options", *(name for name, _, _ in LOSS_COLUMNS)}
+    _print(wide(console), title, rows, [name for name in rows[0] if name not in apart])
     for note in notes:
         console.print(note, soft_wrap=True, highlight=False)
     parts = ["scheduler", "queueing (s)", *_loss_names(rows)]
-    _print(wide, "what the mean JCT is made of, lost to ...; means over workloads", rows, parts)
-    runs = {row["scheduler"]: [r.times for r in results if r.label == row["scheduler"]] for row in rows}
-    by_tenant = write_tenants(folder / "tenants.csv", runs)
-    print_tenants(wide, runs)
+    _print(wide(console), "what the mean JCT is made of, lost to ...; means over workloads", rows, parts)
+
+
+def _draw(console: Console, config: DictConfig, folder: Path, results: Sequence[RunResult]) -> None:
+    """Write the plots and the TensorBoard runs that the config asks for."""
     if config.plots:
         from ringyard_agents.measuring.plots import draw_plots
 
@@ -359,8 +357,6 @@ def _report(
 
         write_tensorboard(results, folder / "tensorboard")
         console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
-    tables = ["table.csv", "runs.csv", *(["tenants.csv"] if by_tenant else [])]
-    console.print(f"tables: {', '.join(str(folder / name) for name in tables)}", soft_wrap=True)
 
 
 def compare(config: DictConfig) -> None:

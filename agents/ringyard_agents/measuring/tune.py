@@ -1,6 +1,5 @@
 """`ringyard tune`: which placement rule and options suit each scheduler in a setting."""
 
-import csv
 import itertools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +15,12 @@ from rich.table import Table
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names, takes_rule
-from ringyard_agents.files import locked, replaced
+from ringyard_agents.files import locked
 from ringyard_agents.measuring.best import Best, Tried, shown_options, write_best
-from ringyard_agents.measuring.compare import markdown
 from ringyard_agents.measuring.evaluate import Task, build, check
 from ringyard_agents.measuring.selection import able, drawn_for, entries_of
 from ringyard_agents.measuring.series import run_series
+from ringyard_agents.measuring.tables import wide, write_tables
 from ringyard_agents.record import again, run_folder, write_record
 
 __all__ = ["TUNING_SEED", "tune"]
@@ -209,14 +208,9 @@ def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning:
     for file in (folder / "best.yaml", *([Path(config.output).expanduser()] if config.output else [])):
         write_best(file, found, f"ringyard tune {' '.join(sys.argv[1:])}: {comment}")
         console.print(f"best: {file}", soft_wrap=True)
-    rows = _rows(found)
-    if rows:
-        with replaced(folder / "table.csv") as partial, partial.open("w", newline="") as stream:
-            writer = csv.DictWriter(stream, rows[0].keys())
-            writer.writeheader()
-            writer.writerows(rows)
-        with replaced(folder / "table.md") as partial:
-            partial.write_text(markdown(rows, list(rows[0])))
+    if found:
+        write_tables(folder, _rows(found))
+        console.print(f"everything that was tried: {folder / 'table.md'}", soft_wrap=True)
     table = Table(title=comment, title_justify="left", box=SIMPLE_HEAD)
     for name in ("scheduler", "options", config.metric, "workloads", "next best"):
         table.add_column(name, justify="left" if name in ("scheduler", "options") else "right")
@@ -224,8 +218,6 @@ def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning:
         following = [f"{best.others[0].entry.label} {best.others[0].change:+.1%}"] if best.others else [""]
         shown = (best.entry.label, shown_options(best.entry), f"{best.mean:,.0f}", str(best.workloads))
         table.add_row(*shown, *following)
-    wide = Console(width=max(console.width, 150)) if not console.is_terminal else console
-    wide.print(table)
-    console.print(f"everything that was tried: {folder / 'table.md'}", soft_wrap=True)
+    wide(console).print(table)
     for label, reason in tuning.failed.items():
         console.print(f"failed: {label}: {reason}", soft_wrap=True)
