@@ -15,7 +15,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["DrivingScheduler", "Information", "Powers", "Scheduler", "powers_used", "run"]
+__all__ = ["ASKED", "DrivingScheduler", "Information", "Powers", "Scheduler", "powers_used", "run"]
 
 
 class Powers(IntFlag):
@@ -41,7 +41,7 @@ class Powers(IntFlag):
 
 
 #: {what an allocation may say: (the column of `Job` with what was asked, the power to give something else)}
-_ASKED = {
+ASKED = {
     "batch_size": ("base_batch", Powers.RESIZES),
     "cores_per_worker": ("asked_cores", Powers.CORES),
     "parameter_servers": ("asked_parameter_servers", Powers.CORES),
@@ -110,7 +110,7 @@ def powers_used(sim: Simulator, allocation: Allocation) -> Powers:
     used = Powers.STARTS if capped is None or capped == 1.0 else Powers.CORES
     if len(allocation.gpu_ids) != job["asked_gpus"]:
         used |= Powers.RESIZES
-    for name, (asked, power) in _ASKED.items():
+    for name, (asked, power) in ASKED.items():
         given = getattr(allocation, name)
         if given is not None and given != job[asked]:
             used |= power

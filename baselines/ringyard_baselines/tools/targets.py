@@ -12,17 +12,13 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.fits import HELD
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
+from ringyard_baselines.scheduler import ASKED, Powers
 
 __all__ = ["Target", "fitting", "never_idle", "reach", "start_cpu_jobs"]
 
 
 #: fields of an allocation that fall back to what the job asks for, and the columns that say it
-_BESIDE_GPUS = {
-    "cores_per_worker": "asked_cores",
-    "parameter_servers": "asked_parameter_servers",
-    "cores_per_server_task": "asked_cores_per_server_task",
-    "ram_per_worker": "asked_ram",
-}
+_BESIDE_GPUS = {name: column for name, (column, power) in ASKED.items() if power is Powers.CORES}
 
 
 @dataclass(frozen=True)
