@@ -100,15 +100,28 @@ def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
     return _with_options(entry, config.scheduler)
 
 
+def _names_classes(options: Any) -> bool:
+    """Whether options, or what is inside them, say which class or function is called."""
+    if isinstance(options, Mapping):
+        return any(str(key).startswith("_") or _names_classes(value) for key, value in options.items())
+    return isinstance(options, list | tuple) and any(_names_classes(value) for value in options)
+
+
 def _with_options(entry: Entry, config: DictConfig) -> DictConfig:
-    """The config with an entry's options, which it must have."""
-    try:
-        merged = OmegaConf.merge(config, dict(entry.options))
-    except OmegaConfBaseException as error:
+    """The config with an entry's options, which it must have; files of others cannot name what is called."""
+    wrong: Exception | None = None
+    merged: Any = config
+    if "placement" not in entry.options and not _names_classes(entry.options):
+        try:
+            merged = OmegaConf.merge(config, dict(entry.options))
+        except OmegaConfBaseException as error:
+            wrong = error
+    if wrong or (merged is config and entry.options):
         known = ", ".join(sorted(str(key) for key in config if key not in ("_target_", "placement")))
         raise ConfigurationError(
-            f"{entry.label}: options is {shown(dict(entry.options))}; expected some of {known or 'none'}"
-        ) from error
+            f"{entry.label}: options is {shown(dict(entry.options))}; expected some of {known or 'none'},"
+            " each a number, a text or a list; rules go behind the name, as in fifo@pack"
+        ) from wrong
     assert isinstance(merged, DictConfig)
     return merged
 

@@ -86,6 +86,30 @@ def test_entries_that_make_no_sense_are_refused(schedulers, said):
         entries(schedulers)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"_target_": "os.system"},
+        {"placement": {"_target_": "os.system"}},
+        {"round_seconds": {"_target_": "os.system"}},
+        {"round_seconds": [{"_partial_": True}]},
+    ],
+)
+def test_options_name_nothing_that_is_called(options):
+    with configs(), pytest.raises(ConfigurationError, match="expected some of round_seconds, each a number"):
+        scheduler_config(Entry("mine", "las", options))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "5", "fifo:", "fifo: {scheduler: sjf, options: {}}", "a: [", "fifo: {}"]
+)
+def test_best_that_tune_did_not_write_is_told_apart(content, tmp_path):
+    file = tmp_path / "best.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigurationError, match=r"not as `ringyard tune` writes it \(.*; expected \{sched"):
+        read_best(str(file))
+
+
 def test_options_that_a_scheduler_does_not_have_are_refused():
     with configs():
         with pytest.raises(ConfigurationError, match=r"slow: options .* expected some of .*round_seconds"):

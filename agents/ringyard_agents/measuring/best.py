@@ -70,10 +70,14 @@ def read_best(given: str) -> dict[str, Best]:
         )
     try:
         content = yaml.safe_load(file.read_text())
+        if not isinstance(content, dict):
+            raise TypeError(f"{type(content).__name__} instead of a mapping")
         return {str(name): _read(str(name), row) for name, row in content.items()}
     except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(
-            f"best is {given!r}, which is not as `ringyard tune` writes it: {shown(str(error))}"
+            f"best is {given!r}, which is not as `ringyard tune` writes it ({type(error).__name__}:"
+            f" {shown(str(error))}); expected {{scheduler: {{scheduler: name@rule, options, workloads, mean,"
+            " others}}; write it with ringyard tune output=FILE"
         ) from error
 
 
