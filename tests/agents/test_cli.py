@@ -250,7 +250,7 @@ def test_train_resume_compare(tmp_path):
     ringyard(tmp_path, "train", *again, "trust=[toy_learner.ToyLearner]")
     assert json.loads((tmp_path / "runs" / "toy" / "training.json").read_text())["decisions"] == 3000
 
-    same = ["compare", "schedulers=[fifo,sjf,srtf,mine:runs/first,toy:runs/toy]", "seeds=3"]
+    same = ["compare", "schedulers=[fifo,sjf@pack,srtf,mine:runs/first,toy:runs/toy]", "seeds=3"]
     same += ["workload.num_jobs=30", "workload.load=10", "cluster.num_servers=4"]
     _, error = ringyard(tmp_path, *same, code=2)
     assert "trust=[toy_learner.ToyLearner]" in error
@@ -259,7 +259,7 @@ def test_train_resume_compare(tmp_path):
     assert re.search(r"mine .*sizes, attained service", out)
     assert "adjusted for 4 rows" in out
     assert "warning: 3 workloads" in out
-    assert re.search(r"vs (fifo|sjf) ", out)  # no agent is the reference unless one says so
+    assert re.search(r"vs (fifo|sjf@pack) ", out)  # no agent is the reference unless one says so
     for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "losses.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0
     assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 5
@@ -278,10 +278,10 @@ def test_train_resume_compare(tmp_path):
         assert sum(parts) == pytest.approx(float(row["mean_jct"]))
     jct = {
         label: [row["mean_jct"] for row in first if row["scheduler"] == label]
-        for label in ("fifo", "sjf", "mine", "toy")
+        for label in ("fifo", "sjf@pack", "mine", "toy")
     }
-    assert jct["toy"] == jct["sjf"]
-    assert jct["mine"] != jct["fifo"] != jct["sjf"]
+    assert jct["toy"] == jct["sjf@pack"]  # as agents place
+    assert jct["mine"] != jct["fifo"] != jct["sjf@pack"]
 
 
 def test_agents_are_named(tmp_path):
