@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ringyard import Allocation, Cluster, JobTable, Simulator, ring_contention
-from ringyard.jobs import JobTable as Jobs
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
 from ringyard_baselines.scheduler import Information, Scheduler, run
 
@@ -208,7 +207,7 @@ class Replay(Scheduler):
     def __init__(self, optimum: Optimum) -> None:
         self._starts = list(optimum.starts)
 
-    def reset(self, cluster: Cluster, jobs: Jobs, rng: np.random.Generator) -> None:
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Keep the servers."""
         self._cluster = cluster
 

@@ -22,7 +22,6 @@ from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import job_times
 from ringyard.state.records import JobKind
 from ringyard_agents.configuration import WORLD, plain
-from ringyard_agents.measuring.compare import group_of
 from ringyard_agents.measuring.evaluate import simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
@@ -233,7 +232,7 @@ def test_schedulers_serve_random_worlds(name):
         assert metrics.mean_jct >= bounds.mean_jct * (1 - 1e-9)
         assert metrics.makespan >= bounds.makespan * (1 - 1e-9)
     assert used & ~scheduler.may == Powers.STARTS
-    assert group_of(used) == group_of(scheduler.may)
+    assert used.group == scheduler.may.group
 
 
 @pytest.mark.parametrize(("name", "drive"), [("srtf", True), ("srtf", False), ("gandiva", False)])

@@ -35,9 +35,15 @@ class Powers(IntFlag):
     RESIZES = 2
     CORES = 4
 
+    @property
+    def group(self) -> int:
+        """Tables compare within one first: 0 only starts jobs, 1 also stops or changes cores, 2 resizes."""
+        return 2 if self & Powers.RESIZES else int(self != Powers.STARTS)
+
     def __str__(self) -> str:
         """As tables print it."""
-        return ", ".join(["start", *(str(one.name).lower().removesuffix("s") for one in self)])
+        said = {Powers.STOPS: "stop", Powers.RESIZES: "resize", Powers.CORES: "cores"}
+        return ", ".join(["start", *(said[one] for one in self)])
 
 
 #: {what an allocation may say: (the column of `Job` with what was asked, the power to give something else)}

@@ -14,8 +14,9 @@ from ringyard_agents.cli import main
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.learning.agent import powers_of
 from ringyard_agents.measuring.best import Best, at_best, read_best, shown_options
-from ringyard_agents.measuring.compare import SEED_OFFSET, alike
+from ringyard_agents.measuring.compare import SEED_OFFSET
 from ringyard_agents.measuring.evaluate import Task, build, run_all, simulator
+from ringyard_agents.measuring.race_rows import alike
 from ringyard_agents.measuring.selection import drawn_for, entries_of
 from ringyard_agents.measuring.tune import TUNING_SEED
 from ringyard_baselines.scheduler import Powers

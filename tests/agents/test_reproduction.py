@@ -84,7 +84,7 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
                     if "train" in entry:
                         assert compose("train", [*case["overrides"], *entry["train"]]).total_decisions > 0
                 ready = {k: v for k, v in case["schedulers"].items() if "train" not in v}
-                task = _tasks({**case, "schedulers": ready}, 1)[0]
+                task = _tasks({**case, "schedulers": ready}, 1, content["rule"])[0]
                 assert len(simulator(task.world, 0, 0, None).jobs) > 0
             for claim in claims:
                 if claim.case == name:
@@ -103,7 +103,7 @@ def test_a_sweep_has_a_row_for_each_case():
         "large": {"b": {"mean_jct": np.array([20.0, 20.0])}},
     }
     claim = measured("value", 5.0, [5, 5])
-    one = Reproduction("p", "Title", "Setting.", ["x"], 2, [claim], claim, None, [table], figures)
+    one = Reproduction("p", "Title", "Setting.", "pack", ["x"], 2, [claim], claim, None, [table], figures)
     text = page([one])
     assert "| small | 5.00 [5.00, 5.00] | 10.00 [10.00, 10.00] | -50.0% [-50.0%, -50.0%] |" in text
     assert "| large |  | 20.00 [20.00, 20.00] |  |" in text

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -21,37 +19,23 @@ from ringyard_agents.configuration import Entry, plain, scheduler_config
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.best import Best, at_best, read_best, shown_options
 from ringyard_agents.measuring.evaluate import RunResult, Task, check
+from ringyard_agents.measuring.race_rows import (
+    LOSS_COLUMNS,
+    alike,
+    best_line,
+    by_mean_jct,
+    interval_notes,
+    loss_names,
+    table_rows,
+)
 from ringyard_agents.measuring.selection import able, drawn_for, entries_of, wants_all, worlds_of
 from ringyard_agents.measuring.series import run_series
-from ringyard_agents.measuring.statistics import caution, holm, mean_interval, p_value, ratio_interval
 from ringyard_agents.measuring.tables import markdown, wide, write_tables
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
-from ringyard_baselines.scheduler import Powers
 
-__all__ = ["alike", "compare", "group_of", "table_rows"]
+__all__ = ["compare"]
 
-#: (title, metric, format) of the columns that are plain means over workloads
-METRIC_COLUMNS = (
-    ("makespan (s)", "makespan", "{:,.0f}"),
-    ("queueing (s)", "mean_queueing", "{:,.0f}"),
-    ("slowdown", "mean_slowdown", "{:.1f}"),
-    ("mean rho", "mean_fairness", "{:.1f}"),
-    ("worst rho", "worst_fairness", "{:.1f}"),
-    ("p99 (s)", "p99_jct", "{:,.0f}"),
-    ("p95 (s)", "p95_jct", "{:,.0f}"),
-    ("median (s)", "median_jct", "{:,.0f}"),
-    ("GPU use", "utilisation", "{:.0%}"),
-    ("kernels", "kernel_utilisation", "{:.0%}"),
-    ("stops", "preemptions", "{:.0f}"),
-    ("fragmented", "fragmentation", "{:.1%}"),
-    ("blocked", "blocking_rate", "{:.1%}"),
-)
-#: the same of what the mean JCT is made of, beside queueing
-LOSS_COLUMNS = (
-    *((f"{name.replace('_', ' ')} (s)", f"lost_to_{name}", "{:,.1f}") for name in LOSSES),
-    ("work (s)", "mean_work", "{:,.1f}"),
-)
 _WIDEST_TABLE = 8  # columns printed side by side; the rest goes into more tables
 
 #: schedulers shown in plots, the best by mean JCT; TensorBoard has all
@@ -59,15 +43,6 @@ MOST_PLOTTED = 12
 
 #: workloads of comparisons are drawn from seeds no training uses
 SEED_OFFSET = 2_000_000
-
-
-def group_of(may: Powers) -> int:
-    """0: only starts jobs; 1: also stops them, or changes cores; 2: also resizes them."""
-    return 2 if may & Powers.RESIZES else int(may != Powers.STARTS)
-
-
-#: {what a table says of a row: its group}
-_GROUPS = {str(Powers(flags)): group_of(Powers(flags)) for flags in range(8)}
 
 
 @dataclass(frozen=True)
@@ -129,82 +104,6 @@ def _reference(config: DictConfig, entries: Mapping[str, Entry]) -> str | None:
     raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(entries)}")
 
 
-def _metric(results: Sequence[RunResult], label: str, name: str) -> NDArray[np.float64]:
-    return np.array([float(getattr(r.metrics, name)) for r in results if r.label == label])
-
-
-def _best_published(results: Sequence[RunResult], means: Mapping[str, float]) -> dict[int, str]:
-    """{group: the best label in it that no agent has}, the groups in order."""
-    groups = {result.label: group_of(result.may) for result in results if not result.learned}
-    best: dict[int, str] = {}
-    for label in sorted(groups, key=lambda one: (groups[one], means[one])):
-        best.setdefault(groups[label], label)
-    return best
-
-
-def _adjusted(results: Sequence[RunResult], reference: str) -> dict[str, float]:
-    """{label: p-value of its mean JCT against the reference's, adjusted for the number of rows}."""
-    others = [label for label in dict.fromkeys(result.label for result in results) if label != reference]
-    against = _metric(results, reference, "mean_jct")
-    alone = [p_value(_metric(results, label, "mean_jct"), against) for label in others]
-    return dict(zip(others, holm(np.array(alone)).tolist(), strict=True))
-
-
-def _notes(reference: str, compared: int, workloads: int) -> list[str]:
-    """What stands below a table: what its intervals mean."""
-    notes = [
-        f"vs {reference}: mean JCT / mean JCT of {reference}, workloads in pairs; each 95% interval is of its"
-        " row alone (Student's t of the logarithm)",
-        f"p (Holm): that the two means are equal, adjusted for {compared} rows; above 0.05 no difference is"
-        " shown",
-    ]
-    warning = caution(workloads)
-    return notes if warning is None else [*notes, warning]
-
-
-def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str, list[dict[str, str]]]:
-    """(label of the reference, one row of texts per scheduler, group by group, best mean JCT first).
-
-    Args:
-        results: of every scheduler on every workload.
-        reference: whom the others are compared with; None: the best of the first group that is no agent.
-    """
-    labels = list(dict.fromkeys(result.label for result in results))
-    means = {label: float(_metric(results, label, "mean_jct").mean()) for label in labels}
-    best = _best_published(results, means)
-    reference = reference or next(iter(best.values()), min(means, key=means.__getitem__))
-    groups = {result.label: group_of(result.may) for result in results}
-    against = _metric(results, reference, "mean_jct")
-    adjusted = _adjusted(results, reference)
-    rows = []
-    for label in sorted(labels, key=lambda one: (groups[one], means[one])):
-        own = [result for result in results if result.label == label]
-        jct = mean_interval(_metric(results, label, "mean_jct"))
-        ratio = ratio_interval(_metric(results, label, "mean_jct"), against)
-        change = "reference"
-        if label != reference:
-            low, high = (ratio.low - 1) * 100, (ratio.high - 1) * 100
-            change = f"{(ratio.value - 1) * 100:+.1f}% [{low:+.1f}, {high:+.1f}]"
-        bounds = np.array([result.bounds.mean_jct for result in own])
-        row = {
-            "scheduler": label,
-            "best": "*" if label in best.values() else "",
-            "may": str(own[0].may),
-            "knows": own[0].information,
-            "mean JCT [95% CI] (s)": f"{jct.value:,.0f} [{jct.low:,.0f}, {jct.high:,.0f}]",
-            f"vs {reference}": change,
-            "p (Holm)": f"{adjusted[label]:.3f}" if label in adjusted else "",
-            "/ bound": f"{means[label] / bounds.mean():.2f}",
-        }
-        for title, name, form in (*METRIC_COLUMNS, *LOSS_COLUMNS):
-            row[title] = form.format(_metric(results, label, name).mean())
-        row["run (s)"] = f"{np.mean([result.wall_seconds for result in own]):.3f}"
-        decisions = sum(result.num_decisions for result in own)
-        row["per decision (ms)"] = f"{1e3 * sum(result.wall_seconds for result in own) / decisions:.3f}"
-        rows.append(row)
-    return reference, rows
-
-
 def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
     """runs.csv: every metric of every run; jobs.csv: every job that counts of every run."""
     lost = [f"lost_to_{name}" for name in LOSSES]
@@ -226,35 +125,6 @@ def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
             columns += (t.queueing_seconds, *(getattr(t, name) for name in lost), t.work_seconds)
             for job in zip(*(column.tolist() for column in columns), strict=True):
                 writer.writerow([r.label, r.workload, *job])
-
-
-def alike(results: Sequence[RunResult]) -> list[str]:
-    """A note for each set of schedulers under which every job started and ended at the same times."""
-    times: dict[str, list[bytes]] = {}
-    for result in results:
-        times.setdefault(result.label, []).append(
-            np.stack([result.times.rows, result.times.start_seconds, result.times.end_seconds]).tobytes()
-        )
-    found: dict[tuple[bytes, ...], list[str]] = {}
-    for label, of_workloads in times.items():
-        found.setdefault(tuple(of_workloads), []).append(label)
-    return [
-        f"not active here: what sets {' and '.join(labels)} apart; all jobs start and end at the same times"
-        for labels in found.values()
-        if len(labels) > 1
-    ]
-
-
-def _best_line(rows: Sequence[Mapping[str, str]]) -> str:
-    """What a table's stars say, and how much room the lower bound leaves above each."""
-    best = [f"{row['scheduler']} ({row['may']}): {row['/ bound']} x bound" for row in rows if row["best"]]
-    return f"* the best published of those that may do as much: {'; '.join(best) or 'none'}"
-
-
-def _loss_names(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Titles of what the mean JCT is made of beside queueing, without what no scheduler loses anything to."""
-    parts = {title: form.format(0.0) for title, _, form in LOSS_COLUMNS}
-    return [title for title, none in parts.items() if any(row[title] != none for row in rows)]
 
 
 def _options_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
@@ -282,15 +152,14 @@ def _folded(race: _Race) -> list[str]:
     return [f"<details><summary>what else was tried, on other workloads</summary>\n\n{table}\n</details>"]
 
 
-def _most_plotted(results: Sequence[RunResult]) -> set[str]:
-    """The labels with the least mean JCT."""
-    labels = dict.fromkeys(result.label for result in results)
-    means = {label: float(_metric(results, label, "mean_jct").mean()) for label in labels}
-    return set(sorted(means, key=means.__getitem__)[:MOST_PLOTTED])
-
-
-def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> None:
-    """Print some columns, a table for every few of them."""
+def _print(
+    console: Console,
+    title: str,
+    rows: Sequence[Mapping[str, str]],
+    names: Sequence[str],
+    groups: Mapping[str, int],
+) -> None:
+    """Print some columns, a table for every few of them, with a gap between groups of schedulers."""
     rest = range(_WIDEST_TABLE, len(names), _WIDEST_TABLE)
     for part in (names[:_WIDEST_TABLE], *(["scheduler", *names[i : i + _WIDEST_TABLE]] for i in rest)):
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
@@ -299,7 +168,7 @@ def _print(console: Console, title: str, rows: Sequence[Mapping[str, str]], name
             wraps = name in ("may", "knows")
             table.add_column(name, justify="left" if left else "right", no_wrap=not wraps)
         for row, following in zip(rows, [*rows[1:], None], strict=True):
-            ends = following is not None and _GROUPS[row["may"]] != _GROUPS[following["may"]]
+            ends = following is not None and groups[row["scheduler"]] != groups[following["scheduler"]]
             table.add_row(*(row[name] for name in part), end_section=ends)
         console.print(table)
 
@@ -319,13 +188,13 @@ def _report(
     for row in rows:
         row["options"] = shown_options(race.entries[row["scheduler"]])
     notes = [
-        _best_line(rows),
+        best_line(rows),
         *_options_lines(rows),
-        *_notes(reference, len(rows) - 1, len({result.workload for result in results})),
+        *interval_notes(reference, len(rows) - 1, len({result.workload for result in results})),
         *alike(results),
     ]
     write_tables(folder, rows, [*notes, *_folded(race)])
-    _print_all(console, title, rows, notes)
+    _print_all(console, title, rows, notes, {result.label: result.may.group for result in results})
     runs = {row["scheduler"]: [r.times for r in results if r.label == row["scheduler"]] for row in rows}
     by_tenant = write_tenants(folder / "tenants.csv", runs)
     print_tenants(wide(console), runs)
@@ -334,14 +203,22 @@ def _report(
     console.print(f"tables: {', '.join(str(folder / name) for name in tables)}", soft_wrap=True)
 
 
-def _print_all(console: Console, title: str, rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> None:
+def _print_all(
+    console: Console,
+    title: str,
+    rows: Sequence[Mapping[str, str]],
+    notes: Sequence[str],
+    groups: Mapping[str, int],
+) -> None:
     """Print the table, what stands below it, and what the mean JCT is made of."""
     apart = {"options", *(name for name, _, _ in LOSS_COLUMNS)}
-    _print(wide(console), title, rows, [name for name in rows[0] if name not in apart])
+    _print(wide(console), title, rows, [name for name in rows[0] if name not in apart], groups)
     for note in notes:
         console.print(note, soft_wrap=True, highlight=False)
-    parts = ["scheduler", "queueing (s)", *_loss_names(rows)]
-    _print(wide(console), "what the mean JCT is made of, lost to ...; means over workloads", rows, parts)
+    parts = ["scheduler", "queueing (s)", *loss_names(rows)]
+    _print(
+        wide(console), "what the mean JCT is made of, lost to ...; means over workloads", rows, parts, groups
+    )
 
 
 def _draw(console: Console, config: DictConfig, folder: Path, results: Sequence[RunResult]) -> None:
@@ -349,7 +226,7 @@ def _draw(console: Console, config: DictConfig, folder: Path, results: Sequence[
     if config.plots:
         from ringyard_agents.measuring.plots import draw_plots
 
-        shown = _most_plotted(results)
+        shown = set(list(by_mean_jct(results))[:MOST_PLOTTED])
         for file in draw_plots([result for result in results if result.label in shown], folder):
             console.print(f"plot: {file}", soft_wrap=True)
     if config.tensorboard:

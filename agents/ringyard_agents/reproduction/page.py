@@ -139,7 +139,8 @@ def page(reproductions: Sequence[Reproduction]) -> str:
     """Markdown."""
     parts = [_INTRODUCTION, summary(reproductions)]
     for one in reproductions:
-        parts.append(f"## {one.title}\n\n`ringyard reproduce {one.paper}`. {one.setting}")
+        where = f"Schedulers that name no placement rule and bring none of their own use `{one.rule}`."
+        parts.append(f"## {one.title}\n\n`ringyard reproduce {one.paper}`. {one.setting} {where}")
         parts.append(
             _table(("claim", "claimed", "measured [95 % CI]", "reproduced"), claim_rows(one.measured))
         )

@@ -44,6 +44,7 @@ class Reproduction:
         paper: file name of its yaml.
         title: of the paper.
         setting: what is run, in words.
+        rule: by which those schedulers place that name none and bring none.
         deviations: what is assumed, not said, or different in public code.
         seeds: workloads.
         measured: claims.
@@ -56,6 +57,7 @@ class Reproduction:
     paper: str
     title: str
     setting: str
+    rule: str
     deviations: Sequence[str]
     seeds: int
     measured: Sequence[Measured]
@@ -77,14 +79,10 @@ def _read(paper: str) -> dict[str, Any]:
     return content
 
 
-#: rule of entries that name none
-_PLACEMENT = "pack"
-
-
-def _scheduler(entry: str, overrides: Sequence[str]) -> Any:
-    """Config of an entry such as `fifo` or `fifo@share`, with overrides of its own."""
+def _scheduler(entry: str, overrides: Sequence[str], rule: str) -> Any:
+    """Config of an entry such as `fifo` (it takes that rule) or `fifo@share`, with overrides of its own."""
     name, _, placement = entry.partition("@")
-    words = [f"scheduler={name}", f"placement={placement or _PLACEMENT}"]
+    words = [f"scheduler={name}", f"placement={placement or rule}"]
     config = hydra.compose("entry", [*words, *overrides])
     OmegaConf.resolve(config)
     return plain(config.scheduler)
@@ -120,10 +118,16 @@ def _trained(
     return entries
 
 
-def _tasks(case: Mapping[str, Any], seeds: int) -> list[Task]:
-    """Every scheduler on every seed; clusters that are drawn are drawn anew for each."""
+def _tasks(case: Mapping[str, Any], seeds: int, rule: str) -> list[Task]:
+    """Every scheduler on every seed; clusters that are drawn are drawn anew for each.
+
+    Args:
+        case: of a yaml.
+        seeds: how many.
+        rule: of conf/placement, for entries that name none.
+    """
     schedulers = {
-        label: _scheduler(entry["scheduler"], entry.get("overrides", []))
+        label: _scheduler(entry["scheduler"], entry.get("overrides", []), rule)
         for label, entry in case["schedulers"].items()
     }
     tasks = []
@@ -234,7 +238,7 @@ def reproduce(
                 continue
             with TemporaryDirectory() as folder:
                 entries = _trained(case, Path(folder), on_result)
-                tasks = _tasks({**case, "schedulers": entries}, count)
+                tasks = _tasks({**case, "schedulers": entries}, count, content["rule"])
                 check(tasks)
                 results = run_all(tasks, workers, lambda result: None)
             figures[name] = _by_scheduler(results, list(dict.fromkeys([*SHOWN, *sorted(wanted)])))
@@ -243,6 +247,7 @@ def reproduce(
         paper=paper,
         title=content["title"],
         setting=content["setting"],
+        rule=content["rule"],
         deviations=content["deviations"],
         seeds=count,
         measured=measured,
