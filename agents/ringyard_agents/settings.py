@@ -69,6 +69,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "seeds": Annotated[int, "[1, 1000000]"],
         "first_seeds": Annotated[int, "[1, 1000000]"],
         "kept": Count,
+        "quick": Sequence[str],
+        "quick_seeds": Annotated[int, "[1, 1000000]"],
         "slow": Sequence[str],
         "slow_rules": Annotated[Sequence[str], "not empty"],
         "measured_jobs": Window,

@@ -142,7 +142,7 @@ def test_rows_that_do_the_same_are_named():
 
 TUNE = (
     *("tune", "name=tuned", "workload.num_jobs=30", "workload.load=20", "first_seeds=1", "seeds=2", "kept=2"),
-    *("schedulers=[fifo,srtf,las,sjf_bco]", "rules=[consolidate,pack]"),
+    *("schedulers=[fifo,srtf,las,sjf_bco]", "rules=[consolidate,pack]", "quick=[fifo]", "quick_seeds=3"),
     "options={las:{round_seconds:[50.0]}}",
 )
 
@@ -162,7 +162,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     assert {len(one.options) for one in tried} == {0, 1}
     for one in best.values():
         assert one.entry.label == one.entry.scheduler
-        assert one.workloads == 2
+        assert one.workloads == (3 if one.entry.name == "fifo" else 2)
         assert all(other.change >= -1e-9 for other in one.others if other.workloads == 2)
     rows = list(csv.DictReader((tmp_path / "runs/tuned/table.csv").read_text().splitlines()))
     assert [row["tried"] for row in rows if row["vs best"] == "best"] == [

@@ -32,7 +32,8 @@ TUNING_SEED = 3_000_000
 def tune(config: DictConfig) -> None:
     """Try rules, then options; write best.yaml and tables of all that was tried.
 
-    Everything runs on the first workloads, the best few of each scheduler on all. Each run is kept as it
+    Everything runs on the first workloads, the best few of each scheduler on more; quick schedulers try
+    everything on many. Each run is kept as it
     ends; the same command in the same folder does not run it again.
 
     Raises:
@@ -96,9 +97,10 @@ class _Tuning:
                 raise ConfigurationError(
                     f"schedulers has {entry.scheduler}; expected names of conf/scheduler, or all"
                 )
-        unknown = [name for name in (*self._options, *self._config.slow) if name not in scheduler_names()]
+        named = (*self._options, *self._config.slow, *self._config.quick)
+        unknown = [name for name in named if name not in scheduler_names()]
         if unknown:
-            raise ConfigurationError(f"{unknown[0]} in options or slow is no name of conf/scheduler")
+            raise ConfigurationError(f"{unknown[0]} in options, slow or quick is no name of conf/scheduler")
         configs = {name: plain(scheduler_config(entry)) for name, entry in given.items()}
         names = able(configs, self._world, self._seed)[0]
         self._names = [name for name in names if name in self._options or len(self._placed(name)) > 1]
@@ -107,16 +109,24 @@ class _Tuning:
 
     def run(self) -> dict[str, Best]:
         """{scheduler: its best}."""
-        few, every = range(self._config.first_seeds), range(self._config.seeds)
         tried = self._first_round()
-        self._measure(itertools.chain(*tried.values()), few, "rules")
-        for entries in tried.values():
-            entries += [more for leader in self._ranked(entries)[:1] for more in self._with_options(leader)]
-        self._measure(itertools.chain(*tried.values()), few, "options")
+        self._measure(tried, "rules")
+        for name, entries in tried.items():
+            leaders = self._ranked(entries)[: None if name in self._config.quick else 1]
+            entries += [more for leader in leaders for more in self._with_options(leader)]
+        self._measure(tried, "options")
         ranked = {name: self._ranked(entries) for name, entries in tried.items()}
-        last = [ranked[name][: self._config.kept] for name in ranked if name not in self._config.slow]
-        self._measure(itertools.chain(*last), every, "the best of each")
+        last = {name: entries[: self._config.kept] for name, entries in ranked.items() if self._goes_on(name)}
+        self._measure(last, "the best of each", self._config.seeds)
         return {name: self._best(self._ranked(entries)) for name, entries in ranked.items() if entries}
+
+    def _goes_on(self, name: str) -> bool:
+        """Whether its best few run on more workloads than all that is tried of it."""
+        return name not in self._config.slow and name not in self._config.quick
+
+    def _first(self, name: str) -> int:
+        """Workloads on which everything is tried."""
+        return int(self._config.quick_seeds if name in self._config.quick else self._config.first_seeds)
 
     def _first_round(self) -> dict[str, list[Entry]]:
         """{scheduler: it with each rule, or as it is}."""
@@ -151,13 +161,19 @@ class _Tuning:
             for label, scheduler in configs.items()
         ]
 
-    def _measure(self, entries: Iterable[Entry], workloads: Sequence[int], doing: str) -> None:
-        """Run what has not run on these workloads."""
-        entries = [one for one in entries if len(self._values.get(one.label, ())) < len(workloads)]
-        tasks = self._tasks([one for one in entries if one.label not in self.failed], workloads)
+    def _measure(
+        self, tried: Mapping[str, Iterable[Entry]], doing: str, workloads: int | None = None
+    ) -> None:
+        """Run what has not run on so many workloads; None: as many as everything is tried on."""
+        wanted: dict[int, list[Entry]] = {}
+        for name, entries in tried.items():
+            count = workloads or self._first(name)
+            new = [one for one in entries if len(self._values.get(one.label, ())) < count]
+            wanted.setdefault(count, []).extend(one for one in new if one.label not in self.failed)
+        tasks = [task for count, entries in wanted.items() for task in self._tasks(entries, range(count))]
         results, failed = run_series(tasks, self.file, self._config.workers, self.console, doing)
         self.failed |= failed
-        for entry in entries:
+        for entry in itertools.chain(*wanted.values()):
             own = sorted((one for one in results if one.label == entry.label), key=lambda one: one.workload)
             self._values[entry.label] = np.array(
                 [float(getattr(one.metrics, self._config.metric)) for one in own]
@@ -165,9 +181,10 @@ class _Tuning:
 
     def _ranked(self, entries: Sequence[Entry]) -> list[Entry]:
         """Those that finished, the best on the first workloads first."""
-        count = self._config.first_seeds
         finished = [entry for entry in entries if entry.label not in self.failed]
-        return sorted(finished, key=lambda one: float(self._values[one.label][:count].mean()))
+        return sorted(
+            finished, key=lambda one: float(self._values[one.label][: self._first(one.name)].mean())
+        )
 
     def _best(self, ranked: Sequence[Entry]) -> Best:
         """Of those that ran most workloads the best, and the others against it."""
@@ -204,7 +221,8 @@ def _rows(found: Mapping[str, Best]) -> list[dict[str, str]]:
 def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning: _Tuning) -> None:
     """Print the best of each scheduler, write it and all that was tried."""
     console = tuning.console
-    comment = f"{config.metric} on at most {config.seeds} workloads of seed {config.seed + TUNING_SEED}"
+    most = max((best.workloads for best in found.values()), default=0)
+    comment = f"{config.metric} on at most {most} workloads of seed {config.seed + TUNING_SEED}"
     for file in (folder / "best.yaml", *([Path(config.output).expanduser()] if config.output else [])):
         write_best(file, found, f"ringyard tune {' '.join(sys.argv[1:])}: {comment}")
         console.print(f"best: {file}", soft_wrap=True)
