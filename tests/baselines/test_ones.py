@@ -22,7 +22,7 @@ from ringyard_baselines.papers.ones.deployment import (
 )
 from ringyard_baselines.papers.ones.evolution import evolve, fill
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
-from ringyard_baselines.papers.ones.progress import earlier_rows
+from ringyard_baselines.papers.ones.progress import _tanh, earlier_rows
 from ringyard_baselines.papers.ones.scheduler import Ones
 from ringyard_baselines.tools.speeds import BatchRule, speed_table
 from worlds import elastic, perfect
@@ -228,3 +228,8 @@ def test_the_predictor_has_seen_the_artifacts_590_epochs():
     assert rows.shape == (590, 6)
     assert np.isfinite(rows).all()
     assert (rows[:, 2] / rows[:, 5]).max() == pytest.approx(69)  # epochs of the longest
+
+
+def test_the_predictors_tanh_is_the_librarys():
+    x = np.concatenate([np.linspace(-50, 50, 10001), [-1e-9, 1e300, -np.inf]])
+    np.testing.assert_allclose([_tanh(one) for one in x], np.tanh(x), rtol=0, atol=1e-14)
