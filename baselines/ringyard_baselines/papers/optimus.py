@@ -72,7 +72,7 @@ class Optimus(Scheduler):
         if not self._slots.begins(view) and len(view.running):
             return []
         jobs = view.gpu_jobs
-        left = dict(zip(jobs.tolist(), iterations_from_loss(view, jobs.tolist()).tolist(), strict=True))
+        left = dict(zip(jobs.tolist(), iterations_from_loss(view, jobs).tolist(), strict=True))
         sizes = self._fewest(view, jobs.tolist())
         self._grow(view, sizes, left)
         targets = [

@@ -1,10 +1,7 @@
 """What schedulers make of what they may see: remaining work, from predictions or from loss curves."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from ringyard.sim.view import SchedulingView
 
@@ -46,16 +43,21 @@ def _curve_end(iterations: NDArray[np.float64], loss: NDArray[np.float64]) -> fl
     """
     count = len(iterations)
     weights = np.repeat([1.0, 4.0, 16.0], [count // 3, count // 3, count - 2 * (count // 3)])
-    scale = iterations[-1]
-    best, end = np.inf, np.inf
-    for c in ASYMPTOTES:
-        height = np.maximum(loss - c, 1e-3)
-        # residuals of 1 / height are those of the loss, divided by height squared
-        factor = weights * height**2
-        design = np.stack([iterations / scale, np.ones(count)], axis=1)
-        (a, b), error = nnls(design * factor[:, None], factor / height)
-        if error < best and a > 0:
-            best, end = error, (-1.0 / c - b) / a * scale
+    done = iterations / iterations[-1]
+    height = np.maximum(loss - ASYMPTOTES[:, None], 1e-3)
+    # a line a k + b through 1 / height: its residuals are those of the loss, divided by height squared
+    squared = (weights * height**2) ** 2
+    total = squared.sum(axis=1)
+    centre, level = squared @ done / total, (squared / height).sum(axis=1) / total
+    away = done - centre[:, None]
+    a = (squared * away / height).sum(axis=1) / (squared * away**2).sum(axis=1)
+    b = level - a * centre
+    through_zero = (squared / height) @ done / (squared @ done**2)
+    a, b = np.where(b < 0, through_zero, a), np.maximum(b, 0.0)
+    error = (squared * (a[:, None] * done + b[:, None] - 1.0 / height) ** 2).sum(axis=1)
+    rises = a > 1e-12 * b  # else it is flat, but for rounding
+    best = int(np.argmin(np.where(rises, error, np.inf)))
+    end = (-1.0 / ASYMPTOTES[best] - b[best]) / a[best] * iterations[-1] if rises[best] else np.inf
     return float(end)
 
 
@@ -75,18 +77,17 @@ def curve_prediction(iterations: NDArray[np.float64], loss: NDArray[np.float64])
     return end, low / high if 0 < low and high < np.inf else 0.0
 
 
-def iterations_from_loss(view: SchedulingView, jobs: Sequence[int]) -> NDArray[np.float64]:
+def iterations_from_loss(view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
     """[n] base iterations left of these jobs, extrapolated from their loss logs.
 
     Source: Optimus (EuroSys 2018) loss(k) = 1 / (a k + b) + c, as in AITurbo's follow-on. Assumption:
     with fewer than 5 epochs logged, or a curve that never reaches the target, as much is left as is done.
     """
     done = view.completed_iterations
-    left = _as_much_again(view)[list(jobs)]
-    for i, job in enumerate(jobs):
+    left = _as_much_again(view)
+    for job in jobs[done[jobs] > 0].tolist():
         iterations, loss = view.loss_log(job)
-        if len(loss) >= FEWEST_POINTS:
-            end = _curve_end(iterations, loss)
-            if end < np.inf:
-                left[i] = max(end - done[job], 0.02 * done[job])
-    return left
+        end = _curve_end(iterations, loss) if len(loss) >= FEWEST_POINTS else np.inf
+        if end < np.inf:
+            left[job] = max(end - done[job], 0.02 * done[job])
+    return left[jobs]
