@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csc_array
 
 from ringyard.checks import Positive, checked
 from ringyard.cluster import Cluster
@@ -47,14 +47,13 @@ def max_min_shares(
     entries = np.concatenate(
         [-value.reshape(-1), np.ones(jobs), np.ones(jobs * types), np.repeat(scale, types)]
     )
-    matrix = coo_array((entries, (rows, columns)), shape=(2 * jobs + types, jobs * types + 1)).tocsr()
+    matrix = csc_array((entries, (rows, columns)), shape=(2 * jobs + types, jobs * types + 1))
     limits = np.concatenate([np.zeros(jobs), np.ones(jobs), gpus])
     cost = np.zeros(jobs * types + 1)
     cost[-1] = -1.0
-    upper: list[tuple[float, float | None]] = [
-        (0.0, 1.0 if able else 0.0) for able in (throughput > 0).reshape(-1)
-    ]
-    solved = linprog(cost, A_ub=matrix, b_ub=limits, bounds=[*upper, (0.0, None)], method="highs")
+    most = np.append((throughput > 0).reshape(-1), np.inf)
+    # no variable is an integer; `linprog` calls the same solver and takes half as long again
+    solved = milp(cost, constraints=LinearConstraint(matrix, ub=limits), bounds=Bounds(0.0, most))
     shares: NDArray[np.float64] = np.clip(solved.x[:-1].reshape(jobs, types), 0.0, 1.0)
     return shares
 
