@@ -171,6 +171,15 @@ def _text(error: BaseException) -> str:
         said = str(error).partition("Config search path:")[0]
         if "override 'checkpoint'" in said:  # once the way to name the one agent of a comparison
             return "checkpoint has gone; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
+        if "Error merging override schedulers=" in said:
+            given = said.partition("schedulers=")[2].splitlines()[0]
+            form = "[fifo@consolidate, {LABEL: {scheduler: NAME, options: {OPTION: VALUE}}}, ...]"
+            return f"schedulers is {given}; expected a list such as {form}"
+        if "Could not override 'options'." in said:
+            return (
+                "options has a scheduler or an option that conf/tune.yaml has not; expected"
+                " +options.NAME.OPTION=[VALUE, ...] to add one, ~options.NAME to leave one out"
+            )
         if "Could not override" in said and "@performance." in said:
             return (
                 f"{said.splitlines()[0]} This performance model has no network or interconnect to choose;"

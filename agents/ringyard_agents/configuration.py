@@ -13,7 +13,15 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.trust import Trust
 
-__all__ = ["WORLD", "Entry", "plain", "scheduler_config", "scheduler_names", "takes_rule"]
+__all__ = [
+    "WORLD",
+    "Entry",
+    "plain",
+    "require_rule",
+    "scheduler_config",
+    "scheduler_names",
+    "takes_rule",
+]
 
 
 #: config groups that make up a simulated world
@@ -76,9 +84,8 @@ def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
         trust: classes of the user's own that an agent may name.
 
     Raises:
-        MissingConfigException: no such placement (from Hydra).
-        ConfigurationError: no such scheduler, a placement for one that has its own, or an option that the
-            scheduler does not have.
+        ConfigurationError: no such scheduler or rule, a rule for a scheduler that has its own, or an option
+            that the scheduler does not have.
     """
     if entry.is_agent:
         if entry.options:
@@ -93,6 +100,8 @@ def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
             f"schedulers has {entry.scheduler!r}; expected {', '.join(scheduler_names())}, one of them"
             " @placement, or a trained agent as name:run_folder, for instance mine:runs/quickstart"
         )
+    if placement:
+        require_rule(entry.scheduler, placement)
     config = hydra.compose("entry", [f"scheduler={name}"] + ([f"placement={placement}"] if placement else []))
     OmegaConf.resolve(config)
     if placement and config.scheduler.get("placement") != config.placement:
@@ -124,6 +133,20 @@ def _with_options(entry: Entry, config: DictConfig) -> DictConfig:
         ) from wrong
     assert isinstance(merged, DictConfig)
     return merged
+
+
+def require_rule(where: str, rule: str) -> None:
+    """Raise a ConfigurationError unless conf/placement, or a folder of RINGYARD_CONF, has the rule.
+
+    Args:
+        where: the rule stands, as its user knows it.
+        rule: its name.
+    """
+    rules = config_files("placement")
+    if rule not in rules:
+        raise ConfigurationError(
+            f"{where} has the placement rule {rule!r}; expected one of {', '.join(rules)}"
+        )
 
 
 def takes_rule(name: str) -> bool:

@@ -4,6 +4,7 @@ import errno
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["locked", "remove_if_empty", "replaced", "replaced_folder"]
+__all__ = ["locked", "remove_if_empty", "replaced", "replaced_folder", "require_writable"]
 
 _LOCK = ".lock"
 _PARTIAL = ".partial-"
@@ -52,6 +53,26 @@ def replaced(file: Path) -> Iterator[Path]:
         raise
     with suppress(OSError):  # not every system lets folders be synchronised
         _sync(file.parent, os.O_RDONLY)
+
+
+def require_writable(setting: str, file: Path) -> None:
+    """Raise a ConfigurationError if `replaced` could not write a file, before there is anything to write.
+
+    Args:
+        setting: that names it.
+        file: may exist; folders around it need not.
+    """
+    folder = next(one for one in file.absolute().parents if one.exists())
+    try:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=folder, prefix=_PARTIAL):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"{setting} is {str(file)!r}, which cannot be written ({error.strerror}); expected a file, in a"
+            " folder that you may write to"
+        ) from error
 
 
 @contextmanager

@@ -17,11 +17,12 @@ from ringyard_agents.measuring.best import Best, at_best, read_best, shown_optio
 from ringyard_agents.measuring.compare import SEED_OFFSET
 from ringyard_agents.measuring.evaluate import Task, build, run_all, simulator
 from ringyard_agents.measuring.race_rows import alike
-from ringyard_agents.measuring.selection import drawn_for, entries_of
+from ringyard_agents.measuring.selection import drawn_for, entries_of, tuned_for
 from ringyard_agents.measuring.tune import TUNING_SEED
 from ringyard_baselines.scheduler import Powers
 
 SLOW = "{slow:{scheduler:optimus@consolidate,options:{round_seconds:60}}}"
+SLOW_WRONG = "schedulers=[{slow:{scheduler:las,options:{round_seconds:-5}}}]"
 
 
 @contextmanager
@@ -101,14 +102,66 @@ def test_options_name_nothing_that_is_called(options):
         scheduler_config(Entry("mine", "las", options))
 
 
+FIFO = "scheduler: fifo@pack, options: {}, workloads: 1, mean: 1"
+
+
 @pytest.mark.parametrize(
-    "content", ["", "5", "fifo:", "fifo: {scheduler: sjf, options: {}}", "a: [", "fifo: {}"]
+    ("content", "said"),
+    [
+        ("", "it is empty; expected"),
+        ("[1]", r"it is \[1\]; expected a mapping"),
+        ("fifo:", r"it\['fifo'\] is None; expected a mapping"),
+        ("fifo: {}", "fifo has no scheduler; expected scheduler, options, workloads, mean, others"),
+        ("sjf: {" + FIFO + ", others: []}", "sjf.scheduler is 'fifo@pack'; expected sjf or sjf@rule"),
+        ("fifo: {" + FIFO.replace("mean: 1", "mean: much") + ", others: []}", "fifo.mean is 'much'"),
+        ("fifo: {" + FIFO.replace("@pack", "@nosuch") + ", others: []}", "rule 'nosuch'; expected one of"),
+        ("fifo: {" + FIFO + ", others: [{" + FIFO + "}]}", r"fifo.others\[0\] has no change"),
+        ("a: [", "while parsing"),
+    ],
 )
-def test_best_that_tune_did_not_write_is_told_apart(content, tmp_path):
+def test_best_that_tune_did_not_write_is_told_apart(content, said, tmp_path):
     file = tmp_path / "best.yaml"
     file.write_text(content)
-    with pytest.raises(ConfigurationError, match=r"not as `ringyard tune` writes it \(.*; expected \{sched"):
+    with pytest.raises(
+        ConfigurationError, match=rf"not as `ringyard tune` writes it: .*{said}(.|\n)*output="
+    ):
         read_best(str(file))
+    with pytest.raises(ConfigurationError, match=r"expected a file that `ringyard tune` wrote, or one of"):
+        read_best(str(tmp_path / "nothing.yaml"))
+
+
+LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("compare", "schedulers={slow:{scheduler:las}}"),
+            "expected a list such as [fifo@consolidate,",
+        ),
+        (("compare", "schedulers=[las@nosuch]"), "las@nosuch has the placement rule 'nosuch'; expected one"),
+        (("compare", SLOW_WRONG, "seeds=1", "workload.num_jobs=5"), "las.round_seconds is -5; expected"),
+        (("tune", "rules=[nosuch]"), "rules has the placement rule 'nosuch'; expected one of consolidate"),
+        (("tune", "slow=[nosuch]"), "slow has 'nosuch'; expected some of"),
+        (("tune", "options={fifo:{counted:[true]}}"), "expected +options.NAME.OPTION=[VALUE, ...]"),
+        (("tune", "output=/dev/null/best.yaml"), "cannot be written (Not a directory); expected a file"),
+        (("tune", "output=."), "cannot be written (Is a directory)"),
+        ((*LAS, "slow=[las]", "slow_rules=[lwf]", "rules=[pack]"), "slow_rules has none of pack"),
+        ((*LAS, "rules=[pack]", "~options.las"), "nothing to choose: las has one rule and no options"),
+        ((*LAS, "options.las.round_seconds=[60.0,-5]"), "las.round_seconds is -5; expected"),
+        ((*LAS, "+options.las.nosuch=[1]"), "options is {'nosuch': 1}; expected some of round_seconds"),
+        (("tune", "schedulers=[fifo]", "+options.fifo.counted=[3]"), "fifo.counted is 3; expected true or"),
+    ],
+)
+def test_what_makes_no_sense_is_told_before_anything_runs(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    GlobalHydra.instance().clear()
+    assert main(list(words)) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "RINGYARD_DEBUG" not in error  # it is an error of ours
+    assert not list(tmp_path.iterdir())
 
 
 def test_options_that_a_scheduler_does_not_have_are_refused():
@@ -178,6 +231,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     entries = {row["scheduler"]: row["options"] for row in table}
     assert entries == {one.entry.label: shown_options(one.entry) for one in best.values()} | {"sjf@pack": ""}
     assert f"vs {best['srtf'].entry.label}" in said
+    assert "not tuned here: sjf@pack: rule and options as named" in said
     folded = (tmp_path / "runs/compared/table.md").read_text().partition("<details>")[2]
     assert all(one.entry.scheduler in folded for one in best["fifo"].others)
 
@@ -197,16 +251,17 @@ def test_who_runs_twice_is_told():
         at_best({name: Entry(name, name) for name in ("las", "las@pack")}, best)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["[1]", "fifo: 1", "fifo: {scheduler: sjf, options: {}, workloads: 1, mean: 1, others: []}", "a: ["],
-)
-def test_a_best_file_that_is_none_is_refused(tmp_path, text):
-    (tmp_path / "best.yaml").write_text(text)
-    with pytest.raises(ConfigurationError, match=r"not as `ringyard tune` writes it"):
-        read_best(str(tmp_path / "best.yaml"))
-    with pytest.raises(ConfigurationError, match=r"expected a file that `ringyard tune` wrote"):
-        read_best(str(tmp_path / "nothing.yaml"))
+def test_what_ships_is_taken_where_it_was_found():
+    sharing, smaller = (
+        {part: plain(config[part]) for part in WORLD}
+        for config in (
+            composed("compare", "experiment=sharing"),
+            composed("compare", "experiment=sharing", "workload.num_jobs=5"),
+        )
+    )
+    with configs():
+        assert tuned_for(sharing) == "sharing"
+        assert tuned_for(smaller) is None
 
 
 def test_training_tuning_and_comparing_never_meet_a_workload():

@@ -1,19 +1,24 @@
 """Each scheduler at its best: the rule and options that suit it, as `ringyard tune` found them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ringyard.checks import shown
+from ringyard.checks import Count, require
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard_agents.configuration import Entry
+from ringyard_agents.configuration import Entry, require_rule
 from ringyard_agents.files import replaced
 
 __all__ = ["Best", "Tried", "at_best", "read_best", "shown_options", "write_best"]
+
+#: {field: what it may be} of a file
+_ENTRY_FIELDS = {"scheduler": str, "options": Mapping[str, object], "workloads": Count}
+_BEST_FIELDS = {**_ENTRY_FIELDS, "mean": float, "others": Sequence[Mapping[str, object]]}
+_OTHER_FIELDS = {**_ENTRY_FIELDS, "change": float}
 
 
 @dataclass(frozen=True)
@@ -70,27 +75,40 @@ def read_best(given: str) -> dict[str, Best]:
         )
     try:
         content = yaml.safe_load(file.read_text())
-        if not isinstance(content, dict):
-            raise TypeError(f"{type(content).__name__} instead of a mapping")
-        return {str(name): _read(str(name), row) for name, row in content.items()}
-    except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        if content is None:
+            raise ConfigurationError("it is empty; expected {scheduler: what was found}")
+        require("it", content, Mapping[str, Mapping[str, object]])
+        return {name: _read(name, row) for name, row in content.items()}
+    except (ConfigurationError, UnicodeError, yaml.YAMLError) as error:
         raise ConfigurationError(
-            f"best is {given!r}, which is not as `ringyard tune` writes it ({type(error).__name__}:"
-            f" {shown(str(error))}); expected {{scheduler: {{scheduler: name@rule, options, workloads, mean,"
-            " others}}; write it with ringyard tune output=FILE"
+            f"best is {given!r}, which is not as `ringyard tune` writes it: {error}; write one with `ringyard"
+            " tune output=FILE`"
         ) from error
 
 
-def _entry(name: str, row: Mapping[str, Any]) -> Entry:
-    entry = Entry(str(row["scheduler"]), str(row["scheduler"]), dict(row["options"]))
-    if entry.name != name:
-        raise ValueError(f"{name} has {entry.scheduler}")
-    return entry
-
-
 def _read(name: str, row: Mapping[str, Any]) -> Best:
-    others = [Tried(_entry(name, one), int(one["workloads"]), float(one["change"])) for one in row["others"]]
-    return Best(_entry(name, row), int(row["workloads"]), float(row["mean"]), tuple(others))
+    _require_fields(name, row, _BEST_FIELDS)
+    entry = _entry(row)
+    if entry.name != name:
+        raise ConfigurationError(f"{name}.scheduler is {entry.scheduler!r}; expected {name} or {name}@rule")
+    if "@" in entry.scheduler:
+        require_rule(f"{name}.scheduler", entry.scheduler.partition("@")[2])
+    others = []
+    for number, one in enumerate(row["others"]):
+        _require_fields(f"{name}.others[{number}]", one, _OTHER_FIELDS)
+        others.append(Tried(_entry(one), one["workloads"], one["change"]))
+    return Best(entry, row["workloads"], row["mean"], tuple(others))
+
+
+def _require_fields(where: str, row: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+    for key, annotation in fields.items():
+        if key not in row:
+            raise ConfigurationError(f"{where} has no {key}; expected {', '.join(fields)}")
+        require(f"{where}.{key}", row[key], annotation)
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    return Entry(row["scheduler"], row["scheduler"], row["options"])
 
 
 def _row(entry: Entry, workloads: int) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.sim.metrics import LOSSES
-from ringyard_agents.configuration import Entry, plain, scheduler_config
+from ringyard_agents.configuration import Entry, plain, scheduler_config, takes_rule
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.best import Best, at_best, read_best, shown_options
 from ringyard_agents.measuring.evaluate import RunResult, Task, check
@@ -28,7 +27,14 @@ from ringyard_agents.measuring.race_rows import (
     loss_names,
     table_rows,
 )
-from ringyard_agents.measuring.selection import able, drawn_for, entries_of, wants_all, worlds_of
+from ringyard_agents.measuring.selection import (
+    able,
+    drawn_for,
+    entries_of,
+    tuned_for,
+    wants_all,
+    worlds_of,
+)
 from ringyard_agents.measuring.series import run_series
 from ringyard_agents.measuring.tables import markdown, wide, write_tables
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
@@ -67,11 +73,11 @@ class _Race:
 def _races(config: DictConfig) -> dict[str, _Race]:
     """{world: what its table takes}."""
     given = entries_of(config)
-    return {name: _race(config, given, name, world) for name, world in worlds_of(config).items()}
+    return {name: _race(config, given, world) for name, world in worlds_of(config).items()}
 
 
-def _race(config: DictConfig, given: Mapping[str, Entry], name: str, world: Mapping[str, Any]) -> _Race:
-    best = _best_of(config, name)
+def _race(config: DictConfig, given: Mapping[str, Entry], world: Mapping[str, Any]) -> _Race:
+    best = _best_of(config, world)
     entries = at_best(given, best)
     seed = config.seed + SEED_OFFSET
     configs = {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
@@ -87,11 +93,10 @@ def _race(config: DictConfig, given: Mapping[str, Entry], name: str, world: Mapp
     return _Race({label: entries[label] for label in fit}, tasks, refused, _reference(config, entries), best)
 
 
-def _best_of(config: DictConfig, preset: str) -> dict[str, Best]:
-    """What `best` says; by default, for all schedulers on a preset, what ships for it."""
-    if config.best is not None:
-        return read_best(config.best)
-    return read_best(preset) if wants_all(config) and preset in config_files("tuned") else {}
+def _best_of(config: DictConfig, world: Mapping[str, Any]) -> dict[str, Best]:
+    """What `best` says; by default, for all schedulers, what ships for the experiment with this world."""
+    name = tuned_for(world) if config.best is None and wants_all(config) else config.best
+    return {} if name is None else read_best(name)
 
 
 def _reference(config: DictConfig, entries: Mapping[str, Entry]) -> str | None:
@@ -131,6 +136,22 @@ def _options_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """What differs from the yamls of the schedulers."""
     said = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
     return [f"options: {'; '.join(said)}"] if said else []
+
+
+def _untuned_line(race: _Race) -> list[str]:
+    """Which rows could be better than they are: schedulers with a choice that nobody has made by trying."""
+    best = [one.entry for one in race.best.values()]
+    rest = [
+        label
+        for label, entry in race.entries.items()
+        if not entry.is_agent and entry not in best and takes_rule(entry.name)
+    ]
+    if not rest:
+        return []
+    return [
+        f"not tuned here: {', '.join(rest)}: rule and options as named, else the usual ones; `ringyard tune`"
+        " finds better ones, and best=FILE takes them"
+    ]
 
 
 def _folded(race: _Race) -> list[str]:
@@ -190,6 +211,7 @@ def _report(
     notes = [
         best_line(rows),
         *_options_lines(rows),
+        *_untuned_line(race),
         *interval_notes(reference, len(rows) - 1, len({result.workload for result in results})),
         *alike(results),
     ]

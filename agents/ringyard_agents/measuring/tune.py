@@ -14,8 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names, takes_rule
-from ringyard_agents.files import locked
+from ringyard_agents.configuration import (
+    WORLD,
+    Entry,
+    plain,
+    require_rule,
+    scheduler_config,
+    scheduler_names,
+    takes_rule,
+)
+from ringyard_agents.files import locked, require_writable
 from ringyard_agents.measuring.best import Best, Tried, shown_options, write_best
 from ringyard_agents.measuring.evaluate import Task, build, check
 from ringyard_agents.measuring.selection import able, drawn_for, entries_of
@@ -29,12 +37,26 @@ __all__ = ["TUNING_SEED", "tune"]
 TUNING_SEED = 3_000_000
 
 
+def _require_known(config: DictConfig) -> None:
+    """Raise a ConfigurationError unless there are the schedulers, rules and output that settings name."""
+    schedulers = scheduler_names()
+    for setting in ("options", "slow", "quick"):
+        for name in config[setting]:
+            if name not in schedulers:
+                raise ConfigurationError(f"{setting} has {name!r}; expected some of {', '.join(schedulers)}")
+    for setting in ("rules", "rules_for_sharing", "rules_for_types", "slow_rules"):
+        for rule in config[setting]:
+            require_rule(setting, rule)
+    if config.output is not None:
+        require_writable("output", Path(config.output).expanduser())
+
+
 def tune(config: DictConfig) -> None:
     """Try rules, then options; write best.yaml and tables of all that was tried.
 
     Everything runs on the first workloads, the best few of each scheduler on more; quick schedulers try
-    everything on many. Each run is kept as it
-    ends; the same command in the same folder does not run it again.
+    everything on many. Each run is kept as it ends; the same command in the same folder does not run it
+    again.
 
     Raises:
         RingyardError: bad input, before anything runs.
@@ -44,6 +66,7 @@ def tune(config: DictConfig) -> None:
         raise ConfigurationError(
             f"first_seeds is {config.first_seeds}; expected at most seeds, {config.seeds}"
         )
+    _require_known(config)
     folder = run_folder()
     tuning = _Tuning(config, folder)
     tuning.look()
@@ -97,13 +120,15 @@ class _Tuning:
                 raise ConfigurationError(
                     f"schedulers has {entry.scheduler}; expected names of conf/scheduler, or all"
                 )
-        named = (*self._options, *self._config.slow, *self._config.quick)
-        unknown = [name for name in named if name not in scheduler_names()]
-        if unknown:
-            raise ConfigurationError(f"{unknown[0]} in options, slow or quick is no name of conf/scheduler")
         configs = {name: plain(scheduler_config(entry)) for name, entry in given.items()}
-        names = able(configs, self._world, self._seed)[0]
+        names, refused = able(configs, self._world, self._seed)
         self._names = [name for name in names if name in self._options or len(self._placed(name)) > 1]
+        if not self._names:
+            reasons = [*refused.values(), *(f"{name} has one rule and no options" for name in names)]
+            raise ConfigurationError(
+                f"nothing to choose: {'; '.join(reasons)}; expected a scheduler for which there are several"
+                " rules, or options"
+            )
         options = [entry for name in self._names for entry in self._with_options(Entry(name, name))]
         check(self._tasks([*itertools.chain(*self._first_round().values()), *options], [0]))
 
@@ -133,16 +158,24 @@ class _Tuning:
         return {name: [Entry(rule, rule) for rule in self._placed(name)] for name in self._names}
 
     def _placed(self, name: str) -> list[str]:
-        rules = self._rules
-        if name in self._config.slow:
-            rules = [rule for rule in rules if rule in self._config.slow_rules]
-        return [f"{name}@{rule}" for rule in rules] if takes_rule(name) else [name]
+        if not takes_rule(name):
+            return [name]
+        slow = name in self._config.slow
+        rules = [rule for rule in self._rules if not slow or rule in self._config.slow_rules]
+        if not rules:
+            raise ConfigurationError(
+                f"slow has {name}, but slow_rules has none of {', '.join(self._rules)}, the rules that are"
+                " tried here; expected one of them or more"
+            )
+        return [f"{name}@{rule}" for rule in rules]
 
     def _with_options(self, entry: Entry) -> list[Entry]:
         """The entry with every choice of its scheduler's options but the one it has."""
         options = self._options.get(entry.name, {})
         usual = plain(scheduler_config(entry))
-        choices = [[None, *(one for one in values if one != usual[name])] for name, values in options.items()]
+        choices = [
+            [None, *(one for one in values if one != usual.get(name))] for name, values in options.items()
+        ]
         found = []
         for values in itertools.product(*choices):
             given = {name: one for name, one in zip(options, values, strict=True) if one is not None}

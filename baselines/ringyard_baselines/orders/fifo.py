@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import checked
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard_baselines.families.ordered import OrderedScheduler
@@ -15,12 +16,16 @@ def _by_submit_time(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.floa
     return jobs.submit_seconds
 
 
+@checked("fifo")
 def fifo(placement: PlacementRule, counted: bool = False) -> OrderedScheduler:
     """By submit time; a job that does not fit is skipped.
 
     Args:
         placement: where a job goes.
         counted: GPUs counted for a job that finds no place stay idle (`OrderedScheduler`).
+
+    Raises:
+        ConfigurationError: counted is neither true nor false.
     """
     name = "fifo_counted" if counted else "fifo"
     return OrderedScheduler(name, _by_submit_time, placement, False, Information.NOTHING, counted)

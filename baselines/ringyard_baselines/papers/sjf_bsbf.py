@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import checked
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
@@ -38,6 +39,7 @@ def mean_jct_in_turn(length_a: float, length_b: float) -> float:
     return length_b + 0.5 * length_a
 
 
+@checked("sjf_bsbf")
 class SjfBsbf(Scheduler):
     """Non-preemptive; at most two jobs to a GPU, admitted by a pair test.
 
@@ -52,6 +54,9 @@ class SjfBsbf(Scheduler):
         placement: where a job goes that finds enough free GPUs; with `consolidate` it shares one server
             rather than take free GPUs of several, as the public code's sjf-bsbfs.
         pair_test: False shares whenever a GPU is free to be shared: the comparator SJF-FFS.
+
+    Raises:
+        ConfigurationError: pair_test is neither true nor false.
     """
 
     information = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
