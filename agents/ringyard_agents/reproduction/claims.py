@@ -32,7 +32,8 @@ class Claim:
             GPU time that jobs held, `ringyard_baselines.papers.gadget`);
             of Ada-SRSF's transfer model "mean_jct" and "makespan" only.
         form: "change" (ratio - 1), "ratio" (reference / scheduler: times smaller), "growth" (scheduler /
-            reference: times larger), "at_most" (the same, and less is as good) or "value".
+            reference: times larger), "at_most" (the same, and less is as good), "value" or "at_least" (a
+            value, and more is as good).
         claimed: the number, in that form.
     """
 
@@ -79,6 +80,8 @@ class Measured:
             return "no: the reference is 0"
         if self.claim.form == "at_most":
             return "yes: not more" if found.value <= claimed else "no"
+        if self.claim.form == "at_least":
+            return "yes: not less" if found.value >= claimed else "no"
         neutral = {"change": 0.0, "ratio": 1.0, "growth": 1.0}.get(self.claim.form)
         if found.low <= claimed <= found.high:
             open_question = neutral is not None and found.low <= neutral <= found.high
@@ -114,14 +117,14 @@ def read_claims(rows: Sequence[Mapping[str, object]], cases: Sequence[str]) -> l
             raise ConfigurationError(
                 f"claim {claim.text!r} has case {claim.case!r}; expected one of {list(cases)}"
             )
-        if claim.form not in ("change", "ratio", "growth", "at_most", "value"):
+        if claim.form not in ("change", "ratio", "growth", "at_most", "value", "at_least"):
             raise ConfigurationError(
                 f"claim {claim.text!r} has form {claim.form!r}; expected change, ratio, growth,"
-                " at_most or value"
+                " at_most, value or at_least"
             )
-        if (claim.form == "value") != (claim.reference is None):
+        if (claim.form in ("value", "at_least")) != (claim.reference is None):
             raise ConfigurationError(
-                f"claim {claim.text!r}: form value has no reference, every other form one"
+                f"claim {claim.text!r}: forms value and at_least have no reference, every other form one"
             )
         claims.append(claim)
     return claims

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard_agents.measuring.statistics import mean_interval, ratio_interval
+from ringyard_agents.measuring.statistics import caution, mean_interval, ratio_interval
 from ringyard_agents.reproduction.claims import Measured, SweepTable
 from ringyard_agents.reproduction.run import Reproduction
 
@@ -19,11 +19,14 @@ of a mean, or of the ratio of two means, paired by seed): of 100 true claims, 5 
 is *reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign,
 but another size. A claim that does not reproduce is printed as such: that is a result, about this simulator
 as much as about the paper. The last column switches the paper's mechanism off and leaves all else as it is:
-what the mechanism itself brings here.
+what the mechanism itself brings here. Where a paper or its public code says how a comparator places jobs or
+how often it decides, ours does so; otherwise it has what suited it best on other workloads (seeds), as its
+setting says.
 """
 
 _TITLES = {
     "mean_jct": "mean JCT (s)",
+    "p99_jct": "p99 JCT (s)",
     "makespan": "makespan (s)",
     "mean_queueing": "queueing (s)",
     "utilisation": "GPUs busy",
@@ -34,11 +37,26 @@ _TITLES = {
     "finished_early": "jobs done by the last arrival",
     "blocking_rate": "blocking rate",
     "mean_slowdown": "mean slowdown",
+    "mean_fairness": "mean rho",
+    "kernel_utilisation": "GPUs that run kernels",
+    "kernels_on_used_gpus": "kernels, of GPUs that hold jobs",
+    "utility": "total utility",
+}
+
+
+#: metrics in [0, 1]
+_SHARES = {
+    "utilisation",
+    "gpu_activity",
+    "job_gpu_activity",
+    "blocking_rate",
+    "kernel_utilisation",
+    "kernels_on_used_gpus",
 }
 
 
 def _number(value: float, metric: str) -> str:
-    if metric in ("utilisation", "gpu_activity", "job_gpu_activity", "blocking_rate"):
+    if metric in _SHARES:
         return f"{value:.3f}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
@@ -47,7 +65,7 @@ def _formed(value: float, measured: Measured) -> str:
     form = measured.claim.form
     if form == "change":
         return f"{value:+.1%}"
-    if form == "value":
+    if form in ("value", "at_least"):
         return _number(value, measured.claim.metric)
     return f"{value:.2f}x"
 
@@ -118,32 +136,40 @@ def _sweep(reproduction: Reproduction, table: SweepTable) -> str:
     return title + ":\n\n" + _table(header, body)
 
 
-def _figures(reproduction: Reproduction) -> list[str]:
-    parts = [_sweep(reproduction, table) for table in reproduction.tables]
-    in_sweeps = {case for table in reproduction.tables for case in table.cases}
+def _figures(reproduction: Reproduction) -> str:
+    """Every scheduler of every case, folded."""
+    parts = []
     for case, rows in reproduction.figures.items():
-        if case in in_sweeps:
-            continue
         metrics = list(next(iter(rows.values())))
         body = []
         for label, columns in rows.items():
             cells = [label]
             cells += [_cell(columns[metric], metric) for metric in metrics]
             body.append(cells)
-        title = f"{case}, {reproduction.seeds} seeds"
-        parts.append(title + ":\n\n" + _table(["scheduler", *(_TITLES.get(m, m) for m in metrics)], body))
-    return parts
+        parts.append(f"{case}:\n\n" + _table(["scheduler", *(_TITLES.get(m, m) for m in metrics)], body))
+    title = f"<summary>Every scheduler of every case, {reproduction.seeds} seeds</summary>"
+    return "\n\n".join([f"<details>{title}", *parts, "</details>"])
+
+
+def _section(one: Reproduction) -> list[str]:
+    """Parts of one paper's section."""
+    setting = [f"`ringyard reproduce {one.paper}`.", one.setting]
+    if one.rule is not None:
+        setting.append(f"Schedulers that name no placement rule and bring none use `{one.rule}`.")
+    return [
+        f"## {one.title}",
+        " ".join(setting),
+        _table(("claim", "claimed", "measured [95 % CI]", "reproduced"), claim_rows(one.measured)),
+        "What differs, and why:\n\n" + "\n".join(f"* {line}" for line in one.deviations),
+        *(_sweep(one, table) for table in one.tables),
+        _figures(one),
+    ]
 
 
 def page(reproductions: Sequence[Reproduction]) -> str:
     """Markdown."""
     parts = [_INTRODUCTION, summary(reproductions)]
+    parts += [f"**{one.title}: {warning}**" for one in reproductions if (warning := caution(one.seeds))]
     for one in reproductions:
-        where = f"Schedulers that name no placement rule and bring none of their own use `{one.rule}`."
-        parts.append(f"## {one.title}\n\n`ringyard reproduce {one.paper}`. {one.setting} {where}")
-        parts.append(
-            _table(("claim", "claimed", "measured [95 % CI]", "reproduced"), claim_rows(one.measured))
-        )
-        parts.append("What differs, and why:\n\n" + "\n".join(f"* {line}" for line in one.deviations))
-        parts += _figures(one)
+        parts += _section(one)
     return "\n\n".join(parts) + "\n"

@@ -33,7 +33,7 @@ from ringyard_baselines.papers.ada_srsf import transfers
 __all__ = ["Reproduction", "papers", "read_ablation", "reproduce"]
 
 #: figures shown of every scheduler
-SHOWN = ("mean_jct", "makespan", "mean_queueing", "utilisation")
+SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Reproduction:
         paper: file name of its yaml.
         title: of the paper.
         setting: what is run, in words.
-        rule: by which those schedulers place that name none and bring none.
+        rule: of conf/placement, for schedulers that name none and bring none; None: there are none of these.
         deviations: what is assumed, not said, or different in public code.
         seeds: workloads.
         measured: claims.
@@ -57,7 +57,7 @@ class Reproduction:
     paper: str
     title: str
     setting: str
-    rule: str
+    rule: str | None
     deviations: Sequence[str]
     seeds: int
     measured: Sequence[Measured]
@@ -79,12 +79,21 @@ def _read(paper: str) -> dict[str, Any]:
     return content
 
 
-def _scheduler(entry: str, overrides: Sequence[str], rule: str) -> Any:
-    """Config of an entry such as `fifo` (it takes that rule) or `fifo@share`, with overrides of its own."""
-    name, _, placement = entry.partition("@")
-    words = [f"scheduler={name}", f"placement={placement or rule}"]
+def _scheduler(entry: str, overrides: Sequence[str], rule: str | None) -> Any:
+    """Config of an entry such as `fifo` (it takes that rule) or `fifo@share`, with overrides of its own.
+
+    Raises:
+        ConfigurationError: it places by a rule, and neither the entry nor the yaml names one.
+    """
+    name, _, own = entry.partition("@")
+    placement = own or rule
+    words = [f"scheduler={name}", *([f"placement={placement}"] if placement else [])]
     config = hydra.compose("entry", [*words, *overrides])
     OmegaConf.resolve(config)
+    if placement is None and config.scheduler.get("placement") == config.placement:
+        raise ConfigurationError(
+            f"scheduler {entry!r} places by a rule and names none; expected {entry}@RULE, or a rule for all"
+        )
     return plain(config.scheduler)
 
 
@@ -118,7 +127,7 @@ def _trained(
     return entries
 
 
-def _tasks(case: Mapping[str, Any], seeds: int, rule: str) -> list[Task]:
+def _tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[Task]:
     """Every scheduler on every seed; clusters that are drawn are drawn anew for each.
 
     Args:

@@ -1,0 +1,129 @@
+"""Why AITurbo seldom adds a parameter server to the jobs of its follow-on's 60-job list.
+
+python benchmarks/aiturbo_servers.py [--workloads 5]
+
+A job changes by the unit that lowers its cost-to-finish most: remaining time x R, its service rate (10 for a
+GPU, 5 for each pod). So a server more has to shorten steps by more than R grows. Printed for the models and
+sizes of the list: both of these, and the change with the least cost of a step, by the simulator and by the
+follow-on's calibration runs; then how much run times differ, what AITurbo changes, and how far Tiresias is
+from what no schedule can beat.
+"""
+
+import argparse
+from collections import Counter
+
+import numpy as np
+
+from ringyard import Simulator
+from ringyard.mdp.presets import preset
+from ringyard.placement import consolidate
+from ringyard.profiles import model_id
+from ringyard.sim.bounds import bounds_of
+from ringyard.sim.solo import solo_seconds
+from ringyard.workloads.published_traces import AITURBO_MODELS
+from ringyard_agents.measured.aiturbo import CALIBRATION, POINTS
+from ringyard_baselines.papers.aiturbo import POD_CORES, AITurbo, Predictor
+from ringyard_baselines.papers.tiresias import tiresias
+from ringyard_baselines.scheduler import run
+
+SIZES = ((1, 2), (2, 1), (2, 2))  # (workers, servers) that the list's jobs ask for
+CHANGES = {
+    "nothing": (0, 0),
+    "server more": (0, 1),
+    "server less": (0, -1),
+    "worker more": (1, 0),
+    "worker less": (-1, 0),
+}
+
+
+def service_rate(workers, servers):
+    """R."""
+    return 10 * workers + POD_CORES * (workers + servers)
+
+
+def judged(seconds, size):
+    """(how many times faster a step is with a server more, the change of least cost) by {size: seconds}."""
+    costs = {}
+    for name, (workers, servers) in CHANGES.items():
+        other = (size[0] + workers, size[1] + servers)
+        if other in seconds:
+            costs[name] = seconds[other] * service_rate(*other)
+    more = (size[0], size[1] + 1)
+    faster = seconds[size] / seconds[more] if more in seconds else None
+    return faster, min(costs, key=costs.get)
+
+
+def simulated_seconds(view, job):
+    """{(workers, servers): seconds of a step}."""
+    grid = [(workers, servers) for workers in (1, 2, 3) for servers in (1, 2, 3)]
+    workers, servers = np.array(grid).T
+    found = solo_seconds(view, np.full(len(grid), job), workers, parameter_servers=servers)
+    return dict(zip(grid, found.tolist(), strict=True))
+
+
+def calibrated_seconds(model):
+    """{(workers, servers): seconds of a step} of the runs with one GPU for each worker."""
+    _, seconds = CALIBRATION[model.removeprefix("aiturbo_")]
+    return {(int(w), int(p)): one for (w, p, gpus), one in zip(POINTS, seconds, strict=True) if w == gpus}
+
+
+class Watched(AITurbo):
+    """AITurbo that counts its changes of size."""
+
+    def decide(self, view):
+        before = dict(self._sizes)
+        decided = super().decide(view)
+        for job, size in self._sizes.items():
+            old = before.get(job, size)
+            step = (size.workers - old.workers, size.servers - old.servers)
+            self.counted[next(name for name, change in CHANGES.items() if change == step)] += 1
+        return decided
+
+
+def show_models(setting):
+    """The table of models and sizes."""
+    jobs = setting.workload.sample(setting.cluster, np.random.default_rng(0))
+    view = Simulator(setting.cluster, jobs, setting.performance, setting.restart).view()
+    print("with a server more: a step so many times faster, R so many times larger; the change of least cost")
+    print(f"{'model':20} {'w, p':5} {'faster':>7} {'R':>6}  {'simulator':12} {'calibration runs':12}")
+    for model in AITURBO_MODELS:
+        seconds = simulated_seconds(view, int(np.argmax(jobs.model_ids == model_id(model))))
+        runs = calibrated_seconds(model)
+        for size in SIZES:
+            faster, best = judged(seconds, size)
+            rate = service_rate(size[0], size[1] + 1) / service_rate(*size)
+            measured, there = judged(runs, size)
+            by_runs = "" if measured is None else f"{there}, {measured:.3f}"
+            print(f"{model:20} {size[0]}, {size[1]}  {faster:7.3f} {rate:6.3f}  {best:12} {by_runs}")
+
+
+def show_runs(setting, num_workloads):
+    """AITurbo's changes and Tiresias' distance from the bound."""
+    counted, spreads, ratios = Counter(), [], []
+    for seed in range(num_workloads):
+        jobs = setting.workload.sample(setting.cluster, np.random.default_rng(seed))
+        world = (setting.cluster, jobs, setting.performance, setting.restart)
+        watched = Watched(consolidate(), round_seconds=1200.0, predictor=Predictor.LOSS_CURVE)
+        watched.counted = counted
+        run(Simulator(*world, watched.round_seconds), watched, np.random.default_rng(seed))
+        sim = Simulator(*world)
+        run(sim, tiresias(consolidate()), np.random.default_rng(seed))
+        alone = sim.view().column("isolated_seconds")
+        spreads.append(alone.std() / alone.mean())
+        ratios.append(sim.metrics().mean_jct / bounds_of(sim).mean_jct)
+    del counted["nothing"]
+    print(f"{num_workloads} runs, changes of size:", ", ".join(f"{n} {name}" for name, n in counted.items()))
+    print(f"coefficient of variation of run times alone: {min(spreads):.2f} to {max(spreads):.2f}")
+    print(f"Tiresias' mean completion time over the bound: {np.mean(ratios):.2f}, at most {max(ratios):.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workloads", type=int, default=5)
+    setting = preset("aiturbo")
+    show_models(setting)
+    show_runs(setting, parser.parse_args().workloads)
+
+
+if __name__ == "__main__":
+    main()
