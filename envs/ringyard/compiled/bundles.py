@@ -24,7 +24,6 @@ from numba.extending import (
     lower_getattr_generic,
     models,
     register_model,
-    typeof_impl,
     unbox,
 )
 from numba.np.numpy_support import as_dtype
@@ -201,5 +200,5 @@ def bundle(cls: C) -> C:
     changed.many = ManyType(numba_type)
     changed.__getattr__ = pack
     changed.__getstate__ = state
-    typeof_impl.register(cls)(lambda value, context: numba_type)
+    changed._numba_type_ = numba_type  # where numba looks first when Python calls a kernel
     return changed

@@ -61,6 +61,7 @@ class SchedulingView:
         self._physics = physics_of(performance)
         self._num_jobs = int(state.clusters["num_jobs"][b])
         self._bits = knows.value
+        self._columns: dict[str, NDArray[Any]] = {}
 
     @property
     def knows(self) -> Information:
@@ -83,8 +84,10 @@ class SchedulingView:
         return self._column(name)
 
     def _column(self, name: str) -> NDArray[Any]:
-        column: NDArray[Any] = self._state.jobs[name][self._b, : self._num_jobs]
-        column.flags.writeable = False
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = self._state.jobs[name][self._b, : self._num_jobs]
+            column.flags.writeable = False
         return column
 
     def records(self, rows: NDArray[np.integer[Any]]) -> Records1[Job]:
