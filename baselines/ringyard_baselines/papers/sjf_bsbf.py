@@ -1,9 +1,10 @@
 """SJF-BSBF (Luo et al., IWQoS 2024): shortest first, sharing a GPU only where the pair gains."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ringyard.checks import checked
 from ringyard.cluster import Cluster
@@ -19,24 +20,27 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 __all__ = ["SjfBsbf", "mean_jct_in_turn", "mean_jct_shared"]
 
 
-def mean_jct_shared(length_a: float, length_b: float, xi_a: float, xi_b: float) -> float:
-    """Mean completion time of two jobs that start on the same GPUs now.
+def mean_jct_shared(
+    length_a: ArrayLike, length_b: ArrayLike, xi_a: ArrayLike, xi_b: ArrayLike
+) -> NDArray[np.float64]:
+    """[...] mean completion time of two jobs that start on the same GPUs now.
 
     Args:
-        length_a: L_a, seconds left of the new job, alone.
-        length_b: L_b, of the running one.
-        xi_a: slowdown of the new one beside the other, at least 1.
-        xi_b: of the running one.
+        length_a: [...] L_a, seconds left of the new job, alone; all arguments are broadcast.
+        length_b: [...] L_b, of the running one.
+        xi_a: [...] slowdown of the new one beside the other, at least 1.
+        xi_b: [...] of the running one.
     """
+    length_a, length_b, xi_a, xi_b = map(np.asarray, (length_a, length_b, xi_a, xi_b))
     together_a, together_b = xi_a * length_a, xi_b * length_b
-    if together_a >= together_b:
-        return 0.5 * length_a + (1.0 - 1.0 / (2.0 * xi_a)) * together_b
-    return 0.5 * length_b + (1.0 - 1.0 / (2.0 * xi_b)) * together_a
+    other_first = 0.5 * length_a + (1.0 - 1.0 / (2.0 * xi_a)) * together_b
+    new_first = 0.5 * length_b + (1.0 - 1.0 / (2.0 * xi_b)) * together_a
+    return np.where(together_a >= together_b, other_first, new_first)
 
 
-def mean_jct_in_turn(length_a: float, length_b: float) -> float:
-    """Mean completion time if the new job waits for the running one's end."""
-    return length_b + 0.5 * length_a
+def mean_jct_in_turn(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
+    """[...] mean completion time if the new job waits for the running one's end."""
+    return np.asarray(length_b) + 0.5 * np.asarray(length_a)
 
 
 @checked("sjf_bsbf")
@@ -91,43 +95,57 @@ class SjfBsbf(Scheduler):
         size = int(view.column("asked_gpus")[job])
         holders, free = draft.jobs_of_gpu, draft.gpu_is_free
         resident = np.where((holders >= 0).sum(axis=1) == 1, holders.max(axis=1), -1)
-        wait = np.full(len(free), np.inf)
-        for other, shared in self._partners(view, job, resident, left).items():
-            wait[resident == other] = shared
+        wait = self._shared(view, job, resident, left)
         wait[free] = -np.inf
         server = view.cluster.server_of_gpu
-        held = np.unique(np.stack([server[np.nonzero(holders >= 0)[0]], holders[holders >= 0]]), axis=1)
-        jobs_there = np.bincount(held[0], minlength=view.cluster.num_servers)
+        num_jobs = np.int64(len(left))
+        pairs = np.unique((server[:, None] * num_jobs + holders)[holders >= 0])  # (server, job) as one number
+        jobs_there = np.bincount(pairs // num_jobs, minlength=view.cluster.num_servers)
         gpus = np.lexsort((resident, jobs_there[server], wait))
         gpus = gpus[wait[gpus] < np.inf]
-        for name in np.lexsort((jobs_there, -draft.free_gpus_per_server)).tolist():
+        room = np.bincount(server[gpus], minlength=len(jobs_there))
+        names = np.lexsort((jobs_there, -draft.free_gpus_per_server))
+        for name in names[room[names] >= size].tolist():
             here = gpus[server[gpus] == name][:size]
-            if len(here) == size:
-                found = Allocation(job, tuple(sorted(here.tolist())))
-                if draft.take(found):
-                    return found
+            found = Allocation(job, tuple(sorted(here.tolist())))
+            if draft.take(found):
+                return found
         found = Allocation(job, tuple(sorted(gpus[:size].tolist())))
         return found if len(gpus) >= size and draft.take(found) else None
 
-    def _partners(
+    def _shared(
         self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: NDArray[np.float64]
-    ) -> dict[int, float]:
-        """{job that is alone on GPUs: shared mean JCT} of those that pass the pair test."""
-        partners = {}
-        for other in np.unique(resident[resident >= 0]).tolist():
-            theirs = np.unique(view.type_of_gpu[resident == other])
-            xi_a, xi_b = self._slowdown(view, job, other, theirs), self._slowdown(view, other, job, theirs)
-            shared = mean_jct_shared(float(left[job]), float(left[other]), xi_a, xi_b)
-            if not self._pair_test or shared < mean_jct_in_turn(float(left[job]), float(left[other])):
-                partners[other] = shared
-        return partners
+    ) -> NDArray[np.float64]:
+        """[gpus] shared mean JCT with the job that is alone there; inf: there is none, or the pair loses."""
+        shared = np.full(len(resident), np.inf)
+        gpus = np.flatnonzero(resident >= 0)
+        others, position = np.unique(resident[gpus], return_inverse=True)
+        types = view.type_of_gpu
+        there = np.zeros((len(others), int(types.max()) + 1), dtype=bool)
+        there[position, types[gpus]] = True
+        jobs = np.full(len(others), job)
+        xi_a, xi_b = self._slowdown(view, jobs, others, there), self._slowdown(view, others, jobs, there)
+        mean = mean_jct_shared(left[job], left[others], xi_a, xi_b)
+        if self._pair_test:
+            mean = np.where(mean < mean_jct_in_turn(left[job], left[others]), mean, np.inf)
+        shared[gpus] = mean[position]
+        return shared
 
     @staticmethod
-    def _slowdown(view: SchedulingView, job: int, other: int, gpu_types: NDArray[np.int64]) -> float:
-        """Times longer an iteration takes beside the other on the worst of these GPU types.
+    def _slowdown(
+        view: SchedulingView, jobs: NDArray[Any], others: NDArray[Any], there: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """[pairs] times longer an iteration takes beside the other on the worst of the GPU types `there`.
 
         Only computing suffers, not transfers.
+
+        Args:
+            view: the present moment.
+            jobs: [pairs] rows.
+            others: [pairs] rows.
+            there: [pairs, GPU types].
         """
-        excess = float(view.interference(view.workers(job), view.workers(other), gpu_types).max())
-        share = view.column("base_compute_seconds")[job] / view.column("isolated_iteration_seconds")[job]
-        return 1.0 + excess * min(float(share), 1.0)
+        own, other = view.workers(jobs[:, None]), view.workers(others[:, None])
+        excess = view.interference(own, other, np.arange(there.shape[1]))
+        share = view.column("base_compute_seconds")[jobs] / view.column("isolated_iteration_seconds")[jobs]
+        return 1.0 + np.where(there, excess, -np.inf).max(axis=1) * np.minimum(share, 1.0)
