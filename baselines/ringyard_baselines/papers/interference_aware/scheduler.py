@@ -169,20 +169,20 @@ class InterferenceAware(Scheduler):
         """CLWP: the best servers, as many as the job has tasks, or as it takes to hold them."""
         assert self._tables is not None
         kind = self._tables.kind
-        own = int(kind[job])
-        holders = draft.jobs_of_gpu
-        server = view.cluster.server_of_gpu
-        type_of_gpu = view.type_of_gpu
-        room = np.bincount(server[open_gpus], minlength=view.cluster.num_servers)
-        scores = []
-        for name in np.flatnonzero(room > 0).tolist():
-            met = np.unique(holders[(server == name) & open_gpus])
-            there = kind[met[met >= 0]]
-            loss = self._tables.similarity[type_of_gpu[view.cluster.first_gpu_of_server[name]]]
-            similar = float((loss[own, there] + loss[there, own]).mean()) if len(there) else 0.0
-            needed = -(-size // int(room[name])) - 1
-            scores.append((similar + self._communication * needed, int(room[name]), name))
-        names = np.array([name for _, _, name in sorted(scores)])
+        own = kind[job]
+        holders, server = draft.jobs_of_gpu[open_gpus], view.cluster.server_of_gpu[open_gpus]
+        num_jobs = np.int64(len(kind))
+        pairs = np.unique((server[:, None] * num_jobs + holders)[holders >= 0])  # (server, job) as one number
+        gpu_type = view.type_of_gpu[view.cluster.first_gpu_of_server[pairs // num_jobs]]
+        there = kind[pairs % num_jobs]
+        loss = self._tables.similarity
+        met, first, count = np.unique(pairs // num_jobs, return_index=True, return_counts=True)
+        score = np.zeros(view.cluster.num_servers)
+        score[met] = np.add.reduceat(loss[gpu_type, own, there] + loss[gpu_type, there, own], first) / count
+        room = np.bincount(server, minlength=view.cluster.num_servers)
+        names = np.flatnonzero(room > 0)
+        score[names] += self._communication * (-(-size // room[names]) - 1)
+        names = names[np.lexsort((room[names], score[names]))]
         enough = int(np.searchsorted(np.cumsum(room[names]), size)) + 1
         return names[: max(size, enough)].tolist()
 
@@ -205,23 +205,20 @@ def place_tasks(
         size: tasks.
         communication: what a further server costs, as a loss of speed.
     """
-    named = np.where(np.isin(server_of_gpu, servers), losses / size, np.inf)
-    best: list[int] = []
-    least = np.inf
-    for first in servers:
-        price = named + communication * (server_of_gpu != first)
-        reached = {first}
-        gpus: list[int] = []
-        total = 0.0
-        while len(gpus) < size:
-            gpu = int(np.argmin(price))
-            total += float(price[gpu])
-            gpus.append(gpu)
-            price[gpu] = np.inf
-            beside = server_of_gpu[gpu]
-            if beside not in reached:
-                reached.add(beside)
-                price[server_of_gpu == beside] -= communication
-        if total < least:
-            best, least = gpus, total
+    firsts = np.array(servers)
+    there = server_of_gpu == firsts[:, None]
+    plans = np.arange(len(firsts))
+    price = np.where(there.any(axis=0), losses / size, np.inf) + communication * ~there
+    gpus, totals = np.zeros((len(firsts), size), dtype=np.int64), np.zeros(len(firsts))
+    reached = np.zeros((len(firsts), int(server_of_gpu.max()) + 1), dtype=bool)
+    reached[plans, firsts] = True
+    for task in range(size):
+        gpus[:, task] = taken = np.argmin(price, axis=1)
+        totals += price[plans, taken]
+        price[plans, taken] = np.inf
+        beside = server_of_gpu[taken]
+        new = ~reached[plans, beside]
+        price -= communication * (new[:, None] & (server_of_gpu == beside[:, None]))
+        reached[plans, beside] = True
+    best: list[int] = gpus[np.argmin(totals)].tolist()
     return best
