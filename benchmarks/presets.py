@@ -1,13 +1,14 @@
 """Does a preset's own physics decide? What schedulers lose to it, and the same jobs with that physics off.
 
 python benchmarks/presets.py                  writes docs/presets/NAME.md of every preset (`--out`: elsewhere)
-python benchmarks/presets.py sharing --seeds 20
+python benchmarks/presets.py sharing --seeds 40
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hydra
 import numpy as np
@@ -15,15 +16,17 @@ from hydra import initialize_config_dir
 
 from ringyard.config_folder import config_folder
 from ringyard.sim.metrics import LOSSES
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names
+from ringyard_agents.measuring.best import at_best, read_best, shown_options
 from ringyard_agents.measuring.compare import SEED_OFFSET
 from ringyard_agents.measuring.evaluate import RunResult, Task, run_all
-from ringyard_agents.measuring.selection import drawn_for
+from ringyard_agents.measuring.selection import able, drawn_for
 from ringyard_agents.measuring.statistics import caution
 from ringyard_agents.measuring.tables import markdown
 
-SEEDS = 5
+SEEDS = 20
 LONGEST = 2  # jobs whose share of all completion times is printed
+MOVED = 5  # places by which who moves is named
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,17 @@ class Physics:
         title: of the page.
         off: what is switched off, in words.
         overrides: that switch it off.
-        schedulers: entries of the tables.
+        ignores: entry of the tables, beside all schedulers at their best, that pays no heed to it.
+        heeds: scheduler that does, and is otherwise much like it.
+        left_out: schedulers that take longest to run, and are about something else.
     """
 
     title: str
     off: str
     overrides: tuple[str, ...]
-    schedulers: tuple[str, ...]
+    ignores: str
+    heeds: str
+    left_out: tuple[str, ...]
 
 
 PHYSICS = {
@@ -53,11 +60,9 @@ PHYSICS = {
             "performance.xi_1=1e-9",
             "performance.overhead_seconds_per_server=0.0",
         ),
-        (
-            "fifo@spread", "fifo@pack", "fifo@consolidate", "smallest_first", "smallest_work@pack",
-            "smallest_work@consolidate", "sjf_bco", "sjf_bco_ls", "sjf_bco_ff", "sjf_bco_rand", "ada_srsf",
-            "srtf@consolidate",
-        ),
+        "fifo@spread",
+        "fifo",
+        ("ones", "gavel", "aiturbo"),
     ),
     "sharing": Physics(
         "Sharing",
@@ -66,10 +71,9 @@ PHYSICS = {
             "performance.interference._target_=ringyard.performance.no_interference",
             "~performance.interference.normalised",
         ),
-        (
-            "fifo@consolidate", "fifo@share", "fifo@share_any", "sjf@consolidate", "sjf_bsbf",
-            "interference_aware", "srtf@consolidate", "tiresias@consolidate",
-        ),
+        "fifo@share_any",
+        "fifo",
+        ("ones", "gavel", "optimus", "aiturbo", "pollux", "ada_srsf"),
     ),
     "cpu_gpu": Physics(
         "CpuGpu",
@@ -82,45 +86,58 @@ PHYSICS = {
             "cluster.ram_bytes_per_server=1000000000000000",
             "cluster.storage_bytes_per_second=1e15",
         ),
-        (
-            "fifo@pack", "fifo@consolidate", "sjf@consolidate", "srtf@consolidate",
-            "synergy_tune@consolidate", "coda@consolidate",
-        ),
+        "srtf",
+        "synergy_tune",
+        ("ones", "gavel", "optimus", "aiturbo", "pollux", "interference_aware", "ada_srsf"),
     ),
     "elastic": Physics(
         "Elastic",
         "no job is elastic",
         ("workload.extensions.0.share=0.0",),
-        (
-            "fifo@pack", "fifo@consolidate", "sjf@consolidate", "srtf@consolidate", "elastic_dp", "afs_l",
-            "optimus", "pollux",
-        ),
+        "srtf",
+        "pollux",
+        ("ones", "gavel", "aiturbo", "drf"),
     ),
     "full": Physics(
         "Full",
         "all GPUs are V100",
         ("cluster.groups.1.gpu_type=v100", "cluster.groups.2.gpu_type=v100"),
-        (
-            "fifo@pack", "fifo@consolidate", "fifo@fastest", "sjf@consolidate", "sjf@share",
-            "srtf@consolidate", "ada_srsf", "gavel",
-        ),
+        "sjf@consolidate",
+        "sjf",
+        ("ones", "pollux", "aiturbo", "interference_aware", "sjf_bsbf", "coda", "ada_srsf", "drf"),
     ),
 }  # fmt: skip
 
 
+def world(preset: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Configs of a preset's world."""
+    config = hydra.compose("compare", [f"experiment={preset}", *overrides])
+    return {part: plain(config[part]) for part in WORLD}
+
+
+def entries(preset: str) -> dict[str, Entry]:
+    """{label: entry}: every scheduler that can serve the jobs, at its best, and who ignores the question."""
+    physics = PHYSICS[preset]
+    given = {name: Entry(name, name) for name in scheduler_names() if name not in physics.left_out}
+    found = at_best(given, read_best(preset))
+    if physics.ignores not in given:
+        found.setdefault(physics.ignores, Entry(physics.ignores, physics.ignores))
+    configs = {label: plain(scheduler_config(entry)) for label, entry in found.items()}
+    return {label: found[label] for label in able(configs, world(preset), SEED_OFFSET)[0]}
+
+
 def measured(
-    preset: str, overrides: tuple[str, ...], entries: tuple[str, ...], seeds: int
+    preset: str, overrides: tuple[str, ...], running: Mapping[str, Entry], seeds: int, workers: int | None
 ) -> list[RunResult]:
     """Every scheduler on every workload of a preset; the workloads are those of `ringyard compare`."""
-    config = hydra.compose("compare", [f"experiment={preset}", *overrides])
-    world = {part: plain(config[part]) for part in WORLD}
-    schedulers = {entry: plain(scheduler_config(Entry.read(entry))) for entry in entries}
+    given = world(preset, overrides)
+    schedulers = {label: plain(scheduler_config(entry)) for label, entry in running.items()}
     tasks = [
-        Task(entry, scheduler, drawn_for(world, SEED_OFFSET, number), number, SEED_OFFSET)
+        Task(label, scheduler, drawn_for(given, SEED_OFFSET, number), number, SEED_OFFSET)
         for number in range(seeds)
-        for entry, scheduler in schedulers.items()
+        for label, scheduler in schedulers.items()
     ]
-    return run_all(tasks, None, lambda result: None)
+    return run_all(tasks, workers, lambda result: None)
 
 
 def rows(results: list[RunResult]) -> list[dict[str, str]]:
@@ -144,10 +161,11 @@ def rows(results: list[RunResult]) -> list[dict[str, str]]:
             "/ bound": f"{metric(label, 'mean_jct') / bound:.2f}",
             "makespan": f"{metric(label, 'makespan'):,.0f}",
             "slowdown": f"{metric(label, 'mean_slowdown'):.1f}",
+            "mean rho": f"{metric(label, 'mean_fairness'):.2f}",
             "p99": f"{metric(label, 'p99_jct'):,.0f}",
             "queueing": f"{metric(label, 'mean_queueing'):,.0f}",
         }
-        row |= {name.replace("_", " "): f"{lost[label][name]:,.1f}" for name in shown}
+        row |= {f"lost to {name.replace('_', ' ')}": f"{lost[label][name]:,.1f}" for name in shown}
         row["work"] = f"{metric(label, 'mean_work'):,.0f}"
         longest = mean(
             label, lambda result: np.sort(result.times.jct)[-LONGEST:].sum() / result.times.jct.sum()
@@ -157,36 +175,68 @@ def rows(results: list[RunResult]) -> list[dict[str, str]]:
     return table
 
 
-def page(preset: str, seeds: int) -> str:
+def answer(physics: Physics, running: Mapping[str, Entry], on: list[RunResult], off: list[RunResult]) -> str:
+    """What it costs to ignore the question, with the physics and without."""
+    labels = {entry.name: label for label, entry in running.items() if label != physics.ignores}
+    ignores, heeds = labels.get(physics.ignores, physics.ignores), labels[physics.heeds]
+
+    def beside(results: list[RunResult]) -> str:
+        """The first's mean JCT beside the second's."""
+        first, second = (
+            np.mean([one.metrics.mean_jct for one in results if one.label == label])
+            for label in (ignores, heeds)
+        )
+        change = round(100 * (first / second - 1))
+        return f"{abs(change)} % {'above' if change > 0 else 'below'}" if change else "equal to"
+
+    return (
+        f"`{ignores}` ignores what this preset is about, `{heeds}` heeds it. The mean JCT of the first is"
+        f" {beside(on)} that of the second; with this physics off, {beside(off)} it."
+    )
+
+
+def page(preset: str, seeds: int, workers: int | None) -> str:
     """The evidence of one preset."""
-    physics = PHYSICS[preset]
-    on = rows(measured(preset, (), physics.schedulers, seeds))
-    off = rows(measured(preset, physics.overrides, physics.schedulers, seeds))
-    places = {row["scheduler"]: place for place, row in enumerate(off, 1)}
+    physics, running = PHYSICS[preset], entries(preset)
+    on = measured(preset, (), running, seeds, workers)
+    off = measured(preset, physics.overrides, running, seeds, workers)
+    table_on, table_off = rows(on), rows(off)
+    places = {row["scheduler"]: place for place, row in enumerate(table_off, 1)}
     moved = [
         f"{row['scheduler']} {place} -> {places[row['scheduler']]}"
-        for place, row in enumerate(on, 1)
-        if place != places[row["scheduler"]]
+        for place, row in enumerate(table_on, 1)
+        if abs(place - places[row["scheduler"]]) >= MOVED
     ]
+    options = [f"`{label}`: {shown_options(entry)}" for label, entry in running.items() if entry.options]
+    foil = f"; `{physics.ignores}` is there for comparison" if "@" in physics.ignores else ""
     few = caution(seeds)
     return "\n".join(
         [
             f"# {physics.title}: what its physics decides",
             "",
-            f"`python benchmarks/presets.py {preset} --seeds {seeds}`: means over {seeds} workloads, the"
-            " same for all; seconds of a mean job. Below 0: gained."
-            " How to read it: [../presets.md](../presets.md).",
+            answer(physics, running, on, off),
+            "",
+            f"`python benchmarks/presets.py {preset} --seeds {seeds}`: means over {seeds} workloads, the same"
+            " for all, in seconds of a mean job. *mean JCT* (completion time) is *queueing*, all that is lost"
+            " ([what to](../metrics.md); below 0: gained) and *work*. Every scheduler has the rule and the"
+            f" options that suit it with the physics on ([conf/tuned](../../conf/tuned/{preset}.yaml)){foil}."
+            " More of them, with intervals, and how to read this: [presets.md](../presets.md).",
             *(["", f"{few}."] if few else []),
             "",
             "## As it is",
             "",
-            markdown(on),
+            markdown(table_on),
+            f"Options other than the usual ones: {'; '.join(options) or 'none'}.",
+            "",
+            "Left out, since they take longest to run and are about something else:"
+            f" {', '.join(physics.left_out)}.",
+            "",
             f"## Physics off: {physics.off}",
             "",
             f"`{' '.join(physics.overrides)}`",
             "",
-            markdown(off),
-            f"Places that change, on -> off: {', '.join(moved) or 'none'}.",
+            markdown(table_off),
+            f"Who moves by {MOVED} places or more, on -> off: {', '.join(moved) or 'nobody'}.",
             "",
         ]
     )
@@ -198,7 +248,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("presets", nargs="*", metavar="PRESET", help=f"some of {', '.join(PHYSICS)}; all")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="workloads (%(default)s)")
+    parser.add_argument("--workers", type=int, help="processes; default: one per core")
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "docs" / "presets")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.presets if name not in PHYSICS]
@@ -207,7 +258,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         for name in arguments.presets or PHYSICS:
-            text = page(name, arguments.seeds)
+            text = page(name, arguments.seeds, arguments.workers)
             (arguments.out / f"{name}.md").write_text(text)
             print(text, flush=True)
 

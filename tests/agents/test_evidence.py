@@ -1,11 +1,13 @@
 """A page of evidence for each preset, and what `benchmarks/presets.py` switches off costs nothing."""
 
+import re
+
 import pytest
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, ROOT, composed
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.measuring.evaluate import Task, evaluate
 from ringyard_agents.measuring.selection import benchmarks
 
@@ -19,15 +21,41 @@ LOST_TO = {
 
 
 @pytest.fixture
-def physics(monkeypatch):
+def pages(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from presets import PHYSICS
+    import presets
 
-    return PHYSICS
+    return presets
+
+
+@pytest.fixture
+def physics(pages):
+    return pages.PHYSICS
 
 
 def test_every_benchmark_has_its_page(physics):
     assert set(physics) == set(benchmarks())
+    for one in physics.values():
+        assert {one.ignores.partition("@")[0], one.heeds, *one.left_out} <= set(scheduler_names())
+        assert one.heeds not in one.left_out
+
+
+def test_a_page_says_what_ignoring_the_question_costs(pages, monkeypatch):
+    """Parts of a row add up to its mean JCT; who ignores the question loses by it, with the physics on."""
+    monkeypatch.setattr(pages, "scheduler_names", lambda: ["fifo", "smallest_work", "para_max"])
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        text = pages.page("contention", 1, 1)
+    assert re.search(r"`fifo@spread` ignores .* is \d+ % above .*; with this physics off, equal to it", text)
+    on, off = (part.split("\n\n")[1 + first] for first, part in enumerate(text.split("## ")[1:]))
+    for table in (on, off):
+        head, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+        assert len(rows) == 3  # para_max cannot serve these jobs
+        parts = [i for i, name in enumerate(head) if name in ("queueing", "work") or "lost to" in name]
+        for row in rows:
+            values = [float(cell.replace(",", "")) for cell in row[1:-1]]
+            assert values[0] == pytest.approx(sum(values[i - 1] for i in parts), abs=2.0)  # whole seconds
+        assert "mean rho" in head
 
 
 @pytest.mark.parametrize(("preset", "part"), LOST_TO.items())
