@@ -16,7 +16,7 @@ from ringyard_agents.learning.agent import powers_of
 from ringyard_agents.measuring.best import Best, at_best, read_best, shown_options
 from ringyard_agents.measuring.compare import SEED_OFFSET
 from ringyard_agents.measuring.evaluate import Task, build, run_all, simulator
-from ringyard_agents.measuring.race_rows import alike
+from ringyard_agents.measuring.race_rows import notes_of_equal_rows
 from ringyard_agents.measuring.selection import drawn_for, entries_of, tuned_for
 from ringyard_agents.measuring.tune import TUNING_SEED
 from ringyard_baselines.scheduler import Powers
@@ -188,7 +188,7 @@ def test_rows_that_do_the_same_are_named():
             name: plain(scheduler_config(Entry.read(name))) for name in ("fifo@pack", "fifo@spread", "sjf")
         }
     tasks = [Task(name, one, world, k, 0) for k in range(2) for name, one in schedulers.items()]
-    (note,) = alike(run_all(tasks, 1, lambda result: None))
+    (note,) = notes_of_equal_rows(run_all(tasks, 1, lambda result: None))
     assert "fifo@pack and fifo@spread" in note  # one server: no rule places otherwise
     assert "sjf" not in note
 

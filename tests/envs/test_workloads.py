@@ -10,11 +10,11 @@ from ringyard import Cluster, JobSpec, JobTable
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.workloads import (
     Arrivals,
+    GadgetJobs,
     LogNormalDurations,
     ModelMix,
     Replay,
     Sizes,
-    UnfinishedJobs,
     read_csv,
     read_helios,
     read_philly,
@@ -221,9 +221,9 @@ def test_sizes_that_do_not_fit(rng):
         Sizes({8: 1.0}).draw(3, 4, rng)
 
 
-def test_unfinished_jobs_outlast_their_slots(rng):
+def test_jobs_of_gadget_outlast_their_slots(rng):
     cluster = Cluster.homogeneous(50, 4)
-    jobs = UnfinishedJobs(num_jobs=100, slots=200, slot_seconds=300.0).sample(cluster, rng)
+    jobs = GadgetJobs(num_jobs=100, slots=200, slot_seconds=300.0).sample(cluster, rng)
     assert (jobs.cancel_seconds == 60_000.0).all()
     work = jobs.duration_seconds * jobs.num_gpus / 300.0
     assert work == pytest.approx(np.round(work))

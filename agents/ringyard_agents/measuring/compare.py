@@ -20,11 +20,11 @@ from ringyard_agents.measuring.best import Best, at_best, read_best, shown_optio
 from ringyard_agents.measuring.evaluate import RunResult, Task, check
 from ringyard_agents.measuring.race_rows import (
     LOSS_COLUMNS,
-    alike,
     best_line,
     by_mean_jct,
     interval_notes,
     loss_names,
+    notes_of_equal_rows,
     table_rows,
 )
 from ringyard_agents.measuring.selection import (
@@ -154,7 +154,7 @@ def _untuned_line(race: _Race) -> list[str]:
     ]
 
 
-def _folded(race: _Race) -> list[str]:
+def _others_tried(race: _Race) -> list[str]:
     """What else was tried of the schedulers at their best, for who unfolds it."""
     rows = [
         {
@@ -213,9 +213,9 @@ def _report(
         *_options_lines(rows),
         *_untuned_line(race),
         *interval_notes(reference, len(rows) - 1, len({result.workload for result in results})),
-        *alike(results),
+        *notes_of_equal_rows(results),
     ]
-    write_tables(folder, rows, [*notes, *_folded(race)])
+    write_tables(folder, rows, [*notes, *_others_tried(race)])
     _print_all(console, title, rows, notes, {result.label: result.may.group for result in results})
     runs = {row["scheduler"]: [r.times for r in results if r.label == row["scheduler"]] for row in rows}
     by_tenant = write_tenants(folder / "tenants.csv", runs)

@@ -9,7 +9,15 @@ from ringyard.sim.metrics import LOSSES
 from ringyard_agents.measuring.evaluate import RunResult
 from ringyard_agents.measuring.statistics import caution, holm, mean_interval, p_value, ratio_interval
 
-__all__ = ["LOSS_COLUMNS", "alike", "best_line", "by_mean_jct", "interval_notes", "loss_names", "table_rows"]
+__all__ = [
+    "LOSS_COLUMNS",
+    "best_line",
+    "by_mean_jct",
+    "interval_notes",
+    "loss_names",
+    "notes_of_equal_rows",
+    "table_rows",
+]
 
 #: (title, metric, format) of the columns that are plain means over workloads
 METRIC_COLUMNS = (
@@ -117,7 +125,7 @@ def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str
     return reference, rows
 
 
-def alike(results: Sequence[RunResult]) -> list[str]:
+def notes_of_equal_rows(results: Sequence[RunResult]) -> list[str]:
     """A note for each set of schedulers under which every job started and ended at the same times."""
     times: dict[str, list[bytes]] = {}
     for result in results:

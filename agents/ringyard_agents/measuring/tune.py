@@ -69,7 +69,7 @@ def tune(config: DictConfig) -> None:
     _require_known(config)
     folder = run_folder()
     tuning = _Tuning(config, folder)
-    tuning.look()
+    tuning.prepare()
     with locked(folder):
         try:
             if config.rerun:
@@ -108,7 +108,7 @@ class _Tuning:
         types = config.rules_for_types if len(cluster.distinct_gpu_types) > 1 else []
         return [*config.rules, *sharing, *types]
 
-    def look(self) -> None:
+    def prepare(self) -> None:
         """Find what there is to try, and build it.
 
         Raises:

@@ -202,7 +202,7 @@ def measured_rows(num_jobs: int, measured: Window) -> slice:
     return slice(first, last)
 
 
-def _lost(state: State, b: int, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+def _loss_columns(state: State, b: int, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     """Columns of `JobTimes` that say where the time of these jobs went."""
     if state.losses.shape[1] == 0:
         columns = [*(f"lost_to_{name}" for name in LOSSES), "work_seconds"]
@@ -255,7 +255,7 @@ def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.
         num_failures=ended("num_failures").astype(np.int64),
         outcome=ended("outcome").astype(np.int64),
         gpu_activity=_share(computed, ended("attained_service")),
-        **_lost(state, b, rows),
+        **_loss_columns(state, b, rows),
     )
 
 
@@ -342,7 +342,7 @@ def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)
         worst_fairness=_percentile(served.fairness, 100),
         gpu_activity=_weighted(times.gpu_activity, times.gpu_seconds),
         blocking_rate=1.0 - len(served.rows) / len(times.rows) if len(times.rows) else float("nan"),
-        **(_losses(served) | {"kernel_utilisation": whole["kernels"]} if state.losses.shape[1] else {}),
+        **(_mean_losses(served) | {"kernel_utilisation": whole["kernels"]} if state.losses.shape[1] else {}),
     )
 
 
@@ -363,7 +363,7 @@ def _whole_run(state: State, b: int, table: JobTable) -> dict[str, float]:
     }
 
 
-def _losses(served: JobTimes) -> dict[str, float]:
+def _mean_losses(served: JobTimes) -> dict[str, float]:
     """Means of what jobs' time was lost to, and of what was not."""
     lost = {f"lost_to_{name}": _mean(getattr(served, f"lost_to_{name}")) for name in LOSSES}
     return lost | {"mean_work": _mean(served.work_seconds)}

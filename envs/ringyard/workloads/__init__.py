@@ -13,6 +13,7 @@ from ringyard.workloads.extensions import (
     Predictability,
     Ram,
 )
+from ringyard.workloads.gadget import GadgetJobs
 from ringyard.workloads.partitioning import PartitionedJobs
 from ringyard.workloads.published_mix import PublishedMix
 from ringyard.workloads.published_traces import AITurboJobs, OnesJobs
@@ -26,7 +27,6 @@ from ringyard.workloads.synthetic import (
     Sizes,
     Synthetic,
 )
-from ringyard.workloads.unfinished import UnfinishedJobs
 from ringyard.workloads.workload import Workload, scale_to_load
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Durations",
     "Elastic",
     "Extended",
+    "GadgetJobs",
     "GradientCpuWork",
     "Groups",
     "LogNormalDurations",
@@ -53,7 +54,6 @@ __all__ = [
     "Replay",
     "Sizes",
     "Synthetic",
-    "UnfinishedJobs",
     "UniformCosts",
     "Workload",
     "read_csv",

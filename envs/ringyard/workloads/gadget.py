@@ -9,12 +9,12 @@ from ringyard.checks import Count, Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 
-__all__ = ["UnfinishedJobs"]
+__all__ = ["GadgetJobs"]
 
 
 @checked("workload")
 @dataclass(frozen=True)
-class UnfinishedJobs:
+class GadgetJobs:
     """Elastic jobs that are withdrawn, wherever they are, when the last slot ends.
 
     FOUND (GADGET, arXiv 2202.01158): 200 slots; F_i in [1000, 6000]; sizes of 1 to 10 workers for schedulers
