@@ -82,48 +82,48 @@ class AdaSrsf(Scheduler):
         iterations = predicted_iterations(view)
         service = iterations * view.column("isolated_iteration_seconds") * view.column("asked_gpus")
         left = iterations * view.column("gradient_bytes")
-        spans: dict[int, NDArray[np.int32]] = {}
-        for job in view.running.tolist():
-            self._note(view, spans, job, view.gpus_of(job))
+        spans = {job: self._servers(view, view.gpus_of(job)) for job in view.running.tolist()}
+        spans = {job: servers for job, servers in spans.items() if servers.sum() > 1}
         waiting = np.intersect1d(view.gpu_jobs, view.waiting)
         for job in waiting[np.lexsort((waiting, service[waiting]))].tolist():
             found = draft.place(self.placement, job)
             if found is None:
                 continue
-            if self._may_start(view, spans, job, found.gpu_ids, left):
-                allocations.append(found)
-                self._note(view, spans, job, found.gpu_ids)
-            else:
+            servers = self._servers(view, found.gpu_ids)
+            several = servers.sum() > 1
+            if several and not self._may_transfer(spans, servers, job, left):
                 draft.release(job)
+                continue
+            allocations.append(found)
+            if several:
+                spans[job] = servers
         return allocations
 
     @staticmethod
-    def _note(
-        view: SchedulingView, spans: dict[int, NDArray[np.int32]], job: int, gpus: Sequence[int]
-    ) -> None:
-        """Remember the servers of a job that spans several."""
-        servers = np.unique(view.cluster.server_of_gpu[list(gpus)])
-        if len(servers) > 1:
-            spans[job] = servers
+    def _servers(view: SchedulingView, gpus: Sequence[int]) -> NDArray[np.bool_]:
+        """[servers] whether any of the GPUs is there."""
+        there = np.zeros(view.cluster.num_servers, dtype=bool)
+        there[view.cluster.server_of_gpu[list(gpus)]] = True
+        return there
 
-    def _may_start(
+    def _may_transfer(
         self,
-        view: SchedulingView,
-        spans: dict[int, NDArray[np.int32]],
+        spans: dict[int, NDArray[np.bool_]],
+        servers: NDArray[np.bool_],
         job: int,
-        gpus: Sequence[int],
         left: NDArray[np.float64],
     ) -> bool:
-        servers = np.unique(view.cluster.server_of_gpu[list(gpus)])
-        if len(servers) == 1:
-            return True
-        crowd = np.zeros(view.cluster.num_servers, dtype=np.int64)
-        met = []
-        for other, where in spans.items():
-            crowd[where] += 1
-            if np.isin(where, servers).any():
-                met.append(other)
-        most = int(crowd[servers].max())
+        """Whether a job on several servers may start beside those that transfer there.
+
+        Args:
+            spans: {job on several servers: [servers] whether it is there}.
+            servers: [servers] whether the new one is there.
+            job: the new one.
+            left: [jobs] bytes left to transfer.
+        """
+        shared = np.array([*spans.values()]).reshape(len(spans), len(servers))[:, servers]
+        most = int(shared.sum(axis=0).max())
         if not self._adaptive or most == 0:
             return most < self._most
-        return most < self._most and all(left[job] <= self._threshold * left[other] for other in met)
+        met = np.array([*spans])[shared.any(axis=1)]
+        return most < self._most and bool((left[job] <= self._threshold * left[met]).all())
