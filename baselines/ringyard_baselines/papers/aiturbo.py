@@ -48,6 +48,22 @@ class Size(NamedTuple):
     cores: int
 
 
+class _Option(NamedTuple):
+    """A size, its predicted seconds per step, and its service rate R."""
+
+    size: Size
+    seconds: float
+    rate: float
+
+
+class _Nearby(NamedTuple):
+    """What a job could hold next: its size, and those with one unit more, or one less."""
+
+    here: _Option
+    larger: list[_Option]
+    smaller: list[_Option]
+
+
 #: (workers, parameter servers) profiled for parameter-server jobs: the public calibration points with
 #: one GPU a worker
 CALIBRATION = ((1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
@@ -170,6 +186,7 @@ class AITurbo(Scheduler):
         self._slots = Slots(self.round_seconds or np.inf)
         self._models = StepModels(self._points)
         self._sizes: dict[int, Size] = {}
+        self._kept: dict[tuple[int, Size, int], _Nearby] = {}
         self._fewest: dict[int, int] = {}
         self._input: dict[int, NDArray[np.float64]] = {}
         self._predictable: set[int] = set()
@@ -199,12 +216,13 @@ class AITurbo(Scheduler):
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
         for i, job in enumerate(jobs.tolist()):
             if known[i]:
-                size = self._sizes[job]
-                (add[i], larger), (remove[i], smaller) = self._gains(view, job, size, float(left[job]))
+                nearby = self._nearby(view, job)
+                (add[i], larger), (remove[i], smaller) = _gains(nearby, float(left[job]))
                 if changing and crowded and max(add[i], remove[i]) > 0:
                     self._sizes[job] = larger if add[i] > remove[i] else smaller
-                elif changing and not crowded:
-                    self._sizes[job] = self._faster(view, job, size)
+                elif changing and not crowded:  # the addition that shortens a step most, if any does
+                    options = [nearby.here, *nearby.larger]
+                    self._sizes[job] = min(options, key=lambda option: option.seconds).size
         scores = borda_scores(self._service[jobs], add, remove, known)
         level = np.searchsorted(self._thresholds, scores, side="left")
         order = np.lexsort((jobs, scores if self._by_score else level))
@@ -248,23 +266,18 @@ class AITurbo(Scheduler):
         """R."""
         return self._gpu_weight * size.workers + self._cores(view, job, size)
 
-    def _gains(
-        self, view: SchedulingView, job: int, size: Size, left: float
-    ) -> tuple[tuple[float, Size], tuple[float, Size]]:
-        """(gain, size) of the best single-unit addition and of the best removal."""
-        now = self._cost(view, job, size, left)
-        best = []
-        for sign in (1, -1):
-            options = [(-np.inf, size)]
-            for other in self._changes(view, job, size, sign):
-                options.append((now - self._cost(view, job, other, left), other))
-            best.append(max(options, key=lambda option: option[0]))
-        return best[0], best[1]
+    def _nearby(self, view: SchedulingView, job: int) -> _Nearby:
+        """What the job could hold next; it depends on nothing but its size and the GPUs there are."""
+        size = self._sizes[job]
+        key = (job, size, view.num_gpus_up)
+        if key not in self._kept:
+            sizes = ([size], self._changes(view, job, size, 1), self._changes(view, job, size, -1))
+            (here,), larger, smaller = ([self._option(view, job, one) for one in some] for some in sizes)
+            self._kept[key] = _Nearby(here, larger, smaller)
+        return self._kept[key]
 
-    def _faster(self, view: SchedulingView, job: int, size: Size) -> Size:
-        """The addition that shortens a step most, or the same size."""
-        options = [size, *self._changes(view, job, size, 1)]
-        return min(options, key=lambda option: self._seconds(view, job, option))
+    def _option(self, view: SchedulingView, job: int, size: Size) -> _Option:
+        return _Option(size, self._seconds(view, job, size), self._rate(view, job, size))
 
     def _changes(self, view: SchedulingView, job: int, size: Size, sign: int) -> list[Size]:
         low, high = self._fewest[job], view.column("max_gpus")[job]
@@ -285,10 +298,6 @@ class AITurbo(Scheduler):
         cores = np.array(view.cluster.cores_per_server)
         workers = np.minimum(view.cluster.gpus_per_server, cores // max(size.cores, 1)).sum()
         return bool(size.workers <= workers and self._cores(view, job, size) <= cores.sum())
-
-    def _cost(self, view: SchedulingView, job: int, size: Size, left: float) -> float:
-        """C = remaining time x R."""
-        return left * self._seconds(view, job, size) * self._rate(view, job, size)
 
     def _seconds(self, view: SchedulingView, job: int, size: Size) -> float:
         """Predicted seconds per step."""
@@ -328,3 +337,22 @@ class AITurbo(Scheduler):
                 shape = Allocation(job, cores_per_worker=size.cores, parameter_servers=size.servers)
                 targets.append(Target(job, size.workers, shape))
         return targets
+
+
+def _gains(nearby: _Nearby, left: float) -> tuple[tuple[float, Size], tuple[float, Size]]:
+    """(gain, size) of the best single-unit addition and of the best removal, -inf if there is none.
+
+    A gain is a drop of the cost-to-finish C = remaining time x R.
+
+    Args:
+        nearby: what the job could hold next.
+        left: base iterations.
+    """
+    here = nearby.here
+    now = left * here.seconds * here.rate
+
+    def best(options: list[_Option]) -> tuple[float, Size]:
+        gains = [(now - left * option.seconds * option.rate, option.size) for option in options]
+        return max(gains, key=lambda gain: gain[0], default=(-np.inf, here.size))
+
+    return best(nearby.larger), best(nearby.smaller)
