@@ -205,20 +205,19 @@ def place_tasks(
         size: tasks.
         communication: what a further server costs, as a loss of speed.
     """
-    firsts = np.array(servers)
-    there = server_of_gpu == firsts[:, None]
-    plans = np.arange(len(firsts))
-    price = np.where(there.any(axis=0), losses / size, np.inf) + communication * ~there
-    gpus, totals = np.zeros((len(firsts), size), dtype=np.int64), np.zeros(len(firsts))
-    reached = np.zeros((len(firsts), int(server_of_gpu.max()) + 1), dtype=bool)
+    named = np.flatnonzero(np.isin(server_of_gpu, servers))
+    server, firsts, plans = server_of_gpu[named], np.array(servers), np.arange(len(servers))
+    price = losses[named] / size + communication * (server != firsts[:, None])
+    reached = np.zeros((len(firsts), int(server.max()) + 1), dtype=bool)
     reached[plans, firsts] = True
+    chosen, totals = np.zeros((len(firsts), size), dtype=np.int64), np.zeros(len(firsts))
     for task in range(size):
-        gpus[:, task] = taken = np.argmin(price, axis=1)
+        chosen[:, task] = taken = np.argmin(price, axis=1)
         totals += price[plans, taken]
         price[plans, taken] = np.inf
-        beside = server_of_gpu[taken]
+        beside = server[taken]
         new = ~reached[plans, beside]
-        price -= communication * (new[:, None] & (server_of_gpu == beside[:, None]))
+        price -= communication * (new[:, None] & (server == beside[:, None]))
         reached[plans, beside] = True
-    best: list[int] = gpus[np.argmin(totals)].tolist()
+    best: list[int] = named[chosen[np.argmin(totals)]].tolist()
     return best
