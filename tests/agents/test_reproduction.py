@@ -107,8 +107,8 @@ def test_a_sweep_has_a_row_for_each_case():
     claim = measured("value", 5.0, [5, 5])
     one = Reproduction("p", "Title", "Setting.", "pack", ["x"], 2, [claim], claim, None, [table], figures)
     text = page([one])
-    assert "| small | 5.00 [5.00, 5.00] | 10.00 [10.00, 10.00] | -50.0% [-50.0%, -50.0%] |" in text
-    assert "| large |  | 20.00 [20.00, 20.00] |  |" in text
+    assert "| small | 5.00: -50.0% [-50.0%, -50.0%] | 10.00 [10.00, 10.00] |" in text
+    assert "| large |  | 20.00 [20.00, 20.00] |" in text
     assert "small:\n\n| scheduler | mean JCT (s) |" in text.partition("<details>")[2]  # folded
     assert "**Title: warning: 2 workloads" in text.partition("## Title")[0]
     assert (

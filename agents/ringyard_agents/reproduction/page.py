@@ -21,7 +21,8 @@ but another size. A claim that does not reproduce is printed as such: that is a 
 as much as about the paper. The last column switches the paper's mechanism off and leaves all else as it is:
 what the mechanism itself brings here. Where a paper or its public code says how a comparator places jobs or
 how often it decides, ours does so; otherwise it has what suited it best on other workloads (seeds), as its
-setting says.
+setting says. JCT is a job's time from its arrival to its end, slowdown that time over the one it takes alone, rho
+over the one with a fair share of the cluster (Themis); p99: one job in a hundred has more.
 """
 
 _TITLES = {
@@ -113,27 +114,31 @@ def _cell(values: NDArray[np.float64], metric: str) -> str:
     return f"{_number(found.value, metric)} [{_number(found.low, metric)}, {_number(found.high, metric)}]"
 
 
+def _change(values: NDArray[np.float64], reference: NDArray[np.float64]) -> str:
+    ratio = ratio_interval(values, reference)
+    return "{:+.1%} [{:+.1%}, {:+.1%}]".format(*(one - 1 for one in (ratio.value, ratio.low, ratio.high)))
+
+
 def _sweep(reproduction: Reproduction, table: SweepTable) -> str:
-    """Cases as rows, schedulers as columns, and each one's change from `against`."""
-    others = [] if table.against is None else [one for one in table.schedulers if one != table.against]
+    """Cases as rows, schedulers as columns; of all but `against` the value and its change from there."""
     body = []
     for case in table.cases:
-        columns = {
-            label: row[table.metric]
-            for label, row in reproduction.figures[case].items()
-            if label in table.schedulers
-        }
-        cells = [_cell(columns[one], table.metric) if one in columns else "" for one in table.schedulers]
-        for other in others:
-            cells.append("")
-            if other in columns and table.against in columns:
-                ratio = ratio_interval(columns[other], columns[table.against])
-                changes = (value - 1 for value in (ratio.value, ratio.low, ratio.high))
-                cells[-1] = "{:+.1%} [{:+.1%}, {:+.1%}]".format(*changes)
+        columns = {label: row[table.metric] for label, row in reproduction.figures[case].items()}
+        reference = None if table.against is None else columns.get(table.against)
+        cells = []
+        for label in table.schedulers:
+            if label not in columns:
+                cells.append("")
+            elif reference is None or label == table.against:
+                cells.append(_cell(columns[label], table.metric))
+            else:
+                value = _number(mean_interval(columns[label]).value, table.metric)
+                cells.append(f"{value}: {_change(columns[label], reference)}")
         body.append([case, *cells])
-    header = ["", *table.schedulers, *(f"{other} vs {table.against}" for other in others)]
-    title = f"{table.title} ({_TITLES.get(table.metric, table.metric)}, {reproduction.seeds} seeds)"
-    return title + ":\n\n" + _table(header, body)
+    about = f"{_TITLES.get(table.metric, table.metric)}, {reproduction.seeds} seeds"
+    if table.against is not None:
+        about += f"; behind the colon the change from {table.against}"
+    return f"{table.title} ({about}):\n\n" + _table(["", *table.schedulers], body)
 
 
 def _figures(reproduction: Reproduction) -> str:
