@@ -93,6 +93,15 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
                     assert {claim.scheduler, claim.reference or claim.scheduler} <= set(case["schedulers"])
 
 
+def test_options_of_an_entry_say_only_what_differs():
+    case = run._read("ones")["cases"]["delta counts from a job's own last change"]
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        ones, _ = run._tasks(case, 1, "pack")
+    told = {name: ones.scheduler[name] for name in ("clock", "generations", "epochs", "deploy")}
+    assert told == {"clock": "own", "generations": 1, "epochs": "data_set", "deploy": "whole"}
+
+
 def test_a_sweep_has_a_row_for_each_case():
     cases = {
         "small": {"schedulers": {"a": {}, "b": {}}},

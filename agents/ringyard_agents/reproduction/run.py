@@ -127,6 +127,12 @@ def _trained(
     return entries
 
 
+def _words(entry: Mapping[str, Any]) -> list[str]:
+    """Overrides of an entry: its own, and those of its `options`, {name: value}, which YAML can merge."""
+    options = entry.get("options", {})
+    return [*entry.get("overrides", []), *(f"scheduler.{name}={value}" for name, value in options.items())]
+
+
 def _tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[Task]:
     """Every scheduler on every seed; clusters that are drawn are drawn anew for each.
 
@@ -136,7 +142,7 @@ def _tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[Task]:
         rule: of conf/placement, for entries that name none.
     """
     schedulers = {
-        label: _scheduler(entry["scheduler"], entry.get("overrides", []), rule)
+        label: _scheduler(entry["scheduler"], _words(entry), rule)
         for label, entry in case["schedulers"].items()
     }
     tasks = []
