@@ -1,5 +1,6 @@
 """A scratch copy of who holds what, on which a scheduler plans several placements before it decides."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -38,13 +39,18 @@ class Draft:
     """The cluster as it would be after the placements and releases planned so far.
 
     Args:
-        view: the present moment; it is not changed (but for the seed of random rules).
+        view: the present moment; it is not changed (but for the seed of random rules). A draft is for
+            this moment only.
     """
 
     def __init__(self, view: SchedulingView) -> None:
         self._live, self._b, _, _ = live(view)
         self._cluster = view.cluster
-        self._state = copy_state(self._live)
+
+    @functools.cached_property
+    def _state(self) -> State:
+        """The scratch copy, made when it is first needed: many decisions place nothing."""
+        return copy_state(self._live)
 
     @property
     def num_free_gpus(self) -> int:
