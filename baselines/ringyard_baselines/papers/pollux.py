@@ -109,6 +109,10 @@ def _evolve(
     for i in range(size):
         _repair(population[i], choices.allowed, choices.num_gpus, rng)
         scores[i] = _fitness(population[i], worth, search.power)
+    best = 0
+    for k in range(size):
+        if scores[k] > scores[best]:
+            best = k
     for _ in range(search.generations):
         for i in range(size, 2 * size):
             a, b = int(next_uniform(rng) * size), int(next_uniform(rng) * size)
@@ -121,20 +125,15 @@ def _evolve(
                     population[i, j] = int(next_uniform(rng) * (most + 1))
             _repair(population[i], choices.allowed, choices.num_gpus, rng)
             scores[i] = _fitness(population[i], worth, search.power)
-        for i in range(size):  # every child fights a random parent; the best parent survives anyway
-            best = 0
-            for k in range(size):
-                if scores[k] > scores[best]:
-                    best = k
+        for i in range(size, 2 * size):  # every child fights a random parent; the best parent survives anyway
             k = int(next_uniform(rng) * size)
-            if (k != best or scores[size + i] > scores[k]) and scores[size + i] >= scores[k]:
-                for j in range(count):
-                    population[k, j] = population[size + i, j]
-                scores[k] = scores[size + i]
-    best = 0
-    for k in range(size):
-        if scores[k] > scores[best]:
-            best = k
+            if scores[i] < scores[k] or (k == best and scores[i] == scores[k]):
+                continue
+            for j in range(count):
+                population[k, j] = population[i, j]
+            scores[k] = scores[i]
+            if scores[k] > scores[best] or (scores[k] == scores[best] and k < best):
+                best = k
     return best
 
 
