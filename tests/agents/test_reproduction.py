@@ -39,7 +39,7 @@ def test_verdicts():
     assert measured("change", -0.8, [5, 5], [10, 10]).verdict == "direction only: weaker"
     assert measured("change", 0.5, [5, 5], [10, 10]).verdict == "no: not even the direction"
     assert measured("change", -0.1, [5, 12], [10, 10]).verdict == "inconclusive: so is no effect"
-    assert measured("value", 4.0, [5, 5]).verdict == "no"
+    assert measured("value", 4.0, [5, 5]).verdict == "no: +25%"
     assert measured("at_most", 1.0, [5, 5], [10, 10]).verdict.startswith("yes")
     assert measured("at_most", 1.0, [15, 15], [10, 10]).verdict == "no"
     assert measured("at_least", 3.0, [5, 5]).verdict == "yes: not less"
