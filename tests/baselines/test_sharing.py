@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from conftest import leaf
 from ringyard import Cluster, JobTable
 from ringyard.errors import ConfigurationError
 from ringyard.performance import composed, sensitivity_pressure
@@ -43,6 +44,18 @@ def excesses(cluster, jobs, performance, one=0, other=1):
     view = arrived(cluster, jobs, performance).view()
     own, beside = view.workers(one), view.workers(other)
     return view.interference(own, beside, 0).item(), view.interference(beside, own, 0).item()
+
+
+PREEMPTIVE = ("srtf", "las", "tiresias", "gittins", "smallest_first", "themis", "synergy_tune", "drf")
+SIZING = ("e_tiresias", "afs_l", "optimus", "gadget", "elastic_dp", "aiturbo", "pollux")
+
+
+@pytest.mark.parametrize("name", PREEMPTIVE + SIZING)
+def test_a_gpu_counts_for_every_job_that_the_rule_puts_on_it(name):
+    world = neighbours("a3c_pong", "lstm_wikitext2")
+    apart, together = (leaf("scheduler", name, f"placement={rule}") for rule in ("consolidate", "share"))
+    assert sorted(times_of(simulated(together, *world)).start_seconds.tolist()) == [0.0, 0.0]
+    assert max(times_of(simulated(apart, *world)).start_seconds) > 0.0
 
 
 def test_sjf_bsbf_shares_only_where_the_pair_gains():

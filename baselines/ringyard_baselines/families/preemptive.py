@@ -159,13 +159,18 @@ def _complain_of_keys(memory: Memory, ranking: Ranking, now: float) -> None:
 
 
 @kernel
-def choose(state: State, b: int, memory: Memory, ranking: Ranking) -> int:
-    """Mark the jobs that shall hold GPUs; how many positions of the order were looked at."""
+def choose(state: State, b: int, memory: Memory, ranking: Ranking, rule: PlacementRule) -> int:
+    """Mark the jobs that shall hold GPUs; how many positions of the order were looked at.
+
+    Where the rule puts several jobs on a GPU, that GPU counts for each of them.
+    """
     _refresh(state, b, memory, ranking)
     memory.counts[2] += 1
     decision = memory.counts[2]
     smallest = state.clusters[b].smallest_demand
     budget = state.clusters[b].num_gpus
+    if rule.shares:
+        budget *= state.clusters[b].jobs_per_gpu
     i = 0
     while i < memory.counts[0] and budget >= smallest:
         j = memory.order[i]
@@ -205,7 +210,7 @@ def _decide(
     state: State, b: int, memory: Memory, ranking: Ranking, rule: PlacementRule, physics: Physics
 ) -> None:
     """Stop the running jobs that were not chosen, then start the chosen ones in order."""
-    looked_at = choose(state, b, memory, ranking)
+    looked_at = choose(state, b, memory, ranking, rule)
     decision = memory.counts[2]
     cluster = state.clusters[b]
     i = 0
@@ -298,7 +303,7 @@ class PreemptiveScheduler(Scheduler):
         """Stop and start so that the chosen jobs hold the GPUs."""
         memory = self._memory
         state, b, _, _ = live(view)
-        choose(state, b, memory, self._ranking)
+        choose(state, b, memory, self._ranking, self.placement)
         chosen = memory.chosen == memory.counts[2]
         status = view.column("status")
         draft = Draft(view)

@@ -10,7 +10,7 @@ from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target
+from ringyard_baselines.tools.targets import Target, gpu_places
 
 __all__ = ["AFSL", "elastic_shares"]
 
@@ -93,6 +93,7 @@ class AFSL(SizingScheduler):
         speed, least = table.of(jobs), table.least_of(jobs)
         work = left / least
         order = np.lexsort((jobs, work))
-        sizes = elastic_shares((speed / least[:, None])[order], work[order], view.num_gpus_up)
+        gpus = gpu_places(view, self.placement)
+        sizes = elastic_shares((speed / least[:, None])[order], work[order], gpus)
         jobs = jobs[order]
         return [Target(job, size) for job, size in zip(jobs.tolist(), sizes.tolist(), strict=True)]

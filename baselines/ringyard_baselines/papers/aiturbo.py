@@ -21,7 +21,7 @@ from ringyard_baselines.tools.predictions import curve_prediction
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
-from ringyard_baselines.tools.targets import Target, reach
+from ringyard_baselines.tools.targets import Target, gpu_places, reach
 
 __all__ = ["AITurbo", "WithinLevel", "borda_scores"]
 
@@ -212,7 +212,8 @@ class AITurbo(Scheduler):
             if job not in self._sizes:
                 self._sizes[job] = self._asked(view, job)
                 self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
-        crowded = sum(self._sizes[job].workers for job in jobs.tolist()) > view.num_gpus_up
+        workers = sum(self._sizes[job].workers for job in jobs.tolist())
+        crowded = workers > gpu_places(view, self.placement)
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
         for i, job in enumerate(jobs.tolist()):
             if known[i]:
@@ -325,7 +326,7 @@ class AITurbo(Scheduler):
 
     def _admit(self, view: SchedulingView, order: Sequence[int]) -> list[Target]:
         """Who fits what is left; others are skipped (backfill)."""
-        gpus = view.num_gpus_up
+        gpus = gpu_places(view, self.placement)
         cores = sum(view.cluster.cores_per_server) or np.inf
         targets = []
         for job in order:

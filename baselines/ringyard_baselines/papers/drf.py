@@ -15,7 +15,7 @@ from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import fewest_gpus
-from ringyard_baselines.tools.targets import Target, reach
+from ringyard_baselines.tools.targets import Target, gpu_places, reach
 
 __all__ = ["DominantResourceFairness"]
 
@@ -61,7 +61,7 @@ class DominantResourceFairness(Scheduler):
         least, most = view.column("asked_gpus")[jobs], view.column("asked_gpus")[jobs]
         if self._elastic:
             least, most = fewest_gpus(view, jobs), view.column("max_gpus")[jobs]
-        held = _filled(view.num_gpus_up, least, most, self._shares(view, jobs))
+        held = _filled(gpu_places(view, self.placement), least, most, self._shares(view, jobs))
         targets = [Target(int(jobs[i]), int(held[i])) for i in np.flatnonzero(held)]
         return reach(view, targets, self.placement)
 

@@ -11,7 +11,7 @@ from ringyard.state.records import JobStatus
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, fewest_gpus
-from ringyard_baselines.tools.targets import Target
+from ringyard_baselines.tools.targets import Target, gpu_places
 
 __all__ = ["ElasticTiresias"]
 
@@ -67,7 +67,7 @@ class ElasticTiresias(SizingScheduler):
         """{job: GPUs}, the most urgent first."""
         asked = view.column("asked_gpus")
         least = dict(zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True))
-        left = view.num_gpus_up
+        left = gpu_places(view, self.placement)
         sizes: dict[int, int] = {}
         waiting = []
         for job in jobs:
@@ -94,10 +94,9 @@ class ElasticTiresias(SizingScheduler):
             waiting.pop(0)
         return sizes
 
-    @staticmethod
-    def _grow(view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
+    def _grow(self, view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
         """GPUs left over, one step at a time, to the largest marginal speed-up per GPU."""
-        left = view.num_gpus_up - sum(sizes.values())
+        left = gpu_places(view, self.placement) - sum(sizes.values())
         speeds = {job: table.speed[table.place[job]] for job in sizes}
         while left > 0:
             best, gain, step = -1, 0.0, 0

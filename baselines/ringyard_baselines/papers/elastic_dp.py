@@ -11,7 +11,7 @@ from ringyard.sim.view import SchedulingView
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target
+from ringyard_baselines.tools.targets import Target, gpu_places
 
 __all__ = ["ElasticDP", "best_sizes"]
 
@@ -97,7 +97,7 @@ class ElasticDP(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """The sizes of the optimum."""
-        gpus = view.num_gpus_up
+        gpus = gpu_places(view, self.placement)
         rate = table.speed if self._batch is BatchRule.GOODPUT else table.samples
         allowed = np.arange(table.sizes + 1) <= self._most
         jobs, speedup, least = [], [], 0

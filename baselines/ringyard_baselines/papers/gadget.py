@@ -13,7 +13,7 @@ from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target
+from ringyard_baselines.tools.targets import Target, gpu_places
 
 __all__ = [
     "SLOT_SECONDS",
@@ -170,7 +170,7 @@ class Gadget(SizingScheduler):
             curves.append((allowed, utility[allowed], float(done[i] / total[i])))
             heap.append(best_step(*curves[i], i, 0, len(allowed) - 1))
         heapify(heap)
-        free = view.num_gpus_up
+        free = gpu_places(view, self.placement)
         held = np.zeros(len(jobs), dtype=np.int64)
         order: list[int] = []
         while heap and free > 0:

@@ -122,7 +122,7 @@ class Gandiva(Scheduler):
     def _over(self, view: SchedulingView, jobs: NDArray[np.int64], running: set[int]) -> list[int]:
         """Running jobs whose turn is over, with their guests."""
         alone = [job for job in self._turns(jobs) if job not in self._partner]
-        keep = {target.job for target in fitting(view, alone)}
+        keep = {target.job for target in fitting(view, alone, self.placement)}
         over = [job for job in sorted(running) if job in set(alone) - keep]
         guests = [guest for guest, host in self._partner.items() if host in over and guest in running]
         return [*over, *sorted(guests)]

@@ -19,7 +19,7 @@ from ringyard_baselines.tools.predictions import iterations_from_loss
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
-from ringyard_baselines.tools.targets import Target, reach
+from ringyard_baselines.tools.targets import Target, gpu_places, reach
 
 __all__ = ["Optimus"]
 
@@ -83,7 +83,7 @@ class Optimus(Scheduler):
 
     def _fewest(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, tuple[int, int]]:
         """{job: (workers, servers)} to begin with, in order of submission while GPUs last."""
-        left = view.num_gpus_up
+        left = gpu_places(view, self.placement)
         sizes = {}
         kind = view.column("kind")
         for job, least in zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True):
@@ -95,7 +95,7 @@ class Optimus(Scheduler):
     def _grow(self, view: SchedulingView, sizes: dict[int, tuple[int, int]], left: dict[int, float]) -> None:
         """Grant one worker or one server at a time, in place."""
         most = view.column("max_gpus")
-        free = view.num_gpus_up - sum(workers for workers, _ in sizes.values())
+        free = gpu_places(view, self.placement) - sum(workers for workers, _ in sizes.values())
         cores = float(sum(view.cluster.cores_per_server)) or np.inf
         server_cores = view.column("asked_cores_per_server_task")
         worker_cores = view.column("asked_cores")

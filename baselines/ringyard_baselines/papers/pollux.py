@@ -17,7 +17,7 @@ from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
-from ringyard_baselines.tools.targets import Target
+from ringyard_baselines.tools.targets import Target, gpu_places
 
 __all__ = ["Pollux"]
 
@@ -229,7 +229,7 @@ class Pollux(SizingScheduler):
             speedup=np.ascontiguousarray(speed[:, : most + 1] / table.least_of(jobs)[:, None]),
             allowed=np.ascontiguousarray(allowed[:, : most + 1]),
             held=held,
-            num_gpus=view.num_gpus_up,
+            num_gpus=gpu_places(view, self.placement),
         )
         population = np.zeros((2 * self._population, len(jobs)), dtype=np.int64)
         population[: self._population] = self._seeds(jobs, held, most)

@@ -114,7 +114,7 @@ class SynergyTune(Scheduler):
         """Stop who lost its turn, shrink where cores are short, start the others."""
         jobs = view.gpu_jobs
         order = jobs[np.lexsort((jobs, ORDERS[self._order](view)[jobs]))].tolist()
-        chosen = {target.job for target in fitting(view, order)}
+        chosen = {target.job for target in fitting(view, order, self.placement)}
         running = set(view.running.tolist()) & set(order)
         draft = Draft(view)
         losing = [job for job in order if job in running - chosen]

@@ -85,13 +85,13 @@ class Themis(Scheduler):
         running = np.isin(worst_first, view.running)
         if not self._slots.begins(view):
             order = np.concatenate([worst_first[running], worst_first[~running]])
-            return reach(view, fitting(view, order), self.placement)
+            return reach(view, fitting(view, order, self.placement), self.placement)
         invited = max(1, int(np.ceil(self._invited * len(jobs))))
         others, running = worst_first[invited:], running[invited:]
         order = np.concatenate(
             [worst_first[:invited], others[running], self._rng.permutation(others[~running])]
         )
-        return reach(view, fitting(view, order), self.placement)
+        return reach(view, fitting(view, order, self.placement), self.placement)
 
     @staticmethod
     def _rho(view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.scheduler import ASKED, Powers
 
-__all__ = ["Target", "fitting", "never_idle", "reach", "start_cpu_jobs"]
+__all__ = ["Target", "fitting", "gpu_places", "never_idle", "reach", "start_cpu_jobs"]
 
 
 #: fields of an allocation that fall back to what the job asks for, and the columns that say it
@@ -36,14 +36,20 @@ class Target:
     shape: Allocation | None = None
 
 
-def fitting(view: SchedulingView, order: Iterable[int]) -> list[Target]:
+def gpu_places(view: SchedulingView, rule: PlacementRule) -> int:
+    """GPUs that jobs can hold together: one that is up counts for every job that the rule puts on it."""
+    return view.num_gpus_up * (view.cluster.jobs_per_gpu if rule.shares else 1)
+
+
+def fitting(view: SchedulingView, order: Iterable[int], rule: PlacementRule) -> list[Target]:
     """The jobs that get the GPUs they ask for when `order` is walked; who does not fit is skipped.
 
     Args:
         view: the present moment.
         order: rows of GPU jobs, the most urgent first.
+        rule: says whether jobs share GPUs.
     """
-    left = view.num_gpus_up
+    left = gpu_places(view, rule)
     asked = view.column("asked_gpus")
     targets = []
     for job in order:
