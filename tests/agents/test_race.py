@@ -176,8 +176,23 @@ def test_a_drawn_cluster_is_drawn_anew_for_each_workload():
     world = {"cluster": plain(composed("compare", "experiment=sjf_bco").cluster)}
     clusters = [build(drawn_for(world, 2_000_000, k)["cluster"]) for k in (0, 1, 1)]
     assert clusters[0] != clusters[1] == clusters[2]
+    assert clusters[1] != build(drawn_for(world, 2_000_001, 0)["cluster"])  # seeds share no clusters
     usual = {"cluster": plain(composed("compare").cluster)}
     assert drawn_for(usual, 2_000_000, 1) == usual
+
+
+def test_failures_are_those_of_seed_and_workload():
+    world = {
+        part: plain(composed("compare", "failures=frequent", "workload.num_jobs=40")[part]) for part in WORLD
+    }
+
+    def first_failure(seed, workload):
+        sim = simulator(world, workload, seed, None)
+        return float(sim.state.clusters["next_change_seconds"][0])
+
+    one = first_failure(2_000_000, 1)
+    assert one == first_failure(2_000_000, 1)
+    assert one not in (first_failure(3_000_000, 1), first_failure(2_000_000, 2), first_failure(2_000_001, 0))
 
 
 def test_rows_that_do_the_same_are_named():

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_names
-from ringyard_agents.measuring.evaluate import build, simulator
+from ringyard_agents.measuring.evaluate import build, own_seed, simulator
 
 __all__ = ["able", "benchmarks", "drawn_for", "entries_of", "tuned_for", "wants_all", "worlds_of"]
 
@@ -124,7 +124,7 @@ def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str
     cluster = world["cluster"]
     if "seed" not in cluster:
         return world
-    return {**world, "cluster": {**cluster, "seed": cluster["seed"] + seed + workload}}
+    return {**world, "cluster": {**cluster, "seed": own_seed(cluster["seed"], seed, workload)}}
 
 
 def able(
