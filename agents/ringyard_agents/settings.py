@@ -71,8 +71,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "kept": Count,
         "quick": Sequence[str],
         "quick_seeds": Annotated[int, "[1, 1000000]"],
-        "slow": Sequence[str],
-        "slow_rules": Annotated[Sequence[str], "not empty"],
         "measured_jobs": Window,
         "metric": Literal["mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_slowdown"],
         "workers": Annotated[int, "[1, 10000]"] | None,

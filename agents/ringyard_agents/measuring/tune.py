@@ -40,11 +40,11 @@ TUNING_SEED = 3_000_000
 def _require_known(config: DictConfig) -> None:
     """Raise a ConfigurationError unless there are the schedulers, rules and output that settings name."""
     schedulers = scheduler_names()
-    for setting in ("options", "slow", "quick"):
+    for setting in ("options", "quick"):
         for name in config[setting]:
             if name not in schedulers:
                 raise ConfigurationError(f"{setting} has {name!r}; expected some of {', '.join(schedulers)}")
-    for setting in ("rules", "rules_for_sharing", "rules_for_types", "slow_rules"):
+    for setting in ("rules", "rules_for_sharing", "rules_for_types"):
         for rule in config[setting]:
             require_rule(setting, rule)
     if config.output is not None:
@@ -141,13 +141,10 @@ class _Tuning:
             entries += [more for leader in leaders for more in self._with_options(leader)]
         self._measure(tried, "options")
         ranked = {name: self._ranked(entries) for name, entries in tried.items()}
-        last = {name: entries[: self._config.kept] for name, entries in ranked.items() if self._goes_on(name)}
+        quick = self._config.quick
+        last = {name: entries[: self._config.kept] for name, entries in ranked.items() if name not in quick}
         self._measure(last, "the best of each", self._config.seeds)
         return {name: self._best(self._ranked(entries)) for name, entries in ranked.items() if entries}
-
-    def _goes_on(self, name: str) -> bool:
-        """Whether its best few run on more workloads than all that is tried of it."""
-        return name not in self._config.slow and name not in self._config.quick
 
     def _first(self, name: str) -> int:
         """Workloads on which everything is tried."""
@@ -158,16 +155,7 @@ class _Tuning:
         return {name: [Entry(rule, rule) for rule in self._placed(name)] for name in self._names}
 
     def _placed(self, name: str) -> list[str]:
-        if not takes_rule(name):
-            return [name]
-        slow = name in self._config.slow
-        rules = [rule for rule in self._rules if not slow or rule in self._config.slow_rules]
-        if not rules:
-            raise ConfigurationError(
-                f"slow has {name}, but slow_rules has none of {', '.join(self._rules)}, the rules that are"
-                " tried here; expected one of them or more"
-            )
-        return [f"{name}@{rule}" for rule in rules]
+        return [f"{name}@{rule}" for rule in self._rules] if takes_rule(name) else [name]
 
     def _with_options(self, entry: Entry) -> list[Entry]:
         """The entry with every choice of its scheduler's options but the one it has."""
