@@ -19,9 +19,8 @@ of a mean, or of the ratio of two means, paired by seed): of 100 true claims, 5 
 is *reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign,
 but another size. A claim that does not reproduce is printed as such: that is a result, about this simulator
 as much as about the paper. The last column switches the paper's mechanism off and leaves all else as it is:
-what the mechanism itself brings here. Where a paper or its public code says how a comparator places jobs or
-how often it decides, ours does so; otherwise it has what suited it best on other workloads (seeds), as its
-setting says. JCT is a job's time from its arrival to its end, slowdown that time over the one it takes alone,
+what the mechanism itself brings here. A comparator places jobs and decides as its paper or public code says,
+unless something else suited it better on other workloads (seeds): its setting then says what. JCT is a job's time from its arrival to its end, slowdown that time over the one it takes alone,
 rho over the one with a fair share of the cluster (Themis); p99: one job in a hundred has more.
 """
 
