@@ -20,8 +20,9 @@ is *reproduced* if it lies in the interval; *direction only* means that the effe
 but another size. A claim that does not reproduce is printed as such: that is a result, about this simulator
 as much as about the paper. The last column switches the paper's mechanism off and leaves all else as it is:
 what the mechanism itself brings here. A comparator places jobs and decides as its paper or public code says,
-unless something else suited it better on other workloads (seeds): its setting then says what. JCT is a job's time from its arrival to its end, slowdown that time over the one it takes alone,
-rho over the one with a fair share of the cluster (Themis); p99: one job in a hundred has more.
+unless something else suited it better on other workloads (seeds): its setting then says what. JCT is a job's
+time from its arrival to its end, slowdown that time over the one it takes alone, rho over the one with a fair
+share of the cluster (Themis); p99: one job in a hundred has more.
 """
 
 _TITLES = {
