@@ -29,6 +29,8 @@ commands:
 
 Overrides are Hydra's: ringyard simulate scheduler=sjf workload=csv workload.path=jobs.csv
 `ringyard COMMAND --help` lists a command's settings, `ringyard COMMAND --cfg job` prints them.
+RINGYARD_CONF (environment) names folders of your own yamls, as mine/scheduler/NAME.yaml (docs/schedulers.md).
+docs/metrics.md explains every column of the tables.
 """
 
 

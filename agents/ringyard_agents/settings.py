@@ -72,7 +72,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "quick": Sequence[str],
         "quick_seeds": Annotated[int, "[1, 1000000]"],
         "measured_jobs": Window,
-        "metric": Literal["mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_slowdown"],
+        "metric": Literal[
+            "mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_slowdown", "blocking_rate"
+        ],
         "workers": Annotated[int, "[1, 10000]"] | None,
         "rerun": bool,
         "output": str | None,

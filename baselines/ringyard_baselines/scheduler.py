@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from ringyard.cluster import Cluster
-from ringyard.errors import SchedulerError
+from ringyard.errors import PluginError, SchedulerError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
@@ -15,7 +15,16 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["ASKED", "DrivingScheduler", "Information", "Powers", "Scheduler", "powers_used", "run"]
+__all__ = [
+    "ASKED",
+    "DrivingScheduler",
+    "Information",
+    "Powers",
+    "Scheduler",
+    "powers_used",
+    "require_powers",
+    "run",
+]
 
 
 class Powers(IntFlag):
@@ -107,6 +116,16 @@ class DrivingScheduler(Protocol):
         ...
 
 
+def require_powers(scheduler: Scheduler) -> None:
+    """Raise a PluginError unless what a scheduler says it may do is made of `Powers`."""
+    every = Powers.STOPS | Powers.RESIZES | Powers.CORES
+    if not isinstance(scheduler.may, Powers) or int(scheduler.may) & ~int(every):
+        raise PluginError(
+            f"{scheduler.name}: may is {scheduler.may!r}; expected Powers.STARTS, or some of Powers.STOPS,"
+            " Powers.RESIZES and Powers.CORES, joined by |"
+        )
+
+
 def powers_used(sim: Simulator, allocation: Allocation) -> Powers:
     """What an allocation takes beyond starting the job as it asks to run; stops are counted by the engine."""
     if allocation.stops or allocation.reject:
@@ -149,10 +168,12 @@ def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, drive: b
         drive: let a `DrivingScheduler` run by itself; False calls `decide` each time.
 
     Raises:
+        PluginError: the scheduler's `may` is not made of `Powers`; nothing has run then.
         SchedulerError: the scheduler leaves jobs waiting for ever, looks at what it did not declare, or has
             done what it did not declare.
         PlacementError: it names GPUs the cluster cannot give.
     """
+    require_powers(scheduler)
     knows = scheduler.information
     scheduler.reset(sim.cluster, sim.jobs.as_known(knows), rng)
     if drive and isinstance(scheduler, DrivingScheduler):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hydra import initialize_config_dir
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, composed, leaf
@@ -14,7 +14,7 @@ from ringyard_agents.cli import main
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.learning.agent import powers_of
 from ringyard_agents.measuring.best import Best, at_best, read_best, shown_options
-from ringyard_agents.measuring.compare import SEED_OFFSET
+from ringyard_agents.measuring.compare import SEED_OFFSET, best_name
 from ringyard_agents.measuring.evaluate import Task, build, run_all, simulator
 from ringyard_agents.measuring.race_rows import notes_of_equal_rows
 from ringyard_agents.measuring.selection import drawn_for, entries_of, tuned_for
@@ -221,7 +221,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
         return capsys.readouterr().out
 
     monkeypatch.chdir(tmp_path)
-    command(*TUNE)
+    assert "runs are from before" not in command(*TUNE)
     best = read_best(str(tmp_path / "runs/tuned/best.yaml"))
     assert list(best) == ["fifo", "srtf", "las"]  # SJF-BCO defines its placement and has no options here
     tried = [best["las"].entry, *(one.entry for one in best["las"].others)]
@@ -245,6 +245,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     entries = {row["scheduler"]: row["options"] for row in table}
     assert entries == {one.entry.label: shown_options(one.entry) for one in best.values()} | {"sjf@pack": ""}
     assert f"vs {best['srtf'].entry.label}" in said
+    assert "best.yaml was found in another setting (ringyard tune name=tuned" in said  # of another load
     assert "not tuned here: sjf@pack: rule and options as named" in said
     folded = (tmp_path / "runs/compared/table.md").read_text().partition("<details>")[2]
     assert all(one.entry.scheduler in folded for one in best["fifo"].others)
@@ -276,6 +277,13 @@ def test_what_ships_is_taken_where_it_was_found():
     with configs():
         assert tuned_for(sharing) == "sharing"
         assert tuned_for(smaller) is None
+        for words, name in (
+            (("schedulers=[fifo]", "presets=[sharing]"), "sharing"),
+            (("schedulers=all",), "sharing"),
+            (("schedulers=[fifo]",), None),
+            (("schedulers=all", "best=full"), "full"),
+        ):
+            assert best_name(compose("compare", list(words)), sharing) == name
 
 
 def test_training_tuning_and_comparing_never_meet_a_workload():

@@ -1,5 +1,7 @@
 """Each scheduler at its best: the rule and options that suit it, as `ringyard tune` found them."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +15,43 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.configuration import Entry, require_rule
 from ringyard_agents.files import replaced
 
-__all__ = ["Best", "Tried", "at_best", "read_best", "shown_options", "write_best"]
+__all__ = [
+    "Best",
+    "Setting",
+    "Tried",
+    "at_best",
+    "found_elsewhere",
+    "read_best",
+    "shown_options",
+    "write_best",
+]
 
 #: {field: what it may be} of a file
 _ENTRY_FIELDS = {"scheduler": str, "options": Mapping[str, object], "workloads": Count}
 _BEST_FIELDS = {**_ENTRY_FIELDS, "mean": float, "others": Sequence[Mapping[str, object]]}
 _OTHER_FIELDS = {**_ENTRY_FIELDS, "change": float}
+
+#: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
+_FOUND_IN = "found_in"
+_SETTING_FIELDS = {"world": str, "command": str}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where schedulers were tuned.
+
+    Attributes:
+        world: configs.
+        command: as it was called.
+    """
+
+    world: Mapping[str, Any]
+    command: str
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal worlds, 12 hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.world, sort_keys=True).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -67,6 +100,27 @@ def read_best(given: str) -> dict[str, Best]:
     Raises:
         ConfigurationError: there is none, or it says something else.
     """
+    return _content(given)[1]
+
+
+def found_elsewhere(given: str, world: Mapping[str, Any]) -> list[str]:
+    """What to say if a file was not tuned in this world; a file that does not say where is taken to be.
+
+    Args:
+        given: as of `read_best`.
+        world: configs.
+
+    Raises:
+        ConfigurationError: as there.
+    """
+    found = _content(given)[0]
+    if found is None or found["world"] == Setting(world, "").digest:
+        return []
+    return [f"best={given} was found in another setting ({found['command']})"]
+
+
+def _content(given: str) -> tuple[Mapping[str, str] | None, dict[str, Best]]:
+    """(where it was found, if it says so; {scheduler: its best})."""
     shipped = config_files("tuned")
     file = shipped[given] if given in shipped else Path(given).expanduser()
     if not file.is_file():
@@ -78,7 +132,10 @@ def read_best(given: str) -> dict[str, Best]:
         if content is None:
             raise ConfigurationError("it is empty; expected {scheduler: what was found}")
         require("it", content, Mapping[str, Mapping[str, object]])
-        return {name: _read(name, row) for name, row in content.items()}
+        setting = content.pop(_FOUND_IN, None)
+        if setting is not None:
+            _require_fields(_FOUND_IN, setting, _SETTING_FIELDS)
+        return setting, {name: _read(name, row) for name, row in content.items()}
     except (ConfigurationError, UnicodeError, yaml.YAMLError) as error:
         raise ConfigurationError(
             f"best is {given!r}, which is not as `ringyard tune` writes it: {error}; write one with `ringyard"
@@ -115,18 +172,20 @@ def _row(entry: Entry, workloads: int) -> dict[str, Any]:
     return {"scheduler": entry.scheduler, "options": dict(entry.options), "workloads": workloads}
 
 
-def write_best(file: Path, found: Mapping[str, Best], comment: str) -> None:
+def write_best(file: Path, found: Mapping[str, Best], setting: Setting, comment: str) -> None:
     """What `read_best` reads.
 
     Args:
         file: to write.
         found: {scheduler: its best}.
-        comment: one line, how it was found.
+        setting: where it was found.
+        comment: one line, by what.
     """
-    content = {
+    content: dict[str, Any] = {_FOUND_IN: {"world": setting.digest, "command": setting.command}}
+    content |= {
         name: {
             **_row(best.entry, best.workloads),
-            "mean": round(best.mean, 3),
+            "mean": round(best.mean, 6),
             "others": [
                 {**_row(one.entry, one.workloads), "change": round(one.change, 5)} for one in best.others
             ],
@@ -135,7 +194,8 @@ def write_best(file: Path, found: Mapping[str, Best], comment: str) -> None:
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     with replaced(file) as partial:
-        partial.write_text(f"# {comment}\n{yaml.safe_dump(content, sort_keys=False, width=1000)}")
+        text = yaml.safe_dump(content, sort_keys=False, width=1000)
+        partial.write_text(f"# {setting.command}: {comment}\n{text}")
 
 
 def at_best(entries: Mapping[str, Entry], best: Mapping[str, Best]) -> dict[str, Entry]:

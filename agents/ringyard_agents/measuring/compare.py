@@ -1,6 +1,5 @@
 """`ringyard compare`: several schedulers on the same workloads."""
 
-import csv
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,20 +12,24 @@ from rich.console import Console
 from rich.table import Table
 
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard.sim.metrics import LOSSES
 from ringyard_agents.configuration import Entry, plain, scheduler_config, takes_rule
-from ringyard_agents.files import locked, replaced
-from ringyard_agents.measuring.best import Best, at_best, read_best, shown_options
+from ringyard_agents.files import locked
+from ringyard_agents.measuring.best import Best, at_best, found_elsewhere, read_best, shown_options
 from ringyard_agents.measuring.evaluate import RunResult, Task, check
+from ringyard_agents.measuring.outputs import remove_stale, remove_stale_worlds, write_csv
 from ringyard_agents.measuring.race_rows import (
     LOSS_COLUMNS,
     best_line,
-    by_mean_jct,
+    blocking_notes,
+    counted,
+    draw_notes,
     interval_notes,
     loss_names,
     notes_of_equal_rows,
     table_rows,
+    window_notes,
 )
+from ringyard_agents.measuring.ranking import Ranking, rank
 from ringyard_agents.measuring.selection import (
     able,
     drawn_for,
@@ -35,7 +38,7 @@ from ringyard_agents.measuring.selection import (
     wants_all,
     worlds_of,
 )
-from ringyard_agents.measuring.series import run_series
+from ringyard_agents.measuring.series import Series
 from ringyard_agents.measuring.tables import markdown, wide, write_tables
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
@@ -44,7 +47,7 @@ __all__ = ["compare"]
 
 _WIDEST_TABLE = 8  # columns printed side by side; the rest goes into more tables
 
-#: schedulers shown in plots, the best by mean JCT; TensorBoard has all
+#: schedulers shown in plots, the best of a table; TensorBoard has all
 MOST_PLOTTED = 12
 
 #: workloads of comparisons are drawn from seeds no training uses
@@ -61,6 +64,7 @@ class _Race:
         refused: {scheduler: why it is left out}.
         reference: label; None: the default.
         best: {scheduler: its best and what else was tried} where schedulers run at their best.
+        notes: what to know of the workloads, and of where `best` is from.
     """
 
     entries: Mapping[str, Entry]
@@ -68,6 +72,7 @@ class _Race:
     refused: Mapping[str, str]
     reference: str | None
     best: Mapping[str, Best]
+    notes: Sequence[str]
 
 
 def _races(config: DictConfig) -> dict[str, _Race]:
@@ -77,26 +82,32 @@ def _races(config: DictConfig) -> dict[str, _Race]:
 
 
 def _race(config: DictConfig, given: Mapping[str, Entry], world: Mapping[str, Any]) -> _Race:
-    best = _best_of(config, world)
+    name = best_name(config, world)
+    best = {} if name is None else read_best(name)
     entries = at_best(given, best)
     seed = config.seed + SEED_OFFSET
     configs = {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
     fit, refused = able(configs, world, seed)
     if refused and not wants_all(config):
-        raise SchedulerError("; ".join(refused.values()))
+        raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
+    reference = _reference(config, entries)
+    measured = tuple(config.measured_jobs)
     drawn = [drawn_for(world, seed, workload) for workload in range(config.seeds)]
     tasks = [
-        Task(label, configs[label], drawn[workload], workload, seed, tuple(config.measured_jobs))
+        Task(label, configs[label], drawn[workload], workload, seed, measured)
         for workload in range(config.seeds)
         for label in fit
     ]
-    return _Race({label: entries[label] for label in fit}, tasks, refused, _reference(config, entries), best)
+    notes = draw_notes(check(tasks), config.seeds)
+    notes += [] if name is None else found_elsewhere(name, world)
+    return _Race({label: entries[label] for label in fit}, tasks, refused, reference, best, notes)
 
 
-def _best_of(config: DictConfig, world: Mapping[str, Any]) -> dict[str, Best]:
-    """What `best` says; by default, for all schedulers, what ships for the experiment with this world."""
-    name = tuned_for(world) if config.best is None and wants_all(config) else config.best
-    return {} if name is None else read_best(name)
+def best_name(config: DictConfig, world: Mapping[str, Any]) -> str | None:
+    """What `best` says; by default, for all schedulers and on presets, what ships for this world."""
+    if config.best is None and (wants_all(config) or config.presets):
+        return tuned_for(world)
+    return None if config.best is None else str(config.best)
 
 
 def _reference(config: DictConfig, entries: Mapping[str, Entry]) -> str | None:
@@ -107,29 +118,6 @@ def _reference(config: DictConfig, entries: Mapping[str, Entry]) -> str | None:
         if config.reference in (label, entry.name):
             return label
     raise ConfigurationError(f"reference is {config.reference!r}; expected one of {', '.join(entries)}")
-
-
-def _write_csv(folder: Path, results: Sequence[RunResult]) -> None:
-    """runs.csv: every metric of every run; jobs.csv: every job that counts of every run."""
-    lost = [f"lost_to_{name}" for name in LOSSES]
-    with replaced(folder / "runs.csv") as partial, partial.open("w", newline="") as stream:
-        metrics = list(results[0].metrics.as_dict())
-        writer = csv.writer(stream)
-        writer.writerow(["scheduler", "workload", "information", *metrics, "bound_mean_jct", "wall_seconds"])
-        for r in results:
-            values = [repr(value) for value in r.metrics.as_dict().values()]
-            bound = repr(r.bounds.mean_jct)
-            writer.writerow([r.label, r.workload, r.information, *values, bound, f"{r.wall_seconds:.4f}"])
-    with replaced(folder / "jobs.csv") as partial, partial.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        times = ("submit_time", "gpus", "start_time", "end_time", "jct", "queueing", *lost, "work_seconds")
-        writer.writerow(["scheduler", "workload", "job_id", *times])
-        for r in results:
-            t = r.times
-            columns = (t.job_id, t.submit_seconds, t.num_gpus, t.start_seconds, t.end_seconds, t.jct)
-            columns += (t.queueing_seconds, *(getattr(t, name) for name in lost), t.work_seconds)
-            for job in zip(*(column.tolist() for column in columns), strict=True):
-                writer.writerow([r.label, r.workload, *job])
 
 
 def _options_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
@@ -195,34 +183,47 @@ def _print(
 
 
 def _report(
-    console: Console,
-    config: DictConfig,
-    folder: Path,
-    race: _Race,
-    results: Sequence[RunResult],
-    title: str,
+    console: Console, config: DictConfig, folder: Path, name: str, race: _Race, results: Sequence[RunResult]
 ) -> None:
-    """Print one world's table and write its files."""
+    """Print one world's table and write its files, in place of those of an earlier comparison."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write_csv(folder, results)
-    reference, rows = table_rows(results, race.reference)
+    written = write_csv(folder, results)
+    ranking = rank(results, race.reference)
+    rows = table_rows(results, ranking)
     for row in rows:
         row["options"] = shown_options(race.entries[row["scheduler"]])
-    notes = [
+    workloads = len({result.workload for result in results})
+    notes = _notes(race, ranking, rows, results, workloads)
+    written += write_tables(folder, rows, [*notes, *_others_tried(race)])
+    title = f"{counted(workloads, 'workload')}, the same for all; means over workloads"
+    _print_all(console, f"{name}: {title}" if name else title, rows, notes, ranking.groups)
+    runs = {label: [r.times for r in results if r.label == label] for label in ranking.rows}
+    written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", runs) else []
+    print_tenants(wide(console), runs)
+    written += _draw(console, config, folder, results, ranking)
+    remove_stale(folder, written)
+    tables = [str(folder / name) for name in ("table.csv", "runs.csv", "tenants.csv") if name in written]
+    console.print(f"tables: {', '.join(tables)}", soft_wrap=True)
+
+
+def _notes(
+    race: _Race,
+    ranking: Ranking,
+    rows: Sequence[Mapping[str, str]],
+    results: Sequence[RunResult],
+    workloads: int,
+) -> list[str]:
+    """What stands below a table."""
+    window = window_notes(race.tasks[0].measured_jobs)
+    return [
         best_line(rows),
+        *blocking_notes(ranking),
         *_options_lines(rows),
         *_untuned_line(race),
-        *interval_notes(reference, len(rows) - 1, len({result.workload for result in results})),
-        *notes_of_equal_rows(results),
+        *race.notes,
+        *interval_notes(ranking, workloads),
+        *(window or notes_of_equal_rows(results)),  # beside a window not all jobs are there to compare
     ]
-    write_tables(folder, rows, [*notes, *_others_tried(race)])
-    _print_all(console, title, rows, notes, {result.label: result.may.group for result in results})
-    runs = {row["scheduler"]: [r.times for r in results if r.label == row["scheduler"]] for row in rows}
-    by_tenant = write_tenants(folder / "tenants.csv", runs)
-    print_tenants(wide(console), runs)
-    _draw(console, config, folder, results)
-    tables = ["table.csv", "runs.csv", *(["tenants.csv"] if by_tenant else [])]
-    console.print(f"tables: {', '.join(str(folder / name) for name in tables)}", soft_wrap=True)
 
 
 def _print_all(
@@ -236,26 +237,32 @@ def _print_all(
     apart = {"options", *(name for name, _, _ in LOSS_COLUMNS)}
     _print(wide(console), title, rows, [name for name in rows[0] if name not in apart], groups)
     for note in notes:
-        console.print(note, soft_wrap=True, highlight=False)
+        console.print(note, soft_wrap=True, highlight=False, markup=False)
     parts = ["scheduler", "queueing (s)", *loss_names(rows)]
     _print(
         wide(console), "what the mean JCT is made of, lost to ...; means over workloads", rows, parts, groups
     )
 
 
-def _draw(console: Console, config: DictConfig, folder: Path, results: Sequence[RunResult]) -> None:
-    """Write the plots and the TensorBoard runs that the config asks for."""
+def _draw(
+    console: Console, config: DictConfig, folder: Path, results: Sequence[RunResult], ranking: Ranking
+) -> list[str]:
+    """Write the plots and the TensorBoard runs that the config asks for; the names of what was written."""
+    written = []
     if config.plots:
         from ringyard_agents.measuring.plots import draw_plots
 
-        shown = set(list(by_mean_jct(results))[:MOST_PLOTTED])
+        shown = set(ranking.order[:MOST_PLOTTED])
         for file in draw_plots([result for result in results if result.label in shown], folder):
             console.print(f"plot: {file}", soft_wrap=True)
+            written.append(file.name)
     if config.tensorboard:
         from ringyard_agents.measuring.tensorboard import write_tensorboard
 
         write_tensorboard(results, folder / "tensorboard")
         console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
+        written.append("tensorboard")
+    return written
 
 
 def compare(config: DictConfig) -> None:
@@ -270,8 +277,6 @@ def compare(config: DictConfig) -> None:
     """
     _check_installed(config)
     races = _races(config)
-    for race in races.values():
-        check(race.tasks)
     folder = run_folder()
     with locked(folder):
         try:
@@ -296,16 +301,20 @@ def _compare(config: DictConfig, races: Mapping[str, _Race], folder: Path) -> No
         file.unlink(missing_ok=True)
     write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
     console = Console()
-    failures = []
+    series = Series(file, config.workers, console)
+    failures, reported = [], []
     for name, race in races.items():
-        results, failed = run_series(race.tasks, file, config.workers, console, "comparing")
+        for note in race.notes:
+            console.print(note, soft_wrap=True, highlight=False, markup=False)
+        results, failed = series.run(race.tasks, "comparing")
         where = f"on preset {name}, " if name else "on "
         failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]
         if not results:
             continue
-        title = f"{config.seeds} workloads, the same for all; means over workloads"
-        _report(console, config, folder / name, race, results, f"{name}: {title}" if name else title)
+        _report(console, config, folder / name, name, race, results)
+        reported.append(name)
         for label, reason in race.refused.items():
-            console.print(f"left out: {label}: {reason}", soft_wrap=True)
+            console.print(f"left out: {label}: {reason}", soft_wrap=True, markup=False)
+    remove_stale_worlds(folder, reported)
     if failures:
         raise SchedulerError("; ".join(failures))

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from ringyard.sim.bounds import LowerBounds, bounds_of
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.measuring.workers import spread
-from ringyard_baselines.scheduler import Powers, Scheduler, run
+from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 
 __all__ = ["RunResult", "Task", "build", "check", "evaluate", "own_seed", "run_all", "simulator"]
 
@@ -119,19 +120,26 @@ def simulator(
     )
 
 
-def check(tasks: Sequence[Task]) -> None:
+def check(tasks: Sequence[Task]) -> int:
     """Build every scheduler and every job table, so that bad input is found before anything runs.
+
+    Returns:
+        How many workloads differ in their clusters, or in when jobs arrive, what they ask for and how long
+        they take: one, if jobs are those of a whole trace.
 
     Raises:
         RingyardError: what `evaluate` would raise before it simulates.
     """
     schedulers = {task.label: task.scheduler for task in tasks}
     for scheduler in schedulers.values():
-        build(scheduler)
-    tables = {task.workload: task for task in tasks}
-    for task in tables.values():
+        require_powers(build(scheduler))
+    different = set()
+    for task in {task.workload: task for task in tasks}.values():
         sim = simulator(task.world, task.workload, task.seed, None)
         measured_rows(len(sim.jobs), task.measured_jobs)
+        jobs = (sim.jobs.submit_seconds, sim.jobs.num_gpus, sim.jobs.duration_seconds)
+        different.add((sim.cluster, *(hashlib.sha256(column.tobytes()).digest() for column in jobs)))
+    return len(different)
 
 
 def evaluate(task: Task) -> RunResult:

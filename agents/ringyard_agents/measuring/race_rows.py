@@ -5,19 +5,26 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.sim.metrics import LOSSES
+from ringyard.sim.metrics import LOSSES, Window
 from ringyard_agents.measuring.evaluate import RunResult
+from ringyard_agents.measuring.ranking import Ranking, values_of
 from ringyard_agents.measuring.statistics import caution, holm, mean_interval, p_value, ratio_interval
 
 __all__ = [
     "LOSS_COLUMNS",
     "best_line",
-    "by_mean_jct",
+    "blocking_notes",
+    "counted",
+    "draw_notes",
     "interval_notes",
     "loss_names",
     "notes_of_equal_rows",
     "table_rows",
+    "window_notes",
 ]
+
+#: a cell without a value: no job was served
+NOTHING = "-"
 
 #: (title, metric, format) of the columns that are plain means over workloads
 METRIC_COLUMNS = (
@@ -42,87 +49,151 @@ LOSS_COLUMNS = (
 )
 
 
-def _metric(results: Sequence[RunResult], label: str, name: str) -> NDArray[np.float64]:
-    return np.array([float(getattr(r.metrics, name)) for r in results if r.label == label])
+def counted(number: int, what: str) -> str:
+    """`1 workload`, `2 workloads`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def by_mean_jct(results: Sequence[RunResult]) -> dict[str, float]:
-    """{label: its mean JCT over all workloads, seconds}, the least first."""
-    labels = dict.fromkeys(result.label for result in results)
-    means = {label: float(_metric(results, label, "mean_jct").mean()) for label in labels}
-    return dict(sorted(means.items(), key=lambda one: one[1]))
+def _text(form: str, value: float) -> str:
+    return NOTHING if np.isnan(value) else form.format(value)
 
 
-def _best_published(results: Sequence[RunResult], means: Mapping[str, float]) -> dict[int, str]:
-    """{group: the best label in it that no agent has}, the groups in order."""
-    groups = {result.label: result.may.group for result in results if not result.learned}
-    best: dict[int, str] = {}
-    for label in sorted(groups, key=lambda one: (groups[one], means[one])):
-        best.setdefault(groups[label], label)
-    return best
+def _adjusted(results: Sequence[RunResult], ranking: Ranking) -> dict[str, float]:
+    """{label: p-value against the reference, adjusted for the number of rows} of those compared with it."""
+    against = values_of(results, ranking.reference, ranking.metric)
+    alone = [p_value(values_of(results, label, ranking.metric), against) for label in ranking.compared]
+    return dict(zip(ranking.compared, holm(np.array(alone)).tolist(), strict=True))
 
 
-def _adjusted(results: Sequence[RunResult], reference: str) -> dict[str, float]:
-    """{label: p-value of its mean JCT against the reference's, adjusted for the number of rows}."""
-    others = [label for label in dict.fromkeys(result.label for result in results) if label != reference]
-    against = _metric(results, reference, "mean_jct")
-    alone = [p_value(_metric(results, label, "mean_jct"), against) for label in others]
-    return dict(zip(others, holm(np.array(alone)).tolist(), strict=True))
+def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
+    """What stands below a table: what its differences and intervals mean.
 
-
-def interval_notes(reference: str, compared: int, workloads: int) -> list[str]:
-    """What stands below a table: what its intervals mean."""
-    notes = [
-        f"vs {reference}: mean JCT / mean JCT of {reference}, workloads in pairs; each 95% interval is of its"
-        " row alone (Student's t of the logarithm)",
-        f"p (Holm): that the two means are equal, adjusted for {compared} rows; above 0.05 no difference is"
-        " shown",
-    ]
+    Args:
+        ranking: of the rows.
+        workloads: on which each ran.
+    """
+    notes = []
+    own = ranking.reference
+    if ranking.compared:
+        what = "blocked" if ranking.metric == "blocking_rate" else "mean JCT"
+        notes.append(
+            f"vs {own}: {what} / {what} of {own}" + (", workloads in pairs" if ranking.varied else "")
+        )
+    if ranking.varied:
+        notes.append("95% intervals are of their row alone (Student's t of the logarithm)")
+    if ranking.compared and ranking.varied:
+        compared = counted(len(ranking.compared), "row")
+        notes.append(
+            f"p (Holm): that the two means are equal, adjusted for {compared}; above 0.05 no difference is"
+            " shown"
+        )
+    if workloads > 1 and not ranking.varied:
+        notes.append(
+            "every workload gave each row the same: no intervals, nothing is known of other workloads"
+        )
+        return notes
     warning = caution(workloads)
     return notes if warning is None else [*notes, warning]
 
 
-def table_rows(results: Sequence[RunResult], reference: str | None) -> tuple[str, list[dict[str, str]]]:
-    """(label of the reference, one row of texts per scheduler, group by group, best mean JCT first).
+def draw_notes(different: int, workloads: int) -> list[str]:
+    """What to say if the workloads that are drawn are one and the same.
+
+    Args:
+        different: workloads (`ringyard_agents.measuring.evaluate.check`).
+        workloads: that are drawn.
+    """
+    if workloads == 1 or different > 1:
+        return []
+    return [
+        f"the jobs of all {workloads} workloads arrive, ask and take alike, as those of a whole trace do:"
+        " intervals and p are of what else is drawn (models, failures, stragglers), if anything is, and of no"
+        " other jobs; workload.window_jobs=N draws another part of a trace for each"
+    ]
+
+
+def blocking_notes(ranking: Ranking) -> list[str]:
+    """What a table says of jobs that are blocked: mean JCTs are of the others."""
+    if ranking.metric == "blocking_rate":
+        return [
+            "every row blocks jobs: rows are ordered, marked and compared by the share that they block; times"
+            f" are of the jobs that were served ({NOTHING}: none on some workload)"
+        ]
+    return [
+        f"{label} blocks {ranking.blocked[label]:.1%} of the jobs: its mean JCT is of the others, and is not"
+        " compared; no star, no bound"
+        for label in ranking.rows
+        if ranking.blocked[label]
+    ]
+
+
+def window_notes(measured: Window) -> list[str]:
+    """What a table with a window of measured jobs counts."""
+    if tuple(measured) == (0.0, 1.0):
+        return []
+    first, last = (f"{share:.0%}" for share in measured)
+    return [
+        f"measured_jobs: times, bound and blocked are of the jobs between {first} and {last} of the arrivals;"
+        " makespan, GPU use, kernels, stops and fragmented are of the whole run"
+    ]
+
+
+def table_rows(results: Sequence[RunResult], ranking: Ranking) -> list[dict[str, str]]:
+    """One row of texts per scheduler, group by group, the best first.
 
     Args:
         results: of every scheduler on every workload.
-        reference: whom the others are compared with; None: the best of the first group that is no agent.
+        ranking: of the schedulers.
     """
-    means = by_mean_jct(results)
-    labels = list(means)
-    best = _best_published(results, means)
-    reference = reference or next(iter(best.values()), labels[0])
-    groups = {result.label: result.may.group for result in results}
-    against = _metric(results, reference, "mean_jct")
-    adjusted = _adjusted(results, reference)
+    adjusted = _adjusted(results, ranking)
     rows = []
-    for label in sorted(labels, key=lambda one: (groups[one], means[one])):
+    for label in ranking.rows:
         own = [result for result in results if result.label == label]
-        jct = mean_interval(_metric(results, label, "mean_jct"))
-        ratio = ratio_interval(_metric(results, label, "mean_jct"), against)
-        change = "reference"
-        if label != reference:
-            low, high = (ratio.low - 1) * 100, (ratio.high - 1) * 100
-            change = f"{(ratio.value - 1) * 100:+.1f}% [{low:+.1f}, {high:+.1f}]"
-        bounds = np.array([result.bounds.mean_jct for result in own])
+        jct = values_of(results, label, "mean_jct")
+        bound = float(np.mean([result.bounds.mean_jct for result in own]))
         row = {
             "scheduler": label,
-            "best": "*" if label in best.values() else "",
+            "best": "*" if label in ranking.stars else "",
             "may": str(own[0].may),
             "knows": own[0].information,
-            "mean JCT [95% CI] (s)": f"{jct.value:,.0f} [{jct.low:,.0f}, {jct.high:,.0f}]",
-            f"vs {reference}": change,
-            "p (Holm)": f"{adjusted[label]:.3f}" if label in adjusted else "",
-            "/ bound": f"{means[label] / bounds.mean():.2f}",
+            "mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)": _mean_text(jct, ranking.varied),
+            _versus(ranking): _change(results, ranking, label),
         }
+        if ranking.varied:
+            row["p (Holm)"] = f"{adjusted[label]:.3f}" if label in adjusted else ""
+        row["/ bound"] = "" if ranking.blocked[label] else f"{jct.mean() / bound:.2f}"
         for title, name, form in (*METRIC_COLUMNS, *LOSS_COLUMNS):
-            row[title] = form.format(_metric(results, label, name).mean())
+            row[title] = _text(form, float(values_of(results, label, name).mean()))
         row["run (s)"] = f"{np.mean([result.wall_seconds for result in own]):.3f}"
         decisions = sum(result.num_decisions for result in own)
         row["per decision (ms)"] = f"{1e3 * sum(result.wall_seconds for result in own) / decisions:.3f}"
         rows.append(row)
-    return reference, rows
+    return rows
+
+
+def _versus(ranking: Ranking) -> str:
+    """Title of the column with differences."""
+    own = ranking.reference
+    return f"blocked vs {own}" if ranking.metric == "blocking_rate" else f"vs {own}"
+
+
+def _mean_text(values: NDArray[np.float64], varied: bool) -> str:
+    mean = mean_interval(values)
+    if np.isnan(mean.value) or not varied:
+        return _text("{:,.0f}", mean.value)
+    return f"{mean.value:,.0f} [{mean.low:,.0f}, {mean.high:,.0f}]"
+
+
+def _change(results: Sequence[RunResult], ranking: Ranking, label: str) -> str:
+    """How far a row is from the reference; "" if they cannot be compared."""
+    if label == ranking.reference:
+        return "reference"
+    if label not in ranking.compared:
+        return ""
+    values, against = (values_of(results, one, ranking.metric) for one in (label, ranking.reference))
+    ratio = ratio_interval(values, against)
+    low, high = (ratio.low - 1) * 100, (ratio.high - 1) * 100
+    return f"{(ratio.value - 1) * 100:+.1f}%" + (f" [{low:+.1f}, {high:+.1f}]" if ranking.varied else "")
 
 
 def notes_of_equal_rows(results: Sequence[RunResult]) -> list[str]:
@@ -144,11 +215,15 @@ def notes_of_equal_rows(results: Sequence[RunResult]) -> list[str]:
 
 def best_line(rows: Sequence[Mapping[str, str]]) -> str:
     """What a table's stars say, and how much room the lower bound leaves above each."""
-    best = [f"{row['scheduler']} ({row['may']}): {row['/ bound']} x bound" for row in rows if row["best"]]
+
+    def how_good(row: Mapping[str, str]) -> str:
+        return f"{row['/ bound']} x bound" if row["/ bound"] else f"{row['blocked']} blocked"
+
+    best = [f"{row['scheduler']} ({row['may']}): {how_good(row)}" for row in rows if row["best"]]
     return f"* the best published of those that may do as much: {'; '.join(best) or 'none'}"
 
 
 def loss_names(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Titles of what the mean JCT is made of beside queueing, without what no scheduler loses anything to."""
     parts = {title: form.format(0.0) for title, _, form in LOSS_COLUMNS}
-    return [title for title, none in parts.items() if any(row[title] != none for row in rows)]
+    return [title for title, none in parts.items() if any(row[title] not in (none, NOTHING) for row in rows)]

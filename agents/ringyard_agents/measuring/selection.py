@@ -130,7 +130,7 @@ def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str
 def able(
     schedulers: Mapping[str, Mapping[str, Any]], world: Mapping[str, Any], seed: int
 ) -> tuple[list[str], dict[str, str]]:
-    """(schedulers that can serve a world's jobs, {other: why not}).
+    """(schedulers that can serve a world's jobs, {other: why not, without its name}).
 
     Args:
         schedulers: {label: config}.
@@ -151,5 +151,5 @@ def able(
         except InformationError:
             raise
         except SchedulerError as error:
-            refused[label] = str(error)
+            refused[label] = str(error).removeprefix(scheduler.name).removeprefix(":").strip()
     return fit, refused

@@ -14,6 +14,7 @@ from ringyard.sim.metrics import JobTimes, job_times
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.evaluate import simulator
+from ringyard_agents.measuring.outputs import outcome_names
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import run_folder, write_record
 from ringyard_baselines.scheduler import run
@@ -29,20 +30,20 @@ def _number(value: float) -> str:
 
 
 def write_jobs(file: Path, times: JobTimes) -> None:
-    """Per job: job_id, submit_time, gpus, start_time (first start), end_time, jct; seconds.
+    """Per job: job_id, submit_time, gpus, start_time (first start), end_time, jct, outcome; seconds.
 
     A job that never started has no start_time.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with replaced(file) as partial, partial.open("w", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["job_id", "submit_time", "gpus", "start_time", "end_time", "jct"])
+        writer.writerow(["job_id", "submit_time", "gpus", "start_time", "end_time", "jct", "outcome"])
         columns = (times.submit_seconds, times.start_seconds, times.end_seconds, times.jct)
-        rows = zip(
-            times.job_id.tolist(), times.num_gpus.tolist(), *(c.tolist() for c in columns), strict=True
-        )
-        for job_id, gpus, submit, start, end, jct in rows:
-            writer.writerow([job_id, _number(submit), gpus, _number(start), _number(end), _number(jct)])
+        outcomes = outcome_names(times.outcome.tolist())
+        numbers = zip(*(c.tolist() for c in columns), strict=True)
+        rows = zip(times.job_id.tolist(), times.num_gpus.tolist(), numbers, outcomes, strict=True)
+        for job_id, gpus, (submit, *ended), outcome in rows:
+            writer.writerow([job_id, _number(submit), gpus, *(_number(one) for one in ended), outcome])
 
 
 def simulate(config: DictConfig) -> None:
@@ -74,7 +75,8 @@ def _simulate(config: DictConfig, folder: Path) -> None:
     table = Table(title=f"{scheduler.name} (knows: {scheduler.knows})", show_header=False)
     for name, value in metrics.as_dict().items():
         table.add_row(name.replace("_", " "), f"{value:,.3f}" if isinstance(value, float) else f"{value:,}")
-    table.add_row("gap to lower bound", f"{metrics.mean_jct / bounds.mean_jct:.3f}")
+    if metrics.blocking_rate == 0:  # the bound is of all jobs
+        table.add_row("gap to lower bound", f"{metrics.mean_jct / bounds.mean_jct:.3f}")
     console = Console()
     console.print(table)
     print_tenants(console, {scheduler.name: [times]})

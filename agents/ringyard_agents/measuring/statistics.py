@@ -123,6 +123,8 @@ def caution(workloads: int) -> str | None:
     """A warning for tables of few workloads; None for enough."""
     if workloads >= FEWEST_WORKLOADS:
         return None
+    if workloads == 1:
+        return "warning: 1 workload, which says nothing of others"
     return (
         f"warning: {workloads} workloads; below {FEWEST_WORKLOADS} intervals are wide, and hold the truth"
         " less often than they say (docs/benchmarks.md)"

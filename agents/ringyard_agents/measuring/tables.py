@@ -21,8 +21,8 @@ def markdown(rows: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_tables(folder: Path, rows: Sequence[Mapping[str, str]], below: Sequence[str] = ()) -> None:
-    """table.csv and table.md of one row or more.
+def write_tables(folder: Path, rows: Sequence[Mapping[str, str]], below: Sequence[str] = ()) -> list[str]:
+    """table.csv and table.md of one row or more; their names.
 
     Args:
         folder: of both.
@@ -35,6 +35,7 @@ def write_tables(folder: Path, rows: Sequence[Mapping[str, str]], below: Sequenc
         writer.writerows(rows)
     with replaced(folder / "table.md") as partial:
         partial.write_text("\n\n".join([markdown(rows).rstrip(), *below]) + "\n")
+    return ["table.csv", "table.md"]
 
 
 def wide(console: Console) -> Console:

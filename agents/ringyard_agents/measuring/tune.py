@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ringyard.errors import ConfigurationError
+from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.configuration import (
     WORLD,
     Entry,
@@ -24,10 +24,11 @@ from ringyard_agents.configuration import (
     takes_rule,
 )
 from ringyard_agents.files import locked, require_writable
-from ringyard_agents.measuring.best import Best, Tried, shown_options, write_best
+from ringyard_agents.measuring.best import Best, Setting, Tried, shown_options, write_best
 from ringyard_agents.measuring.evaluate import Task, build, check
+from ringyard_agents.measuring.race_rows import counted, draw_notes
 from ringyard_agents.measuring.selection import able, drawn_for, entries_of
-from ringyard_agents.measuring.series import run_series
+from ringyard_agents.measuring.series import Series
 from ringyard_agents.measuring.tables import wide, write_tables
 from ringyard_agents.record import again, run_folder, write_record
 
@@ -99,7 +100,10 @@ class _Tuning:
         self._options = plain(config.options)
         self._rules = self._all_rules()
         self._values: dict[str, NDArray[np.float64]] = {}
+        self.notes: list[str] = []
+        self._blocking: dict[str, None] = {}
         self._names: list[str] = []
+        self._series = Series(self.file, config.workers, self.console)
 
     def _all_rules(self) -> list[str]:
         cluster = build(self._world["cluster"])
@@ -130,10 +134,19 @@ class _Tuning:
                 " rules, or options"
             )
         options = [entry for name in self._names for entry in self._with_options(Entry(name, name))]
-        check(self._tasks([*itertools.chain(*self._first_round().values()), *options], [0]))
+        first = [*itertools.chain(*self._first_round().values())]
+        check(self._tasks([*first, *options], [0]))
+        most = max(self._config.seeds, *(self._first(name) for name in self._names))
+        self.notes = draw_notes(check(self._tasks(first[:1], range(most))), most)
+        if self.notes:
+            self.notes.append(
+                "comparisons play the same jobs: what is found here suits them, but perhaps no others"
+            )
 
     def run(self) -> dict[str, Best]:
         """{scheduler: its best}."""
+        for note in self.notes:
+            self.console.print(note, soft_wrap=True, highlight=False, markup=False)
         tried = self._first_round()
         self._measure(tried, "rules")
         for name, entries in tried.items():
@@ -144,7 +157,8 @@ class _Tuning:
         quick = self._config.quick
         last = {name: entries[: self._config.kept] for name, entries in ranked.items() if name not in quick}
         self._measure(last, "the best of each", self._config.seeds)
-        return {name: self._best(self._ranked(entries)) for name, entries in ranked.items() if entries}
+        finished = {name: self._ranked(entries) for name, entries in ranked.items()}
+        return {name: self._best(entries) for name, entries in finished.items() if entries}
 
     def _first(self, name: str) -> int:
         """Workloads on which everything is tried."""
@@ -192,13 +206,28 @@ class _Tuning:
             new = [one for one in entries if len(self._values.get(one.label, ())) < count]
             wanted.setdefault(count, []).extend(one for one in new if one.label not in self.failed)
         tasks = [task for count, entries in wanted.items() for task in self._tasks(entries, range(count))]
-        results, failed = run_series(tasks, self.file, self._config.workers, self.console, doing)
+        results, failed = self._series.run(tasks, doing)
         self.failed |= failed
         for entry in itertools.chain(*wanted.values()):
             own = sorted((one for one in results if one.label == entry.label), key=lambda one: one.workload)
-            self._values[entry.label] = np.array(
-                [float(getattr(one.metrics, self._config.metric)) for one in own]
-            )
+            values = np.array([float(getattr(one.metrics, self._config.metric)) for one in own])
+            self._values[entry.label] = values
+            if np.isnan(values).any():
+                self.failed[entry.label] = (
+                    f"{self._config.metric} is NaN, since every job of a workload is blocked;"
+                    " metric=blocking_rate finds what blocks fewest"
+                )
+            if any(one.metrics.blocking_rate > 0 for one in own):
+                self._blocking[entry.name] = None
+
+    def blocking_notes(self) -> list[str]:
+        """What to say if jobs were blocked and the metric does not count them."""
+        if not self._blocking or self._config.metric == "blocking_rate":
+            return []
+        return [
+            f"{', '.join(self._blocking)}: jobs were blocked, and {self._config.metric} is not of them;"
+            " metric=blocking_rate finds what blocks fewest"
+        ]
 
     def _ranked(self, entries: Sequence[Entry]) -> list[Entry]:
         """Those that finished, the best on the first workloads first."""
@@ -217,10 +246,17 @@ class _Tuning:
         for entry in ranked:
             values = self._values[entry.label]
             if entry != best:
-                change = float(values.mean() / own[: len(values)].mean()) - 1.0
-                others.append(Tried(entry, len(values), change))
+                others.append(Tried(entry, len(values), _change(values, own[: len(values)])))
         others.sort(key=lambda one: one.change)
         return Best(replace(best, label=best.scheduler), most, float(own.mean()), tuple(others))
+
+
+def _change(values: NDArray[np.float64], best: NDArray[np.float64]) -> float:
+    """Mean over mean of the best, minus 1; beside a mean of 0 infinite, or 0 if both are."""
+    own, other = float(values.mean()), float(best.mean())
+    if other == 0.0:
+        return 0.0 if own == 0.0 else float("inf")
+    return own / other - 1.0
 
 
 def _rows(found: Mapping[str, Best]) -> list[dict[str, str]]:
@@ -242,21 +278,29 @@ def _rows(found: Mapping[str, Best]) -> list[dict[str, str]]:
 def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning: _Tuning) -> None:
     """Print the best of each scheduler, write it and all that was tried."""
     console = tuning.console
-    most = max((best.workloads for best in found.values()), default=0)
-    comment = f"{config.metric} on at most {most} workloads of seed {config.seed + TUNING_SEED}"
+    if not found:
+        label, reason = next(iter(tuning.failed.items()))
+        raise SchedulerError(f"all that was tried failed: {len(tuning.failed)}, such as {label}: {reason}")
+    most = max(best.workloads for best in found.values())
+    comment = f"{config.metric} on at most {counted(most, 'workload')} of seed {config.seed + TUNING_SEED}"
+    world = {part: plain(config[part]) for part in WORLD}
+    setting = Setting(world, f"ringyard tune {' '.join(sys.argv[1:])}")
     for file in (folder / "best.yaml", *([Path(config.output).expanduser()] if config.output else [])):
-        write_best(file, found, f"ringyard tune {' '.join(sys.argv[1:])}: {comment}")
+        write_best(file, found, setting, comment)
         console.print(f"best: {file}", soft_wrap=True)
-    if found:
-        write_tables(folder, _rows(found))
-        console.print(f"everything that was tried: {folder / 'table.md'}", soft_wrap=True)
+    notes = tuning.blocking_notes()
+    write_tables(folder, _rows(found), [*tuning.notes, *notes])
+    console.print(f"everything that was tried: {folder / 'table.md'}", soft_wrap=True)
     table = Table(title=comment, title_justify="left", box=SIMPLE_HEAD)
     for name in ("scheduler", "options", config.metric, "workloads", "next best"):
         table.add_column(name, justify="left" if name in ("scheduler", "options") else "right")
     for best in sorted(found.values(), key=lambda one: one.mean):
         following = [f"{best.others[0].entry.label} {best.others[0].change:+.1%}"] if best.others else [""]
-        shown = (best.entry.label, shown_options(best.entry), f"{best.mean:,.0f}", str(best.workloads))
+        mean = f"{best.mean:,.0f}" if best.mean >= 100 else f"{best.mean:.3g}"
+        shown = (best.entry.label, shown_options(best.entry), mean, str(best.workloads))
         table.add_row(*shown, *following)
     wide(console).print(table)
+    for note in notes:
+        console.print(note, soft_wrap=True, highlight=False, markup=False)
     for label, reason in tuning.failed.items():
-        console.print(f"failed: {label}: {reason}", soft_wrap=True)
+        console.print(f"failed: {label}: {reason}", soft_wrap=True, markup=False)

@@ -1,0 +1,185 @@
+"""What a comparison's table says of rows that block jobs, of ties, of few or equal workloads; its files."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from conftest import composed
+from ringyard.errors import PluginError
+from ringyard_agents.cli import main
+from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.measuring.evaluate import Task, build, check, evaluate, simulator
+from ringyard_agents.measuring.race_rows import (
+    best_line,
+    blocking_notes,
+    interval_notes,
+    table_rows,
+    window_notes,
+)
+from ringyard_agents.measuring.ranking import rank
+from ringyard_agents.measuring.selection import able
+from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.scheduler import Powers, run
+
+FIFO = {
+    "_target_": "ringyard_baselines.orders.fifo.fifo",
+    "placement": {"_target_": "ringyard.placement.pack"},
+}
+
+
+def world(*words):
+    config = composed("compare", "workload.num_jobs=8", *words)
+    return {part: plain(config[part]) for part in WORLD}
+
+
+@pytest.fixture(scope="module")
+def one():
+    return evaluate(Task("fifo", FIFO, world(), 0, 0))
+
+
+def results(one, jct, blocked=None, **fields):
+    """Rows by {label: [workloads] mean JCT} and {label: share that it blocks}."""
+    return [
+        replace(
+            one,
+            label=label,
+            workload=k,
+            metrics=replace(one.metrics, mean_jct=value, blocking_rate=(blocked or {}).get(label, 0.0)),
+            **fields,
+        )
+        for label, values in jct.items()
+        for k, value in enumerate(values)
+    ]
+
+
+def test_who_blocks_jobs_is_not_compared_by_the_others_times(one):
+    found = results(one, {"picky": [1.0, 1.1], "fifo": [9.0, 9.5], "sjf": [8.0, 8.7]}, {"picky": 0.25})
+    ranking = rank(found)
+    assert (ranking.rows, ranking.stars, ranking.reference) == (["sjf", "fifo", "picky"], ["sjf"], "sjf")
+    rows = {row["scheduler"]: row for row in table_rows(found, ranking)}
+    assert [rows["picky"][name] for name in ("best", "vs sjf", "p (Holm)", "/ bound")] == [""] * 4
+    assert "" not in (rows["fifo"]["/ bound"], rows["fifo"]["p (Holm)"])
+    (note,) = blocking_notes(ranking)
+    assert note.startswith("picky blocks 25.0% of the jobs: its mean JCT is of the others")
+    assert "adjusted for 1 row;" in "".join(interval_notes(ranking, 2))
+    asked = rank(found, "picky")
+    assert asked.compared == []  # nobody else has served the same jobs
+    assert {row["vs picky"] for row in table_rows(found, asked)} == {"reference", ""}
+
+
+def test_where_all_block_jobs_what_they_block_decides(one):
+    blocked = {"fifo": 0.9, "good": 0.1, "fair": 0.3}
+    found = results(one, {"fifo": [np.nan, np.nan], "fair": [1.0, 2.0], "good": [7.0, 9.0]}, blocked)
+    found = [
+        replace(r, metrics=replace(r.metrics, blocking_rate=r.metrics.blocking_rate * (1 + 0.1 * r.workload)))
+        for r in found
+    ]
+    ranking = rank(found)
+    assert (ranking.rows, ranking.stars) == (["good", "fair", "fifo"], ["good"])
+    rows = table_rows(found, ranking)
+    assert rows[1]["blocked vs good"].startswith("+200.0% [")
+    assert rows[2]["mean JCT [95% CI] (s)"] == "-"
+    assert not any("nan" in text for row in rows for text in row.values())
+    assert "good (start): 10.5% blocked" in best_line(rows)
+    assert "every row blocks jobs" in blocking_notes(ranking)[0]
+
+
+def test_ties_go_to_who_was_named_first_and_not_to_random(one):
+    same = {label: [5.0, 6.0] for label in ("random@pack", "sjf", "fifo")}
+    same["fifo"] = [value * (1 - 1e-14) for value in same["fifo"]]  # the order of a sum
+    assert rank(results(one, same)).order == ["sjf", "fifo", "random@pack"]
+
+
+@pytest.mark.parametrize(
+    ("workloads", "said"), [(1, "1 workload, which says"), (3, "gave each row the same")]
+)
+def test_equal_workloads_make_no_intervals(one, workloads, said):
+    found = results(one, {"fifo": [9.0] * workloads, "sjf": [8.0] * workloads})
+    ranking = rank(found)
+    rows = table_rows(found, ranking)
+    assert rows[1]["vs sjf"] == "+12.5%"
+    assert rows[1]["mean JCT (s)"] == "9"
+    assert "p (Holm)" not in rows[0]
+    notes = "\n".join(interval_notes(ranking, workloads))
+    assert said in notes
+    assert "95%" not in notes
+    assert "Holm" not in notes
+
+
+def test_a_window_is_said():
+    assert window_notes((0.0, 1.0)) == []
+    assert (
+        "makespan, GPU use, kernels, stops and fragmented are of the whole run" in window_notes((0.2, 0.8))[0]
+    )
+
+
+TRACE = "job_id,submit_time,gpus,duration\n" + "".join(f"{i},{60 * i},2,{900 - 40 * i}\n" for i in range(12))
+
+
+def test_workloads_without_a_draw_are_counted_as_one(tmp_path):
+    file = tmp_path / "jobs.csv"
+    file.write_text(TRACE)
+    config = composed("compare", "workload=csv", f"workload.path={file}", "failures=frequent")
+    whole = {part: plain(config[part]) for part in WORLD}
+    parts = {**whole, "workload": {**whole["workload"], "window_jobs": 4}}
+    for given, different in ((whole, 1), (parts, 3), (world(), 3)):
+        assert check([Task("fifo", FIFO, given, workload, 0) for workload in range(3)]) == different
+
+
+def boundless(placement, may):
+    """A scheduler that says it may do anything at all."""
+    scheduler = fifo(placement)
+    scheduler.may = may if may is None or may < 64 else Powers(may)
+    return scheduler
+
+
+@pytest.mark.parametrize("may", [None, 1, 64])
+def test_a_scheduler_that_may_do_what_there_is_not_is_refused(may):
+    config = {**FIFO, "_target_": "agents.test_tables.boundless", "may": may}
+    with pytest.raises(PluginError, match=r"fifo: may is .*; expected Powers\.STARTS, or some of"):
+        check([Task("mine", config, world(), 0, 0)])
+    scheduler = boundless(build(FIFO["placement"]), may)
+    with pytest.raises(PluginError, match=r"expected Powers\.STARTS"):
+        run(simulator(world(), 0, 0, None), scheduler, np.random.default_rng(0))
+
+
+def test_who_is_left_out_goes_by_its_entry():
+    policy = {"_target_": "ringyard_baselines.papers.pac_ml.PartitioningHeuristic", "policy": "sequential"}
+    policy["placement"] = FIFO["placement"]
+    _, refused = able({"para_none": policy}, world(), 0)
+    assert refused["para_none"].startswith("accepts or rejects jobs by")
+
+
+def test_files_of_an_earlier_comparison_go(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def files(folder="runs/mine"):
+        return {one.name for one in (tmp_path / folder).iterdir()}
+
+    def command(*words):
+        GlobalHydra.instance().clear()
+        assert main(["compare", "schedulers=[fifo,sjf]", "seeds=1", "workers=1", "name=mine", *words]) == 0
+        return capsys.readouterr().out
+
+    few = ("workload.num_jobs=8", "tensorboard=false")
+    command(*few)
+    table = {"table.csv", "table.md", "runs.csv", "jobs.csv"}
+    pictures = {one for one in files() if one.endswith(".png")}
+    assert len(pictures) == 5
+    assert table <= files()
+    mine = tmp_path / "runs" / "mine"
+    (mine / "notes.png").touch()
+    (mine / "tensorboard").mkdir()
+    assert len({one["outcome"] for one in csv.DictReader((mine / "jobs.csv").read_text().splitlines())}) == 1
+    command(*few, "plots=false")
+    kept = {"config.yaml", "run.json", "measured.jsonl"}
+    assert files() == table | kept | {"notes.png"}
+    said = command("presets=[sharing]", "plots=false", "tensorboard=false")
+    assert "fifo@" in said  # as it was tuned for the preset
+    assert files() == kept | {"notes.png", "sharing"}
+    assert files("runs/mine/sharing") == table
+    command(*few, "plots=false")
+    assert files() == table | kept | {"notes.png"}
