@@ -128,7 +128,8 @@ class _Tuning:
         names, refused = able(configs, self._world, self._seed)
         self._names = [name for name in names if name in self._options or len(self._placed(name)) > 1]
         if not self._names:
-            reasons = [*refused.values(), *(f"{name} has one rule and no options" for name in names)]
+            reasons = [f"{name} {why}" for name, why in refused.items()]
+            reasons += [f"{name} has one rule and no options" for name in names]
             raise ConfigurationError(
                 f"nothing to choose: {'; '.join(reasons)}; expected a scheduler for which there are several"
                 " rules, or options"
