@@ -176,9 +176,10 @@ def _text(error: BaseException) -> str:
             form = "[fifo@consolidate, {LABEL: {scheduler: NAME, options: {OPTION: VALUE}}}, ...]"
             return f"schedulers is {given}; expected a list such as {form}"
         if "Could not override 'options'." in said:
+            given = getattr(error.__cause__, "full_key", "options.").partition(".")[2]
             return (
-                "options has a scheduler or an option that conf/tune.yaml has not; expected"
-                " +options.NAME.OPTION=[VALUE, ...] to add one, ~options.NAME to leave one out"
+                f"options has {given}, which conf/tune.yaml has not; expected"
+                " +options.NAME.OPTION=[VALUE, ...] to add it, ~options.NAME to leave one out"
             )
         if "Could not override" in said and "@performance." in said:
             return (

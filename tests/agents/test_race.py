@@ -144,7 +144,7 @@ LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
         (("compare", SLOW_WRONG, "seeds=1", "workload.num_jobs=5"), "las.round_seconds is -5; expected"),
         (("tune", "rules=[nosuch]"), "rules has the placement rule 'nosuch'; expected one of consolidate"),
         (("tune", "quick=[nosuch]"), "quick has 'nosuch'; expected some of"),
-        (("tune", "options={fifo:{counted:[true]}}"), "expected +options.NAME.OPTION=[VALUE, ...]"),
+        (("tune", "options={fifo:{counted:[true]}}"), "options has fifo, which conf/tune.yaml has not"),
         (("tune", "output=/dev/null/best.yaml"), "cannot be written (Not a directory); expected a file"),
         (("tune", "output=."), "cannot be written (Is a directory)"),
         ((*LAS, "rules=[pack]", "~options.las"), "nothing to choose: las has one rule and no options"),

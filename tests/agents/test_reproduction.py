@@ -68,10 +68,8 @@ def test_claims_are_checked():
 
 @pytest.mark.parametrize("paper", papers())
 def test_every_reproduction_composes_and_says_what_differs(paper):
-    from ringyard_agents.reproduction.run import _read, _tasks
-
-    content = _read(paper)
-    assert content["seeds"] >= (10 if paper == "ones" else 20)  # every seed of ONES costs a minute
+    content = run._read(paper)
+    assert content["seeds"] >= 20
     assert len(content["deviations"]) >= 1
     claims = read_claims(content["claims"], list(content["cases"]))
     assert content["headline"] in [claim.text for claim in claims]
@@ -86,7 +84,7 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
                     if "train" in entry:
                         assert compose("train", [*case["overrides"], *entry["train"]]).total_decisions > 0
                 ready = {k: v for k, v in case["schedulers"].items() if "train" not in v}
-                task = _tasks({**case, "schedulers": ready}, 1, content["rule"])[0]
+                task = run._tasks({**case, "schedulers": ready}, 1, content["rule"])[0]
                 assert len(simulator(task.world, 0, 0, None).jobs) > 0
             for claim in claims:
                 if claim.case == name:

@@ -65,6 +65,7 @@ def test_who_blocks_jobs_is_not_compared_by_the_others_times(one):
     (note,) = blocking_notes(ranking)
     assert note.startswith("picky blocks 25.0% of the jobs: its mean JCT is of the others")
     assert "adjusted for 1 row;" in "".join(interval_notes(ranking, 2))
+    assert rank(found, "left out").reference == "sjf"
     asked = rank(found, "picky")
     assert asked.compared == []  # nobody else has served the same jobs
     assert {row["vs picky"] for row in table_rows(found, asked)} == {"reference", ""}

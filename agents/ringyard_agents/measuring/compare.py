@@ -22,10 +22,10 @@ from ringyard_agents.measuring.race_rows import (
     best_line,
     blocking_notes,
     counted,
-    draw_notes,
     interval_notes,
     loss_names,
     notes_of_equal_rows,
+    notes_of_equal_workloads,
     table_rows,
     window_notes,
 )
@@ -43,7 +43,7 @@ from ringyard_agents.measuring.tables import markdown, wide, write_tables
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
 
-__all__ = ["compare"]
+__all__ = ["SEED_OFFSET", "best_name", "compare"]
 
 _WIDEST_TABLE = 8  # columns printed side by side; the rest goes into more tables
 
@@ -62,7 +62,7 @@ class _Race:
         entries: {label: entry} of the schedulers that can serve the jobs.
         tasks: what to run.
         refused: {scheduler: why it is left out}.
-        reference: label; None: the default.
+        reference: label, maybe of one left out; None: the default.
         best: {scheduler: its best and what else was tried} where schedulers run at their best.
         notes: what to know of the workloads, and of where `best` is from.
     """
@@ -85,12 +85,12 @@ def _race(config: DictConfig, given: Mapping[str, Entry], world: Mapping[str, An
     name = best_name(config, world)
     best = {} if name is None else read_best(name)
     entries = at_best(given, best)
+    reference = _reference(config, entries)
     seed = config.seed + SEED_OFFSET
     configs = {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
     fit, refused = able(configs, world, seed)
     if refused and not wants_all(config):
         raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
-    reference = _reference(config, entries)
     measured = tuple(config.measured_jobs)
     drawn = [drawn_for(world, seed, workload) for workload in range(config.seeds)]
     tasks = [
@@ -98,13 +98,21 @@ def _race(config: DictConfig, given: Mapping[str, Entry], world: Mapping[str, An
         for workload in range(config.seeds)
         for label in fit
     ]
-    notes = draw_notes(check(tasks), config.seeds)
+    notes = notes_of_equal_workloads(check(tasks), config.seeds)
     notes += [] if name is None else found_elsewhere(name, world)
     return _Race({label: entries[label] for label in fit}, tasks, refused, reference, best, notes)
 
 
 def best_name(config: DictConfig, world: Mapping[str, Any]) -> str | None:
-    """What `best` says; by default, for all schedulers and on presets, what ships for this world."""
+    """What `best` says; by default, for all schedulers and on presets, what ships for this world.
+
+    Args:
+        config: of the command.
+        world: configs.
+
+    Returns:
+        A file or a name in conf/tuned; None: schedulers run with their usual rules and options.
+    """
     if config.best is None and (wants_all(config) or config.presets):
         return tuned_for(world)
     return None if config.best is None else str(config.best)

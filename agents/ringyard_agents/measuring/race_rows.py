@@ -15,10 +15,10 @@ __all__ = [
     "best_line",
     "blocking_notes",
     "counted",
-    "draw_notes",
     "interval_notes",
     "loss_names",
     "notes_of_equal_rows",
+    "notes_of_equal_workloads",
     "table_rows",
     "window_notes",
 ]
@@ -96,12 +96,12 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
     return notes if warning is None else [*notes, warning]
 
 
-def draw_notes(different: int, workloads: int) -> list[str]:
-    """What to say if the workloads that are drawn are one and the same.
+def notes_of_equal_workloads(different: int, workloads: int) -> list[str]:
+    """A note if all workloads have the same jobs on the same cluster.
 
     Args:
-        different: workloads (`ringyard_agents.measuring.evaluate.check`).
-        workloads: that are drawn.
+        different: how many of them differ (`ringyard_agents.measuring.evaluate.check`).
+        workloads: how many there are.
     """
     if workloads == 1 or different > 1:
         return []

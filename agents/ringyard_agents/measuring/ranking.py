@@ -59,7 +59,8 @@ def rank(results: Sequence[RunResult], reference: str | None = None) -> Ranking:
 
     Args:
         results: of every scheduler on every workload.
-        reference: label; None: the star of the first group.
+        reference: label; None, or one without results (left out, failed): the star of the first group, or
+            the first row if there is no star.
     """
     labels = list(dict.fromkeys(result.label for result in results))
     blocked = {label: float(values_of(results, label, "blocking_rate").mean()) for label in labels}
@@ -79,7 +80,8 @@ def rank(results: Sequence[RunResult], reference: str | None = None) -> Ranking:
     metric = "blocking_rate" if all_block else "mean_jct"
     first = next(iter(stars.values()), order[0])
     varied = any(len(set(values_of(results, label, metric).tolist())) > 1 for label in labels)
-    return Ranking(order, groups, metric, blocked, list(stars.values()), reference or first, varied)
+    own = reference if reference in labels else first
+    return Ranking(order, groups, metric, blocked, list(stars.values()), own, varied)
 
 
 def _rounded(value: float) -> float:

@@ -26,7 +26,7 @@ from ringyard_agents.configuration import (
 from ringyard_agents.files import locked, require_writable
 from ringyard_agents.measuring.best import Best, Setting, Tried, shown_options, write_best
 from ringyard_agents.measuring.evaluate import Task, build, check
-from ringyard_agents.measuring.race_rows import counted, draw_notes
+from ringyard_agents.measuring.race_rows import counted, notes_of_equal_workloads
 from ringyard_agents.measuring.selection import able, drawn_for, entries_of
 from ringyard_agents.measuring.series import Series
 from ringyard_agents.measuring.tables import wide, write_tables
@@ -138,7 +138,8 @@ class _Tuning:
         first = [*itertools.chain(*self._first_round().values())]
         check(self._tasks([*first, *options], [0]))
         most = max(self._config.seeds, *(self._first(name) for name in self._names))
-        self.notes = draw_notes(check(self._tasks(first[:1], range(most))), most)
+        different = check(self._tasks(first[:1], range(most)))
+        self.notes = notes_of_equal_workloads(different, most)
         if self.notes:
             self.notes.append(
                 "comparisons play the same jobs: what is found here suits them, but perhaps no others"

@@ -127,7 +127,7 @@ def _trained(
     return entries
 
 
-def _words(entry: Mapping[str, Any]) -> list[str]:
+def _overrides(entry: Mapping[str, Any]) -> list[str]:
     """Overrides of an entry: its own, and those of its `options`, {name: value}, which YAML can merge."""
     options = entry.get("options", {})
     return [*entry.get("overrides", []), *(f"scheduler.{name}={value}" for name, value in options.items())]
@@ -142,7 +142,7 @@ def _tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[Task]:
         rule: of conf/placement, for entries that name none.
     """
     schedulers = {
-        label: _scheduler(entry["scheduler"], _words(entry), rule)
+        label: _scheduler(entry["scheduler"], _overrides(entry), rule)
         for label, entry in case["schedulers"].items()
     }
     tasks = []
