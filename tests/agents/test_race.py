@@ -13,7 +13,7 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.learning.agent import powers_of
-from ringyard_agents.measuring.best import Best, at_best, read_best, shown_options
+from ringyard_agents.measuring.best import Best, Setting, Tried, at_best, read_best, shown_options, write_best
 from ringyard_agents.measuring.compare import SEED_OFFSET, best_name
 from ringyard_agents.measuring.evaluate import Task, build, run_all, simulator
 from ringyard_agents.measuring.race_rows import notes_of_equal_rows
@@ -128,6 +128,16 @@ def test_best_that_tune_did_not_write_is_told_apart(content, said, tmp_path):
         read_best(str(file))
     with pytest.raises(ConfigurationError, match=r"expected a file that `ringyard tune` wrote, or one of"):
         read_best(str(tmp_path / "nothing.yaml"))
+
+
+def test_what_is_written_of_the_best_reads_the_same(tmp_path):
+    options = {"thresholds_gpu_seconds": [3600.0]}
+    beside = Tried(Entry("tiresias@lwf", "tiresias@lwf", options), 4, float("inf"))  # the best blocks no job
+    found = {"tiresias": Best(Entry("tiresias@pack", "tiresias@pack", options), 12, 0.0, (beside,))}
+    file = tmp_path / "best.yaml"
+    write_best(file, found, Setting({"cluster": {}}, "ringyard tune"), "blocking_rate")
+    assert read_best(str(file)) == found
+    assert "&" not in file.read_text()  # no aliases: people read it
 
 
 LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
@@ -29,7 +29,7 @@ __all__ = [
 #: {field: what it may be} of a file
 _ENTRY_FIELDS = {"scheduler": str, "options": Mapping[str, object], "workloads": Count}
 _BEST_FIELDS = {**_ENTRY_FIELDS, "mean": float, "others": Sequence[Mapping[str, object]]}
-_OTHER_FIELDS = {**_ENTRY_FIELDS, "change": float}
+_OTHER_FIELDS = {**_ENTRY_FIELDS, "change": Annotated[float, "[-1, inf]"]}
 
 #: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
 _FOUND_IN = "found_in"
@@ -61,7 +61,8 @@ class Tried:
     Attributes:
         entry: rule and options.
         workloads: how many it ran.
-        change: its mean of the metric over that of the best on the same workloads, minus 1.
+        change: its mean of the metric over that of the best on the same workloads, minus 1; infinite beside a
+            best of 0 (nothing blocked).
     """
 
     entry: Entry
@@ -172,6 +173,14 @@ def _row(entry: Entry, workloads: int) -> dict[str, Any]:
     return {"scheduler": entry.scheduler, "options": dict(entry.options), "workloads": workloads}
 
 
+class _Plain(yaml.SafeDumper):
+    """Writes what occurs twice twice: files are read by people, too."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Always."""
+        return True
+
+
 def write_best(file: Path, found: Mapping[str, Best], setting: Setting, comment: str) -> None:
     """What `read_best` reads.
 
@@ -194,7 +203,7 @@ def write_best(file: Path, found: Mapping[str, Best], setting: Setting, comment:
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     with replaced(file) as partial:
-        text = yaml.safe_dump(content, sort_keys=False, width=1000)
+        text = yaml.dump(content, Dumper=_Plain, sort_keys=False, width=1000)
         partial.write_text(f"# {setting.command}: {comment}\n{text}")
 
 

@@ -69,7 +69,8 @@ class Gavel(Scheduler):
     GPU types there is one type; a gang larger than any type runs on mixed GPUs for its equal share of time.
 
     Args:
-        placement: where jobs without a type go (CPU-only ones).
+        placement: where jobs without a type go: CPU-only ones, gangs on mixed GPUs, and, when a round leaves
+            GPUs or places beside other jobs free, whoever finds no room on free GPUs of one type.
         round_seconds: length of a round. Assumption.
 
     Raises:
