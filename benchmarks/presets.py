@@ -39,7 +39,7 @@ class Physics:
         overrides: that switch it off.
         ignores: entry of the tables, beside all schedulers at their best, that pays no heed to it.
         heeds: scheduler that does, and is otherwise much like it.
-        left_out: schedulers that take longest to run, and are about something else.
+        left_out: schedulers that take longest to run.
     """
 
     title: str
@@ -228,8 +228,7 @@ def page(preset: str, seeds: int, workers: int | None) -> str:
             markdown(table_on),
             f"Options other than the usual ones: {'; '.join(options) or 'none'}.",
             "",
-            "Left out, since they take longest to run and are about something else:"
-            f" {', '.join(physics.left_out)}.",
+            f"Left out to save time (docs/presets.md has them): {', '.join(physics.left_out)}.",
             "",
             f"## Physics off: {physics.off}",
             "",

@@ -87,7 +87,7 @@ class Measured:
             open_question = neutral is not None and found.low <= neutral <= found.high
             return "inconclusive: so is no effect" if open_question else "yes: within the interval"
         if neutral is None:
-            return f"no: {found.value / claimed - 1:+.0%}"
+            return f"no: {found.value / claimed - 1:+.0%}" if claimed else "no"
         if (found.value - neutral) * (claimed - neutral) <= 0:
             return "no: not even the direction"
         stronger = abs(found.value - neutral) > abs(claimed - neutral)

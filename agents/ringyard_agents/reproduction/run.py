@@ -76,6 +76,12 @@ def _read(paper: str) -> dict[str, Any]:
     if paper not in papers():
         raise ConfigurationError(f"unknown paper {paper!r}; expected one of {', '.join(papers())}, or --all")
     content: dict[str, Any] = yaml.safe_load((config_folder() / "reproduction" / f"{paper}.yaml").read_text())
+    expected = ("title", "setting", "rule", "seeds", "cases", "claims", "deviations")
+    missing = [key for key in expected if key not in content]
+    if missing:
+        raise ConfigurationError(
+            f"conf/reproduction/{paper}.yaml lacks {', '.join(missing)}; expected as in the others"
+        )
     return content
 
 
