@@ -69,6 +69,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "seeds": Annotated[int, "[1, 1000000]"],
         "first_seeds": Annotated[int, "[1, 1000000]"],
         "kept": Count,
+        "close": Annotated[float, "[0, 1]"],
         "quick": Sequence[str],
         "quick_seeds": Annotated[int, "[1, 1000000]"],
         "measured_jobs": Window,

@@ -157,7 +157,7 @@ class _Tuning:
         self._measure(tried, "options")
         ranked = {name: self._ranked(entries) for name, entries in tried.items()}
         quick = self._config.quick
-        last = {name: entries[: self._config.kept] for name, entries in ranked.items() if name not in quick}
+        last = {name: self._leading(entries) for name, entries in ranked.items() if name not in quick}
         self._measure(last, "the best of each", self._config.seeds)
         finished = {name: self._ranked(entries) for name, entries in ranked.items()}
         return {name: self._best(entries) for name, entries in finished.items() if entries}
@@ -237,6 +237,16 @@ class _Tuning:
         return sorted(
             finished, key=lambda one: float(self._values[one.label][: self._first(one.name)].mean())
         )
+
+    def _leading(self, ranked: Sequence[Entry]) -> list[Entry]:
+        """The best few on the first workloads, and all close to the best; who does the same counts once."""
+        found: dict[bytes, Entry] = {}
+        for entry in ranked:
+            values = self._values[entry.label]
+            limit = float(self._values[ranked[0].label].mean()) * (1.0 + self._config.close)
+            if len(found) < self._config.kept or float(values.mean()) <= limit:
+                found.setdefault(values.tobytes(), entry)
+        return list(found.values())
 
     def _best(self, ranked: Sequence[Entry]) -> Best:
         """Of those that ran most workloads the best, and the others against it."""
