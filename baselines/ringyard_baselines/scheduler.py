@@ -119,10 +119,11 @@ class DrivingScheduler(Protocol):
 def require_powers(scheduler: Scheduler) -> None:
     """Raise a PluginError unless what a scheduler says it may do is made of `Powers`."""
     every = Powers.STOPS | Powers.RESIZES | Powers.CORES
-    if not isinstance(scheduler.may, Powers) or int(scheduler.may) & ~int(every):
+    may = getattr(scheduler, "may", None)
+    if not isinstance(may, Powers) or int(may) & ~int(every):
         raise PluginError(
-            f"{scheduler.name}: may is {scheduler.may!r}; expected Powers.STARTS, or some of Powers.STOPS,"
-            " Powers.RESIZES and Powers.CORES, joined by |"
+            f"{scheduler.name}: may is {may!r}; expected Powers.STARTS (what a Scheduler inherits), or some of"
+            " Powers.STOPS, Powers.RESIZES and Powers.CORES, joined by |"
         )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ringyard import Cluster, JobTable, Simulator, ideal
-from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.errors import ConfigurationError, PluginError, SchedulerError
 from ringyard.placement import consolidate, pack
 from ringyard.sim.metrics import job_times
 from ringyard_baselines.orders.easy import EasyBackfilling
@@ -15,7 +15,7 @@ from ringyard_baselines.orders.smallest_work import smallest_work
 from ringyard_baselines.orders.srtf import srtf
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
 from ringyard_baselines.papers.tiresias import tiresias
-from ringyard_baselines.scheduler import Information, run
+from ringyard_baselines.scheduler import Information, Powers, run
 from worlds import nowhere
 
 
@@ -119,6 +119,9 @@ def test_a_scheduler_that_never_starts_is_an_error():
             return []
 
     sim = Simulator(Cluster((4,)), JobTable.from_columns([0.0], [1], [5.0]), ideal())
+    with pytest.raises(PluginError, match="may is None; expected Powers.STARTS"):
+        run(sim, Idle(), np.random.default_rng(0))
+    Idle.may = Powers.STARTS
     with pytest.raises(SchedulerError, match="must start one"):
         run(sim, Idle(), np.random.default_rng(0))
 
