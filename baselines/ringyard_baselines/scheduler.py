@@ -122,7 +122,7 @@ def require_powers(scheduler: Scheduler) -> None:
     may = getattr(scheduler, "may", None)
     if not isinstance(may, Powers) or int(may) & ~int(every):
         raise PluginError(
-            f"{scheduler.name}: may is {may!r}; expected Powers.STARTS (what a Scheduler inherits), or some of"
+            f"{scheduler.name}: may is {may!r}; expected Powers.STARTS (a Scheduler inherits it), or some of"
             " Powers.STOPS, Powers.RESIZES and Powers.CORES, joined by |"
         )
 

@@ -119,7 +119,7 @@ def test_a_scheduler_that_never_starts_is_an_error():
             return []
 
     sim = Simulator(Cluster((4,)), JobTable.from_columns([0.0], [1], [5.0]), ideal())
-    with pytest.raises(PluginError, match="may is None; expected Powers.STARTS"):
+    with pytest.raises(PluginError, match=r"may is None; expected Powers\.STARTS"):
         run(sim, Idle(), np.random.default_rng(0))
     Idle.may = Powers.STARTS
     with pytest.raises(SchedulerError, match="must start one"):
