@@ -140,7 +140,7 @@ def boundless(placement, may):
 @pytest.mark.parametrize("may", [None, 1, 64])
 def test_a_scheduler_that_may_do_what_there_is_not_is_refused(may):
     config = {**FIFO, "_target_": "agents.test_tables.boundless", "may": may}
-    with pytest.raises(PluginError, match=r"fifo: may is .*; expected Powers\.STARTS, or some of"):
+    with pytest.raises(PluginError, match=r"fifo: may is .*; expected Powers\.STARTS"):
         check([Task("mine", config, world(), 0, 0)])
     scheduler = boundless(build(FIFO["placement"]), may)
     with pytest.raises(PluginError, match=r"expected Powers\.STARTS"):
