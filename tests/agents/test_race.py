@@ -13,11 +13,20 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.learning.agent import powers_of
-from ringyard_agents.measuring.best import Best, Setting, Tried, at_best, read_best, shown_options, write_best
+from ringyard_agents.measuring.best import (
+    Best,
+    Setting,
+    Tried,
+    at_best,
+    read_best,
+    shown_options,
+    tuned_for,
+    write_best,
+)
 from ringyard_agents.measuring.compare import SEED_OFFSET, best_name
 from ringyard_agents.measuring.evaluate import Task, build, run_all, simulator
 from ringyard_agents.measuring.race_rows import notes_of_equal_rows
-from ringyard_agents.measuring.selection import drawn_for, entries_of, tuned_for
+from ringyard_agents.measuring.selection import benchmarks, drawn_for, entries_of
 from ringyard_agents.measuring.tune import TUNING_SEED
 from ringyard_baselines.scheduler import Powers
 
@@ -274,6 +283,12 @@ def test_who_runs_twice_is_told():
     best = {"las": Best(Entry("las@pack", "las@pack"), 2, 1.0, ())}
     with pytest.raises(ConfigurationError, match=r"las@pack twice: named, and as las at its best"):
         at_best({name: Entry(name, name) for name in ("las", "las@pack")}, best)
+
+
+@pytest.mark.parametrize("preset", benchmarks())
+def test_a_changed_preset_asks_to_be_tuned_anew(preset):
+    config = composed("tune", f"experiment={preset}")
+    assert tuned_for({part: plain(config[part]) for part in WORLD}) == preset
 
 
 def test_what_ships_is_taken_where_it_was_found():

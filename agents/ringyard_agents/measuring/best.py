@@ -23,6 +23,7 @@ __all__ = [
     "found_elsewhere",
     "read_best",
     "shown_options",
+    "tuned_for",
     "write_best",
 ]
 
@@ -118,6 +119,23 @@ def found_elsewhere(given: str, world: Mapping[str, Any]) -> list[str]:
     if found is None or found["world"] == Setting(world, "").digest:
         return []
     return [f"best={given} was found in another setting ({found['command']})"]
+
+
+def tuned_for(world: Mapping[str, Any]) -> str | None:
+    """The leaf of conf/tuned that says it was found in this world, or None.
+
+    Args:
+        world: configs.
+
+    Raises:
+        ConfigurationError: a leaf is not as `ringyard tune` writes it.
+    """
+    digest = Setting(world, "").digest
+    for name in config_files("tuned"):
+        found = _content(name)[0]
+        if found is not None and found["world"] == digest:
+            return name
+    return None
 
 
 def _content(given: str) -> tuple[Mapping[str, str] | None, dict[str, Best]]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.configuration import Entry, plain, scheduler_config, takes_rule
 from ringyard_agents.files import locked
-from ringyard_agents.measuring.best import Best, at_best, found_elsewhere, read_best, shown_options
+from ringyard_agents.measuring.best import Best, at_best, found_elsewhere, read_best, shown_options, tuned_for
 from ringyard_agents.measuring.evaluate import RunResult, Task, check
 from ringyard_agents.measuring.outputs import remove_stale, remove_stale_worlds, write_csv
 from ringyard_agents.measuring.race_rows import (
@@ -34,7 +34,6 @@ from ringyard_agents.measuring.selection import (
     able,
     drawn_for,
     entries_of,
-    tuned_for,
     wants_all,
     worlds_of,
 )

@@ -13,7 +13,7 @@ from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_names
 from ringyard_agents.measuring.evaluate import build, own_seed, simulator
 
-__all__ = ["able", "benchmarks", "drawn_for", "entries_of", "tuned_for", "wants_all", "worlds_of"]
+__all__ = ["able", "benchmarks", "drawn_for", "entries_of", "wants_all", "worlds_of"]
 
 _LONGEST_LABEL = 60  # characters
 
@@ -94,19 +94,6 @@ def worlds_of(config: DictConfig) -> dict[str, dict[str, Any]]:
             " for a table of what you have chosen"
         )
     return {name: _world(hydra.compose("compare", [f"experiment={name}"])) for name in names}
-
-
-def tuned_for(world: Mapping[str, Any]) -> str | None:
-    """The leaf of conf/tuned that was found in this world, or None: that of an experiment which makes it.
-
-    Args:
-        world: configs.
-    """
-    experiments = config_files("experiment")
-    for name in config_files("tuned"):
-        if name in experiments and _world(hydra.compose("compare", [f"experiment={name}"])) == world:
-            return name
-    return None
 
 
 def _world(config: DictConfig) -> dict[str, Any]:
