@@ -107,9 +107,10 @@ def test_group_advantages_by_hand():
     rewards = np.array([[-1.0, -2.0], [-1.0, -4.0]], np.float32)
     times = np.array([[0.0, 0.0], [1.0, 1.0]])
     valid = np.ones((2, 2), bool)
-    whole = group_advantages(rewards, times, valid, 2, "episode")
+    ends = np.array([2.0, 2.0])
+    whole = group_advantages(rewards, times, valid, ends, 2, "episode")
     assert whole == pytest.approx(np.array([[1.0, -1.0], [1.0, -1.0]]))
-    aligned = group_advantages(rewards, times, valid, 2, "time_aligned")
+    aligned = group_advantages(rewards, times, valid, ends, 2, "time_aligned")
     unscaled = np.array([[2.0, -2.0], [1.5, -1.5]])  # to go -2, -6 | -1, -4 against means -4 | -2.5
     assert aligned == pytest.approx(unscaled / unscaled.std(), rel=1e-4)
 
@@ -119,7 +120,7 @@ def test_group_advantages_ignore_what_comes_after_the_end():
     times = np.array([[0.0, 0.0], [5.0, 1.0]])
     valid = np.array([[True, True], [False, True]])
     for credit in ("episode", "time_aligned"):
-        advantages = group_advantages(rewards, times, valid, 2, credit)
+        advantages = group_advantages(rewards, times, valid, np.array([1.0, 2.0]), 2, credit)
         assert advantages[1, 0] == 0
         assert advantages[0, 0] > 0 > advantages[0, 1]
 
@@ -127,7 +128,16 @@ def test_group_advantages_ignore_what_comes_after_the_end():
 def test_equal_episodes_have_no_advantage():
     rewards = np.tile(np.array([[-1.0], [-3.0]], np.float32), 4)
     times = np.tile(np.array([[0.0], [2.0]]), 4)
-    advantages = group_advantages(rewards, times, np.ones((2, 4), bool), 4, "time_aligned")
+    advantages = group_advantages(rewards, times, np.ones((2, 4), bool), np.full(4, 8.0), 4, "time_aligned")
+    assert np.abs(advantages).max() < 1e-6
+
+
+def test_equal_episodes_have_no_advantage_whenever_they_were_decided_in():
+    # one job in the system until 110 s: to go is minus what is left; the first decides no more after 10 s
+    times = np.array([[0.0, 0.0], [10.0, 60.0]])
+    rewards = np.array([[-10.0, -60.0], [-100.0, -50.0]], np.float32)
+    ends = np.array([110.0, 110.0])
+    advantages = group_advantages(rewards, times, np.ones((2, 2), bool), ends, 2, "time_aligned")
     assert np.abs(advantages).max() < 1e-6
 
 

@@ -4,7 +4,8 @@ Run times are heavy-tailed: returns differ more between workloads than between p
 critic. Several episodes of each workload cancel that. `credit="episode"` gives every decision its
 episode's return, normalised within the group (as GRPO does, Shao et al. 2024). `credit="time_aligned"`
 gives a decision at simulated time t its reward to go minus the group's mean reward to go at t (the
-input-driven baseline of Mao et al. 2019), so that a decision is not blamed for what came before it.
+input-driven baseline of Mao et al. 2019), so that a decision is not blamed for what came before it. An
+episode goes on after its last decision, until its last jobs have ended.
 """
 
 from typing import Literal
@@ -26,6 +27,7 @@ def group_advantages(
     rewards: NDArray[np.float32],
     times: NDArray[np.float64],
     valid: NDArray[np.bool_],
+    ends: NDArray[np.float64],
     group_size: int,
     credit: Credit,
 ) -> NDArray[np.float32]:
@@ -35,6 +37,7 @@ def group_advantages(
         rewards: [steps, envs] after each decision.
         times: [steps, envs] simulated seconds at each decision.
         valid: [steps, envs] True until the episode's end.
+        ends: [envs] simulated seconds at which each episode was over.
         group_size: neighbouring columns that share a workload.
         credit: see the module.
 
@@ -44,24 +47,17 @@ def group_advantages(
     to_go = _returns_to_go(rewards, valid)
     advantages = np.zeros_like(to_go)
     for first in range(0, rewards.shape[1], group_size):
-        members = range(first, first + group_size)
-        returns = to_go[0, first : first + group_size]
+        group = slice(first, first + group_size)
+        own, at, known = to_go[:, group], times[:, group], valid[:, group]
         if credit == "episode":
-            advantages[:, first : first + group_size] = returns - returns.mean()
-            spread = returns.std()
+            compared = np.broadcast_to(own[0] - own[0].mean(), own.shape)
+            spread = compared[0].std()
         else:
-            baselines = np.zeros((rewards.shape[0], group_size))
-            for other in members:
-                known = valid[:, other]
-                at = np.append(times[known, other], np.inf)
-                value = np.append(to_go[known, other], 0.0)
-                # linear between decisions; after its last one an episode counts as over, though its
-                # last jobs still run
-                at[-1] = at[-2] + 1.0 if len(at) > 1 else 0.0
-                baselines += np.interp(times[:, first : first + group_size], at, value)
-            advantages[:, first : first + group_size] = (
-                to_go[:, first : first + group_size] - baselines / group_size
-            )
-            spread = advantages[:, first : first + group_size][valid[:, first : first + group_size]].std()
-        advantages[:, first : first + group_size] /= spread + 1e-8
+            lines = [
+                np.interp(at, np.append(at[mask, b], ends[first + b]), np.append(own[mask, b], 0.0))
+                for b, mask in enumerate(known.T)  # linear between an episode's decisions
+            ]
+            compared = own - np.mean(lines, axis=0)
+            spread = compared[known].std()
+        advantages[:, group] = compared / (spread + 1e-8)
     return (advantages * valid).astype(np.float32)

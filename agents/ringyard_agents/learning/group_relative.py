@@ -162,7 +162,8 @@ class GroupRelative:
             outcomes.append((rewards, times, playing))
             self.decisions += int(playing.sum())
         rewards, times, valid = (np.stack(column) for column in zip(*outcomes, strict=True))
-        advantages = group_advantages(rewards, times, valid, self.group_size, self.credit)
+        ends = env.batch.state.clusters["now"].copy()
+        advantages = group_advantages(rewards, times, valid, ends, self.group_size, self.credit)
         seen, masks, actions, log_probs = (stacked(column) for column in zip(*decided, strict=True))
         measured = {
             "rollout/ep_rew_mean": float((rewards * valid).sum(0).mean()),
