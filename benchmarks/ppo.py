@@ -53,7 +53,7 @@ def watched(learner):
 def measure(learner, decisions):
     """(samples/s, share of the time in environment, forward, update)."""
     world = world_of(learner, Setting(num_workloads=512))
-    learner.begin(world, 0)
+    learner.begin({"one": world}, 0)
     learner._env.batch.bank.fill(np.arange(512))
     learner.learn(1, lambda measured: None)
     watch = Stopwatch()

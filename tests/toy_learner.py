@@ -24,7 +24,7 @@ class ToyLearner:
     decisions = 0
     policy = FirstValid()
 
-    def begin(self, setting, seed, saved=None):
+    def begin(self, worlds, seed, saved=None):
         self.decisions = saved.facts["decisions"] if saved else 0
 
     def learn(self, total_decisions, watch):

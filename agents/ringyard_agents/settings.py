@@ -89,9 +89,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "overwrite": bool,
         "save_minutes": Positive,
         "trust": Trusted,
+        "worlds": Sequence[str | Group],
         "evaluate.every": Decisions,
         "evaluate.workloads": Count,
         "evaluate.workload_seed": Seed,
+        "evaluate.patience": Count | None,
         "evaluate.schedulers": Sequence[str | Group],
     },
 }

@@ -14,7 +14,7 @@ import yaml
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 
-__all__ = ["Trust", "check_classes"]
+__all__ = ["Trust", "check_classes", "groups_of_runs"]
 
 #: True: everything; else the full names of classes and functions of yours, besides Ringyard's own
 Trust = bool | str | Sequence[str]
@@ -67,6 +67,11 @@ def _shipped(groups: tuple[str, ...]) -> frozenset[_Use]:
     files = (file for group in groups for file in sorted((config_folder() / group).rglob("*.yaml")))
     nodes = (found for file in files for found in _nodes(yaml.safe_load(file.read_text())))
     return frozenset(_use(key, node) for key, node in nodes if isinstance(node, dict) and "_target_" in node)
+
+
+def groups_of_runs() -> list[str]:
+    """The groups of conf/ whose classes the config of a training run may name."""
+    return sorted(one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler")
 
 
 def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) -> None:

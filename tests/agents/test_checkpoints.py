@@ -29,7 +29,7 @@ def begun(agent):
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("train", ["debug=tiny_training", "name=small", f"agent={agent}"])
     learner = instantiate(config.agent, _convert_="all")
-    learner.begin(world_of(learner, setting_of(config, 4, 0)), 0)
+    learner.begin({"one": world_of(learner, setting_of(config, 4, 0))}, 0)
     return config, learner
 
 

@@ -1,6 +1,6 @@
 """PPO on rounds of whole episodes, groups of which play the same workload."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.credit import Credit, group_advantages
 from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.learner import Saved, Watch
+from ringyard_agents.learning.learner import Saved, Watch, only_world
 from ringyard_agents.learning.rows import stacked, take
 from ringyard_agents.learning.torch_state import (
     network_state,
@@ -87,8 +87,9 @@ class GroupRelative:
     def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Any:
         return self.network(observation_space, action_space, lambda progress: self.learning_rate)
 
-    def begin(self, setting: Setting, seed: int, saved: Saved | None = None) -> None:
-        """Make the network, new or as saved, in its world."""
+    def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
+        """Make the network, new or as saved, in its only world."""
+        setting = only_world(worlds)
         torch.set_num_threads(1)
         set_random_seed(seed)
         self._seed, self._rng, self.decisions, self._started = seed, np.random.RandomState(seed), 0, False
@@ -99,7 +100,7 @@ class GroupRelative:
 
     def _restore(self, saved: Saved) -> None:
         facts, arrays = saved.facts, saved.arrays
-        restore_network(self._network, saved)
+        restore_network(self._network, saved, self._network.optimizer)
         self.decisions, self._started = facts["decisions"], facts["started"]
         if self._started:
             self._env.restore(arrays)
@@ -108,7 +109,7 @@ class GroupRelative:
 
     def state(self) -> Saved:
         """Weights, optimiser, counters and random states; between rounds no episode matters."""
-        network, random = network_state(self._network), random_state()
+        network, random = network_state(self._network, self._network.optimizer), random_state()
         _, keys, *drawn = self._rng.get_state()
         arrays = {**network.arrays, **random.arrays, **self._env.position(), "minibatches": np.array(keys)}
         facts = {"decisions": self.decisions, "started": self._started, "minibatches": drawn}

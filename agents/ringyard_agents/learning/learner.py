@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
 
-__all__ = ["Learner", "Policy", "Saved", "Watch", "world_of"]
+__all__ = ["Learner", "Policy", "Saved", "Watch", "only_world", "world_of"]
 
 #: called between rounds of learning with what was measured since the last call: {curve: value}
 Watch = Callable[[Mapping[str, float]], None]
@@ -67,11 +68,12 @@ class Learner(Protocol):
         """What has been learnt so far."""
         ...
 
-    def begin(self, setting: Setting, seed: int, saved: Saved | None = None) -> None:
-        """Get ready to learn in a world.
+    def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
+        """Get ready to learn in one world or several.
 
         Args:
-            setting: the world, as `world_of` gives it.
+            worlds: {label: world}, each as `world_of` gives it, with the same actions and what is seen of the
+                same form.
             seed: of all that is drawn.
             saved: go on from this `state` as if nothing had happened; None: start anew.
         """
@@ -97,6 +99,20 @@ class Learner(Protocol):
     def load(self, saved: Saved) -> Policy:
         """The policy of `weights`; needs no `begin`."""
         ...
+
+
+def only_world(worlds: Mapping[str, Setting]) -> Setting:
+    """The world of a learner that has room for one.
+
+    Raises:
+        ConfigurationError: there are several.
+    """
+    if len(worlds) > 1:
+        raise ConfigurationError(
+            f"this agent learns in one world; got {', '.join(worlds)}; leave out worlds=, or take an agent"
+            " that learns in several (agent=group_noise, agent=evolution)"
+        )
+    return next(iter(worlds.values()))
 
 
 def world_of(learner: Learner, setting: Setting) -> Setting:

@@ -10,11 +10,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.configuration import plain
 from ringyard_agents.settings import check_settings
-from ringyard_agents.trust import Trust, check_classes
+from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 
 __all__ = ["read_run_config", "resumed_config"]
 
@@ -40,8 +39,9 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
         raise CheckpointError(f"cannot resume: {file} is damaged: {error}") from error
     if not isinstance(saved, dict) or "total_decisions" not in saved:
         raise CheckpointError(f"cannot resume: {file} is not of a training run")
-    groups = [one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler"]
-    check_classes(saved, sorted(groups), trust, str(file))
+    if isinstance(saved.get("evaluate"), dict):  # runs of 0.2 have neither
+        saved = {"worlds": [], **saved, "evaluate": {"patience": None, **saved["evaluate"]}}
+    check_classes(saved, groups_of_runs(), trust, str(file))
     try:
         check_settings("train", OmegaConf.create(saved))
     except ConfigurationError as error:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
@@ -20,7 +20,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.learner import Saved, Watch
+from ringyard_agents.learning.learner import Saved, Watch, only_world
 from ringyard_agents.learning.torch_state import (
     network_state,
     random_state,
@@ -150,8 +150,9 @@ class StableBaselines:
         """What has been learnt so far."""
         return GreedyPolicy(self._running.policy, self.flat, self.masked)
 
-    def begin(self, setting: Setting, seed: int, saved: Saved | None = None) -> None:
-        """Make the model, new or as saved, in its world."""
+    def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
+        """Make the model, new or as saved, in its only world."""
+        setting = only_world(worlds)
         torch.set_num_threads(1)
         self._require_memory(setting)
         self._seed, self._env = seed, RingyardVecEnv(setting, self.num_envs, seed=seed)
@@ -172,7 +173,7 @@ class StableBaselines:
 
     def _restore(self, saved: Saved) -> None:
         model, facts, arrays = self._running, saved.facts, saved.arrays
-        restore_network(model.policy, saved)
+        restore_network(model.policy, saved, model.policy.optimizer)
         model.num_timesteps, model._n_updates = facts["decisions"], facts["updates"]
         if facts["started"]:
             model._last_obs = self._env.restore(arrays)  # type: ignore[assignment]
@@ -184,7 +185,7 @@ class StableBaselines:
     def state(self) -> Saved:
         """Weights, optimiser, counters, random states and running episodes."""
         model = self._running
-        network, random = network_state(model.policy), random_state()
+        network, random = network_state(model.policy, model.policy.optimizer), random_state()
         arrays = {**network.arrays, **random.arrays, **self._env.position()}
         started = model._last_obs is not None
         episodes: list[dict[str, Any]] = []

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3.common.policies import BasePolicy
+from torch import nn
+from torch.optim import Optimizer
 
 from ringyard.errors import CheckpointError
 from ringyard_agents.learning.learner import Saved
@@ -20,6 +21,7 @@ __all__ = [
     "restore_network",
     "restore_random",
     "restore_spaces",
+    "weights_of",
     "weights_with_spaces",
 ]
 
@@ -36,24 +38,29 @@ def _below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Iterator[tuple[st
             yield name.removeprefix(prefix), torch.from_numpy(array.copy())
 
 
+def weights_of(weights: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
+    """A network's `state_dict` as it is saved."""
+    return _arrays({_WEIGHTS + name: tensor for name, tensor in weights.items()})
+
+
 def weights_with_spaces(
     weights: Mapping[str, torch.Tensor], seen: spaces.Space[Any], actions: spaces.Space[Any]
 ) -> Saved:
     """A network to be played: its `state_dict`, and the spaces to build it for."""
-    named = {_WEIGHTS + name: tensor for name, tensor in weights.items()}
-    return Saved(_arrays(named), {"spaces": _spaces(seen, actions)})
+    return Saved(weights_of(weights), {"spaces": _spaces(seen, actions)})
 
 
-def network_state(network: BasePolicy) -> Saved:
+def network_state(network: nn.Module, optimizer: Optimizer) -> Saved:
     """A network to learn on: weights, the optimiser's moments and settings."""
-    state = network.optimizer.state_dict()
-    tensors = {_WEIGHTS + name: tensor for name, tensor in network.state_dict().items()}
-    for parameter, moments in state["state"].items():
-        tensors |= {f"{_OPTIMISER}{parameter}.{name}": tensor for name, tensor in moments.items()}
-    return Saved(_arrays(tensors), {"optimizer": state["param_groups"]})
+    state = optimizer.state_dict()
+    moments: dict[str, torch.Tensor] = {}
+    for parameter, tensors in state["state"].items():
+        moments |= {f"{_OPTIMISER}{parameter}.{name}": tensor for name, tensor in tensors.items()}
+    arrays = weights_of(network.state_dict()) | _arrays(moments)
+    return Saved(arrays, {"optimizer": state["param_groups"]})
 
 
-def restore_network(network: BasePolicy, saved: Saved) -> None:
+def restore_network(network: nn.Module, saved: Saved, optimizer: Optimizer | None = None) -> None:
     """Give a network of the same shapes the saved weights, and its optimiser the saved state if there is one.
 
     Raises:
@@ -67,12 +74,12 @@ def restore_network(network: BasePolicy, saved: Saved) -> None:
                 raise TypeError(f"{name} is {weights[name].dtype}, expected {own.dtype}")
             if not torch.isfinite(own).all():
                 raise ValueError(f"{name} has values that are infinite or not a number")
-        if "optimizer" in saved.facts:
+        if optimizer is not None and "optimizer" in saved.facts:
             moments: dict[int, dict[str, torch.Tensor]] = {}
             for name, tensor in _below(saved.arrays, _OPTIMISER):
                 parameter, _, moment = name.partition(".")
                 moments.setdefault(int(parameter), {})[moment] = tensor
-            network.optimizer.load_state_dict({"state": moments, "param_groups": saved.facts["optimizer"]})
+            optimizer.load_state_dict({"state": moments, "param_groups": saved.facts["optimizer"]})
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"these weights are not of this network: {error}") from error
 

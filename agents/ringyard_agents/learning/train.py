@@ -1,7 +1,9 @@
 """`ringyard train`: learn a policy, evaluate it on the way."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from hydra.utils import instantiate
@@ -10,14 +12,16 @@ from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.presets import setting_of
+from ringyard.mdp.setting import Setting
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.files import locked
 from ringyard_agents.learning.checkpoint import AGENT, LAST, parts_of
-from ringyard_agents.learning.evaluation import Evaluation, ratio
+from ringyard_agents.learning.evaluation import Evaluation, over_worlds, ratio
 from ringyard_agents.learning.learner import Learner, Saved, world_of
 from ringyard_agents.learning.progress_bar import ProgressBar
 from ringyard_agents.learning.resume import resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, refuse_to_replace, remove_run
+from ringyard_agents.learning.worlds import worlds_of
 from ringyard_agents.measuring.evaluate import Task, run_all
 from ringyard_agents.record import run_folder, write_record
 
@@ -33,34 +37,49 @@ def _check(config: DictConfig) -> None:
         raise ConfigurationError(f"save_minutes is {config.save_minutes}; expected above 0")
 
 
-def _baselines(config: DictConfig, metric: str) -> dict[str, float]:
-    """{label: mean of the metric} of the baselines on the evaluation workloads."""
-    world = {name: plain(config[name]) for name in WORLD}
+def _baselines(config: DictConfig, worlds: Mapping[str, DictConfig], metric: str) -> dict[str, float]:
+    """{label: the metric} of the baselines on the evaluation workloads."""
     given = [Entry.read(one) for one in plain(config.evaluate.schedulers)]
     entries = {entry.label: plain(scheduler_config(entry, config.trust)) for entry in given}
-    tasks = [
-        Task(label, scheduler, world, workload, config.evaluate.workload_seed)
-        for label, scheduler in entries.items()
-        for workload in range(config.evaluate.workloads)
-    ]
-    results = run_all(tasks, 1, lambda result: None)
+    parts = [{name: plain(world[name]) for name in WORLD} for world in worlds.values()]
     return {
-        label: float(np.mean([getattr(one.metrics, metric) for one in results if one.label == label]))
-        for label in entries
+        label: over_worlds(_mean(metric, label, scheduler, world, config.evaluate) for world in parts)
+        for label, scheduler in entries.items()
     }
 
 
-def _begin(config: DictConfig, saved: Saved | None) -> Learner:
-    """The learner in its training world, new or as an earlier run left it."""
+def _mean(metric: str, label: str, scheduler: Any, world: Mapping[str, Any], evaluate: DictConfig) -> float:
+    """Of a scheduler's metric on the evaluation workloads of a world."""
+    numbers = range(evaluate.workloads)
+    tasks = [Task(label, scheduler, world, number, evaluate.workload_seed) for number in numbers]
+    results = run_all(tasks, 1, lambda result: None)
+    return float(np.mean([getattr(one.metrics, metric) for one in results]))
+
+
+def _begin(config: DictConfig, worlds: Mapping[str, DictConfig], saved: Saved | None) -> Learner:
+    """The learner in its training worlds, new or as an earlier run left it."""
     learner: Learner = instantiate(config.agent, _convert_="all")
-    setting = world_of(learner, setting_of(config, config.num_workloads, config.seed))
+    settings = _settings(learner, worlds, config.num_workloads, config.seed)
     try:
-        learner.begin(setting, config.seed, saved)
+        learner.begin(settings, config.seed, saved)
     except (KeyError, TypeError, CheckpointError) as error:
         if saved is None:
             raise
         raise CheckpointError(f"cannot resume from {Path(config.resume) / LAST}: {error}") from error
     return learner
+
+
+def _settings(
+    learner: Learner, worlds: Mapping[str, DictConfig], num_workloads: int, seed: int
+) -> dict[str, Setting]:
+    """The worlds as the learner reads them, with so many workloads of a seed."""
+    return {
+        label: world_of(learner, setting_of(world, num_workloads, seed)) for label, world in worlds.items()
+    }
+
+
+class _EnoughError(Exception):
+    """Learning gets no better."""
 
 
 def train(config: DictConfig) -> None:
@@ -83,10 +102,11 @@ def _train(config: DictConfig, folder: Path) -> None:
     elif not config.overwrite:
         refuse_to_replace(folder)
     _check(config)
-    learner = _begin(config, saved)
-    unseen = world_of(learner, setting_of(config, config.evaluate.workloads, config.evaluate.workload_seed))
+    worlds = worlds_of(config)
+    learner = _begin(config, worlds, saved)
+    unseen = _settings(learner, worlds, config.evaluate.workloads, config.evaluate.workload_seed)
     evaluation = Evaluation(learner, unseen, config.evaluate.every)
-    evaluation.baselines = _baselines(config, evaluation.metric)
+    evaluation.baselines = _baselines(config, worlds, evaluation.metric)
     if evaluated is not None:
         evaluation.restore(evaluated)
     going_on = saved is not None
@@ -107,8 +127,11 @@ def _train(config: DictConfig, folder: Path) -> None:
             def watch(measured: Mapping[str, float]) -> None:
                 run.watch(measured)
                 bar.show()
+                if evaluation.in_vain >= (config.evaluate.patience or np.inf):
+                    raise _EnoughError
 
-            learner.learn(config.total_decisions, watch)
+            with suppress(_EnoughError):
+                learner.learn(config.total_decisions, watch)
             run.finish()
     except ValueError as error:
         if run.diverged:
