@@ -70,14 +70,14 @@ class Scheduler(Protocol):
 
     Attributes:
         name: shown in tables.
-        learned: it was trained; comparisons take the others as references.
+        published: others know it by its name; comparisons take as references none that is not.
         information: what it decides by; views and job tables refuse the rest.
         may: what it does; a run that does more raises a SchedulerError at its end.
         round_seconds: it also wants to decide every this many seconds; None: events are enough.
     """
 
     name: str
-    learned: bool = False
+    published: bool = True
     information: Information
     may: Powers = Powers.STARTS
     round_seconds: float | None

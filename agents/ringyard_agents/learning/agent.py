@@ -50,7 +50,7 @@ class AgentScheduler(Scheduler):
         name: shown in tables.
     """
 
-    learned = True
+    published = False
     round_seconds: float | None = None
 
     def __init__(

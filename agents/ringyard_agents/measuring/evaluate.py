@@ -33,7 +33,7 @@ class RunResult:
         workload: its number.
         information: what the scheduler may know.
         may: what it may do.
-        learned: it is a trained agent.
+        published: the scheduler is no agent, and none of Ringyard's own.
         metrics: summary of the jobs that count.
         bounds: lower bounds of these jobs.
         times: per-job times of these jobs.
@@ -46,7 +46,7 @@ class RunResult:
     workload: int
     information: str
     may: Powers
-    learned: bool
+    published: bool
     metrics: Metrics
     bounds: LowerBounds
     times: JobTimes
@@ -154,7 +154,7 @@ def evaluate(task: Task) -> RunResult:
         workload=task.workload,
         information=str(scheduler.knows),
         may=scheduler.may,
-        learned=scheduler.learned,
+        published=scheduler.published,
         metrics=sim.metrics(task.measured_jobs),
         bounds=bounds_of(sim, task.measured_jobs),
         times=job_times(sim.state, 0, sim.jobs, task.measured_jobs),

@@ -24,7 +24,7 @@ class Ranking:
         metric: what rows are compared by: "mean_jct", of the rows that serve all jobs, or "blocking_rate"
             where every row blocks some.
         blocked: {label: share of the jobs that it blocks, mean over workloads}.
-        stars: the best published row of each group: no agent, and none that blocks jobs where others do not.
+        stars: the best published row of each group (no agent): none that blocks jobs where others do not.
         reference: whom the others are compared with.
         varied: some row's metric differs between workloads; else there is nothing to make intervals of.
     """
@@ -72,10 +72,10 @@ def rank(results: Sequence[RunResult], reference: str | None = None) -> Ranking:
     order = sorted(labels, key=place)
     groups = {result.label: result.may.group for result in results}
     all_block = min(blocked.values()) > 0
-    agents = {result.label for result in results if result.learned}
+    published = {result.label for result in results if result.published}
     stars: dict[int, str] = {}
     for label in sorted(order, key=lambda one: groups[one]):
-        if label not in agents and (all_block or not blocked[label]):
+        if label in published and (all_block or not blocked[label]):
             stars.setdefault(groups[label], label)
     metric = "blocking_rate" if all_block else "mean_jct"
     first = next(iter(stars.values()), order[0])

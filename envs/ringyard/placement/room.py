@@ -4,11 +4,11 @@ from ringyard.compiled import Int32Vector, kernel
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, Server
 
-__all__ = ["cpu_server", "idle_room", "open_gpus", "room", "take_free"]
+__all__ = ["cpu_server", "idle_room", "open_gpus", "room", "take_free", "workers_beside_gpus"]
 
 
 @kernel
-def _workers_beside_gpus(job: Job, gpus: int, cores: int, ram: int) -> int:
+def workers_beside_gpus(job: Job, gpus: int, cores: int, ram: int) -> int:
     """Workers of the job, one a GPU, for which cores and RAM suffice, its parameter servers counted first."""
     left = cores - job.parameter_servers * job.cores_per_server_task
     if left < 0:
@@ -24,7 +24,7 @@ def _workers_beside_gpus(job: Job, gpus: int, cores: int, ram: int) -> int:
 @kernel
 def _workers_there(server: Server, job: Job) -> int:
     """Workers for which the server has cores and RAM now."""
-    return _workers_beside_gpus(job, server.num_gpus, server.free_cores, server.free_ram)
+    return workers_beside_gpus(job, server.num_gpus, server.free_cores, server.free_ram)
 
 
 @kernel
@@ -52,7 +52,7 @@ def idle_room(state: State, b: int, j: int, s: int) -> int:
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
     if job.beside_gpus:
-        return _workers_beside_gpus(job, server.num_gpus, server.num_cores, server.ram_bytes)
+        return workers_beside_gpus(job, server.num_gpus, server.num_cores, server.ram_bytes)
     return int(server.num_gpus)
 
 

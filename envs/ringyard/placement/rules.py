@@ -16,6 +16,7 @@ __all__ = [
     "consolidate",
     "consolidate_gpus",
     "fastest",
+    "fastest_gpus",
     "first_fit",
     "least_contended",
     "lwf",
@@ -223,8 +224,9 @@ def consolidate() -> PlacementRule:
     return PlacementRule(_consolidate, "consolidate")
 
 
-@fills(FindGpus)
-def _fastest(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
+@kernel
+def fastest_gpus(state: State, b: int, j: int, wanted: int, split: bool, out: Int32Vector) -> int:
+    """The tightest of the servers with room that run the job fastest; else several; 0: wait for them."""
     job = state.jobs[b, j]
     best = -1
     least = np.inf
@@ -240,9 +242,14 @@ def _fastest(state: State, b: int, j: int, wanted: int, parameters: FloatVector,
             best_free = server.free_gpus
     if best >= 0:
         return take_free(state, b, j, best, wanted, out, 0)
-    if parameters[0] == 0.0:
-        return consolidate_gpus(state, b, j, wanted, out)
-    return pack_gpus(state, b, j, wanted, out)
+    if split:
+        return pack_gpus(state, b, j, wanted, out)
+    return consolidate_gpus(state, b, j, wanted, out)
+
+
+@fills(FindGpus)
+def _fastest(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
+    return fastest_gpus(state, b, j, wanted, parameters[0] != 0.0, out)
 
 
 @checked("placement")

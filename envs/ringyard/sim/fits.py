@@ -11,6 +11,7 @@ from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import ConfigurationError, PlacementError
 from ringyard.placement.places import dealt, sort_ascending
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine.holding import held_there
 from ringyard.sim.engine.shape import Shape, memory_of
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus
@@ -44,31 +45,8 @@ class Shortfall(NamedTuple):
 
 
 @kernel
-def _held_there(state: State, b: int, j: int, s: int) -> tuple[int, int]:
-    """(cores, bytes of RAM) of server s that job j holds now, its share of its parameter servers with it."""
-    job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
-        here = 1 if job.server == s else 0
-        return here * job.cores_per_worker, here * job.ram_per_worker
-    rank = 0
-    head = job.first_slot
-    while head >= 0 and state.slots[b, head].server != s:
-        head = state.slots[b, head].next_server_slot
-        rank += 1
-    if head < 0:
-        return 0, 0
-    workers = 0
-    while head >= 0 and state.slots[b, head].server == s:
-        head = state.slots[b, head].next_slot
-        workers += 1
-    tasks = dealt(job.parameter_servers, job.num_servers, rank)
-    cores = workers * job.cores_per_worker + tasks * job.cores_per_server_task
-    return cores, workers * job.ram_per_worker
-
-
-@kernel
 def _short_on_server(state: State, b: int, j: int, s: int, cores: int, ram: int) -> Shortfall:
-    held_cores, held_ram = _held_there(state, b, j, s)
+    held_cores, held_ram = held_there(state, b, j, s)
     free = state.servers[b, s].free_cores + held_cores
     if cores > 0 and cores > free:
         return Shortfall(CORES, whole(s), whole(cores), whole(free))

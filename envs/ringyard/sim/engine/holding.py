@@ -7,7 +7,7 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, shared_on, slowness_on
 from ringyard.state.records import DOWN, Job, JobKind, Server
 
-__all__ = ["collect", "hold", "let_go", "lift", "put_back", "repair", "take_down"]
+__all__ = ["collect", "held_there", "hold", "let_go", "lift", "put_back", "repair", "take_down"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
@@ -199,6 +199,29 @@ def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
         count += 1
         i = state.slots[b, i].next_slot
     return count
+
+
+@kernel
+def held_there(state: State, b: int, j: int, s: int) -> tuple[int, int]:
+    """(cores, bytes of RAM) of server s that job j holds now, its share of its parameter servers with it."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        here = 1 if job.server == s else 0
+        return here * job.cores_per_worker, here * job.ram_per_worker
+    rank = 0
+    head = job.first_slot
+    while head >= 0 and state.slots[b, head].server != s:
+        head = state.slots[b, head].next_server_slot
+        rank += 1
+    if head < 0:
+        return 0, 0
+    workers = 0
+    while head >= 0 and state.slots[b, head].server == s:
+        head = state.slots[b, head].next_slot
+        workers += 1
+    tasks = dealt(job.parameter_servers, job.num_servers, rank)
+    cores = workers * job.cores_per_worker + tasks * job.cores_per_server_task
+    return cores, workers * job.ram_per_worker
 
 
 @kernel

@@ -1,0 +1,94 @@
+"""Schedulers that say how much each job matters and leave the rest to the allocator."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ringyard.checks import Positive, checked
+from ringyard.cluster import Cluster
+from ringyard.compiled import kernel
+from ringyard.information import check_reads
+from ringyard.jobs import JobTable
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.allocator import Allocator, Plan, allocate, empty_plan, moves_of
+from ringyard.sim.allocator.plan import Rules
+from ringyard.sim.engine.events import advance
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.simulator import Simulator
+from ringyard.sim.view import SchedulingView, live
+from ringyard.state.arrays import State, copy_state
+from ringyard_baselines.families.ordered import raise_stalled
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.tools.speeds import BatchRule, speed_table
+
+__all__ = ["AllocatingScheduler"]
+
+
+@kernel
+def _run(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> bool:
+    """Whole simulation; False if it stalls."""
+    cluster = state.clusters[b]
+    while cluster.num_done < cluster.num_jobs:
+        allocate(state, b, plan, rules, physics)
+        if not advance(state, b, physics):
+            return False
+    return True
+
+
+@checked("allocating")
+class AllocatingScheduler(Scheduler):
+    """The allocator (`ringyard.sim.allocator`) with every score at 0.
+
+    Args:
+        allocator: its parameters.
+        name: shown in tables.
+        round_seconds: decide every this many seconds as well.
+
+    Raises:
+        ConfigurationError: an argument of another kind.
+    """
+
+    published = False
+    may = Powers.STOPS | Powers.RESIZES
+
+    def __init__(
+        self, allocator: Allocator, name: str = "allocator", round_seconds: Positive | None = None
+    ) -> None:
+        self.name = name
+        self.allocator = allocator
+        self.information: Information = allocator.takes
+        self.round_seconds: float | None = round_seconds
+        self._plan: Plan | None = None
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget the speeds."""
+        estimate = self.allocator.estimate
+        check_reads(estimate.seconds, self.information, f"{self.name}'s estimate {estimate.name}")
+        self._plan = None
+
+    def _planned(self, view: SchedulingView, logged: bool) -> Plan:
+        if self._plan is None:
+            state, _, _, _ = live(view)
+            table = speed_table(view, BatchRule.GOODPUT)
+            plan = empty_plan(state, table.sizes, self.allocator.estimate.memory, logged)
+            asked = view.column("asked_gpus")[table.rows]
+            speed = table.speed / table.speed[np.arange(len(asked)), asked][:, None]
+            plan.speed[0, table.rows] = speed
+            plan.worth[0, table.rows] = speed**self.allocator.size_power
+            plan.batch[0, table.rows] = table.batch
+            self._plan = plan
+        return self._plan
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """What the allocator does, tried out on a copy of the simulation."""
+        plan = self._planned(view, True)
+        now, b, physics, _ = live(view)
+        state = copy_state(now)
+        allocate(state, b, plan, self.allocator.rules, physics)
+        return moves_of(plan, state, b)
+
+    def drive(self, sim: Simulator) -> None:
+        """The same decisions in one compiled loop."""
+        plan = self._planned(sim.view(self.information), False)
+        if not _run(sim.state, 0, plan, self.allocator.rules, sim.physics):
+            raise_stalled(sim)

@@ -1,0 +1,199 @@
+"""One decision: from how much jobs matter to who holds what, where."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated
+
+from ringyard.checks import Amount, Positive, checked
+from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.information import Information
+from ringyard.placement.room import cpu_server
+from ringyard.placement.rules import fastest_gpus
+from ringyard.sim.allocator.moves import give
+from ringyard.sim.allocator.placing import count_loose, reach, shrink, sized_shape
+from ringyard.sim.allocator.plan import (
+    DECISIONS,
+    MOVES,
+    ORDERED,
+    PLACES,
+    Estimate,
+    Plan,
+    Rules,
+    num_live,
+    predicted,
+)
+from ringyard.sim.allocator.sizes import choose_sizes, pop, queue_up, weigh
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
+from ringyard.state.arrays import State
+from ringyard.state.records import JobKind, JobStatus
+
+__all__ = ["Allocator", "allocate"]
+
+_WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+
+
+@checked("allocator")
+@dataclass(frozen=True)
+class Allocator:
+    """How much jobs matter becomes who holds how many GPUs, and where.
+
+    A job weighs `seconds left ** -gamma * exp(score_scale * score)`. Every GPU goes where it adds most
+    weighted worth; the worth of k GPUs is (speed on k / speed as asked) ** size_power. A job gets one server
+    where one would do, else whole ones; jobs that shall hold nothing stop where others need their GPUs, and
+    small ones move. GPUs that are left over go to whoever fits.
+
+    Attributes:
+        gamma: 0: all jobs weigh alike; 1: as least remaining work first.
+        size_power: 1: GPUs go where they add most speed; less: rather to more jobs.
+        resize_price: what a change of size costs a running job's worth: this times its pause over its
+            seconds left.
+        score_scale: how strong scores are.
+        sharing_power: seconds left ** -sharing_power weighs jobs that may share a GPU.
+        estimate: says how long jobs would still run.
+    """
+
+    gamma: Amount = 1.0
+    size_power: Annotated[float, "(0, 1]"] = 0.7
+    resize_price: Amount = 5.0
+    score_scale: Positive = 5.0
+    sharing_power: Amount = 0.5
+    estimate: Estimate = field(default_factory=predicted)
+
+    @property
+    def takes(self) -> Information:
+        """What it goes by."""
+        return self.estimate.takes | Information.SIZES | Information.SPEEDS
+
+    @cached_property
+    def rules(self) -> Rules:
+        """As kernels read it."""
+        return Rules(
+            self.estimate,
+            self.gamma,
+            self.size_power,
+            self.resize_price,
+            self.score_scale,
+            self.sharing_power,
+        )
+
+
+@kernel
+def _next_of_kind(state: State, b: int, plan: Plan, after: int) -> int:
+    """The waiting CPU-only job with the least (seconds left, row) above those of row `after`; -1: none."""
+    best = -1
+    for i in range(state.clusters[b].num_waiting):
+        j = whole(state.waiting[b, i])
+        if state.jobs[b, j].kind != _CPU_ONLY:
+            continue
+        left = plan.left[b, j]
+        if after >= 0 and (left < plan.left[b, after] or (left == plan.left[b, after] and j <= after)):
+            continue
+        if best < 0 or left < plan.left[b, best] or (left == plan.left[b, best] and j < best):
+            best = j
+    return best
+
+
+@kernel
+def _start_cpu_jobs(state: State, b: int, plan: Plan, physics: Physics) -> None:
+    """Start waiting CPU-only jobs, least left first, where there are cores."""
+    out = plan.out[b]
+    j = _next_of_kind(state, b, plan, -1)
+    while j >= 0:
+        if cpu_server(state, b, j, out) > 0:
+            give(state, b, j, asked_shape(state.jobs[b, j]), out, plan, physics)
+        j = _next_of_kind(state, b, plan, j)
+
+
+@kernel
+def _by_size(state: State, b: int, plan: Plan) -> None:
+    """Queue the jobs that shall hold GPUs, the largest first, then the heaviest."""
+    count = 0
+    for i in range(plan.counts[b, ORDERED]):
+        j = plan.queue[b, i]
+        if plan.target[b, j] > 0:
+            other = plan.queue[b, count]
+            plan.queue[b, count] = j
+            plan.queue[b, i] = other
+            plan.slope[b, j] = plan.target[b, j] + plan.weight[b, j] / (1.0 + plan.weight[b, j])
+            count += 1
+    plan.counts[b, ORDERED] = count
+    queue_up(plan, b, count)
+    for left in range(count, 0, -1):
+        pop(plan, b, left)  # ends up behind the others
+    for i in range(count // 2):
+        j = plan.queue[b, i]
+        plan.queue[b, i] = plan.queue[b, count - 1 - i]
+        plan.queue[b, count - 1 - i] = j
+
+
+@kernel
+def _start_as_is(state: State, b: int, j: int, shape: Shape, plan: Plan, physics: Physics) -> bool:
+    """Start waiting job j in a shape, if there is room without moving anybody; whether it did."""
+    job = state.jobs[b, j]
+    out = plan.out[b]
+    set_shape(job, shape)
+    count = fastest_gpus(state, b, j, shape.num_gpus, False, out)
+    ask(job)
+    if count == 0:
+        return False
+    give(state, b, j, shape, out, plan, physics)
+    return True
+
+
+@kernel
+def _backfill(state: State, b: int, plan: Plan, physics: Physics) -> None:
+    """Start waiting jobs, the heaviest per GPU first, as they ask or smaller, on what nobody holds."""
+    cluster = state.clusters[b]
+    count = 0
+    if cluster.free_gpus == 0:
+        return
+    for i in range(cluster.num_waiting):
+        j = state.waiting[b, i]
+        if state.jobs[b, j].asked_gpus > 0:
+            plan.slope[b, j] = plan.weight[b, j] / state.jobs[b, j].asked_gpus
+            plan.queue[b, count] = j
+            count += 1
+    queue_up(plan, b, count)
+    while count > 0 and cluster.free_gpus > 0:
+        j = pop(plan, b, count)
+        count -= 1
+        job = state.jobs[b, j]
+        for k in range(min(job.asked_gpus, cluster.free_gpus), job.min_gpus - 1, -1):
+            if plan.worth[b, j, k] > 0.0:
+                if _start_as_is(state, b, j, sized_shape(job, k, plan.batch[b, j, k]), plan, physics):
+                    break
+
+
+@linked_kernel
+def allocate(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> None:
+    """Carry out all that the allocator wants now in cluster b; every step of it leaves a legal state.
+
+    Args:
+        state: simulation arrays.
+        b: cluster.
+        plan: with the scores of its jobs; its notes of the last decision go.
+        rules: of an `Allocator`.
+        physics: performance model.
+    """
+    plan.counts[b, DECISIONS] += 1
+    plan.counts[b, MOVES] = 0
+    plan.counts[b, PLACES] = 0
+    if num_live(state, b) == 0:
+        return
+    weigh(state, b, plan, rules)
+    choose_sizes(state, b, plan, rules)
+    _by_size(state, b, plan)
+    count = plan.counts[b, ORDERED]
+    for i in range(count):
+        shrink(state, b, whole(plan.queue[b, i]), plan, physics)
+    _start_cpu_jobs(state, b, plan, physics)
+    count_loose(state, b, plan)
+    missing = 0
+    for i in range(count):
+        missing += not reach(state, b, whole(plan.queue[b, i]), plan, physics)
+    if missing > 0:
+        for i in range(count):
+            reach(state, b, whole(plan.queue[b, i]), plan, physics)
+    _backfill(state, b, plan, physics)

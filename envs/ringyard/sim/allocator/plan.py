@@ -1,0 +1,250 @@
+"""What the allocator goes by, and its notes of one decision."""
+
+from dataclasses import field
+from typing import Protocol
+
+import numpy as np
+
+from ringyard.compiled import (
+    FloatCube,
+    FloatMatrix,
+    FloatVector,
+    Int32Matrix,
+    IntMatrix,
+    bundle,
+    fills,
+    kernel,
+    slot,
+)
+from ringyard.information import Information, check_reads
+from ringyard.sim.allocation import Allocation
+from ringyard.state.arrays import State
+from ringyard.state.progress import predicted_iterations, run_seconds
+from ringyard.state.records import JobKind
+
+__all__ = [
+    "Estimate",
+    "EstimateLeft",
+    "Plan",
+    "Rules",
+    "attained",
+    "empty_plan",
+    "live_job",
+    "moves_of",
+    "num_live",
+    "predicted",
+]
+
+# columns of `Plan.counts`
+ORDERED, DECISIONS, MOVES, PLACES = range(4)
+_COUNTS = 4
+# columns of `Plan.moves`: job, how many places, then `Shape` but for its GPUs
+MOVE_COLUMNS = 8
+_UNKNOWN_SECONDS = 60.0  # assumption: what a job has left at least of which nothing is known
+
+
+@kernel
+def num_live(state: State, b: int) -> int:
+    """Jobs that wait or run."""
+    return int(state.clusters[b].num_waiting + state.clusters[b].num_running)
+
+
+@kernel
+def live_job(state: State, b: int, i: int) -> int:
+    """Row of the i-th job that waits or runs, waiting ones first."""
+    waiting = state.clusters[b].num_waiting
+    return int(state.waiting[b, i] if i < waiting else state.running[b, i - waiting])
+
+
+@slot
+class EstimateLeft(Protocol):
+    """Says how long jobs would still run alone, as they ask: an estimate of whatever quality.
+
+    It writes `out` of every job that waits or runs, and `memory`, which is 0 before the first job arrives.
+    """
+
+    def __call__(
+        self, state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector
+    ) -> None:
+        """Seconds, above 0, into out [jobs]; memory is [jobs, `Estimate.memory`]."""
+
+
+@bundle
+class Estimate:
+    """How long jobs would still run, and who says so.
+
+    Attributes:
+        seconds: fills `EstimateLeft`.
+        name: shown in tables.
+        parameters: [parameters] it reads.
+        memory: numbers that it keeps of each job.
+        takes: what it goes by.
+
+    Raises:
+        InformationError: `seconds` reads more of jobs than that.
+    """
+
+    seconds: EstimateLeft
+    name: str
+    takes: Information
+    parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
+    memory: int = 0
+
+    def __post_init__(self) -> None:
+        check_reads(self.seconds, self.takes, f"estimate {self.name}")
+
+
+@fills(EstimateLeft)
+def _predicted(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
+    now = state.clusters[b].now
+    for i in range(num_live(state, b)):
+        j = live_job(state, b, i)
+        job = state.jobs[b, j]
+        if job.predictable != 0:
+            out[j] = predicted_iterations(job, now) * job.isolated_iteration_seconds
+        else:
+            out[j] = run_seconds(job, now) + parameters[0]
+
+
+def predicted(unknown_seconds: float = _UNKNOWN_SECONDS) -> Estimate:
+    """Predicted seconds left; of unpredictable jobs, as long as they have run, and `unknown_seconds`."""
+    takes = Information.SIZES | Information.PREDICTIONS | Information.ATTAINED_SERVICE | Information.SPEEDS
+    return Estimate(_predicted, "predicted", takes, np.array([unknown_seconds]))
+
+
+@fills(EstimateLeft)
+def _attained(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
+    now = state.clusters[b].now
+    for i in range(num_live(state, b)):
+        j = live_job(state, b, i)
+        out[j] = run_seconds(state.jobs[b, j], now) + parameters[0]
+
+
+def attained(unknown_seconds: float = _UNKNOWN_SECONDS) -> Estimate:
+    """As long as they have run, and `unknown_seconds`: what is left where run times are very uncertain."""
+    return Estimate(_attained, "attained", Information.ATTAINED_SERVICE, np.array([unknown_seconds]))
+
+
+@bundle
+class Rules:
+    """An allocator's parameters, as kernels read them; `Allocator` says what they are."""
+
+    estimate: Estimate
+    gamma: float
+    size_power: float
+    resize_price: float
+    score_scale: float
+    sharing_power: float
+
+
+@bundle
+class Plan:
+    """Notes of an allocator, one row per cluster.
+
+    Attributes:
+        score: [clusters, jobs] how much a job matters beside what its seconds left say; 0: no more, no less.
+        speed: [clusters, jobs, sizes + 1] on so many GPUs of one server (or of the fewest) / as asked; 0: it
+            cannot run so.
+        worth: [clusters, jobs, sizes + 1] speed ** `Rules.size_power`.
+        batch: [clusters, jobs, sizes + 1] global batch there, samples.
+        memory: [clusters, jobs, numbers] of the estimate.
+        left: [clusters, jobs] seconds that a live job would still run alone as it asks, as estimated.
+        weight: [clusters, jobs] what a live job's speed counts.
+        target: [clusters, jobs] GPUs that a live job shall hold.
+        slope: [clusters, jobs] weighted worth that each GPU of its next step adds.
+        step: [clusters, jobs] GPUs after its next step.
+        gpu_type: [clusters, jobs] column of `State.slowness` where it shall run; -1: anywhere.
+        queue: [clusters, jobs] GPU jobs in the order in which they are looked at, the first
+            counts[ORDERED] valid.
+        changed: [clusters, jobs] number of the last decision that moved the job.
+        loose: [clusters, servers] GPUs whose jobs shall hold none.
+        chosen: [clusters, servers] scratch marks.
+        out: [clusters, gpus] places of one job.
+        counts: [clusters, 4] jobs in the queue, decisions, moves and places noted at this one.
+        moves: [clusters, moves, 8] job, places (0: stopped), and its shape; [clusters, 0, 8]: not noted.
+        places: [clusters, places] of all moves.
+    """
+
+    score: FloatMatrix
+    speed: FloatCube
+    worth: FloatCube
+    batch: FloatCube
+    memory: FloatCube
+    left: FloatMatrix
+    weight: FloatMatrix
+    target: Int32Matrix
+    slope: FloatMatrix
+    step: Int32Matrix
+    gpu_type: Int32Matrix
+    queue: Int32Matrix
+    changed: IntMatrix
+    loose: Int32Matrix
+    chosen: Int32Matrix
+    out: Int32Matrix
+    counts: IntMatrix
+    moves: FloatCube
+    places: Int32Matrix
+
+
+def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) -> Plan:
+    """Zeroed notes for the clusters of a state.
+
+    Args:
+        state: arrays of the simulations.
+        sizes: largest number of GPUs that a job may hold.
+        memory: numbers that the estimate keeps of each job.
+        logged: note every move, for `moves_of`.
+    """
+    clusters, jobs = state.waiting.shape
+    gpus, servers = state.gpus.shape[1], state.servers.shape[1]
+    moves, places = (8 * jobs, 8 * state.slots.shape[1]) if logged else (0, 0)
+    table = (clusters, jobs, sizes + 1)
+    return Plan(
+        score=np.zeros((clusters, jobs)),
+        speed=np.zeros(table),
+        worth=np.zeros(table),
+        batch=np.zeros(table),
+        memory=np.zeros((clusters, jobs, memory)),
+        left=np.zeros((clusters, jobs)),
+        weight=np.zeros((clusters, jobs)),
+        target=np.zeros((clusters, jobs), np.int32),
+        slope=np.zeros((clusters, jobs)),
+        step=np.zeros((clusters, jobs), np.int32),
+        gpu_type=np.full((clusters, jobs), -1, np.int32),
+        queue=np.zeros((clusters, jobs), np.int32),
+        changed=np.zeros((clusters, jobs), np.int64),
+        loose=np.zeros((clusters, servers), np.int32),
+        chosen=np.zeros((clusters, servers), np.int32),
+        out=np.zeros((clusters, gpus), np.int32),
+        counts=np.zeros((clusters, _COUNTS), np.int64),
+        moves=np.zeros((clusters, moves, MOVE_COLUMNS)),
+        places=np.zeros((clusters, places), np.int32),
+    )
+
+
+def moves_of(plan: Plan, state: State, b: int) -> list[Allocation]:
+    """What the last decision did to cluster b, as allocations that can be carried out in order."""
+    found = []
+    begin = 0
+    for row in plan.moves[b, : plan.counts[b, MOVES]]:
+        job, count = int(row[0]), int(row[1])
+        places = tuple(int(one) for one in plan.places[b, begin : begin + count])
+        begin += count
+        if count == 0:
+            found.append(Allocation(job))
+            continue
+        cpu_only = state.jobs["kind"][b, job] == JobKind.CPU_ONLY
+        found.append(
+            Allocation(
+                job,
+                () if cpu_only else places,
+                batch_size=None if cpu_only else float(row[2]),
+                cores_per_worker=int(row[3]),
+                parameter_servers=int(row[4]),
+                cores_per_server_task=int(row[5]),
+                server=places[0] if cpu_only else None,
+                memory_bandwidth_cap=float(row[6]),
+                ram_per_worker=int(row[7]),
+            )
+        )
+    return found

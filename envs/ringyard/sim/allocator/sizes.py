@@ -1,0 +1,125 @@
+"""Who shall hold how many GPUs: each GPU goes where it adds most weighted worth."""
+
+import numpy as np
+
+from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.restart import pause_seconds
+from ringyard.sim.allocator.plan import ORDERED, Plan, Rules, live_job, num_live
+from ringyard.state.arrays import State
+from ringyard.state.records import Job, JobStatus
+
+__all__ = ["choose_sizes", "pop", "queue_up", "weigh"]
+
+_RUNNING = int(JobStatus.RUNNING)
+_LEAST_SECONDS = 1.0
+
+
+@kernel
+def _restart_pause(job: Job, gpus: int) -> float:
+    return pause_seconds(job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, gpus)
+
+
+@linked_kernel
+def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
+    """Estimate what live jobs have left, and say what their speed counts.
+
+    Of a job that was stopped, the pause of its next start counts as work left.
+    """
+    rules.estimate.seconds(state, b, rules.estimate.parameters, plan.memory[b], plan.left[b])
+    for i in range(num_live(state, b)):
+        j = live_job(state, b, i)
+        job = state.jobs[b, j]
+        left = max(plan.left[b, j], _LEAST_SECONDS)
+        if job.status != _RUNNING and job.num_preemptions + job.num_failures > 0:
+            left += _restart_pause(job, whole(job.asked_gpus))
+        plan.left[b, j] = left
+        exponent = rules.score_scale * plan.score[b, j] - rules.gamma * np.log(left)
+        plan.weight[b, j] = np.exp(exponent)
+
+
+@kernel
+def _sink(plan: Plan, b: int, i: int, count: int) -> None:
+    """Restore the heap (largest slope first) below position i."""
+    queue, slope = plan.queue[b], plan.slope[b]
+    while True:
+        k = 2 * i + 1
+        if k >= count:
+            return
+        if k + 1 < count and slope[queue[k + 1]] > slope[queue[k]]:
+            k += 1
+        if slope[queue[i]] >= slope[queue[k]]:
+            return
+        j = queue[i]
+        queue[i] = queue[k]
+        queue[k] = j
+        i = k
+
+
+@kernel
+def queue_up(plan: Plan, b: int, count: int) -> None:
+    """Make a heap of the first `count` of the queue."""
+    for i in range(count // 2 - 1, -1, -1):
+        _sink(plan, b, i, count)
+
+
+@kernel
+def pop(plan: Plan, b: int, count: int) -> int:
+    """The job with the largest slope of a heap of `count`; the heap is one shorter then."""
+    queue = plan.queue[b]
+    j = queue[0]
+    queue[0] = queue[count - 1]
+    queue[count - 1] = j
+    _sink(plan, b, 0, count - 1)
+    return whole(j)
+
+
+@kernel
+def _worth(job: Job, worth: float, k: int, left: float, rules: Rules) -> float:
+    """Of k GPUs, less what changing the size of a running job costs."""
+    if job.status == _RUNNING and k != job.num_gpus:
+        pause = pause_seconds(job.resize_seconds, job.resize_growth, job.resize_jump, job.jump_gpus, k)
+        return worth - rules.resize_price * pause / left
+    return worth
+
+
+@kernel
+def _find_step(state: State, b: int, j: int, most: int, plan: Plan, rules: Rules) -> None:
+    """The step of job j, of `most` GPUs at most, that adds most per GPU to its grant; slope 0: none."""
+    job = state.jobs[b, j]
+    have = plan.target[b, j]
+    left = plan.left[b, j]
+    table = plan.worth[b, j]
+    value = 0.0 if have == 0 else _worth(job, table[have], have, left, rules)
+    plan.slope[b, j] = 0.0
+    for k in range(max(have + 1, job.min_gpus), min(job.max_gpus, have + most, len(table) - 1) + 1):
+        if table[k] > 0.0:
+            slope = plan.weight[b, j] * (_worth(job, table[k], k, left, rules) - value) / (k - have)
+            if slope > plan.slope[b, j]:
+                plan.slope[b, j] = slope
+                plan.step[b, j] = k
+
+
+@linked_kernel
+def choose_sizes(state: State, b: int, plan: Plan, rules: Rules) -> None:
+    """Grant GPUs step by step, the best step first, until none is left."""
+    cluster = state.clusters[b]
+    budget = cluster.num_gpus - cluster.down_gpus
+    count = 0
+    for i in range(num_live(state, b)):
+        j = live_job(state, b, i)
+        plan.target[b, j] = 0
+        if state.jobs[b, j].asked_gpus > 0:
+            _find_step(state, b, j, budget, plan, rules)
+            plan.queue[b, count] = j
+            count += 1
+    plan.counts[b, ORDERED] = count
+    queue_up(plan, b, count)
+    while count > 0 and budget > 0:
+        j = plan.queue[b, 0]
+        if plan.slope[b, j] <= 0.0:
+            break
+        if plan.step[b, j] - plan.target[b, j] <= budget:
+            budget -= plan.step[b, j] - plan.target[b, j]
+            plan.target[b, j] = plan.step[b, j]
+        _find_step(state, b, j, budget, plan, rules)
+        _sink(plan, b, 0, count)
