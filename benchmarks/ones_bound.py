@@ -17,10 +17,10 @@ from scipy.stats import spearmanr
 from ringyard import Simulator
 from ringyard.mdp.presets import preset
 from ringyard.placement import consolidate
+from ringyard.sim.speeds import BatchRule, speed_table
 from ringyard.workloads.published_traces import ONES_TASKS
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
-from ringyard_baselines.tools.speeds import BatchRule, speed_table
 
 RESULTS = ("ONES", "DRL", "OPTIMUS", "TIRESIAS")
 

@@ -10,6 +10,7 @@ from ringyard.performance import composed
 from ringyard.placement import pack
 from ringyard.profiles import model_id
 from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import BatchRule, fewest_gpus, speed_table
 from ringyard.workloads import AITurboJobs, ParameterServers
 from ringyard_baselines.papers.afs_l import AFSL
 from ringyard_baselines.papers.aiturbo import AITurbo
@@ -23,7 +24,6 @@ from ringyard_baselines.papers.optimus import Optimus
 from ringyard_baselines.papers.pollux import Pollux
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.predictions import ASYMPTOTES, curve_prediction
-from ringyard_baselines.tools.speeds import BatchRule, fewest_gpus, speed_table
 from ringyard_baselines.tools.targets import Target, reach
 from worlds import arrived, elastic, perfect, simulated, times_of
 

@@ -11,6 +11,7 @@ from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
+from ringyard.sim.speeds import BatchRule, speed_table
 from ringyard.state.records import JobStatus
 from ringyard.workloads import OnesJobs
 from ringyard.workloads.published_traces import ONES_TASKS
@@ -24,7 +25,6 @@ from ringyard_baselines.papers.ones.evolution import evolve, fill
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import _tanh, earlier_rows
 from ringyard_baselines.papers.ones.scheduler import Ones
-from ringyard_baselines.tools.speeds import BatchRule, speed_table
 from worlds import elastic, perfect
 
 GPUS, PARENTS = 12, 8

@@ -9,10 +9,11 @@ from hydra.utils import get_method
 
 from conftest import CONF, ROOT, names
 from ringyard import Cluster
-from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.observations import queue_and_cluster
+from ringyard.mdp.observations.blocks import Each
 from ringyard.mdp.observations.tables import feature_table, observations_page
 from ringyard.mdp.presets import preset
 
@@ -20,20 +21,31 @@ CLUSTER = Cluster((2, 4, 4))
 ACTIONS = Actions(num_waiting=5, num_running=7)
 
 
+def is_for_scores(observation):
+    return any(block.each == Each.LIVE for block in observation.blocks)
+
+
+def actions_of(observation):
+    """The kind of actions that an observation is for."""
+    return Scores(num_jobs=5) if is_for_scores(observation) else ACTIONS
+
+
 def factories():
-    """The functions behind conf/observation, in the order of how much they show."""
+    """The functions behind conf/observation, those for scores last, in the order of how much they show."""
     leaves = [
         yaml.safe_load((CONF / "observation" / f"{name}.yaml").read_text()) for name in names("observation")
     ]
     found = {get_method(leaf["_target_"]) for leaf in leaves}
-    return sorted(found, key=lambda factory: (len(factory().blocks), factory.__name__))
+    order = {one: (is_for_scores(one()), len(one().blocks), one.__name__) for one in found}
+    return sorted(found, key=order.__getitem__)
 
 
 @pytest.mark.parametrize("factory", factories())
 def test_blocks_fill_the_row_in_the_order_of_the_space(factory):
     observation = factory()
-    windows = observation.windows(CLUSTER, ACTIONS)
-    space = observation.space(CLUSTER, ACTIONS)
+    actions = actions_of(observation)
+    windows = observation.windows(CLUSTER, actions)
+    space = observation.space(CLUSTER, actions)
     assert set(windows) == set(space.spaces)
     assert len(windows) == len(observation.blocks)  # no name twice
     end = 0
@@ -41,24 +53,25 @@ def test_blocks_fill_the_row_in_the_order_of_the_space(factory):
         assert window.start == end
         assert (window.stop - window.start,) == space[name].shape
         end = window.stop
-    assert end == observation.size(CLUSTER, ACTIONS)
-    assert factory(flat=True).space(CLUSTER, ACTIONS).shape == (end,)
+    assert end == observation.size(CLUSTER, actions)
+    assert factory(flat=True).space(CLUSTER, actions).shape == (end,)
 
 
 @pytest.mark.parametrize("factory", factories())
 def test_writers_stay_inside_their_row(factory):
-    setting = replace(preset("full"), actions=ACTIONS, observation=factory(flat=True), num_workloads=1)
+    observation = factory(flat=True)
+    actions = actions_of(observation)
+    setting = replace(preset("full"), actions=actions, observation=observation, num_workloads=1)
     batch = ClusterBatch(setting, 1)
     batch.reset(np.array([0]), np.array([0]))
-    observation = setting.observation
-    size = observation.size(setting.cluster, ACTIONS)
+    size = observation.size(setting.cluster, actions)
+    num_running = actions.items.get("R", 0)
     for _ in range(200):
         if batch.done[0]:
             batch.reset(np.array([0]), np.array([0]))
-        batch.step(batch.masks.argmax(axis=1))
+        batch.step(batch.masks.argmax(axis=1) if actions is ACTIONS else np.zeros((1, 5)))
         room = np.full(size + 1000, np.nan, np.float32)
-        shown = ACTIONS.num_running
-        observation.write(batch.state, batch.episode, 0, shown, observation.parameters, room[:size])
+        observation.write(batch.state, batch.episode, 0, num_running, observation.parameters, room[:size])
         assert not np.isnan(room[:size]).any()
         assert np.isnan(room[size:]).all()
 

@@ -145,7 +145,7 @@ def test_an_action_is_the_allocation_it_is_described_as(name):
             assert np.array_equal(sim.state.jobs[column][0, :-1], there), column
         action = int(rng.choice(np.flatnonzero(info["action_mask"])))
         if action != setting.actions.wait:
-            allocation = env.batch.allocation(0, action)
+            [allocation] = env.batch.allocations(0, action)
             changed += action >= setting.actions.num_starts and not allocation.stops
             sim.apply([allocation])
         _, _, done, _, info = env.step(action)

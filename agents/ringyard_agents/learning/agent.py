@@ -8,7 +8,7 @@ import numpy as np
 
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
-from ringyard.mdp.actions.space import Actions, Adjustment, Template
+from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Template
 from ringyard.mdp.bank import QUEUE_TAKES, queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations.observation import Observation
@@ -21,13 +21,16 @@ from ringyard.state.arrays import State, copy_state
 from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.trust import Trust
+from ringyard_baselines.families.allocating import AllocatingScheduler
 from ringyard_baselines.scheduler import Powers, Scheduler
 
 __all__ = ["AgentScheduler", "load_agent", "powers_of"]
 
 
-def powers_of(actions: Actions) -> Powers:
-    """What an agent with these actions may do."""
+def powers_of(actions: ActionKind) -> Powers:
+    """What an agent with these actions may do: with scores, what the allocator does."""
+    if not isinstance(actions, Actions):
+        return AllocatingScheduler.may
     may = Powers.STARTS
     if actions.preemptive or any(one.placement is not None for one in actions.adjustments):
         may |= Powers.STOPS
@@ -41,7 +44,7 @@ def powers_of(actions: Actions) -> Powers:
 
 
 class AgentScheduler(Scheduler):
-    """Starts (and stops) jobs as a trained policy says, taking its favourite action.
+    """Starts, stops and changes jobs as a trained policy says, taking its favourite action.
 
     Args:
         policy: says what to do.
@@ -51,17 +54,17 @@ class AgentScheduler(Scheduler):
     """
 
     published = False
-    round_seconds: float | None = None
 
     def __init__(
-        self, policy: Policy, observation: Observation, actions: Actions, name: str = "agent"
+        self, policy: Policy, observation: Observation, actions: ActionKind, name: str = "agent"
     ) -> None:
         self.name = name
         self.information = observation.knows | QUEUE_TAKES[actions.queue_order] | actions.takes
         self.may = powers_of(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
-        self.actions = replace(actions, on_invalid="wait")
+        self.actions = actions.refusing(False)
+        self.round_seconds = actions.round_seconds
         self._cluster = Cluster((1,))
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -77,7 +80,7 @@ class AgentScheduler(Scheduler):
             batch.step(self._choose(batch))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """What the policy does until it waits, tried out on a copy of the simulation."""
+        """What the policy does until it waits or time passes, tried out on a copy of the simulation."""
         now, _, _, performance = live(view)
         state = copy_state(now)
         rows = view.waiting
@@ -89,9 +92,10 @@ class AgentScheduler(Scheduler):
         batch = self._attach(state, performance)
         while not batch.done[0] and state.clusters["num_decisions"][0] == events:
             action = self._choose(batch)
-            if action[0] == self.actions.wait:
+            given = batch.allocations(0, action[0])
+            if not given:
                 break
-            allocations.append(batch.allocation(0, int(action[0])))
+            allocations += given
             batch.step(action)
         return allocations
 

@@ -7,7 +7,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.errors import CheckpointError, RingyardError
-from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.actions import ActionKind
 from ringyard.mdp.observations.observation import Observation
 from ringyard_agents.configuration import plain
 from ringyard_agents.learning.archive import read_archive, write_archive
@@ -58,7 +58,7 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
     return file
 
 
-def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Actions]:
+def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, ActionKind]:
     """(policy, observation, actions) of a checkpoint; reading it runs nothing but Ringyard's own classes.
 
     Args:
@@ -87,16 +87,16 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
     return policy, observation, actions
 
 
-def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, Actions]:
+def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, ActionKind]:
     for part, groups in _PARTS.items():
         check_classes(parts[part], groups, trust, str(file))
     learner, observation, actions = (instantiate(parts[part], _convert_="all") for part in _PARTS)
-    if not isinstance(observation, Observation) or not isinstance(actions, Actions):
+    if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
         raise CheckpointError(f"{file} names an observation or actions that are none")
     return learner, observation, actions
 
 
-def _load_old(file: Path, trust: Trust) -> tuple[Policy, Observation, Actions]:
+def _load_old(file: Path, trust: Trust) -> tuple[Policy, Observation, ActionKind]:
     """An agent of Ringyard 0.1: a zip of pickles, which run code when they are read."""
     from ringyard_agents.learning.old_checkpoint import weights_of
 

@@ -103,6 +103,7 @@ class CloneTeacher:
 
     def _watch(self, env: RingyardVecEnv) -> tuple[Any, NDArray[np.bool_], NDArray[np.int64]]:
         """Decisions with a choice: (observations, masks, actions), each [decisions, ...]."""
+        assert isinstance(env.setting.actions, Actions)  # `world_of` sees to it
         teacher = self.teacher(env.setting.actions)
         seen, masks, actions = [], [], []
         observations = env.reset()

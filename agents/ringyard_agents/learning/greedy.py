@@ -32,8 +32,8 @@ class GreedyPolicy:
         self.flat = flat
         self.masked = masked
 
-    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """[clusters] actions; masks are [clusters, actions].
+    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
+        """[clusters] actions, masks are [clusters, actions]; or [clusters, N] scores, masks are as long.
 
         Raises:
             CheckpointError: rows or actions of other lengths than those of training, or a network whose
@@ -46,10 +46,11 @@ class GreedyPolicy:
                 " as in training, or train an agent with a pointer policy"
             )
         space = self.network.action_space
-        if not isinstance(space, spaces.Discrete) or masks.shape[1] != space.n:
+        known = space.n if isinstance(space, spaces.Discrete) else spaces.flatdim(space)
+        if masks.shape[1] != known:
             raise CheckpointError(
-                f"the agent chooses among {space} and there are {masks.shape[1]} actions; its weights and its"
-                " actions are not of the same training"
+                f"the agent answers with {space} and there are {masks.shape[1]} actions or scores; its"
+                " weights and its actions are not of the same training"
             )
         seen = obs_as_tensor(observations, self.network.device)
         network: Any = self.network
@@ -59,4 +60,5 @@ class GreedyPolicy:
                 chosen = network.get_distribution(seen, **options).mode()
             except (RuntimeError, ValueError) as error:  # other blocks than it learnt from; weights too large
                 raise CheckpointError(f"the agent's network cannot choose an action: {error}") from error
-        return chosen.cpu().numpy().astype(np.int64)
+        answer = chosen.cpu().numpy().astype(space.dtype)
+        return np.clip(answer, space.low, space.high) if isinstance(space, spaces.Box) else answer

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
@@ -37,12 +38,12 @@ class Policy(Protocol):
 
     flat: bool
 
-    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """[clusters] the actions it likes best, in an array of its own.
+    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
+        """[clusters] the actions it likes best, in an array of its own; [clusters, N] float32 for `Scores`.
 
         Args:
             observations: [clusters, size] if flat, else {block: [clusters, length]}.
-            masks: [clusters, actions] True where an action is valid.
+            masks: [clusters, actions] True where an action is valid; [clusters, N] where a score has a job.
         """
         ...
 
@@ -116,9 +117,19 @@ def only_world(worlds: Mapping[str, Setting]) -> Setting:
 
 
 def world_of(learner: Learner, setting: Setting) -> Setting:
-    """The setting with observations as the learner reads them and masked actions as it needs them."""
+    """The setting with observations as the learner reads them and masked actions as it needs them.
+
+    Raises:
+        ConfigurationError: it chooses among valid actions, and there are none to choose among.
+    """
+    if learner.masked and not isinstance(setting.actions.space, spaces.Discrete):
+        raise ConfigurationError(
+            f"the agent chooses one of several actions, and action={type(setting.actions).__name__} is"
+            f" {setting.actions.space}; expected an agent that answers with numbers (agent=ppo_mlp), or other"
+            " actions (action=start_stop)"
+        )
     return replace(
         setting,
         observation=replace(setting.observation, flat=learner.flat),
-        actions=replace(setting.actions, on_invalid="raise" if learner.masked else "wait"),
+        actions=setting.actions.refusing(learner.masked),
     )

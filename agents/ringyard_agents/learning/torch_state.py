@@ -110,19 +110,21 @@ def _box(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def _spaces(seen: spaces.Space[Any], actions: spaces.Space[Any]) -> dict[str, Any]:
-    assert isinstance(actions, spaces.Discrete)
+    chosen = int(actions.n) if isinstance(actions, spaces.Discrete) else _box(actions)
     if isinstance(seen, spaces.Dict):  # a list: networks may read blocks in their order
-        return {"blocks": [[name, _box(box)] for name, box in seen.spaces.items()], "actions": int(actions.n)}
-    return {"row": _box(seen), "actions": int(actions.n)}
+        return {"blocks": [[name, _box(box)] for name, box in seen.spaces.items()], "actions": chosen}
+    return {"row": _box(seen), "actions": chosen}
 
 
-def restore_spaces(facts: Mapping[str, Any]) -> tuple[spaces.Space[Any], spaces.Discrete]:
+def restore_spaces(facts: Mapping[str, Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
     """(observation space, action space) of `weights_with_spaces`."""
 
     def box(facts: Mapping[str, Any]) -> spaces.Box:
         return spaces.Box(facts["low"], facts["high"], tuple(facts["shape"]), np.float32)
 
+    chosen = facts["actions"]
+    actions = box(chosen) if isinstance(chosen, Mapping) else spaces.Discrete(chosen)
     if "row" in facts:
-        return box(facts["row"]), spaces.Discrete(facts["actions"])
+        return box(facts["row"]), actions
     blocks = [(name, box(one)) for name, one in facts["blocks"]]
-    return spaces.Dict(OrderedDict(blocks)), spaces.Discrete(facts["actions"])
+    return spaces.Dict(OrderedDict(blocks)), actions

@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from ringyard.checks import Count, Seed, require, shown
 from ringyard.errors import CheckpointError, ConfigurationError, EpisodeError
-from ringyard.mdp.arguments import actions_given
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
 
@@ -54,13 +52,13 @@ class RingyardVecEnv(VecEnv):
         self.batch = ClusterBatch(setting, num_envs)  # says whether there is memory for all this
         space = setting.observation.space(setting.cluster, setting.actions)
         self.render_mode = None
-        super().__init__(num_envs, space, spaces.Discrete(setting.actions.num_actions))
+        super().__init__(num_envs, space, setting.actions.space)
         self.setting = setting
         self.group_size = group_size
         #: [num_envs] episode over, waiting for the next round
         self.idle = np.zeros(num_envs, np.bool_)
         self._one_episode_per_round = one_episode_per_round
-        self._actions: NDArray[np.int64] | None = None
+        self._actions: NDArray[Any] | None = None
         self._masks = np.zeros_like(self.batch.masks)
         self._draw_from(seed)
 
@@ -71,8 +69,8 @@ class RingyardVecEnv(VecEnv):
         ]
         self._drawn: list[list[int]] = [[] for _ in self._generators]
         self._episodes = np.zeros(self.num_envs, np.int64)
-        #: [steps][num_envs] what was done since the oldest running episode began
-        self._played: list[NDArray[np.int64]] = []
+        #: [steps][num_envs, ...] what was done since the oldest running episode began
+        self._played: list[NDArray[Any]] = []
         #: [num_envs] where in `_played` the running episodes begin
         self._begun = np.zeros(self.num_envs, np.int64)
 
@@ -103,13 +101,13 @@ class RingyardVecEnv(VecEnv):
         """Begin each cluster's next episode (as `reset`, for readers of a rollout loop)."""
         return self.reset()
 
-    def step_async(self, actions: NDArray[np.int64]) -> None:
+    def step_async(self, actions: NDArray[Any]) -> None:
         """Remember the actions.
 
         Raises:
-            ActionError: not one integer for each cluster.
+            ActionError: not one action for each cluster.
         """
-        self._actions = actions_given(actions, self.num_envs)
+        self._actions = self.setting.actions.given(actions, self.num_envs)
 
     def step_wait(self) -> VecEnvStepReturn:
         """Carry them out.
@@ -125,7 +123,7 @@ class RingyardVecEnv(VecEnv):
         self.batch.rewards[self.idle] = 0.0
         masked = self.batch.valid(actions, stepped)
         self.batch.step(actions, stepped)
-        self._played.append(actions)  # a fresh array, see `actions_given`
+        self._played.append(actions)  # a fresh array, see `ActionKind.given`
         ended = np.zeros(self.num_envs, np.bool_)
         ended[stepped] = (self.batch.done | self.batch.truncated)[stepped]
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -149,12 +147,11 @@ class RingyardVecEnv(VecEnv):
         return self._observations(), rewards, ended, infos
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """[num_envs, actions] True where an action is valid; idle clusters may only wait."""
+        """[num_envs, actions] True where an action is valid or a score has a job; who idles may only wait."""
         self.batch.check_begun()
         self._masks[:] = self.batch.masks
         if self.idle.any():
-            self._masks[self.idle] = False
-            self._masks[self.idle, -1] = True
+            self._masks[self.idle] = self.setting.actions.idle_mask
         return self._masks
 
     def _begin(self, clusters: NDArray[np.int64]) -> None:
@@ -172,17 +169,18 @@ class RingyardVecEnv(VecEnv):
         del self._played[:oldest]
         self._begun -= oldest
 
-    def position(self) -> dict[str, NDArray[np.int64]]:
+    def position(self) -> dict[str, NDArray[Any]]:
         """Where it stands: what `restore` needs in an environment of the same setting and seed.
 
         Returns:
-            episodes [num_envs] begun so far, played [steps, num_envs] the actions since the oldest running
-            episode began, begun [num_envs] at which of them each running episode began.
+            episodes [num_envs] begun so far, played [steps, num_envs, ...] the actions since the oldest
+            running episode began, begun [num_envs] at which of them each running episode began.
         """
-        played = np.array(self._played, np.int64).reshape(-1, self.num_envs)
+        one = self.setting.actions.space
+        played = np.array(self._played, one.dtype).reshape(-1, self.num_envs, *(one.shape or ()))
         return {"episodes": self._episodes.copy(), "begun": self._begun.copy(), "played": played}
 
-    def restore(self, position: Mapping[str, NDArray[np.int64]]) -> VecEnvObs:
+    def restore(self, position: Mapping[str, NDArray[Any]]) -> VecEnvObs:
         """Play the running episodes of `position` again; the observations after that.
 
         Raises:
@@ -196,7 +194,7 @@ class RingyardVecEnv(VecEnv):
         over = self.batch.done | self.batch.truncated
         for step, actions in enumerate(played):
             playing = np.flatnonzero((begun <= step) & ~over)
-            if not np.take_along_axis(self.batch.masks[playing], actions[playing, None], 1).all():
+            if not self.batch.possible(self.setting.actions.given(actions, self.num_envs), playing):
                 raise CheckpointError("the saved actions are not possible in this world; it is another one")
             self.batch.step(actions, playing)
             over = self.batch.done | self.batch.truncated

@@ -10,16 +10,24 @@ from ringyard.compiled import kernel
 from ringyard.information import check_reads
 from ringyard.jobs import JobTable
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.allocator import Allocator, Plan, allocate, empty_plan, moves_of
-from ringyard.sim.allocator.plan import Rules
+from ringyard.sim.allocator import (
+    Allocator,
+    Plan,
+    Rules,
+    allocate,
+    empty_plan,
+    moves_of,
+    put_rates,
+    rates_of,
+)
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.simulator import Simulator
+from ringyard.sim.solo import Profiled
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.families.ordered import raise_stalled
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
-from ringyard_baselines.tools.speeds import BatchRule, speed_table
 
 __all__ = ["AllocatingScheduler"]
 
@@ -68,15 +76,10 @@ class AllocatingScheduler(Scheduler):
 
     def _planned(self, view: SchedulingView, logged: bool) -> Plan:
         if self._plan is None:
-            state, _, _, _ = live(view)
-            table = speed_table(view, BatchRule.GOODPUT)
-            plan = empty_plan(state, table.sizes, self.allocator.estimate.memory, logged)
-            asked = view.column("asked_gpus")[table.rows]
-            speed = table.speed / table.speed[np.arange(len(asked)), asked][:, None]
-            plan.speed[0, table.rows] = speed
-            plan.worth[0, table.rows] = speed**self.allocator.size_power
-            plan.batch[0, table.rows] = table.batch
-            self._plan = plan
+            rates = rates_of(Profiled.seen(view), self.allocator.size_power)
+            sizes = rates.speed.shape[1] - 1
+            self._plan = empty_plan(live(view).state, sizes, self.allocator.estimate.memory, logged)
+            put_rates(self._plan, 0, rates)
         return self._plan
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:

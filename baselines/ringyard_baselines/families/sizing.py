@@ -9,10 +9,10 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
-from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.tools.targets import Target, reach
 
 __all__ = ["SizingScheduler"]

@@ -14,12 +14,12 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import fewest_gpus
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.predictions import curve_prediction
 from ringyard_baselines.tools.slots import Slots
-from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, gpu_places, reach
 

@@ -11,10 +11,10 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.speeds import fewest_gpus
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
-from ringyard_baselines.tools.speeds import fewest_gpus
 from ringyard_baselines.tools.targets import Target, gpu_places, reach
 
 __all__ = ["DominantResourceFairness"]

@@ -6,11 +6,11 @@ import numpy as np
 
 from ringyard.checks import Positive, Whole, checked
 from ringyard.placement import PlacementRule
+from ringyard.sim.speeds import BatchRule, SpeedTable, fewest_gpus
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobStatus
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, fewest_gpus
 from ringyard_baselines.tools.targets import Target, gpu_places
 
 __all__ = ["ElasticTiresias"]

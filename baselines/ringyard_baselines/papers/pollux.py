@@ -12,11 +12,11 @@ from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard.sim.view import SchedulingView
 from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
-from ringyard_baselines.tools.speeds import BatchRule, SpeedTable
 from ringyard_baselines.tools.targets import Target, gpu_places
 
 __all__ = ["Pollux"]

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import fewest_gpus
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.tools.speeds import fewest_gpus
 
 __all__ = ["StepModels", "fit_seconds", "speed_features", "spread_sizes"]
 

@@ -18,6 +18,7 @@ __all__ = [
     "actions_given",
     "options_given",
     "reset_mask_given",
+    "scores_given",
     "seed_given",
     "seeds_given",
     "workload_given",
@@ -73,6 +74,22 @@ def actions_given(actions: Any, num_envs: int) -> NDArray[np.int64]:
             " each cluster"
         )
     return given.astype(np.int64)
+
+
+def scores_given(scores: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Scores of that shape, a fresh array; whether they are in the space is not looked at.
+
+    Raises:
+        ActionError: another shape, or no real numbers.
+    """
+    expected = f"expected an array of shape {shape}, a score from -1 to 1 for each job"
+    try:
+        given = np.asarray(scores)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # ragged lists, tensors elsewhere
+        raise ActionError(f"scores are no array ({error}); {expected}") from error
+    if given.shape != shape or given.dtype.kind not in "fiu":
+        raise ActionError(f"scores are {given.dtype} of shape {given.shape}; {expected}")
+    return given.astype(np.float32, order="C")
 
 
 def seed_given(seed: Any) -> int | None:

@@ -11,6 +11,7 @@ from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.mdp.episode import STATIC_FEATURES
 from ringyard.mdp.setting import Setting
+from ringyard.sim.allocator import Rates
 from ringyard.sim.engine.setup import prepare_jobs
 from ringyard.state.records import INTEGRALS, Job
 
@@ -46,9 +47,9 @@ def static_features(jobs: Records1[Job]) -> NDArray[np.float32]:
     Centred and scaled by the public traces' log-normal fits (mean about 6, spread about 2.5).
     """
     predicted = jobs["isolated_seconds"] * jobs["prediction_factor"]
-    gpus = np.maximum(jobs["num_gpus"], 0.125)  # a CPU-only job: as little as an eighth
+    gpus = np.maximum(jobs["asked_gpus"], 0.125)  # a CPU-only job: as little as an eighth
     work = predicted * gpus
-    intensity = jobs["gradient_bytes"] / (1e9 * jobs["compute_seconds"])
+    intensity = jobs["gradient_bytes"] / (1e9 * jobs["base_compute_seconds"])
     columns = (
         (np.log(predicted) - 6.0) / 2.5,
         np.log2(gpus) / 3.0 - 0.5,
@@ -58,12 +59,18 @@ def static_features(jobs: Records1[Job]) -> NDArray[np.float32]:
     return np.clip(np.stack(columns, axis=1), -10.0, 10.0).astype(np.float32)
 
 
+def _table(setting: Setting, entry: int) -> JobTable:
+    rng = np.random.default_rng((setting.workload_seed, entry))
+    return setting.workload.sample(setting.cluster, rng)
+
+
 class WorkloadBank:
     """Job tables of a setting, made on first use; entry k depends on (workload_seed, k) only.
 
     Attributes:
         records: [entries, jobs] `Job`, static: [entries, jobs, STATIC_FEATURES], num_jobs: [entries],
         weights: [entries, Integral] of the reward.
+        rates: {entry: `rates_of` its jobs}.
     """
 
     _ARRAYS = ("records", "static", "num_jobs", "weights")
@@ -71,6 +78,7 @@ class WorkloadBank:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.records, self.static, self.num_jobs, self.weights = self._empty(setting, setting.num_workloads)
+        self.rates: dict[int, Rates | None] = {}
 
     @staticmethod
     def _empty(setting: Setting, size: int) -> tuple[Any, ...]:
@@ -82,24 +90,37 @@ class WorkloadBank:
     @classmethod
     def entry_bytes(cls, setting: Setting) -> int:
         """Of one entry, of any bank of this setting."""
-        return row_bytes(cls._empty(setting, 0))
+        return row_bytes(cls._empty(setting, 0)) + cls.rates_bytes(setting)
+
+    @classmethod
+    def rates_bytes(cls, setting: Setting) -> int:
+        """Of an entry's rates, which are as long as its largest job: those of the first."""
+        if not setting.actions.goes_by_rates:
+            return 0
+        table = _table(setting, 0)
+        sizes = min(int(table.max_gpus.max()), setting.cluster.num_gpus) + 1
+        return len(Rates._fields) * np.dtype(np.float64).itemsize * len(table) * sizes
 
     def __getstate__(self) -> dict[str, Any]:
         """Only entries that exist travel with pickles and copies."""
         made = np.flatnonzero(self.num_jobs)
         arrays = {name: getattr(self, name)[made] for name in self._ARRAYS}
-        return {"setting": self.setting, "made": made, "arrays": arrays}
+        return {"setting": self.setting, "made": made, "arrays": arrays, "rates": self.rates}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Room for all entries, and those that exist."""
         self.__init__(state["setting"])  # type: ignore[misc]
         for name, rows in state["arrays"].items():
             getattr(self, name)[state["made"]] = rows
+        self.rates = state["rates"]
 
     def table(self, entry: int) -> JobTable:
         """The job table of an entry."""
-        rng = np.random.default_rng((self.setting.workload_seed, entry))
-        return self.setting.workload.sample(self.setting.cluster, rng)
+        return _table(self.setting, entry)
+
+    def rates_of(self, jobs: Records1[Job]) -> Rates | None:
+        """How fast jobs are on so many GPUs, if the setting's actions go by it."""
+        return self.setting.actions.rates(jobs, self.setting.cluster, self.setting.performance)
 
     def fill(self, entries: NDArray[np.int64]) -> None:
         """Make the entries that do not exist yet.
@@ -111,6 +132,7 @@ class WorkloadBank:
         for entry in np.unique(entries[self.num_jobs[entries] == 0]):
             table = self.table(int(entry))
             jobs = prepare_jobs(table, setting.cluster, setting.performance, setting.restart)
+            self.rates[int(entry)] = self.rates_of(jobs)
             jobs["priority"] = queue_priority(setting.actions.queue_order, jobs)
             count = len(jobs)
             self.records[entry, :count] = jobs

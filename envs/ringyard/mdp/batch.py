@@ -9,25 +9,12 @@ from numpy.typing import NDArray
 
 from ringyard.checks import require_memory, row_bytes
 from ringyard.compiled import entry_point
-from ringyard.errors import ActionError, SchedulerError
-from ringyard.mdp.actions.moves import describe, options_of
+from ringyard.errors import SchedulerError
 from ringyard.mdp.arguments import ClosedError, ResetNeededError
 from ringyard.mdp.bank import WorkloadBank, static_features
-from ringyard.mdp.episode import Episode, empty_episode
-from ringyard.mdp.kernel import (
-    BEGIN,
-    DONE,
-    GOES_ON,
-    SETTLE,
-    STALLED,
-    STEP,
-    TRUNCATED,
-    Bank,
-    Outputs,
-    StepRules,
-    all_valid,
-    play_batch,
-)
+from ringyard.mdp.episode import Episode
+from ringyard.mdp.kernel import BEGIN, DONE, GOES_ON, SETTLE, STALLED, STEP, TRUNCATED, Bank, Outputs
+from ringyard.mdp.playing import Playing, playing
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.physics import physics_of
@@ -35,17 +22,21 @@ from ringyard.sim.engine.setup import new_state
 from ringyard.sim.engine.standstill import raise_if_still
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
-from ringyard.state.records import Integral, JobKind, JobStatus
+from ringyard.state.records import Integral
 
 __all__ = ["ClusterBatch"]
 
 
-def _arrays(*bundles: State | Episode | Outputs) -> list[NDArray[Any]]:
-    return [getattr(bundle, field.name) for bundle in bundles for field in fields(bundle)]
+def _arrays(*bundles: Any) -> list[NDArray[Any]]:
+    """All arrays of bundles, and of those inside them."""
+    found: list[NDArray[Any]] = []
+    for value in (getattr(bundle, field.name) for bundle in bundles for field in fields(bundle)):
+        found += [value] if isinstance(value, np.ndarray) else _arrays(value)
+    return found
 
 
 def _empty(
-    setting: Setting, segment_rows: int, state: State | None, num_clusters: int
+    setting: Setting, plays: Playing, segment_rows: int, state: State | None, num_clusters: int
 ) -> tuple[State, Episode, Outputs]:
     """Arrays of so many clusters; the state may be there already."""
     cluster, actions = setting.cluster, setting.actions
@@ -58,22 +49,20 @@ def _empty(
             num_clusters,
             num_jobs=jobs,
             num_classes=jobs,
+            round_seconds=actions.round_seconds,
             segment_rows=segment_rows,
         )
-    jobs, classes = state.waiting.shape[1], state.class_waiting.shape[1]
-    num_templates = len(actions.starts)
-    episode = empty_episode(num_clusters, jobs, classes, actions.num_waiting, num_templates)
     size = setting.observation.size(cluster, actions)
     out = Outputs(
         observations=np.zeros((num_clusters, size), np.float32),
-        masks=np.zeros((num_clusters, actions.num_actions), np.bool_),
+        masks=np.zeros((num_clusters, len(actions.idle_mask)), np.bool_),
         rewards=np.zeros(num_clusters),
         returns=np.zeros(num_clusters),
         lengths=np.zeros(num_clusters, np.int64),
         ends=np.zeros(num_clusters, np.int64),
         playing=np.zeros(num_clusters, np.bool_),
     )
-    return state, episode, out
+    return state, plays.episode(state), out
 
 
 class ClusterBatch:
@@ -87,7 +76,7 @@ class ClusterBatch:
 
     Attributes:
         observations: [B, size] float32, overwritten by each step.
-        masks: [B, actions] valid actions, overwritten by each step.
+        masks: [B, actions] valid actions, or [B, N] which scores have a job; overwritten by each step.
         rewards: [B] of the last step.
         entries: [B] bank entry of each running episode.
         lengths: [B] steps of each running episode.
@@ -105,22 +94,18 @@ class ClusterBatch:
         state: State | None = None,
     ) -> None:
         self.setting = setting
-        empty = partial(_empty, setting, segment_rows, state)
-        require_memory(
-            {
-                "num_envs": (num_clusters, row_bytes(_arrays(*empty(0)))),
-                "setting.num_workloads": (setting.num_workloads, WorkloadBank.entry_bytes(setting)),
-            }
-        )
+        self._plays = playing(setting)
+        empty = partial(_empty, setting, self._plays, segment_rows, state)
+        if state is None:
+            each = row_bytes(_arrays(*empty(0))) + WorkloadBank.rates_bytes(setting)
+            entry = WorkloadBank.entry_bytes(setting)
+            require_memory(
+                {"num_envs": (num_clusters, each), "setting.num_workloads": (setting.num_workloads, entry)}
+            )
         self.bank = WorkloadBank(setting)
         self.state, self.episode, self._out = empty(num_clusters)
-        cluster, actions = setting.cluster, setting.actions
-        observation = setting.observation
-        self._how = StepRules(
-            options_of(actions), observation.write, observation.parameters, actions.num_running
-        )
         self._physics = physics_of(setting.performance)
-        self._windows = observation.windows(cluster, actions)
+        self._windows = setting.observation.windows(setting.cluster, setting.actions)
         out = self._out
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
         self.returns, self.lengths = out.returns, out.lengths
@@ -129,6 +114,7 @@ class ClusterBatch:
         self.entries = np.zeros(num_clusters, np.int64)
         self._everyone = np.arange(num_clusters)
         self._none_masked = np.zeros(num_clusters, np.bool_)
+        self._nothing = self._plays.nothing(num_clusters)
         self._connect()
 
     def _connect(self) -> None:
@@ -136,7 +122,7 @@ class ClusterBatch:
         bank = self.bank
         self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights)
         # types are looked at here, once: `_play` vouches for those of its arguments
-        self._kernel = entry_point(play_batch)
+        self._kernel = entry_point(self._plays.kernel)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but what `_connect` finds."""
@@ -147,27 +133,21 @@ class ClusterBatch:
         self.__dict__.update(state)
         self._connect()
 
-    def _arguments(
-        self, clusters: NDArray[np.int64], what: int, numbers: NDArray[np.int64]
-    ) -> tuple[Any, ...]:
-        return (
+    def _play(self, clusters: NDArray[np.int64], what: int, actions: NDArray[Any]) -> None:
+        """Bring clusters to their next decision; actions are [B, ...], read in a step."""
+        self._kernel(
             self.state,
             self.episode,
-            clusters,
+            np.ascontiguousarray(clusters, np.int64),
             what,
-            numbers,
+            self.entries,
+            np.ascontiguousarray(actions, self._nothing.dtype),
             self._bank,
             float(self.setting.horizon),
-            self._how,
+            self._plays.how,
             self._physics,
             self._out,
         )
-
-    def _play(self, clusters: NDArray[np.int64], what: int, numbers: NDArray[np.int64]) -> None:
-        """Bring clusters to their next decision; numbers are actions or bank entries, [B]."""
-        clusters = np.ascontiguousarray(clusters, np.int64)
-        numbers = np.ascontiguousarray(numbers, np.int64)
-        self._kernel(*self._arguments(clusters, what, numbers))
         self._raise_stalled()
 
     @property
@@ -195,9 +175,15 @@ class ClusterBatch:
         self._check_open()
         self.bank.fill(entries)
         self.entries[clusters] = entries
-        self._play(clusters, BEGIN, self.entries)
+        for b, entry in zip(clusters.tolist(), entries.tolist(), strict=True):
+            self.episode = self._plays.with_rates(self.episode, b, self.bank.rates.get(entry))
+        self._play(clusters, BEGIN, self._nothing)
 
-    def valid(self, actions: NDArray[np.int64], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def possible(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
+        """Whether the given clusters are in an episode and their actions [B, ...] can be carried out."""
+        return self._plays.all_valid(self._out, actions, clusters)
+
+    def valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
         """[clusters] replace masked actions as `Actions.on_invalid` says, in place; which were masked.
 
         Raises:
@@ -205,28 +191,14 @@ class ClusterBatch:
             ResetNeededError: a cluster without an episode: before `reset`, or after the end.
             ClosedError: after `close`.
         """
-        if all_valid(self.masks, self._playing, actions, clusters):
+        if self.possible(actions, clusters):
             return self._none_masked[: len(clusters)]
         self._check_playing(clusters)
-        chosen = actions[clusters]
-        num_actions = self.masks.shape[1]
-        if chosen.min() < 0 or chosen.max() >= num_actions:
-            wrong = chosen[(chosen < 0) | (chosen >= num_actions)][0]
-            raise ActionError(f"action {wrong} is outside Discrete({num_actions})")
-        masked = ~self.masks[clusters, chosen]
-        if self.setting.actions.on_invalid == "raise":
-            first = int(np.flatnonzero(masked)[0])
-            raise ActionError(
-                f"action {chosen[first]} is masked in cluster {clusters[first]}; choose one where"
-                " action_masks() is True, or set on_invalid='wait'"
-            )
-        wait = self.setting.actions.wait
-        bad = clusters[masked]
-        actions[bad] = np.where(self.masks[bad, wait], wait, self.masks[bad].argmax(axis=1))
+        masked: NDArray[np.bool_] = self._plays.mend(self.masks, actions, clusters)
         return masked
 
-    def step(self, actions: NDArray[np.int64], clusters: NDArray[np.int64] | None = None) -> None:
-        """One valid action in each of the given clusters (all by default).
+    def step(self, actions: NDArray[Any], clusters: NDArray[np.int64] | None = None) -> None:
+        """One valid action [B, ...] in each of the given clusters (all by default).
 
         Raises:
             SchedulerError: the policy waits while nothing runs and no template can ever place a job, or time
@@ -269,22 +241,14 @@ class ClusterBatch:
         """
         for b in range(self.num_clusters):
             count = int(self.state.clusters["num_jobs"][b])
-            self.episode.static[b, :count] = static_features(self.state.jobs[b, :count])
-        self._play(self._everyone, SETTLE, self._everyone)
+            jobs = self.state.jobs[b, :count]
+            self.episode.static[b, :count] = static_features(jobs)
+            self.episode = self._plays.with_rates(self.episode, b, self.bank.rates_of(jobs))
+        self._play(self._everyone, SETTLE, self._nothing)
 
-    def allocation(self, b: int, action: int) -> Allocation:
-        """What a valid action other than waiting gives to its job; nothing is carried out."""
-        visible = self.setting.actions.num_waiting
-        j, count, shape = describe(self.state, b, self._how.options, visible, action)
-        if count == 0:
-            waits = self.state.jobs["status"][b, j] == JobStatus.WAITING
-            return Allocation(int(j), reject=bool(waits))
-        places = tuple(sorted(int(one) for one in self.state.gpu_scratch[b, :count]))
-        record = self.state.jobs[b, j]
-        if record["kind"] == JobKind.CPU_ONLY:
-            cap = shape.memory_bandwidth_cap
-            return Allocation(int(j), (), shape.cores_per_worker, server=places[0], memory_bandwidth_cap=cap)
-        return Allocation(int(j), places, shape.cores_per_worker, shape.batch_size)
+    def allocations(self, b: int, action: Any) -> list[Allocation]:
+        """What a valid action of cluster b gives to jobs, in order; none if it waits. All stays as it is."""
+        return self._plays.allocations(self.state, self.episode, b, action, self._physics)
 
     def _raise_stalled(self) -> None:
         if self._ends.max() == STALLED:

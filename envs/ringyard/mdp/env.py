@@ -5,11 +5,10 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ringyard.checks import require
-from ringyard.mdp.arguments import action_given, options_given, seed_given, workload_given
+from ringyard.mdp.arguments import options_given, seed_given, workload_given
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations.queue import BLOCKS
 from ringyard.mdp.observations.tables import feature_table
@@ -24,7 +23,7 @@ SEGMENT_ROWS = 8192
 _ONLY = np.zeros(1, np.int64)
 
 
-class ClusterEnv(gymnasium.Env[Any, np.int64]):
+class ClusterEnv(gymnasium.Env[Any, Any]):
     """Schedule deep-learning jobs on a cluster of multi-GPU servers.
 
     ## Action space
@@ -34,6 +33,9 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     others resize, rebatch, move, give or take cores, cap memory bandwidth); the last action waits for the
     next event. A start takes no time. Moments with nothing to decide pass by themselves. `action_masks()` and
     `info["action_mask"]` say which actions are valid.
+
+    With `Scores` it is `Box(-1, 1, (N,))`: a score for each live job, of which an allocator makes
+    allocations; the mask says which scores have a job (`ringyard.mdp.actions.Scores`).
 
     ## Observation space
     A Dict of one-dimensional float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives
@@ -66,8 +68,8 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         render_mode: None or "rgb_array" (a Gantt chart of the servers over time).
 
     Raises:
-        ActionError: from `step`, for anything but an integer of the space, or for a masked action if the
-            setting's `on_invalid` is "raise".
+        ActionError: from `step`, for anything that is not of the space (a score that is NaN or beyond -1 and
+            1), or for a masked action if the setting's `on_invalid` is "raise".
         ResetNeededError: from `step`, before `reset` and after the end of an episode; it is Gymnasium's
             `ResetNeeded` too.
         ClosedError: from `step` and `reset`, after `close`.
@@ -86,7 +88,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         self.render_mode = render_mode
         self._batch = ClusterBatch(self.setting, 1, SEGMENT_ROWS if render_mode else 0)
         self.observation_space = self.setting.observation.space(self.setting.cluster, self.setting.actions)
-        self.action_space = spaces.Discrete(self.setting.actions.num_actions)
+        self.action_space = self.setting.actions.space
 
     @property
     def batch(self) -> ClusterBatch:
@@ -110,9 +112,9 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         self._batch.reset(_ONLY, np.array([entry]))
         return self._observation(), {"action_mask": self._mask(), "workload": entry}
 
-    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action; see the class."""
-        actions = action_given(action, self._batch.masks.shape[1])
+        actions = self.setting.actions.one_given(action)
         masked = self._batch.valid(actions, _ONLY)
         self._batch.step(actions)
         done, truncated = bool(self._batch.done[0]), bool(self._batch.truncated[0])

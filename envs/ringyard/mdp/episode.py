@@ -2,18 +2,22 @@
 
 import numpy as np
 
-from ringyard.compiled import Float32Cube, FloatMatrix, Int32Matrix, Records3, bundle
+from ringyard.compiled import Float32Cube, FloatMatrix, Int32Matrix, IntVector, Records3, bundle
+from ringyard.sim.allocator import Plan, empty_plan
 from ringyard.sim.engine.surroundings import Surroundings
+from ringyard.state.arrays import Sizes, State, empty_state
 from ringyard.state.records import INTEGRALS
 
 __all__ = ["STATIC_FEATURES", "Episode", "empty_episode"]
 
 STATIC_FEATURES = 4  # log predicted duration, log2 GPUs, log GPU seconds, log communication intensity
 
+_NOTHING = Sizes(jobs=0, gpus=0, servers=0, racks=0, jobs_per_gpu=1, classes=0, models=0, gpu_types=0)
+
 
 @bundle
 class Episode:
-    """Arrays beside `State`; V visible waiting jobs, T placement templates.
+    """Arrays beside `State`; V visible waiting jobs, T placement templates, N jobs that get scores.
 
     Attributes:
         static: [clusters, jobs, STATIC_FEATURES] standardised features that never change.
@@ -22,6 +26,12 @@ class Episode:
         class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
         reward_weights: [clusters, Integral] reward per unit of each integral's growth.
         last_integrals: [clusters, Integral] at the last reward.
+        live: [clusters, jobs] rows of the jobs that wait or run, ascending; [clusters, 0] without scores.
+        num_live: [clusters] how many of them are valid.
+        num_arrived: [clusters] rows that the list has seen.
+        left: [clusters, N] scratch of the observation: seconds left of each job that gets a score.
+        order: [clusters, N] the same: its jobs by that.
+        plan: the allocator's notes; of no cluster without scores.
     """
 
     static: Float32Cube
@@ -30,12 +40,27 @@ class Episode:
     class_slot: Int32Matrix
     reward_weights: FloatMatrix
     last_integrals: FloatMatrix
+    live: Int32Matrix
+    num_live: IntVector
+    num_arrived: IntVector
+    left: FloatMatrix
+    order: Int32Matrix
+    plan: Plan
 
 
 def empty_episode(
-    num_clusters: int, num_jobs: int, num_classes: int, num_visible: int, num_templates: int
+    state: State, num_visible: int = 0, num_templates: int = 0, num_scores: int = 0, plan: Plan | None = None
 ) -> Episode:
-    """Zeroed arrays of the given sizes."""
+    """Zeroed arrays for the clusters of a state.
+
+    Args:
+        state: arrays of the simulations.
+        num_visible: V.
+        num_templates: T.
+        num_scores: N.
+        plan: of an allocator, where there are scores.
+    """
+    (num_clusters, num_jobs), num_classes = state.waiting.shape, state.class_waiting.shape[1]
     table = (num_clusters, num_visible, num_templates)
     return Episode(
         static=np.zeros((num_clusters, num_jobs, STATIC_FEATURES), np.float32),
@@ -44,4 +69,10 @@ def empty_episode(
         class_slot=np.zeros((num_clusters, num_classes), np.int32),
         reward_weights=np.zeros((num_clusters, INTEGRALS)),
         last_integrals=np.zeros((num_clusters, INTEGRALS)),
+        live=np.zeros((num_clusters, num_jobs if num_scores else 0), np.int32),
+        num_live=np.zeros(num_clusters, np.int64),
+        num_arrived=np.zeros(num_clusters, np.int64),
+        left=np.zeros((num_clusters, num_scores)),
+        order=np.zeros((num_clusters, num_scores), np.int32),
+        plan=empty_plan(empty_state(0, _NOTHING), 0) if plan is None else plan,
     )

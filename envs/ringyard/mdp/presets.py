@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["make", "make_vector", "preset", "search_own_folders", "setting_of"]
 
+#: groups of conf/ that a setting is made of
+_PARTS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
+
 
 @functools.cache
 def search_own_folders() -> None:
@@ -65,11 +68,12 @@ def _own_hydra() -> Iterator[None]:
         VersionBase.instance().version_base = version
 
 
-def preset(experiment: str) -> Setting:
+def preset(experiment: str, **parts: str) -> Setting:
     """What `ringyard train experiment=NAME` learns on, with as many job tables as `Setting` has by default.
 
     Args:
         experiment: name of a file in conf/experiment or of RINGYARD_CONF, without its ending.
+        parts: other parts than its own, as on the command line: action="scores", observation="live_jobs".
 
     Raises:
         ConfigurationError: there is no such file.
@@ -83,8 +87,17 @@ def preset(experiment: str) -> Setting:
             f"unknown preset {experiment!r}; expected one of {', '.join(names)}; a new one is a new"
             f" {experiment}.yaml in {config_folder() / 'experiment'}"
         )
+    for group, name in parts.items():
+        known = config_files(group)
+        if group not in _PARTS or name not in known:
+            raise ConfigurationError(
+                f"preset has no part {group}={name!r}; expected one of {', '.join(_PARTS)}, and for {group}"
+                f" one of {', '.join(known) or 'nothing'}"
+            )
     with _own_hydra():
-        config = compose("train", [f"experiment={experiment}"])
+        config = compose(
+            "train", [f"experiment={experiment}", *(f"{group}={name}" for group, name in parts.items())]
+        )
     return setting_of(config, Setting.num_workloads, Setting.workload_seed)
 
 
@@ -98,11 +111,10 @@ def setting_of(config: "DictConfig", num_workloads: int, workload_seed: int) -> 
     """
     from hydra.utils import instantiate
 
-    groups = ("cluster", "workload", "performance", "restart", "failures", "observation", "reward")
-    parts = {name: instantiate(config[name], _convert_="all") for name in groups}
+    parts = {name: instantiate(config[name], _convert_="all") for name in _PARTS}
     return Setting(
+        actions=parts.pop("action"),
         **parts,
-        actions=instantiate(config.action, _convert_="all"),
         limit_seconds=config.limit_seconds,
         num_workloads=num_workloads,
         workload_seed=workload_seed,

@@ -8,7 +8,7 @@ from ringyard.checks import Count, Positive, Seed, checked
 from ringyard.cluster import Cluster
 from ringyard.fabric import interconnect, network
 from ringyard.failures import Failures, no_failures
-from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.actions import ActionKind, Actions
 from ringyard.mdp.observations import Observation, queue_and_cluster
 from ringyard.mdp.rewards import Reward, job_completion_time
 from ringyard.performance import PerformanceModel, composed
@@ -50,7 +50,7 @@ class Setting:
         restart: cost of starting a stopped job again.
         failures: servers that fail and return.
         observation: what the agent sees.
-        actions: what it can do.
+        actions: what it can do: `Actions` or `Scores`.
         reward: what it is told.
         limit_seconds: truncate the episode at this time; None: until every job is done.
         num_workloads: how many different job tables episodes draw from; each is made once.
@@ -66,7 +66,7 @@ class Setting:
     restart: RestartCost = field(default_factory=lambda: constant(0.0))
     failures: Failures = field(default_factory=no_failures)
     observation: Observation = field(default_factory=queue_and_cluster)
-    actions: Actions = field(default_factory=Actions)
+    actions: ActionKind = field(default_factory=Actions)
     reward: Reward = field(default_factory=job_completion_time)
     limit_seconds: Positive | None = None
     num_workloads: Count = 1024

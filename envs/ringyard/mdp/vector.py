@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from ringyard.checks import Count, require, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.arguments import (
-    actions_given,
     options_given,
     reset_mask_given,
     seeds_given,
@@ -38,7 +36,7 @@ _SHARED = {
 }
 
 
-class ClusterVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
+class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     """`num_envs` copies of `ClusterEnv`; equal seeds give equal episodes.
 
     Observations, rewards and infos are those of Gymnasium's `SyncVectorEnv` over `ClusterEnv`: each key of
@@ -95,7 +93,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         self.single_observation_space = self.setting.observation.space(
             self.setting.cluster, self.setting.actions
         )
-        self.single_action_space = spaces.Discrete(self.setting.actions.num_actions)
+        self.single_action_space = self.setting.actions.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._copy = copy
@@ -148,21 +146,20 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         return self._observations(), info
 
     def step(
-        self, actions: NDArray[np.int64]
+        self, actions: NDArray[Any]
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """One action in every cluster; clusters in their reset step ignore theirs.
 
         Raises:
-            ActionError: another number of actions, no integers, outside the space, or masked (if the setting
-                says so).
+            ActionError: another number of actions, none of the space, or masked (if the setting says so).
             ResetNeededError: a cluster has no episode: before `reset`, or, without autoreset, after its end.
             ClosedError: after `close`.
         """
-        actions = actions_given(actions, self.num_envs)
+        given = self.setting.actions.given(actions, self.num_envs)
         begun = self._resets
         stepping = np.flatnonzero(~begun)
-        masked = self.batch.valid(actions, stepping)
-        self.batch.step(actions, stepping)
+        masked = self.batch.valid(given, stepping)
+        self.batch.step(given, stepping)
         done, truncated, rewards = self.batch.done, self.batch.truncated, self.batch.rewards.copy()
         if len(stepping) < self.num_envs:
             done[begun] = truncated[begun] = False

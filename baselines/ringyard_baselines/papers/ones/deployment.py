@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
+from ringyard.sim.speeds import SpeedTable
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.tools.speeds import SpeedTable
 
 __all__ = ["Deployment", "blocked_in_parts", "blocked_in_whole", "gpus_by_job", "held_by_job"]
 

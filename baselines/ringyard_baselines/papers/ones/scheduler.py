@@ -12,6 +12,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
+from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.papers.ones.deployment import (
@@ -25,7 +26,6 @@ from ringyard_baselines.papers.ones.evolution import evolve, keep_and_fill
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain, earlier_rows
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
-from ringyard_baselines.tools.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
 
 __all__ = ["Ones"]

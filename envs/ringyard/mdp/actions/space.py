@@ -1,14 +1,20 @@
 """What one action does: start a visible job, change or stop a running one, or wait."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
 
 from ringyard.checks import Count, checked
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
+from ringyard.mdp.actions.kind import ActionKind, QueueOrder
+from ringyard.mdp.arguments import action_given, actions_given
 from ringyard.placement import PlacementRule, least_contended, pack
 
 __all__ = ["IN_PLACE", "PLACED", "REJECT", "STOP", "Actions", "Adjustment", "Reject", "Template"]
@@ -88,7 +94,7 @@ class Adjustment:
 
 @checked("action")
 @dataclass(frozen=True)
-class Actions:
+class Actions(ActionKind):
     """The action space: `Discrete(num_waiting x templates + num_running x adjustments + 1)`.
 
     Action i * T + t starts visible job i by template t; action V * T + r * A + a changes running slot r
@@ -116,7 +122,7 @@ class Actions:
     preemptive: bool = False
     adjustments: Sequence[Adjustment] = ()
     on_invalid: Literal["raise", "wait"] = "wait"
-    queue_order: Literal["submit", "duration", "work", "gpus"] = "submit"
+    queue_order: QueueOrder = "submit"
 
     @property
     def starts(self) -> tuple[Template, ...]:
@@ -149,3 +155,30 @@ class Actions:
     def wait(self) -> int:
         """The action that waits."""
         return self.num_actions - 1
+
+    @property
+    def space(self) -> spaces.Discrete:
+        """One of the numbers above."""
+        return spaces.Discrete(self.num_actions)
+
+    @property
+    def items(self) -> Mapping[str, int]:
+        """V visible waiting jobs, V x T starts, R running jobs."""
+        return {"V": self.num_waiting, "V x T": self.num_starts, "R": self.num_running}
+
+    @property
+    def idle_mask(self) -> NDArray[np.bool_]:
+        """[actions] to wait is all there is."""
+        return np.arange(self.num_actions) == self.wait
+
+    def refusing(self, masked: bool) -> Self:
+        """The same; `on_invalid` is "raise" or "wait"."""
+        return replace(self, on_invalid="raise" if masked else "wait")
+
+    def one_given(self, action: Any) -> NDArray[np.int64]:
+        """[1] of a whole number of the space."""
+        return action_given(action, self.num_actions)
+
+    def given(self, actions: Any, num_envs: int) -> NDArray[np.int64]:
+        """[num_envs] whole numbers."""
+        return actions_given(actions, num_envs)

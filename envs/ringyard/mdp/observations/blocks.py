@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ringyard.cluster import Cluster
-from ringyard.mdp.actions.space import Actions
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.actions.kind import ActionKind
 
 __all__ = ["Block", "Each", "Feature"]
 
@@ -15,18 +16,24 @@ class Each(StrEnum):
     WAITING = "V"
     PLACEMENT = "V x T"
     RUNNING = "R"
+    LIVE = "N"
     SERVER = "S"
     CLUSTER = "1"
 
-    def items(self, cluster: Cluster, actions: Actions) -> int:
-        """V visible waiting jobs, V x T with each template, R running slots, S servers, or one cluster."""
-        if self is Each.WAITING:
-            return actions.num_waiting
-        if self is Each.PLACEMENT:
-            return actions.num_starts
-        if self is Each.RUNNING:
-            return actions.num_running
-        return cluster.num_servers if self is Each.SERVER else 1
+    def items(self, cluster: Cluster, actions: ActionKind) -> int:
+        """V visible waiting jobs, V x T with each template, R running slots, N live jobs, S servers, or 1.
+
+        Raises:
+            ConfigurationError: these actions have no such items.
+        """
+        there = {Each.SERVER: cluster.num_servers, Each.CLUSTER: 1, **actions.items}
+        if self not in there:
+            raise ConfigurationError(
+                f"the observation shows items {self} ({self.name.lower()}), {type(actions).__name__} has"
+                f" {', '.join(actions.items)}; expected observation=live_jobs with action=scores, and another"
+                " observation with other actions"
+            )
+        return there[self]
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Block:
     each: Each
     features: tuple[Feature, ...]
 
-    def length(self, cluster: Cluster, actions: Actions) -> int:
+    def length(self, cluster: Cluster, actions: ActionKind) -> int:
         """Items x features."""
         return self.each.items(cluster, actions) * len(self.features)
 

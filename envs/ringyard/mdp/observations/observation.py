@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ringyard.cluster import Cluster
 from ringyard.compiled import Float32Vector, FloatVector, slot
 from ringyard.information import Information, check_reads
-from ringyard.mdp.actions import Actions
+from ringyard.mdp.actions.kind import ActionKind
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.blocks import Block
 from ringyard.state.arrays import State
@@ -62,11 +62,11 @@ class Observation:
     def __post_init__(self) -> None:
         check_reads(self.write, self.knows, "the observation")
 
-    def size(self, cluster: Cluster, actions: Actions) -> int:
+    def size(self, cluster: Cluster, actions: ActionKind) -> int:
         """Length of the row."""
         return sum(block.length(cluster, actions) for block in self.blocks)
 
-    def space(self, cluster: Cluster, actions: Actions) -> spaces.Space[Any]:
+    def space(self, cluster: Cluster, actions: ActionKind) -> spaces.Space[Any]:
         """The observation space of one cluster."""
         if self.flat:
             return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
@@ -77,7 +77,7 @@ class Observation:
             }
         )
 
-    def windows(self, cluster: Cluster, actions: Actions) -> dict[str, slice]:
+    def windows(self, cluster: Cluster, actions: ActionKind) -> dict[str, slice]:
         """{block: where it stands in the row}."""
         windows: dict[str, slice] = {}
         begin = 0

@@ -15,8 +15,8 @@ What an agent sees, feature by feature. This page is generated from the blocks i
 
 An observation is a Dict of one-dimensional float32 blocks, or, with `flat=True`, the same numbers in the
 same order as one Box. A block holds the features of one item after the other: V visible waiting jobs, T
-templates, R running slots, S servers. Values are within [-10, 10], most within [0, 1]; `s(x, c)` is
-x / (x + c). Unused slots are 0 and have a 0 in the block's mask.
+templates, R running slots, N live jobs that get a score, S servers. Values are within [-10, 10], most
+within [0, 1]; `s(x, c)` is x / (x + c). Unused slots are 0 and have a 0 in the block's mask.
 """
 
 

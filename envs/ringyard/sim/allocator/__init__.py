@@ -5,20 +5,26 @@ from ringyard.sim.allocator.plan import (
     Estimate,
     EstimateLeft,
     Plan,
+    Rules,
     attained,
     empty_plan,
     moves_of,
     predicted,
 )
+from ringyard.sim.allocator.rates import Rates, put_rates, rates_of
 
 __all__ = [
     "Allocator",
     "Estimate",
     "EstimateLeft",
     "Plan",
+    "Rates",
+    "Rules",
     "allocate",
     "attained",
     "empty_plan",
     "moves_of",
     "predicted",
+    "put_rates",
+    "rates_of",
 ]

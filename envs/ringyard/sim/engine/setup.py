@@ -31,7 +31,7 @@ from ringyard.state.arrays import Sizes, State, empty_state
 from ringyard.state.on_gpus import least_slowness
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, JobKind, Network
 
-__all__ = ["load", "new_state", "prepare_jobs"]
+__all__ = ["load", "new_state", "prepare_jobs", "slowness_of"]
 
 
 @kernel
@@ -45,7 +45,7 @@ def _isolate(
         jobs[j].isolated_iteration_seconds = seconds_in(jobs[j], j, places[j], physics)
 
 
-def _slowness(cluster: Cluster) -> NDArray[np.float64]:
+def slowness_of(cluster: Cluster) -> NDArray[np.float64]:
     """`State.slowness` of the cluster's types, NaN where a profile has no figure."""
     types = cluster.distinct_gpu_types or (REFERENCE_GPU,)
     found = np.ones((len(catalogue()) + 1, len(types), 2))
@@ -175,7 +175,7 @@ def prepare_jobs(
     jobs = _given(table, cluster, restart)
     jobs["row"] = np.arange(len(jobs))
     jobs["overlap_exponent"] = _overlap_exponents(performance)[jobs["model"]]
-    _isolate(jobs, alone(cluster, table.num_gpus), _slowness(cluster), physics_of(performance))
+    _isolate(jobs, alone(cluster, table.num_gpus), slowness_of(cluster), physics_of(performance))
     iteration = jobs["isolated_iteration_seconds"]
     iterations = np.where(np.isnan(table.iterations), table.duration_seconds / iteration, table.iterations)
     jobs["total_iterations"] = iterations
@@ -230,7 +230,7 @@ def new_state(
         losses=losses,
     )
     state = empty_state(num_clusters, sizes, timeline_bins, segment_rows)
-    state.slowness[:] = _slowness(cluster)
+    state.slowness[:] = slowness_of(cluster)
     state.sharing[:] = sharing
     if interference.pairs is not None:
         state.pairs[:] = np.nan_to_num(interference.pairs)

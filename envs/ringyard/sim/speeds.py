@@ -6,9 +6,11 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.sim.solo import solo_seconds
+from ringyard.cluster import Cluster
+from ringyard.compiled import Records1
+from ringyard.sim.solo import Profiled, solo_seconds
 from ringyard.sim.view import SchedulingView
-from ringyard.state.records import JobKind
+from ringyard.state.records import Job, JobKind
 
 __all__ = ["BatchRule", "SpeedTable", "fewest_gpus", "speed_table"]
 
@@ -73,14 +75,23 @@ class SpeedTable:
         return float(self.batch[self.place[job], num_gpus])
 
 
-def _memory_limit(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+#: columns that a view's reader must know
+_READ = ("base_batch", "asked_gpus", "sample_memory_bytes", "fixed_memory_bytes", "min_gpus", "noise_scale")
+
+
+def _memory_limit(jobs: Records1[Job], cluster: Cluster) -> NDArray[np.float64]:
     """[n] samples of one worker that fit every GPU type, and at least those the job asks for."""
-    least = float(view.cluster.gpu_memory_bytes.min())
-    asked = view.column("base_batch")[rows] / view.column("asked_gpus")[rows]
-    each = view.column("sample_memory_bytes")[rows]
+    least = float(cluster.gpu_memory_bytes.min())
+    asked = jobs["base_batch"] / jobs["asked_gpus"]
+    each = jobs["sample_memory_bytes"]
     with np.errstate(divide="ignore"):
-        fits = np.where(each > 0, (least - view.column("fixed_memory_bytes")[rows]) / each, np.inf)
+        fits = np.where(each > 0, (least - jobs["fixed_memory_bytes"]) / each, np.inf)
     return np.maximum(np.floor(fits), asked)
+
+
+def _fewest(jobs: Records1[Job], cluster: Cluster) -> NDArray[np.int64]:
+    hold = np.ceil(jobs["base_batch"] / _memory_limit(jobs, cluster) - 1e-9)
+    return np.maximum(jobs["min_gpus"], hold).astype(np.int64)
 
 
 def fewest_gpus(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -90,22 +101,28 @@ def fewest_gpus(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.int
         view: any moment.
         rows: [n] rows of GPU jobs.
     """
-    hold = np.ceil(view.column("base_batch")[rows] / _memory_limit(view, rows) - 1e-9)
-    return np.maximum(view.column("min_gpus")[rows], hold).astype(np.int64)
+    for name in _READ[:-1]:
+        view.check(name)
+    return _fewest(view.records(rows), view.cluster)
 
 
-def speed_table(view: SchedulingView, rule: BatchRule, most: int | None = None) -> SpeedTable:
+def speed_table(asked_of: SchedulingView | Profiled, rule: BatchRule, most: int | None = None) -> SpeedTable:
     """The table of every GPU job of the workload; it holds whatever happens, so that one is enough.
 
     Args:
-        view: any moment.
+        asked_of: any moment, or jobs of no simulation.
         rule: the batch on n GPUs.
         most: largest number of GPUs considered; None: the largest any job may use.
     """
-    kind = view.column("kind")
-    rows = np.flatnonzero(kind != JobKind.CPU_ONLY)
-    records = view.records(rows)
-    limit = min(int(records["max_gpus"].max(initial=1)), view.cluster.num_gpus)
+    if isinstance(asked_of, SchedulingView):
+        for name in _READ:
+            asked_of.check(name)
+        kind, profiled = asked_of.column("kind"), Profiled.seen(asked_of)
+    else:
+        kind, profiled = asked_of.jobs["kind"][:-1], asked_of
+    rows, cluster = np.flatnonzero(kind != JobKind.CPU_ONLY), profiled.cluster
+    records = profiled.jobs[rows]
+    limit = min(int(records["max_gpus"].max(initial=1)), cluster.num_gpus)
     if most is not None:  # sizes that jobs ask for stay possible
         limit = min(limit, max(most, int(records["asked_gpus"].max(initial=1))))
     gpus = np.arange(1, limit + 1)
@@ -113,12 +130,12 @@ def speed_table(view: SchedulingView, rule: BatchRule, most: int | None = None) 
     place[rows] = np.arange(len(rows))
     low = records["min_batch"][:, None]
     asked = records["base_batch"][:, None]
-    high = np.minimum(records["max_batch"][:, None], _memory_limit(view, rows)[:, None] * gpus[None, :])
+    high = np.minimum(records["max_batch"][:, None], _memory_limit(records, cluster)[:, None] * gpus[None, :])
     possible = (gpus >= records["min_gpus"][:, None]) & (gpus <= records["max_gpus"][:, None])
     possible &= high >= low
     high = np.maximum(high, low)
     if rule is BatchRule.ASKED:
-        possible &= gpus >= fewest_gpus(view, rows)[:, None]
+        possible &= gpus >= _fewest(records, cluster)[:, None]
         tried = np.clip(asked, low, high)[..., None]
     elif rule is BatchRule.PER_GPU:
         tried = np.clip(asked / records["asked_gpus"][:, None] * gpus, low, high)[..., None]
@@ -130,7 +147,7 @@ def speed_table(view: SchedulingView, rule: BatchRule, most: int | None = None) 
     shape = tried.shape
     queries = np.broadcast_to(rows[:, None, None], shape).reshape(-1)
     sizes = np.broadcast_to(gpus[None, :, None], shape).reshape(-1)
-    seconds = solo_seconds(view, queries, sizes, tried.reshape(-1)).reshape(shape)
+    seconds = solo_seconds(profiled, queries, sizes, tried.reshape(-1)).reshape(shape)
     noise, base = records["noise_scale"], records["base_batch"]
     with np.errstate(invalid="ignore"):
         worth = (noise + base)[:, None, None] / (noise[:, None, None] + tried)

@@ -1,0 +1,76 @@
+"""Actions that say how much each job matters; an allocator makes allocations of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ringyard.checks import Count, Positive, checked
+from ringyard.cluster import Cluster
+from ringyard.compiled import Records1
+from ringyard.information import Information
+from ringyard.mdp.actions.kind import ActionKind
+from ringyard.mdp.arguments import scores_given
+from ringyard.performance import PerformanceModel
+from ringyard.sim.allocator import Allocator, Rates, rates_of
+from ringyard.sim.solo import Profiled
+from ringyard.state.records import Job
+
+__all__ = ["Scores"]
+
+
+@checked("action")
+@dataclass(frozen=True)
+class Scores(ActionKind):
+    """The action space: `Box(-1, 1, (num_jobs,))`, a score for each live job, waiting or running.
+
+    Number i is the score of the i-th live job in order of the job table; live jobs beyond the last number
+    score 0, numbers without a job do nothing, and the mask says which have one. At 0 a job matters as much as
+    the allocator says, above it more. Every action is carried out at once, and time passes to the next
+    decision.
+
+    Attributes:
+        num_jobs: N, live jobs that get a score of the agent's.
+        allocator: makes stops, moves, starts and resizes of the scores.
+        round_seconds: decide every this many seconds; None: at every event with a live job.
+    """
+
+    num_jobs: Count = 128
+    allocator: Allocator = field(default_factory=Allocator)
+    round_seconds: Positive | None = None
+    goes_by_rates = True
+
+    @property
+    def space(self) -> spaces.Box:
+        """[N] scores."""
+        return spaces.Box(-1.0, 1.0, (self.num_jobs,), np.float32)
+
+    @property
+    def items(self) -> Mapping[str, int]:
+        """N live jobs."""
+        return {"N": self.num_jobs}
+
+    @property
+    def takes(self) -> Information:
+        """What the allocator goes by."""
+        return self.allocator.takes
+
+    @property
+    def idle_mask(self) -> NDArray[np.bool_]:
+        """[N] no job."""
+        return np.zeros(self.num_jobs, np.bool_)
+
+    def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates:
+        """What the allocator goes by."""
+        return rates_of(Profiled.prepared(jobs, cluster, performance), self.allocator.size_power)
+
+    def one_given(self, action: Any) -> NDArray[np.float32]:
+        """[1, N] scores."""
+        return scores_given(action, (self.num_jobs,))[None]
+
+    def given(self, actions: Any, num_envs: int) -> NDArray[np.float32]:
+        """[num_envs, N] scores."""
+        return scores_given(actions, (num_envs, self.num_jobs))

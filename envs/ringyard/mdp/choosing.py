@@ -1,0 +1,248 @@
+"""The compiled step of `Actions`: one of several is carried out, then time passes to the next choice."""
+
+from ringyard.compiled import BoolMatrix, BoolVector, IntVector, bundle, kernel
+from ringyard.mdp.actions.moves import (
+    Options,
+    adjust,
+    propose_adjustment,
+    propose_start,
+    set_template_shape,
+    start_by,
+)
+from ringyard.mdp.actions.space import REJECT, STOP
+from ringyard.mdp.episode import Episode
+from ringyard.mdp.kernel import (
+    BEGIN,
+    DONE,
+    GOES_ON,
+    STALLED,
+    STEP,
+    TRUNCATED,
+    Bank,
+    Outputs,
+    Sight,
+    begin,
+    conclude,
+)
+from ringyard.mdp.positions import next_running, running_at
+from ringyard.placement.places import sort_ascending
+from ringyard.sim.engine.events import advance
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.shape import ask
+from ringyard.sim.engine.standstill import count_step
+from ringyard.sim.engine.surroundings import look, seconds_in
+from ringyard.state.arrays import State
+from ringyard.state.progress import slowdown
+
+__all__ = ["Choices", "all_valid", "play_chosen"]
+
+
+@bundle
+class Choices:
+    """What every cluster of a batch shares.
+
+    Attributes:
+        options: what actions can do.
+        num_running: R, visible running jobs.
+        sight: what agents see.
+    """
+
+    options: Options
+    num_running: int
+    sight: Sight
+
+
+@kernel
+def _look_at_templates(state: State, episode: Episode, b: int, how: Choices, physics: Physics) -> bool:
+    """Ask every template for every visible job; whether any start is possible.
+
+    Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
+    """
+    options = how.options
+    cluster = state.clusters[b]
+    cluster.stamp += 1
+    stamp = cluster.stamp
+    possible = False
+    visible = min(episode.looks.shape[1], cluster.num_waiting)
+    out = state.gpu_scratch[b]
+    whole_only = cluster.jobs_per_gpu == 1
+    for i in range(visible):
+        j = state.waiting[b, i]
+        job = state.jobs[b, j]
+        demand = job.demand_class
+        known = state.class_stamp[b, demand] == stamp
+        if not known:
+            state.class_stamp[b, demand] = stamp
+            episode.class_slot[b, demand] = i
+        slot = episode.class_slot[b, demand]
+        for t in range(options.num_templates):
+            found = episode.looks[b, i, t]
+            if known:
+                found = episode.looks[b, slot, t]
+                episode.looks[b, i, t] = found
+            elif whole_only and job.min_gpus > cluster.free_gpus and options.kinds[t] != REJECT:
+                found.num_places = 0
+            else:
+                found.num_places = propose_start(state, b, j, options, t, out)
+                if found.num_places > 0:
+                    sort_ascending(out, found.num_places)
+                    look(state, b, j, out, found.num_places, found)
+                if options.scaled:
+                    ask(job)
+            if found.num_places > 0:
+                possible = True
+                if options.scaled:
+                    set_template_shape(job, options, t)
+                seconds = seconds_in(job, j, found, physics)
+                episode.template_slowdown[b, i, t] = slowdown(job.isolated_iteration_seconds, seconds)
+                if options.kinds[t] == REJECT:
+                    episode.template_slowdown[b, i, t] = 1.0  # it will never end
+                if options.scaled:
+                    ask(job)
+    return possible
+
+
+@kernel
+def _look_at_adjustments(state: State, b: int, how: Choices, mask: BoolVector) -> bool:
+    """Mark the possible changes of visible running jobs in their part of the mask; whether there are any."""
+    options = how.options
+    cluster = state.clusters[b]
+    out = state.gpu_scratch[b]
+    any_valid = False
+    j = -1
+    for r in range(min(how.num_running, cluster.num_running)):
+        j = next_running(state, b, r, j)
+        if state.jobs[b, j].last_start_seconds >= cluster.now:
+            continue
+        for a in range(options.num_adjustments):
+            if options.kinds[options.num_templates + a] == STOP:
+                valid = cluster.num_waiting > 0
+            else:
+                valid = propose_adjustment(state, b, j, options, a, out) > 0
+            if valid:
+                mask[r * options.num_adjustments + a] = True
+                any_valid = True
+    return any_valid
+
+
+@kernel
+def _write_mask(state: State, episode: Episode, b: int, how: Choices, mask: BoolVector) -> bool:
+    """Valid actions into `mask`; whether any start or change is among them.
+
+    A job that changed hands at this very moment is left alone until time passes, unless only starting it
+    again makes time pass.
+    """
+    options = how.options
+    num_templates = options.num_templates
+    cluster = state.clusters[b]
+    time_can_pass = cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs
+    mask[:] = False
+    any_valid = False
+    num_waiting = episode.looks.shape[1]
+    for i in range(min(num_waiting, cluster.num_waiting)):
+        stopped_now = state.jobs[b, state.waiting[b, i]].last_stop_seconds == cluster.now
+        if options.num_adjustments > 0 and stopped_now and time_can_pass:
+            continue
+        for t in range(num_templates):
+            if episode.looks[b, i, t].num_places > 0:
+                mask[i * num_templates + t] = True
+                any_valid = True
+    if options.num_adjustments > 0:
+        if _look_at_adjustments(state, b, how, mask[num_waiting * num_templates :]):
+            any_valid = True
+    mask[len(mask) - 1] = time_can_pass or not any_valid
+    return any_valid
+
+
+@kernel
+def _settle(state: State, episode: Episode, b: int, how: Choices, physics: Physics, mask: BoolVector) -> int:
+    """Let time pass until there is a start or change to choose, or the episode ends."""
+    cluster = state.clusters[b]
+    changes = how.options.num_adjustments > 0
+    while True:
+        if cluster.num_done == cluster.num_jobs:
+            mask[:] = False
+            mask[len(mask) - 1] = True
+            return DONE
+        if cluster.now >= cluster.limit_seconds:
+            _look_at_templates(state, episode, b, how, physics)
+            _write_mask(state, episode, b, how, mask)
+            return TRUNCATED
+        if changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.smallest_demand):
+            _look_at_templates(state, episode, b, how, physics)
+            if _write_mask(state, episode, b, how, mask):
+                return GOES_ON
+        if not advance(state, b, physics):
+            return STALLED
+
+
+@kernel
+def _act(state: State, episode: Episode, b: int, action: int, how: Choices, physics: Physics) -> int:
+    """Carry out a valid action; STALLED if it waits and nothing can happen, or if time stands still."""
+    options = how.options
+    if not count_step(state, b, state.clusters[b].now):
+        return STALLED
+    num_starts = episode.looks.shape[1] * options.num_templates
+    change = action - num_starts
+    if change < 0:
+        j = state.waiting[b, action // options.num_templates]
+        start_by(state, b, j, options, action % options.num_templates, physics)
+    elif change < how.num_running * options.num_adjustments:
+        j = running_at(state, b, change // options.num_adjustments)
+        adjust(state, b, j, options, change % options.num_adjustments, physics)
+    elif not advance(state, b, physics):
+        return STALLED
+    return GOES_ON
+
+
+@kernel
+def all_valid(masks: BoolMatrix, playing: BoolVector, actions: IntVector, clusters: IntVector) -> bool:
+    """Whether the given clusters are in an episode and their actions in the space and not masked."""
+    for b in clusters:
+        action = actions[b]
+        if not playing[b] or action < 0 or action >= masks.shape[1] or not masks[b, action]:
+            return False
+    return True
+
+
+@kernel
+def play_chosen(
+    state: State,
+    episode: Episode,
+    clusters: IntVector,
+    what: int,
+    entries: IntVector,
+    actions: IntVector,
+    bank: Bank,
+    limit_seconds: float,
+    how: Choices,
+    physics: Physics,
+    out: Outputs,
+) -> None:
+    """Bring each of the given clusters to its next choice. One kernel, so that it is compiled once.
+
+    Args:
+        state: simulation arrays.
+        episode: decision-process arrays.
+        clusters: [stepped] indices.
+        what: STEP: by one valid action each; BEGIN: from the start of a workload; SETTLE: from where
+            something else has put it.
+        entries: [clusters] bank entries, read at those indices.
+        actions: [clusters], read at those indices.
+        bank: workloads.
+        limit_seconds: the window's end of a new episode; inf: until all jobs are done.
+        how: what clusters share.
+        physics: performance model.
+        out: `Outputs`, written at those indices.
+    """
+    for b in clusters:
+        end = GOES_ON
+        if what == STEP:
+            end = out.ends[b]  # not GOES_ON: an episode that was over as it began
+            if end == GOES_ON:
+                end = _act(state, episode, b, actions[b], how, physics)
+        elif what == BEGIN:
+            begin(state, episode, b, entries[b], bank, limit_seconds, out)
+        if end == GOES_ON:
+            end = _settle(state, episode, b, how, physics, out.masks[b])
+        conclude(state, episode, b, end, what, how.sight, out)

@@ -1,0 +1,190 @@
+"""The observation for scores: every live job, waiting or running, and the cluster."""
+
+import numpy as np
+
+from ringyard.compiled import Float32Vector, FloatVector, Int32Vector, fills, kernel, whole
+from ringyard.information import Information
+from ringyard.mdp.episode import Episode
+from ringyard.mdp.observations.blocks import Block, Each, Feature
+from ringyard.mdp.observations.observation import Observation, Observe
+from ringyard.mdp.observations.queue import squash
+from ringyard.restart import pause_seconds
+from ringyard.state.arrays import State
+from ringyard.state.progress import attained_service, predicted_iterations, run_seconds
+from ringyard.state.records import Job, JobKind, JobStatus
+
+__all__ = ["live_jobs"]
+
+_JOBS = Block(
+    "jobs",
+    Each.LIVE,
+    (
+        Feature(
+            "left", "(ln(1 + predicted seconds left, alone as asked) - 6) / 2.5; 0 if not predictable", "s"
+        ),
+        Feature(
+            "left_rank", "rank of the seconds left; if not predictable, of the run time + 1 min; in [0, 1)"
+        ),
+        Feature("gpus", "log2(GPUs asked) / 3 - 0.5; a CPU-only job counts as an eighth of a GPU", "GPUs"),
+        Feature("gpus_of_cluster", "1 + log2(GPUs asked / GPUs) / 8; CPU-only as above"),
+        Feature("running", "1 if it runs"),
+        Feature("run_time", "ln(1 + time with resources held / 1 min) / 5", "s"),
+        Feature("attained_service", "ln(1 + GPU time held / 1 min) / 5", "GPU s"),
+        Feature("age", "ln(1 + time since submission / 1 min) / 5", "s"),
+        Feature("speedup", "ln(most speed on any number of GPUs / speed as asked)"),
+        Feature("communication", "ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1"),
+        Feature("predictable", "1 if predictable"),
+        Feature("gpus_held", "GPUs held / asked, 10 at most"),
+        Feature("speed", "present speed / speed alone as asked, 10 at most; 0 if it waits"),
+        Feature("restart", "s(pause of a restart, seconds left as in left_rank)", "s"),
+        Feature("cpu_only", "1 if CPU-only"),
+    ),
+)
+_JOBS_MASK = Block(
+    "jobs_mask", Each.LIVE, (Feature("present", "1 if the score has a job; by row of the table"),)
+)
+_CLUSTER = Block(
+    "cluster",
+    Each.CLUSTER,
+    (
+        Feature("live", "ln(1 + live jobs) / 5", "jobs"),
+        Feature("hidden", "s(live jobs without a score, 16)", "jobs"),
+        Feature("waiting", "waiting jobs / live jobs"),
+        Feature("demand", "s(GPUs asked by live jobs / GPUs, 1)"),
+        Feature("free", "free GPUs / GPUs"),
+        Feature("jobs_per_gpu", "log2(jobs that may share a GPU)", "jobs"),
+        Feature("gpus", "log2(GPUs) / 8 - 0.5", "GPUs"),
+        Feature("restart", "ln(1 + mean pause of a restart among live jobs) / 5", "s"),
+    ),
+)
+#: what `live_jobs` writes
+_BLOCKS = (_JOBS, _JOBS_MASK, _CLUSTER)
+
+_FEATURES = len(_JOBS.features)
+_LEFT, _RANK = 0, 1
+_KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.PREDICTIONS | Information.SPEEDS
+
+_RUNNING = int(JobStatus.RUNNING)
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+_MINUTE = 60.0
+_LARGEST = 10.0
+
+
+@kernel
+def _log_minutes(seconds: float) -> float:
+    return np.log1p(seconds / _MINUTE) / 5.0
+
+
+@kernel
+def _restart_seconds(job: Job) -> float:
+    return pause_seconds(
+        job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, whole(job.asked_gpus)
+    )
+
+
+@kernel
+def _seconds_left(job: Job, now: float) -> float:
+    """As predicted, alone and as it asks to run; of others, as long as they have run, and a minute."""
+    if job.predictable != 0:
+        return predicted_iterations(job, now) * job.isolated_iteration_seconds
+    return run_seconds(job, now) + _MINUTE
+
+
+@kernel
+def _most_speed(speeds: FloatVector) -> float:
+    most = 1.0
+    for speed in speeds:
+        most = max(most, speed)
+    return most
+
+
+@kernel
+def _sort_by(keys: FloatVector, order: Int32Vector, count: int) -> None:
+    """The positions of the first keys into `order`, ascending by (key, position), by a shell sort."""
+    for i in range(count):
+        order[i] = i
+    gap = 1
+    while gap < count // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, count):
+            one = order[i]
+            k = i - gap
+            while k >= 0 and (keys[order[k]] > keys[one] or (keys[order[k]] == keys[one] and order[k] > one)):
+                order[k + gap] = order[k]
+                k -= gap
+            order[k + gap] = one
+        gap //= 3
+
+
+@kernel
+def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out: Float32Vector) -> None:
+    cluster = state.clusters[b]
+    now = cluster.now
+    job = state.jobs[b, j]
+    static = episode.static[b, j]
+    known = job.predictable != 0
+    out[_LEFT] = (np.log1p(left) - 6.0) / 2.5 if known else 0.0
+    out[2] = static[1]
+    out[3] = 1.0 + np.log2(max(float(job.asked_gpus), 0.125) / cluster.num_gpus) / 8.0
+    out[5] = _log_minutes(run_seconds(job, now))
+    out[6] = _log_minutes(attained_service(job, now))
+    out[7] = _log_minutes(now - job.submit_seconds)
+    out[8] = np.log(_most_speed(episode.plan.speed[b, j]))
+    out[9] = static[3]
+    out[10] = 1.0 if known else 0.0
+    out[13] = squash(_restart_seconds(job), left + 1.0)
+    out[14] = 1.0 if job.kind == _CPU_ONLY else 0.0
+    if job.status == _RUNNING:
+        out[4] = 1.0
+        out[11] = min(job.num_gpus / max(float(job.asked_gpus), 1.0), _LARGEST)
+        out[12] = min(job.isolated_iteration_seconds / job.iteration_seconds, _LARGEST)
+
+
+@kernel
+def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: Float32Vector) -> None:
+    cluster = state.clusters[b]
+    live = episode.num_live[b]
+    pauses = 0.0
+    for i in range(live):
+        pauses += _restart_seconds(state.jobs[b, episode.live[b, i]])
+    out[0] = np.log1p(float(live)) / 5.0
+    out[1] = squash(float(live - shown), 16.0)
+    out[2] = cluster.num_waiting / max(float(live), 1.0)
+    out[3] = squash(cluster.demanded_gpus / cluster.num_gpus, 1.0)
+    out[4] = cluster.free_gpus / cluster.num_gpus
+    out[5] = np.log2(float(cluster.jobs_per_gpu))
+    out[6] = np.log2(float(cluster.num_gpus)) / 8.0 - 0.5
+    out[7] = np.log1p(pauses / max(float(live), 1.0)) / 5.0
+
+
+@fills(Observe)
+def _live_jobs(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
+    out[:] = 0.0
+    num_scores = episode.left.shape[1]
+    shown = min(num_scores, episode.num_live[b])
+    left = episode.left[b]
+    for i in range(shown):
+        j = whole(episode.live[b, i])
+        left[i] = _seconds_left(state.jobs[b, j], state.clusters[b].now)
+        _write_job(state, episode, b, j, left[i], out[i * _FEATURES : (i + 1) * _FEATURES])
+    order = episode.order[b]
+    _sort_by(left, order, shown)
+    for rank in range(shown):
+        out[order[rank] * _FEATURES + _RANK] = rank / shown
+    begin = num_scores * _FEATURES
+    out[begin : begin + shown] = 1.0
+    _write_cluster(state, episode, b, shown, out[begin + num_scores :])
+
+
+def live_jobs(flat: bool = False) -> Observation:
+    """Every live job that gets a score, in the order of the scores, and cluster totals: for `Scores`.
+
+    The table of features: docs/observations.md.
+
+    Args:
+        flat: one Box row (for an MLP) instead of a Dict of blocks (for a policy over sets of jobs).
+    """
+    return Observation(_live_jobs, _BLOCKS, flat, _KNOWS)

@@ -1,0 +1,155 @@
+"""Agents that score jobs: they play alike everywhere, learn, and are kept."""
+
+import csv
+import json
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+from stable_baselines3 import PPO
+from test_cli import ringyard
+
+from conftest import composed
+from ringyard import Cluster, JobTable, Simulator
+from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.information import Information
+from ringyard.mdp.actions import Scores
+from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.observations import live_jobs
+from ringyard.mdp.presets import preset
+from ringyard.mdp.setting import Setting
+from ringyard.sim.allocator import Allocator, attained
+from ringyard_agents.learning.agent import AgentScheduler, load_agent, powers_of
+from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.evaluation import episode_metrics
+from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.stable_baselines import StableBaselines
+from ringyard_baselines.families.allocating import AllocatingScheduler
+from ringyard_baselines.scheduler import run
+
+
+class Weighing:
+    """Scores are a fixed function of the jobs' features: it prefers jobs that run, and the odd ones."""
+
+    flat = False
+
+    def act(self, observations, masks):
+        features = observations["jobs"].reshape(*masks.shape, -1)
+        weights = np.random.default_rng(0).normal(size=features.shape[-1])
+        return np.tanh(features @ weights).astype(np.float32)
+
+
+@pytest.mark.parametrize("rounds", [None, 200.0])
+@pytest.mark.parametrize("name", ["contention", "sharing", "cpu_gpu", "elastic", "full"])
+def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds):
+    whole = preset(name)
+    jobs = whole.workload.sample(whole.cluster, np.random.default_rng(5)).rows(slice(0, 25))
+    actions = Scores(num_jobs=10, round_seconds=rounds)
+    world = replace(whole, actions=actions, observation=live_jobs(), num_workloads=1, workload=_Table(jobs))
+    batch = ClusterBatch(world, 1)
+    episode_metrics(Weighing(), batch)
+    ends = [batch.state.jobs["end_seconds"][0, : len(jobs)].tolist()]
+    for drive in (True, False):
+        scheduler = AgentScheduler(Weighing(), live_jobs(), actions)
+        sim = Simulator(
+            whole.cluster,
+            jobs,
+            whole.performance,
+            whole.restart,
+            scheduler.round_seconds,
+            seed=0,
+            failures=whole.failures,
+        )
+        run(sim, scheduler, np.random.default_rng(0), drive)
+        ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
+    assert ends[0] == ends[1] == ends[2]
+
+
+class _Table:
+    """Always the same jobs."""
+
+    def __init__(self, jobs):
+        self.jobs, self.num_jobs = jobs, len(jobs)
+
+    def sample(self, cluster, rng):
+        return self.jobs
+
+
+class _Pairs:
+    """A long and a short job at time 0, in either order."""
+
+    num_jobs = 2
+
+    def sample(self, cluster, rng):
+        return JobTable.from_columns([0.0, 0.0], [1, 1], rng.permutation([10.0, 100.0]))
+
+
+def ppo(**options):
+    return StableBaselines(partial(PPO, "MlpPolicy", **options), True, 16)
+
+
+def toy(learner):
+    """One GPU; the allocator alone takes jobs as they come, so that the agent has to say which is short."""
+    actions = Scores(num_jobs=2, allocator=Allocator(gamma=0.0))
+    setting = Setting(cluster=Cluster((1,)), workload=_Pairs(), observation=live_jobs(), actions=actions)
+    return world_of(learner, replace(setting, num_workloads=16))
+
+
+def mean_jct(policy, world):
+    return np.mean([one.mean_jct for one in episode_metrics(policy, ClusterBatch(world, 16))])
+
+
+def test_ppo_learns_who_matters_and_is_kept(tmp_path):
+    learner = ppo(n_steps=32, batch_size=128, learning_rate=3e-3, gamma=1.0)
+    world = toy(learner)
+    learner.begin({"one": world}, 0)
+    learner.learn(1, lambda measured: None)
+    middle = learner.state()
+    learner.learn(8_000, lambda measured: None)
+    assert mean_jct(learner.policy, world) == pytest.approx(60.0)  # (10 + 110) / 2
+    write_archive(tmp_path / "last", middle)
+    again = ppo(n_steps=32, batch_size=128, learning_rate=3e-3, gamma=1.0)
+    again.begin({"one": world}, 0, read_archive(tmp_path / "last"))
+    again.learn(8_000, lambda measured: None)
+    wanted = learner.weights().arrays
+    assert all(np.array_equal(array, wanted[name]) for name, array in again.weights().arrays.items())
+    loaded = ppo().load(learner.weights())
+    assert mean_jct(loaded, world) == pytest.approx(60.0)
+    with pytest.raises(CheckpointError, match=r"not of the same training|rows of"):
+        mean_jct(loaded, replace(world, actions=Scores(num_jobs=3)))
+
+
+@pytest.mark.parametrize("name", ["group_relative", "maskable_mlp"])
+def test_who_chooses_among_actions_cannot_score(name):
+    learner = instantiate(composed("train", f"agent={name}").agent)
+    with pytest.raises(ConfigurationError, match="agent=ppo_mlp"):
+        world_of(learner, preset("sharing", action="scores", observation="live_jobs"))
+
+
+def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():
+    unknowing = Scores(allocator=Allocator(estimate=attained()))
+    assert powers_of(unknowing) == AllocatingScheduler.may
+    agent = AgentScheduler(Weighing(), live_jobs(), unknowing)
+    assert agent.information == live_jobs().knows | unknowing.takes
+    assert not unknowing.takes & (Information.PREDICTIONS | Information.DURATIONS)
+
+
+def test_train_and_compare_by_command(tmp_path):
+    world = ["experiment=sharing", "action=scores", "observation=live_jobs", "action.num_jobs=16"]
+    ringyard(
+        tmp_path, "train", *world, "agent=ppo_mlp", "agent.num_envs=4", "agent.model.n_steps=64", "name=mine",
+        "agent.model.batch_size=64", "total_decisions=512", "num_workloads=4", "evaluate.workloads=2",
+        "evaluate.every=256", "workload.num_jobs=20",
+    )  # fmt: skip
+    folder = tmp_path / "runs" / "mine"
+    assert json.loads((folder / "training.json").read_text())["decisions"] == 512
+    assert isinstance(load_agent(str(folder)).actions, Scores)
+    ringyard(
+        tmp_path, "compare", *world[:1], "schedulers=[fifo,allocator,mine:runs/mine]", "seeds=2",
+        "name=table", "workload.num_jobs=20", "plots=false", "tensorboard=false", "workers=1",
+    )  # fmt: skip
+    rows = list(csv.DictReader((tmp_path / "runs" / "table" / "runs.csv").read_text().splitlines()))
+    assert {row["scheduler"] for row in rows} == {"fifo", "allocator", "mine"}
+    assert all(float(row["mean_jct"]) > 0 for row in rows)
