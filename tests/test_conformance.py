@@ -418,14 +418,25 @@ def test_every_world_runs(group):
         assert sim.done
 
 
+#: leaves that go with others than the usual ones
+SCORED = {
+    "scores": "observation=live_jobs",
+    "scores_attained": "observation=live_jobs_attained",
+    "live_jobs": "action=scores",
+    "live_jobs_attained": "action=scores_attained",
+}
+
+
 @pytest.mark.parametrize("group", ["observation", "action", "reward"])
 def test_every_decision_process_runs(group):
     for name in names(group):
-        config = composed("train", f"{group}={name}", "workload=poisson", "workload.num_jobs=12")
+        parts = [f"{group}={name}", *([SCORED[name]] if name in SCORED else [])]
+        config = composed("train", *parts, "workload=poisson", "workload.num_jobs=12")
         env = ClusterEnv(setting_of(config, 4, 0))
         observation, info = env.reset(seed=0)
         done = False
         while not done:
             assert env.observation_space.contains(observation)
-            observation, reward, done, _, info = env.step(info["action_mask"].argmax())
+            mask = info["action_mask"]
+            observation, reward, done, _, info = env.step(mask.astype(float) if parts[1:] else mask.argmax())
             assert reward <= 0

@@ -15,6 +15,7 @@ from stable_baselines3.common.env_checker import check_env as sb3_check
 
 from ringyard import Cluster, ClusterEnv, ClusterVectorEnv, Simulator
 from ringyard.errors import ActionError, ConfigurationError, EpisodeError
+from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
@@ -28,7 +29,7 @@ from ringyard_baselines.families.allocating import AllocatingScheduler
 from ringyard_baselines.scheduler import run
 
 PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
-LEFT, RANK, RUNNING, HELD = 0, 1, 4, 11
+LEFT, RANK, RUNNING, PREDICTABLE, HELD, RESTART = 0, 1, 4, 10, 11, 13
 
 
 def scored(name, flat=False, **options):
@@ -114,7 +115,7 @@ def test_every_live_job_has_its_score_and_features(name):
     assert hidden > 0
 
 
-def four_jobs(**columns):
+def four_jobs(predictions=True, **columns):
     """A cluster of one GPU; four jobs of one GPU at once, of 40, 30, 20 and 10 s."""
     jobs = JobTable.from_columns([0.0] * 4, [1] * 4, [40.0, 30.0, 20.0, 10.0])
     sim = Simulator(Cluster.homogeneous(1, 1), replace(jobs, **columns), ideal())
@@ -123,7 +124,7 @@ def four_jobs(**columns):
         cluster=sim.cluster,
         performance=sim.performance,
         actions=Scores(num_jobs=4),
-        observation=live_jobs(),
+        observation=live_jobs(predictions=predictions),
         num_workloads=1,
     )
     batch = ClusterBatch(setting, 1, state=sim.state)
@@ -151,6 +152,21 @@ def test_what_cannot_be_predicted_is_not_shown():
     seen = batch.split(batch.observations)["jobs"][0].reshape(4, -1)
     assert (seen[:, LEFT] != 0).tolist() == [True, False, False, True]
     assert seen[:, RANK].tolist() == [0.25, 0.5, 0.75, 0.0]  # a minute stands for what is not known
+
+
+def test_agents_without_predictions_see_the_rest():
+    seen = []
+    for predictions in (True, False):
+        batch = four_jobs(predictions)
+        batch.step(np.zeros((1, 4), np.float32))  # the job of 10 s has run
+        seen.append(batch.split(batch.observations)["jobs"][0].reshape(4, -1))
+    known, unknown = seen
+    durations = [LEFT, RANK, PREDICTABLE, RESTART]
+    assert np.array_equal(np.delete(known, durations, 1), np.delete(unknown, durations, 1))
+    assert known[:3, PREDICTABLE].all()
+    assert not unknown[:, [LEFT, PREDICTABLE]].any()
+    assert unknown[:3, RANK] == pytest.approx([0, 1 / 3, 2 / 3])  # nobody of them has run
+    assert not live_jobs(predictions=False).knows & Information.PREDICTIONS
 
 
 def test_rounds_are_the_only_decisions():

@@ -61,8 +61,8 @@ _CLUSTER = Block(
 _BLOCKS = (_JOBS, _JOBS_MASK, _CLUSTER)
 
 _FEATURES = len(_JOBS.features)
-_LEFT, _RANK = 0, 1
-_KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.PREDICTIONS | Information.SPEEDS
+_LEFT, _RANK, _PREDICTABLE = 0, 1, 10
+_KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.SPEEDS
 
 _RUNNING = int(JobStatus.RUNNING)
 _CPU_ONLY = int(JobKind.CPU_ONLY)
@@ -80,14 +80,6 @@ def _restart_seconds(job: Job) -> float:
     return pause_seconds(
         job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, whole(job.asked_gpus)
     )
-
-
-@kernel
-def _seconds_left(job: Job, now: float) -> float:
-    """As predicted, alone and as it asks to run; of others, as long as they have run, and a minute."""
-    if job.predictable != 0:
-        return predicted_iterations(job, now) * job.isolated_iteration_seconds
-    return run_seconds(job, now) + _MINUTE
 
 
 @kernel
@@ -123,8 +115,6 @@ def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out:
     now = cluster.now
     job = state.jobs[b, j]
     static = episode.static[b, j]
-    known = job.predictable != 0
-    out[_LEFT] = (np.log1p(left) - 6.0) / 2.5 if known else 0.0
     out[2] = static[1]
     out[3] = 1.0 + np.log2(max(float(job.asked_gpus), 0.125) / cluster.num_gpus) / 8.0
     out[5] = _log_minutes(run_seconds(job, now))
@@ -132,7 +122,6 @@ def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out:
     out[7] = _log_minutes(now - job.submit_seconds)
     out[8] = np.log(_most_speed(episode.plan.speed[b, j]))
     out[9] = static[3]
-    out[10] = 1.0 if known else 0.0
     out[13] = squash(_restart_seconds(job), left + 1.0)
     out[14] = 1.0 if job.kind == _CPU_ONLY else 0.0
     if job.status == _RUNNING:
@@ -158,33 +147,75 @@ def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: Floa
     out[7] = np.log1p(pauses / max(float(live), 1.0)) / 5.0
 
 
+@kernel
+def _shown(episode: Episode, b: int) -> int:
+    return min(episode.left.shape[1], whole(episode.num_live[b]))
+
+
+@kernel
+def _assume(state: State, episode: Episode, b: int) -> None:
+    """Jobs have as long left as they have run, and a minute."""
+    now = state.clusters[b].now
+    for i in range(_shown(episode, b)):
+        episode.left[b, i] = run_seconds(state.jobs[b, episode.live[b, i]], now) + _MINUTE
+
+
+@kernel
+def _predict(state: State, episode: Episode, b: int, out: Float32Vector) -> None:
+    """Predictable jobs have left what is predicted, alone and as they ask; show it."""
+    now = state.clusters[b].now
+    for i in range(_shown(episode, b)):
+        job = state.jobs[b, episode.live[b, i]]
+        if job.predictable != 0:
+            left = predicted_iterations(job, now) * job.isolated_iteration_seconds
+            episode.left[b, i] = left
+            out[i * _FEATURES + _LEFT] = (np.log1p(left) - 6.0) / 2.5
+            out[i * _FEATURES + _PREDICTABLE] = 1.0
+
+
+@kernel
+def _write(state: State, episode: Episode, b: int, out: Float32Vector) -> None:
+    """All that does not take predictions, and the ranks of `Episode.left`."""
+    shown, left, order = _shown(episode, b), episode.left[b], episode.order[b]
+    for i in range(shown):
+        row = out[i * _FEATURES : (i + 1) * _FEATURES]
+        _write_job(state, episode, b, whole(episode.live[b, i]), left[i], row)
+    _sort_by(left, order, shown)
+    for rank in range(shown):
+        out[order[rank] * _FEATURES + _RANK] = rank / shown
+    begin = len(left) * _FEATURES
+    out[begin : begin + shown] = 1.0
+    _write_cluster(state, episode, b, shown, out[begin + len(left) :])
+
+
 @fills(Observe)
 def _live_jobs(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
     out[:] = 0.0
-    num_scores = episode.left.shape[1]
-    shown = min(num_scores, episode.num_live[b])
-    left = episode.left[b]
-    for i in range(shown):
-        j = whole(episode.live[b, i])
-        left[i] = _seconds_left(state.jobs[b, j], state.clusters[b].now)
-        _write_job(state, episode, b, j, left[i], out[i * _FEATURES : (i + 1) * _FEATURES])
-    order = episode.order[b]
-    _sort_by(left, order, shown)
-    for rank in range(shown):
-        out[order[rank] * _FEATURES + _RANK] = rank / shown
-    begin = num_scores * _FEATURES
-    out[begin : begin + shown] = 1.0
-    _write_cluster(state, episode, b, shown, out[begin + num_scores :])
+    _assume(state, episode, b)
+    _predict(state, episode, b, out)
+    _write(state, episode, b, out)
 
 
-def live_jobs(flat: bool = False) -> Observation:
+@fills(Observe)
+def _live_jobs_without_predictions(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
+    out[:] = 0.0
+    _assume(state, episode, b)
+    _write(state, episode, b, out)
+
+
+def live_jobs(flat: bool = False, predictions: bool = True) -> Observation:
     """Every live job that gets a score, in the order of the scores, and cluster totals: for `Scores`.
 
     The table of features: docs/observations.md.
 
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a policy over sets of jobs).
+        predictions: False: for agents that do not know how long jobs run; no job is predictable then.
     """
-    return Observation(_live_jobs, _BLOCKS, flat, _KNOWS)
+    if predictions:
+        return Observation(_live_jobs, _BLOCKS, flat, _KNOWS | Information.PREDICTIONS)
+    return Observation(_live_jobs_without_predictions, _BLOCKS, flat, _KNOWS)
