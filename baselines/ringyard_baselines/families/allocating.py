@@ -57,7 +57,7 @@ class AllocatingScheduler(Scheduler):
     """
 
     published = False
-    may = Powers.STOPS | Powers.RESIZES
+    may = Powers.STOPS | Powers.RESIZES | Powers.CORES
 
     def __init__(
         self, allocator: Allocator, name: str = "allocator", round_seconds: Positive | None = None
@@ -76,6 +76,7 @@ class AllocatingScheduler(Scheduler):
 
     def _planned(self, view: SchedulingView, logged: bool) -> Plan:
         if self._plan is None:
+            view.check("asked_gpus")  # and all that profiling asks for
             rates = rates_of(Profiled.seen(view), self.allocator.size_power)
             sizes = rates.speed.shape[1] - 1
             self._plan = empty_plan(live(view).state, sizes, self.allocator.estimate.memory, logged)

@@ -12,7 +12,7 @@ from ringyard.placement.rules import consolidate_gpus, most_on_one_server, pack_
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_beside, excess_given, shared_on
 
-__all__ = ["share", "share_any"]
+__all__ = ["share", "share_any", "take_mildest"]
 
 
 @kernel
@@ -34,7 +34,7 @@ def _harm(state: State, b: int, j: int, own: Shared, g: int) -> float:
 
 
 @kernel
-def _take_mildest(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vector, count: int) -> float:
+def take_mildest(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vector, count: int) -> float:
     """Write the `wanted` least harmed GPUs of server s to `out` from `count` on; the harm on the worst."""
     server = state.servers[b, s]
     own = shared_on(state, state.jobs[b, j], server.gpu_type)
@@ -76,12 +76,12 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
     least = np.inf
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].open_gpus >= wanted and open_gpus(state, b, j, s) >= wanted:
-            harm = _take_mildest(state, b, j, s, wanted, out, 0)
+            harm = take_mildest(state, b, j, s, wanted, out, 0)
             if harm < least:
                 best = s
                 least = harm
     if best >= 0 and least <= most_harm:
-        _take_mildest(state, b, j, best, wanted, out, 0)
+        take_mildest(state, b, j, best, wanted, out, 0)
         return wanted
     if not split and wanted <= most_on_one_server(state, b, j):
         return 0
@@ -102,7 +102,7 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
             return 0
         used[best] = 1
         here = min(most, wanted - count)
-        if _take_mildest(state, b, j, best, here, out, count) > most_harm:
+        if take_mildest(state, b, j, best, here, out, count) > most_harm:
             return 0
         count += here
     return count

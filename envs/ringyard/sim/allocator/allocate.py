@@ -9,6 +9,8 @@ from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.information import Information
 from ringyard.placement.room import cpu_server
 from ringyard.placement.rules import fastest_gpus
+from ringyard.sim.allocator.beside import deal_cores, free_beside, least_beside, most_beside
+from ringyard.sim.allocator.gpu_types import choose_types
 from ringyard.sim.allocator.moves import give
 from ringyard.sim.allocator.placing import count_loose, reach, shrink, sized_shape
 from ringyard.sim.allocator.plan import (
@@ -22,11 +24,12 @@ from ringyard.sim.allocator.plan import (
     num_live,
     predicted,
 )
+from ringyard.sim.allocator.sharing import join, leave
 from ringyard.sim.allocator.sizes import choose_sizes, pop, queue_up, weigh
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
 from ringyard.state.arrays import State
-from ringyard.state.records import JobKind, JobStatus
+from ringyard.state.records import UNLIMITED_CORES, JobKind, JobStatus
 
 __all__ = ["Allocator", "allocate"]
 
@@ -51,6 +54,8 @@ class Allocator:
             seconds left.
         score_scale: how strong scores are.
         sharing_power: seconds left ** -sharing_power weighs jobs that may share a GPU.
+        move_price: a running job moves to a faster GPU type if that saves this many restarts.
+        stay_bonus: how much faster the type counts that it is on.
         estimate: says how long jobs would still run.
     """
 
@@ -59,6 +64,8 @@ class Allocator:
     resize_price: Amount = 5.0
     score_scale: Positive = 5.0
     sharing_power: Amount = 0.5
+    move_price: Amount = 10.0
+    stay_bonus: Amount = 0.5
     estimate: Estimate = field(default_factory=predicted)
 
     @property
@@ -76,6 +83,8 @@ class Allocator:
             self.resize_price,
             self.score_scale,
             self.sharing_power,
+            self.move_price,
+            self.stay_bonus,
         )
 
 
@@ -133,11 +142,15 @@ def _start_as_is(state: State, b: int, j: int, shape: Shape, plan: Plan, physics
     """Start waiting job j in a shape, if there is room without moving anybody; whether it did."""
     job = state.jobs[b, j]
     out = plan.out[b]
+    shape = least_beside(state, b, shape)
     set_shape(job, shape)
     count = fastest_gpus(state, b, j, shape.num_gpus, False, out)
     ask(job)
     if count == 0:
         return False
+    first = whole(state.gpus[b, out[0]].server)
+    if state.gpus[b, out[count - 1]].server == first:
+        shape = most_beside(state, b, j, shape, first, free_beside(state, b, first, shape), physics)
     give(state, b, j, shape, out, plan, physics)
     return True
 
@@ -184,6 +197,8 @@ def allocate(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -
         return
     weigh(state, b, plan, rules)
     choose_sizes(state, b, plan, rules)
+    if state.slowness.shape[1] > 1:
+        choose_types(state, b, plan, rules)
     _by_size(state, b, plan)
     count = plan.counts[b, ORDERED]
     for i in range(count):
@@ -197,3 +212,9 @@ def allocate(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -
         for i in range(count):
             reach(state, b, whole(plan.queue[b, i]), plan, physics)
     _backfill(state, b, plan, physics)
+    if state.clusters[b].jobs_per_gpu > 1:
+        join(state, b, plan, rules, physics)
+        leave(state, b, plan, rules, physics)
+    for s in range(state.servers.shape[1]):
+        if state.servers[b, s].num_cores < UNLIMITED_CORES and state.servers[b, s].up != 0:
+            deal_cores(state, b, s, plan, rules, physics)

@@ -8,17 +8,25 @@ from ringyard.sim.engine.shape import Shape, num_places
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 
-__all__ = ["give", "is_loose", "take"]
+__all__ = ["give", "is_loose", "is_misplaced", "take"]
 
 _RUNNING = int(JobStatus.RUNNING)
 
 
 @kernel
 def is_loose(state: State, b: int, j: int, plan: Plan) -> bool:
-    """Whether running job j shall hold nothing, and was not moved at this decision."""
+    """Whether running job j shall hold nothing where it is, and was not moved at this decision."""
     job = state.jobs[b, j]
-    fresh = plan.changed[b, j] == plan.counts[b, DECISIONS]
-    return job.status == _RUNNING and job.num_gpus > 0 and plan.target[b, j] == 0 and not fresh
+    if job.status != _RUNNING or job.num_gpus == 0 or plan.changed[b, j] == plan.counts[b, DECISIONS]:
+        return False
+    return plan.target[b, j] == 0 or is_misplaced(state, b, j, plan)
+
+
+@kernel
+def is_misplaced(state: State, b: int, j: int, plan: Plan) -> bool:
+    """Whether running job j shall go to GPUs of another type."""
+    kind = plan.gpu_type[b, j]
+    return kind >= 0 and state.servers[b, state.slots[b, state.jobs[b, j].first_slot].server].gpu_type != kind
 
 
 @kernel

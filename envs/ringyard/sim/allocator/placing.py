@@ -2,7 +2,15 @@
 
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.placement.room import idle_room, room, take_free, workers_beside_gpus
-from ringyard.sim.allocator.moves import give, is_loose, take
+from ringyard.sim.allocator.beside import (
+    deals,
+    free_beside,
+    least_beside,
+    most_beside,
+    spare_cores,
+    with_cores,
+)
+from ringyard.sim.allocator.moves import give, is_loose, is_misplaced, take
 from ringyard.sim.allocator.plan import DECISIONS, Plan
 from ringyard.sim.engine.holding import collect, held_there, lift, put_back
 from ringyard.sim.engine.physics import Physics
@@ -18,20 +26,26 @@ _NONE = -1
 
 
 @kernel
+def _only_loose(state: State, b: int, g: int, plan: Plan) -> bool:
+    """Whether GPU g is held, and by loose jobs only."""
+    per_gpu = state.clusters[b].jobs_per_gpu
+    held = False
+    for i in range(g * per_gpu, (g + 1) * per_gpu):
+        j = state.slots[b, i].job
+        if j >= 0:
+            held = True
+            if not is_loose(state, b, j, plan):
+                return False
+    return held
+
+
+@kernel
 def count_loose(state: State, b: int, plan: Plan) -> None:
     """Count the GPUs of each server that only loose jobs hold."""
-    per_gpu = state.clusters[b].jobs_per_gpu
     for s in range(state.servers.shape[1]):
         plan.loose[b, s] = 0
     for g in range(state.gpus.shape[1]):
-        held = 0
-        loose = 0
-        for i in range(g * per_gpu, (g + 1) * per_gpu):
-            j = state.slots[b, i].job
-            if j >= 0:
-                held += 1
-                loose += is_loose(state, b, j, plan)
-        if held > 0 and held == loose:
+        if _only_loose(state, b, g, plan):
             plan.loose[b, state.gpus[b, g].server] += 1
 
 
@@ -81,7 +95,8 @@ def _could_have(state: State, b: int, j: int, s: int, plan: Plan) -> int:
     gpus = whole(server.free_gpus + plan.loose[b, s])
     if job.beside_gpus and gpus > 0:
         held = _loose_there(state, b, s, plan)
-        return workers_beside_gpus(job, gpus, server.free_cores + held[0], server.free_ram + held[1])
+        cores = server.free_cores + held[0] + spare_cores(state, b, s)
+        return workers_beside_gpus(job, gpus, cores, server.free_ram + held[1])
     return gpus
 
 
@@ -133,6 +148,11 @@ def _can_move(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
     job = state.jobs[b, j]
     if job.num_servers != 1 or job.num_gpus >= wanted or plan.target[b, j] == 0:
         return False
+    i = job.first_slot
+    while i >= 0:
+        if state.gpus[b, state.slots[b, i].gpu].num_jobs > 1:
+            return False
+        i = state.slots[b, i].next_slot
     return plan.changed[b, j] != plan.counts[b, DECISIONS]
 
 
@@ -140,9 +160,9 @@ def _can_move(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
 def _movable(state: State, b: int, s: int, wanted: int, plan: Plan) -> int:
     """GPUs of server s from which small jobs could move elsewhere, one by one."""
     server = state.servers[b, s]
+    per_gpu = state.clusters[b].jobs_per_gpu
     count = 0
-    for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
-        i = g * state.clusters[b].jobs_per_gpu
+    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
         if j >= 0 and state.jobs[b, j].first_slot == i and _can_move(state, b, j, wanted, plan):
             if _elsewhere(state, b, j, s, plan) >= 0:
@@ -170,6 +190,13 @@ def _server_by_moves(state: State, b: int, j: int, wanted: int, plan: Plan) -> i
 
 
 @kernel
+def _is_smaller(state: State, b: int, j: int, other: int) -> bool:
+    """Whether job j has fewer GPUs than the other, or as many and a lower row."""
+    mine, its = state.jobs[b, j].num_gpus, state.jobs[b, other].num_gpus
+    return mine < its or (mine == its and j < other)
+
+
+@kernel
 def _smallest_loose(state: State, b: int, s: int, plan: Plan) -> int:
     """The loose job on server s with fewest GPUs; -1: none."""
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -177,8 +204,8 @@ def _smallest_loose(state: State, b: int, s: int, plan: Plan) -> int:
     best = _NONE
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
-        if j >= 0 and is_loose(state, b, j, plan):
-            if best < 0 or state.jobs[b, j].num_gpus < state.jobs[b, best].num_gpus:
+        if j >= 0 and is_loose(state, b, j, plan) and _only_loose(state, b, i // per_gpu, plan):
+            if best < 0 or _is_smaller(state, b, j, best):
                 best = whole(j)
     return best
 
@@ -187,13 +214,13 @@ def _smallest_loose(state: State, b: int, s: int, plan: Plan) -> int:
 def _smallest_movable(state: State, b: int, s: int, wanted: int, plan: Plan) -> int:
     """The job on server s with fewest GPUs that can move elsewhere; -1: none."""
     server = state.servers[b, s]
+    per_gpu = state.clusters[b].jobs_per_gpu
     best = _NONE
-    for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
-        i = g * state.clusters[b].jobs_per_gpu
+    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
         if j < 0 or state.jobs[b, j].first_slot != i or not _can_move(state, b, j, wanted, plan):
             continue
-        if best < 0 or state.jobs[b, j].num_gpus < state.jobs[b, best].num_gpus:
+        if best < 0 or _is_smaller(state, b, j, best):
             if _elsewhere(state, b, j, s, plan) >= 0:
                 best = whole(j)
     return best
@@ -209,6 +236,24 @@ def _room_for(state: State, b: int, j: int, s: int, shape: Shape) -> int:
     return found
 
 
+@kernel
+def _give_cores_back(state: State, b: int, s: int, plan: Plan, physics: Physics) -> None:
+    """Let the job on server s with most cores for each worker keep one for each; `deal_cores` follows."""
+    server = state.servers[b, s]
+    per_gpu = state.clusters[b].jobs_per_gpu
+    most = -1
+    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
+        if deals(state, b, i):
+            j = whole(state.slots[b, i].job)
+            more = 0
+            if most >= 0:
+                more = state.jobs[b, j].cores_per_worker - state.jobs[b, most].cores_per_worker
+            if most < 0 or more > 0 or (more == 0 and j < most):
+                most = j
+    collect(state, b, most, plan.out[b])
+    give(state, b, most, with_cores(shape_of(state.jobs[b, most]), 1), plan.out[b], plan, physics)
+
+
 @linked_kernel
 def _clear(
     state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: Plan, physics: Physics
@@ -218,6 +263,9 @@ def _clear(
         victim = _smallest_loose(state, b, s, plan)
         if victim >= 0:
             take(state, b, victim, plan, physics)
+            continue
+        if shape.cores_per_worker > 0 and spare_cores(state, b, s) > 0:
+            _give_cores_back(state, b, s, plan, physics)
             continue
         mover = _smallest_movable(state, b, s, wanted, plan)
         if mover < 0:
@@ -309,7 +357,9 @@ def find_room(state: State, b: int, j: int, shape: Shape, plan: Plan, physics: P
         num_held = lift(state, b, j)
         set_shape(state.jobs[b, j], shape)
         count = take_free(state, b, j, s, shape.num_gpus, out, 0)
+        free = free_beside(state, b, s, shape)
         put_back(state, b, j, num_held)
+        shape = most_beside(state, b, j, shape, s, free, physics)
     if count != shape.num_gpus or fits(state, b, j, shape, out).what != FITS:
         return False
     give(state, b, j, shape, out, plan, physics)
@@ -369,8 +419,11 @@ def reach(state: State, b: int, j: int, plan: Plan, physics: Physics) -> bool:
     """Let job j start on, or go to, the GPUs that it shall hold; whether it has them then."""
     job = state.jobs[b, j]
     target = whole(plan.target[b, j])
-    if target == 0 or (job.status == _RUNNING and job.num_gpus == target):
+    if target == 0:
+        return True
+    if job.status == _RUNNING and job.num_gpus == target and not is_misplaced(state, b, j, plan):
         return True
     if plan.changed[b, j] == plan.counts[b, DECISIONS] and job.status == _RUNNING:
         return False
-    return find_room(state, b, j, sized_shape(job, target, plan.batch[b, j, target]), plan, physics)
+    shape = least_beside(state, b, sized_shape(job, target, plan.batch[b, j, target]))
+    return find_room(state, b, j, shape, plan, physics)

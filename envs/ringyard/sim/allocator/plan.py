@@ -135,6 +135,8 @@ class Rules:
     resize_price: float
     score_scale: float
     sharing_power: float
+    move_price: float
+    stay_bonus: float
 
 
 @bundle
@@ -154,11 +156,13 @@ class Plan:
         slope: [clusters, jobs] weighted worth that each GPU of its next step adds.
         step: [clusters, jobs] GPUs after its next step.
         gpu_type: [clusters, jobs] column of `State.slowness` where it shall run; -1: anywhere.
+        type_room: [clusters, GPU types] scratch: GPUs not promised yet.
         queue: [clusters, jobs] GPU jobs in the order in which they are looked at, the first
             counts[ORDERED] valid.
         changed: [clusters, jobs] number of the last decision that moved the job.
         loose: [clusters, servers] GPUs whose jobs shall hold none.
-        chosen: [clusters, servers] scratch marks.
+        chosen: [clusters, servers] scratch: GPUs to be taken there.
+        seen: [clusters, jobs + 1] scratch marks; the last is the present one.
         out: [clusters, gpus] places of one job.
         counts: [clusters, 4] jobs in the queue, decisions, moves and places noted at this one.
         moves: [clusters, moves, 8] job, places (0: stopped), and its shape; [clusters, 0, 8]: not noted.
@@ -176,10 +180,12 @@ class Plan:
     slope: FloatMatrix
     step: Int32Matrix
     gpu_type: Int32Matrix
+    type_room: Int32Matrix
     queue: Int32Matrix
     changed: IntMatrix
     loose: Int32Matrix
     chosen: Int32Matrix
+    seen: IntMatrix
     out: Int32Matrix
     counts: IntMatrix
     moves: FloatCube
@@ -211,10 +217,12 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
         slope=np.zeros((clusters, jobs)),
         step=np.zeros((clusters, jobs), np.int32),
         gpu_type=np.full((clusters, jobs), -1, np.int32),
+        type_room=np.zeros((clusters, state.slowness.shape[1]), np.int32),
         queue=np.zeros((clusters, jobs), np.int32),
         changed=np.zeros((clusters, jobs), np.int64),
         loose=np.zeros((clusters, servers), np.int32),
         chosen=np.zeros((clusters, servers), np.int32),
+        seen=np.zeros((clusters, jobs + 1), np.int64),
         out=np.zeros((clusters, gpus), np.int32),
         counts=np.zeros((clusters, _COUNTS), np.int64),
         moves=np.zeros((clusters, moves, MOVE_COLUMNS)),
