@@ -308,10 +308,15 @@ def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):
     assert len(list((tmp_path / "runs" / "sweep").glob("*/jobs.csv"))) == 2
 
 
+SCORES = ["action=scores", "observation=live_jobs", "agent.workloads=2", "agent.group_size=2"]
+SCORING = ("evolution", "fork_and_compare", "group_noise")
+
+
 @pytest.mark.parametrize("agent", names("agent"))
 def test_every_agent_trains(tmp_path, agent):
+    words = SCORES if agent in SCORING else []
     ringyard(
-        tmp_path, "train", f"agent={agent}", "cluster.num_servers=4", "workload.num_jobs=12",
+        tmp_path, "train", f"agent={agent}", *words, "cluster.num_servers=4", "workload.num_jobs=12",
         "total_decisions=256", "num_workloads=8", "evaluate.every=128", "evaluate.workloads=2", "name=run",
     )  # fmt: skip
     scheduler = load_agent(str(tmp_path / "runs" / "run"))

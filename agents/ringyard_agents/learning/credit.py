@@ -59,5 +59,6 @@ def group_advantages(
             ]
             compared = own - np.mean(lines, axis=0)
             spread = compared[known].std()
-        advantages[:, group] = compared / (spread + 1e-8)
+        rounding = 1e-6 * np.abs(own).max()  # of float32: what is less is no difference
+        advantages[:, group] = compared / (spread + rounding + 1e-12)
     return (advantages * valid).astype(np.float32)

@@ -111,7 +111,7 @@ def only_world(worlds: Mapping[str, Setting]) -> Setting:
     if len(worlds) > 1:
         raise ConfigurationError(
             f"this agent learns in one world; got {', '.join(worlds)}; leave out worlds=, or take an agent"
-            " that learns in several (agent=group_noise, agent=evolution)"
+            " that learns in several (agent=evolution, agent=group_noise)"
         )
     return next(iter(worlds.values()))
 

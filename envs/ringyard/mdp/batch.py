@@ -221,6 +221,15 @@ class ClusterBatch:
         if not (begun.all() or self._closed):
             raise ResetNeededError(f"cluster {int(begun.argmin())} has no episode yet; call reset() first")
 
+    def copy_clusters(self, sources: NDArray[np.int64]) -> None:
+        """Make each cluster b a copy of cluster `sources[b]`, in the middle of its episode."""
+        one, two = (_arrays(*_empty(self.setting, self._plays, 0, None, count)) for count in (1, 2))
+        own = _arrays(self.state, self.episode, self._out)
+        for array, first, second in zip(own, one, two, strict=True):
+            if len(first) != len(second):  # else it is of no cluster, but of all
+                array[:] = array[sources]
+        self.entries[:] = self.entries[sources]
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the environment is closed; make a new one")

@@ -1,0 +1,99 @@
+"""Evolution strategies on the weights of a score network."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.func import functional_call, vmap
+
+from ringyard.checks import Positive, checked
+from ringyard_agents.learning.score_learner import ScoreLearner, require_pairs
+from ringyard_agents.learning.score_networks import ScoreNetwork
+from ringyard_agents.learning.score_policy import Seen
+
+__all__ = ["EvolutionStrategies", "Population"]
+
+
+def _by_weight(network: ScoreNetwork, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
+    """{name of a weight: [..., its shape]} of vectors [..., weights] of all of them."""
+    own = dict(network.named_parameters())
+    parts = torch.split(vectors, [one.numel() for one in own.values()], -1)
+    return {
+        name: part.reshape(*vectors.shape[:-1], *one.shape)
+        for (name, one), part in zip(own.items(), parts, strict=True)
+    }
+
+
+class Population:
+    """Every cluster scores with weights of its own; one evaluation of all of them.
+
+    Args:
+        network: whose weights are changed.
+        changes: [clusters, weights] added to them.
+    """
+
+    def __init__(self, network: ScoreNetwork, changes: torch.Tensor) -> None:
+        own = {name: one.detach() for name, one in network.named_parameters()}
+        self._weights = {name: own[name] + change for name, change in _by_weight(network, changes).items()}
+        self._scores = vmap(lambda weights, *seen: functional_call(network, weights, seen))
+
+    def __call__(
+        self, seen: Seen, clusters: NDArray[np.int64], rows: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """See `ScorePlayer`."""
+        own = {name: values[clusters] for name, values in self._weights.items()}
+        present = torch.as_tensor(seen.present).float()
+        with torch.no_grad():
+            scores = self._scores(own, torch.as_tensor(seen.jobs), present, torch.as_tensor(seen.cluster))
+        found: NDArray[np.float32] = scores.numpy()
+        return found
+
+
+def _centred_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[groups, members] places from -0.5 (worst of its group) to 0.5; equal returns share one."""
+    below = (returns[:, None, :] < returns[:, :, None]).sum(axis=2)
+    equal = (returns[:, None, :] == returns[:, :, None]).sum(axis=2)
+    return np.asarray((below + (equal - 1) / 2) / (returns.shape[1] - 1) - 0.5)
+
+
+@checked("agent")
+@dataclass(kw_only=True)
+class EvolutionStrategies(ScoreLearner):
+    """Mirrored changes of all weights, ranked by what their episodes return (Salimans et al. 2017).
+
+    Each cluster plays its episode with weights of its own, the same in every world. Ranks are within the
+    group that plays the same workload, which has both of each mirrored pair; worlds count the same.
+
+    Attributes:
+        group_size: even: each group has both of its mirrored pairs.
+        spread: of the changes, in weights.
+    """
+
+    learning_rate: Positive = 1e-2
+    spread: Positive = 0.05
+
+    def __post_init__(self) -> None:
+        require_pairs(self.group_size)
+
+    def _round(self) -> dict[str, float]:
+        half = self.workloads * self.group_size // 2
+        size = sum(one.numel() for one in self._network.parameters())
+        drawn = self._rng(len(self._worlds)).standard_normal((half, size), np.float32)
+        changes = torch.as_tensor(np.stack((drawn, -drawn), axis=1).reshape(2 * half, size))
+        player = Population(self._network, self.spread * changes)
+        played = {
+            label: world.play(self._entries(number), player)
+            for number, (label, world) in enumerate(self._worlds.items())
+        }
+        places = [_centred_ranks(one.returns.reshape(-1, self.group_size)) for one in played.values()]
+        shares = torch.as_tensor(np.mean(places, axis=0).reshape(-1), dtype=torch.float32)
+        self._climb(shares @ changes / (2 * half * self.spread))
+        return self._count(played)
+
+    def _climb(self, gradient: torch.Tensor) -> None:
+        """A step of the optimiser up the gradient [weights]."""
+        up = _by_weight(self._network, gradient)
+        for name, own in self._network.named_parameters():
+            own.grad = -up[name]
+        self._optimizer.step()

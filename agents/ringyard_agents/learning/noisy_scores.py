@@ -1,0 +1,134 @@
+"""Scores with noise: who plays with it, what is remembered, and PPO's gradient for each job's score."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ringyard_agents.learning.episodes import ScorePlayer
+from ringyard_agents.learning.score_networks import ScoreNetwork
+from ringyard_agents.learning.score_policy import Seen, scores_of
+
+__all__ = ["NoisyPlayer", "Samples", "add_gradient", "mirrored_noise", "steady"]
+
+#: parts of a minibatch that are filled up to the fullest cluster of each, so that little is computed in vain
+_PARTS = 8
+
+
+class Samples(NamedTuple):
+    """Decisions, each about as many jobs as it has scored.
+
+    Attributes:
+        jobs: [samples, F] what was seen of the jobs, decision after decision.
+        scores: [samples] what they got.
+        noise: [samples] how much of it was noise, in units of its spread.
+        counts: [decisions] jobs of each.
+        cluster: [decisions, C] what was seen of the clusters.
+    """
+
+    jobs: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    noise: NDArray[np.float32]
+    counts: NDArray[np.int64]
+    cluster: NDArray[np.float32]
+
+    def some(self, decisions: NDArray[np.int64]) -> "Samples":
+        """Those of some decisions."""
+        counts = self.counts[decisions]
+        ends = np.cumsum(counts)
+        first = (np.cumsum(self.counts) - self.counts)[decisions]
+        rows = np.repeat(first - (ends - counts), counts) + np.arange(int(counts.sum()))
+        return Samples(self.jobs[rows], self.scores[rows], self.noise[rows], counts, self.cluster[decisions])
+
+    def seen(self) -> Seen:
+        """As networks read them."""
+        present = np.arange(self.counts.max()) < self.counts[:, None]
+        jobs = np.zeros((*present.shape, self.jobs.shape[1]), np.float32)
+        jobs[present] = self.jobs
+        return Seen(jobs, present, self.cluster)
+
+    @staticmethod
+    def joined(parts: list["Samples"]) -> "Samples":
+        """All of several."""
+        return Samples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def steady(network: ScoreNetwork) -> ScorePlayer:
+    """Plays a network's scores."""
+
+    def player(seen: Seen, clusters: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.float32]:
+        with torch.no_grad():
+            scores: NDArray[np.float32] = scores_of(network, seen).numpy()
+        return scores
+
+    return player
+
+
+def mirrored_noise(rng: np.random.Generator, clusters: int, jobs: int) -> NDArray[np.float32]:
+    """[clusters, jobs] of unit spread; each odd cluster has that of the one before it with the other sign."""
+    drawn = rng.standard_normal((clusters // 2, 1, jobs), np.float32)
+    return np.concatenate((drawn, -drawn), axis=1).reshape(clusters, jobs)
+
+
+class NoisyPlayer:
+    """A network's scores plus noise that a job keeps; remembers what it did.
+
+    Args:
+        network: scores jobs.
+        noise: [clusters, jobs] of unit spread.
+        spread: of the noise, in scores.
+    """
+
+    def __init__(self, network: ScoreNetwork, noise: NDArray[np.float32], spread: float) -> None:
+        self._network, self._noise, self._spread = network, noise, np.float32(spread)
+        self._noted: list[Samples] = []
+
+    def __call__(
+        self, seen: Seen, clusters: NDArray[np.int64], rows: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """See `ScorePlayer`."""
+        noise, here = self._noise[clusters[:, None], rows], seen.present
+        with torch.no_grad():
+            scores = scores_of(self._network, seen).numpy() + self._spread * noise
+        self._noted.append(
+            Samples(seen.jobs[here], scores[here], noise[here], here.sum(axis=1), seen.cluster)
+        )
+        return scores
+
+    @property
+    def samples(self) -> Samples:
+        """Of all decisions, in order."""
+        return Samples.joined(self._noted)
+
+
+def add_gradient(
+    network: ScoreNetwork, samples: Samples, advantages: NDArray[np.float32], spread: float, clip_range: float
+) -> dict[str, float]:
+    """Add to a network's gradient that of PPO's clipped loss, score by score; what to plot.
+
+    Args:
+        network: as it is now.
+        samples: of some decisions.
+        advantages: [decisions].
+        spread: of the noise.
+        clip_range: of the ratio of probabilities.
+    """
+    found, total = np.zeros(3), len(samples.jobs)
+    by_size = np.argsort(samples.counts, kind="stable")
+    for decisions in np.array_split(by_size, min(_PARTS, len(by_size))):
+        part = samples.some(decisions)
+        seen = part.seen()
+        means = scores_of(network, seen)[torch.as_tensor(seen.present)]
+        noise = (torch.as_tensor(part.scores) - means) / spread
+        log_ratio = (torch.as_tensor(part.noise) ** 2 - noise**2) / 2  # of normal densities
+        ratio = torch.exp(log_ratio)
+        weight = torch.as_tensor(np.repeat(advantages[decisions], part.counts))
+        clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
+        loss = -torch.min(weight * ratio, weight * clipped).sum() / total
+        loss.backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            diverged, outside = (ratio - 1 - log_ratio).sum(), (torch.abs(ratio - 1) > clip_range).sum()
+        found += (loss.item(), diverged.item() / total, outside.item() / total)
+    names = ("train/policy_gradient_loss", "train/approx_kl", "train/clip_fraction")
+    return dict(zip(names, found.tolist(), strict=True))

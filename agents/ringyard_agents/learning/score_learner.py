@@ -1,0 +1,167 @@
+"""What learners of scores share: a network in several worlds, an optimiser, rounds of whole episodes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ringyard.checks import Count, Positive
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.observations.blocks import Each
+from ringyard.mdp.setting import Setting
+from ringyard_agents.learning.episodes import Episodes, World
+from ringyard_agents.learning.learner import Saved, Watch
+from ringyard_agents.learning.score_networks import ScoreNetwork
+from ringyard_agents.learning.score_policy import ScorePolicy
+from ringyard_agents.learning.torch_state import network_state, restore_network, weights_of
+
+__all__ = ["ScoreLearner", "require_pairs"]
+
+_AVERAGE = "average."
+_LIVE = Each.LIVE.value  # what actions call the live jobs that get a score
+
+
+@dataclass(kw_only=True)
+class ScoreLearner(ABC):
+    """Rounds: in every world some workloads, each played in a group of clusters; then a better network.
+
+    What a round draws follows from the seed and its number, so that nothing of it needs to be saved.
+
+    Attributes:
+        network: (F, C) -> a network for as many features of a job and of a cluster.
+        workloads: played in each world and round.
+        group_size: clusters that play each of them, which are compared.
+        learning_rate: of Adam; falls linearly to 0 at the last decision.
+        averaging: after each round the policy's weights are this much the old ones, the rest the newest.
+    """
+
+    network: Callable[[int, int], ScoreNetwork]
+    workloads: Count = 4
+    group_size: Annotated[int, "[2, 4096]"] = 8
+    learning_rate: Positive = 3e-3
+    averaging: Annotated[float, "[0, 1)"] = 0.0
+    flat: bool = field(default=False, init=False)
+    masked: bool = field(default=False, init=False)
+    decisions: int = field(default=0, init=False)
+    _network: ScoreNetwork = field(init=False, repr=False)
+    _average: ScoreNetwork = field(init=False, repr=False)
+    _optimizer: torch.optim.Adam = field(init=False, repr=False)
+    _worlds: dict[str, World] = field(init=False, repr=False)
+    _seed: int = field(init=False, repr=False)
+    _rounds: int = field(default=0, init=False, repr=False)
+
+    @property
+    def policy(self) -> ScorePolicy:
+        """What has been learnt so far."""
+        return ScorePolicy(self._average)
+
+    def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
+        """Make the network, new or as saved, and its worlds."""
+        torch.set_num_threads(1)
+        sizes = {_features(label, setting) for label, setting in worlds.items()}
+        if len(sizes) > 1:
+            raise ConfigurationError(
+                f"worlds show different numbers of features: {sorted(sizes)}; expected one"
+            )
+        self._worlds = {
+            label: World(setting, self.workloads * self.group_size) for label, setting in worlds.items()
+        }
+        self._seed, self.decisions, self._rounds = seed, 0, 0
+        torch.manual_seed(seed)
+        self._network = self.network(*sizes.pop())
+        self._optimizer = torch.optim.Adam(self._network.parameters(), self.learning_rate)
+        self._average = deepcopy(self._network)
+        if saved is not None:
+            self._restore(saved)
+
+    def state(self) -> Saved:
+        """Weights, their average, optimiser and counters."""
+        network = network_state(self._network, self._optimizer)
+        average = {_AVERAGE + name: array for name, array in weights_of(self._average.state_dict()).items()}
+        counters = {"decisions": self.decisions, "rounds": self._rounds}
+        return Saved({**network.arrays, **average}, {**network.facts, **counters})
+
+    def _restore(self, saved: Saved) -> None:
+        restore_network(self._network, saved, self._optimizer)
+        arrays = saved.arrays.items()
+        average = {name.removeprefix(_AVERAGE): array for name, array in arrays if name.startswith(_AVERAGE)}
+        restore_network(self._average, Saved(average, {}))
+        self.decisions, self._rounds = saved.facts["decisions"], saved.facts["rounds"]
+
+    def weights(self) -> Saved:
+        """Of the policy's network, and how many features it reads."""
+        network = self._average
+        features = [network.job_features, network.cluster_features]
+        return Saved(weights_of(network.state_dict()), {"features": features})
+
+    def load(self, saved: Saved) -> ScorePolicy:
+        """The policy of saved weights."""
+        network = self.network(*saved.facts["features"])
+        restore_network(network, saved)
+        return ScorePolicy(network)
+
+    def learn(self, total_decisions: int, watch: Watch) -> None:
+        """Play and learn in rounds."""
+        watch({})
+        while self.decisions < total_decisions:
+            for group in self._optimizer.param_groups:
+                group["lr"] = self.learning_rate * (1.0 - self.decisions / total_decisions)
+            measured = self._round()
+            self._rounds += 1
+            for mean, newest in zip(self._average.parameters(), self._network.parameters(), strict=True):
+                mean.data.lerp_(newest.data, 1.0 - self.averaging)
+            watch(measured | {"train/learning_rate": group["lr"]})
+
+    @abstractmethod
+    def _round(self) -> dict[str, float]:
+        """Play a round and learn from it; what to plot."""
+
+    def _rng(self, *what: int) -> np.random.Generator:
+        """Of one thing that this round draws."""
+        return np.random.default_rng((self._seed, self._rounds, *what))
+
+    def _entries(self, world: int) -> NDArray[np.int64]:
+        """[clusters] the workloads of this round, each as often as a group has members."""
+        setting = list(self._worlds.values())[world].setting
+        drawn = self._rng(world).integers(setting.num_workloads, size=self.workloads)
+        return np.repeat(drawn, self.group_size)
+
+    def _count(self, played: Mapping[str, Episodes]) -> dict[str, float]:
+        """Count the decisions of a round; the means of its returns and lengths."""
+        self.decisions += sum(int(one.valid.sum()) for one in played.values())
+        measured = {
+            "rollout/ep_rew_mean": float(np.mean([one.returns.mean() for one in played.values()])),
+            "rollout/ep_len_mean": float(np.mean([one.valid.sum(axis=0).mean() for one in played.values()])),
+        }
+        if len(played) > 1:
+            measured |= {f"rollout/{label}/ep_rew_mean": one.returns.mean() for label, one in played.items()}
+        return measured
+
+
+def require_pairs(group_size: int) -> None:
+    """Raise a ConfigurationError unless mirrored pairs fill a group."""
+    if group_size % 2:
+        raise ConfigurationError(
+            f"agent.group_size is {group_size}; expected an even number, for mirrored pairs"
+        )
+
+
+def _features(label: str, setting: Setting) -> tuple[int, int]:
+    """(numbers seen of a job, of the cluster) in a world.
+
+    Raises:
+        ConfigurationError: its actions are no scores, or its observation does not show jobs by themselves.
+    """
+    actions, windows = setting.actions, setting.observation.windows(setting.cluster, setting.actions)
+    if _LIVE not in actions.items or not {"jobs", "cluster"} <= set(windows):
+        raise ConfigurationError(
+            f"{label}: this agent scores jobs and needs action=scores and an observation with the blocks jobs"
+            f" and cluster (observation=live_jobs); got {type(actions).__name__} and {', '.join(windows)}"
+        )
+    length = {name: window.stop - window.start for name, window in windows.items()}
+    return length["jobs"] // actions.items[_LIVE], length["cluster"]

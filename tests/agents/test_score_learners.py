@@ -1,0 +1,236 @@
+"""Networks over sets of jobs, and learners of scores."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from ringyard import Cluster, JobTable
+from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.mdp.actions import Actions, Scores
+from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.observations import live_jobs, queue_and_cluster
+from ringyard.mdp.setting import Setting
+from ringyard.restart import constant
+from ringyard.sim.allocator import Allocator
+from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
+from ringyard_agents.learning.archive import packed, read_archive, write_archive
+from ringyard_agents.learning.episodes import World
+from ringyard_agents.learning.evaluation import episode_metrics
+from ringyard_agents.learning.evolution import EvolutionStrategies, Population
+from ringyard_agents.learning.fork_and_compare import ForkAndCompare
+from ringyard_agents.learning.group_noise import GroupNoise
+from ringyard_agents.learning.noisy_scores import NoisyPlayer, add_gradient, steady
+from ringyard_agents.learning.score_networks import ScoreNetwork
+from ringyard_agents.learning.score_policy import ScorePolicy, Seen, look, scores_of
+
+NETWORKS = {context: partial(ScoreNetwork, context=context) for context in ("none", "mean", "attention")}
+
+
+def random_workload():
+    return Synthetic(
+        num_jobs=12,
+        sizes=Sizes({1: 3, 2: 2, 4: 1}),
+        durations=LogNormalDurations(5.0, 1.5),
+        arrivals=Arrivals(),
+        models=ModelMix(),
+        load=4.0,
+    )
+
+
+def features_of(world):
+    batch = world.batch
+    batch.reset(np.arange(1), np.arange(1))
+    seen = look({name: rows[:1] for name, rows in batch.split(batch.observations).items()}, batch.masks[:1])
+    return seen.jobs.shape[2], seen.cluster.shape[1]
+
+
+class Pairs:
+    """A long and a short job at time 0, in either order: the short one first halves the mean JCT."""
+
+    num_jobs = 2
+
+    def sample(self, cluster, rng):
+        return JobTable.from_columns([0.0, 0.0], [1, 1], rng.permutation([10.0, 100.0]))
+
+
+def toy(**options):
+    return Setting(
+        **{
+            "cluster": Cluster((1,)),
+            "workload": Pairs(),
+            "observation": live_jobs(),
+            "actions": Scores(num_jobs=4, allocator=Allocator(gamma=0.0)),
+            "num_workloads": 8,
+        }
+        | options
+    )
+
+
+def random_network(kind, features=(5, 3)):
+    """Whose last layer says something."""
+    torch.manual_seed(1)
+    network = NETWORKS[kind](*features)
+    for own in network.parameters():
+        torch.nn.init.normal_(own, std=0.5)
+    return network
+
+
+def random_seen(rng, counts, slots):
+    present = np.arange(slots) < np.array(counts)[:, None]
+    jobs = rng.standard_normal((len(counts), slots, 5), np.float32)
+    return Seen(jobs, present, rng.standard_normal((len(counts), 3), np.float32))
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_networks_score_any_number_of_jobs_in_any_order(kind):
+    rng = np.random.default_rng(0)
+    network = random_network(kind)
+    seen = random_seen(rng, [4, 7, 1], 7)
+    with torch.no_grad():
+        scores = scores_of(network, seen).numpy()
+        order = rng.permutation(7)
+        moved = scores_of(network, Seen(seen.jobs[:, order], seen.present[:, order], seen.cluster)).numpy()
+        alone = scores_of(network, Seen(seen.jobs[:1, :4], seen.present[:1, :4], seen.cluster[:1])).numpy()
+        fewer = seen.present.copy()
+        fewer[1, 6] = False
+        without = scores_of(network, seen._replace(present=fewer)).numpy()
+        assert scores_of(NETWORKS[kind](5, 3), seen).abs().max() == 0  # untaught
+    assert np.allclose(scores[:, order], moved, atol=1e-5)
+    assert np.allclose(scores[0, :4], alone[0], atol=1e-5)  # absent jobs do not matter
+    assert np.abs((scores * seen.present).sum(axis=1)).max() < 1e-5
+    apart, apart_without = scores[1, :6] - scores[1, 0], without[1, :6] - without[1, 0]
+    assert np.allclose(apart, apart_without, atol=1e-5) == (kind == "none")  # others do, in sets
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_population_scores_as_its_members_do(kind):
+    rng = np.random.default_rng(0)
+    network = random_network(kind)
+    size = sum(one.numel() for one in network.parameters())
+    changes = torch.as_tensor(rng.standard_normal((6, size), np.float32))
+    seen, clusters = random_seen(rng, [4, 7, 1], 7), np.array([0, 3, 5])
+    scores = Population(network, changes)(seen, clusters, None)
+    theta = torch.nn.utils.parameters_to_vector(network.parameters()).detach()
+    for i, b in enumerate(clusters):
+        one = NETWORKS[kind](5, 3)
+        torch.nn.utils.vector_to_parameters(theta + changes[b], one.parameters())
+        with torch.no_grad():
+            alone = scores_of(one, Seen(*(part[i : i + 1] for part in seen))).numpy()
+        assert np.allclose(scores[i, seen.present[i]], alone[0, seen.present[i]], atol=1e-4)
+
+
+def test_the_gradient_is_that_of_each_scores_probability():
+    rng = np.random.default_rng(0)
+    network, spread = random_network("mean"), 0.3
+    seen = random_seen(rng, [3, 1, 6, 2], 6)
+    player = NoisyPlayer(network, rng.standard_normal((4, 9), np.float32), spread)
+    player(seen, np.arange(4), np.tile(np.arange(6), (4, 1)))
+    advantages = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
+    add_gradient(network, player.samples, advantages, spread, 0.2)
+    found = [own.grad.clone() for own in network.parameters()]
+    network.zero_grad()
+    means = scores_of(network, seen)
+    drawn = means.detach() + spread * torch.as_tensor(player._noise[:, :6])
+    log_prob = torch.distributions.Normal(means, spread).log_prob(drawn)
+    (-(log_prob * torch.as_tensor(advantages)[:, None])[torch.as_tensor(seen.present)].mean()).backward()
+    for gradient, own in zip(found, network.parameters(), strict=True):
+        assert torch.allclose(gradient, own.grad, atol=1e-5)
+
+
+def learners():
+    small = {"workloads": 2, "group_size": 4}
+    attention = GroupNoise(network=NETWORKS["attention"], noise=0.2, learning_rate=0.02, **small)
+    evolution = EvolutionStrategies(network=partial(ScoreNetwork, width=8), learning_rate=0.1, **small)
+    fork = ForkAndCompare(
+        network=ScoreNetwork, noise=0.2, learning_rate=0.02, averaging=0.5, events=1, **small
+    )
+    return {"attention": attention, "evolution": evolution, "fork": fork}
+
+
+@pytest.mark.parametrize("name", learners())
+def test_learners_find_the_only_choice_that_matters(name):
+    learner, world = learners()[name], toy()
+    learner.begin({"one": world}, 0)
+    batch = ClusterBatch(world, 8)
+    before = np.mean([one.mean_jct for one in episode_metrics(learner.policy, batch)])
+    learner.learn(1_000, lambda measured: None)
+    after = np.mean([one.mean_jct for one in episode_metrics(learner.policy, batch)])
+    assert before > after == pytest.approx(60.0)  # (10 + 110) / 2
+
+
+@pytest.mark.parametrize("name", learners())
+def test_what_is_learnt_in_several_worlds_is_saved_and_goes_on_bit_for_bit(tmp_path, name):
+    worlds = {
+        "slow": toy(num_workloads=3),
+        "fast": toy(workload=random_workload(), cluster=Cluster.homogeneous(2, 4), restart=constant(5.0)),
+    }
+    rounds, again, other = [], learners()[name], learners()[name]
+
+    def learn(learner):
+        found = []
+        learner.learn(300, lambda measured: found.append((packed(learner.state()), dict(measured))))
+        return found
+
+    learner = learners()[name]
+    learner.begin(worlds, 1)
+    rounds = learn(learner)
+    assert rounds[0][1] == {}
+    assert {"rollout/slow/ep_rew_mean", "rollout/fast/ep_rew_mean", "train/learning_rate"} <= set(
+        rounds[1][1]
+    )
+    assert learner.decisions >= 300
+    assert len(rounds) >= 3
+    for number in (0, 1):
+        (tmp_path / "last").write_bytes(rounds[number][0])
+        torch.rand(5), np.random.rand(5)  # another process draws other numbers
+        again.begin(worlds, 1, read_archive(tmp_path / "last"))
+        assert learn(again)[1:] == rounds[number + 1 :]
+    write_archive(tmp_path / "agent", learner.weights())
+    loaded, large = other.load(read_archive(tmp_path / "agent")), replace(worlds["fast"], actions=Scores(40))
+    seen = ClusterBatch(large, 2)
+    seen.reset(np.arange(2), np.arange(2))
+    scores = loaded.act(seen.split(seen.observations), seen.masks)  # of any number of jobs
+    assert np.array_equal(scores, learner.policy.act(seen.split(seen.observations), seen.masks))
+    assert scores.dtype == np.float32
+    assert not scores[~seen.masks].any()
+
+
+def test_what_learners_of_scores_cannot_learn_in_is_refused():
+    wrong = toy(observation=queue_and_cluster(), actions=Actions())
+    with pytest.raises(ConfigurationError, match=r"here: .* needs action=scores"):
+        GroupNoise(network=ScoreNetwork).begin({"here": wrong}, 0)
+    for bad in ({"group_size": 3}, {"group_size": 1}, {"noise": 0.0}, {"averaging": 1.0}, {"workloads": 0}):
+        (name,) = bad
+        with pytest.raises(ConfigurationError, match=rf"agent\.{name} is .*; expected "):
+            ForkAndCompare(network=ScoreNetwork, **bad)
+    with pytest.raises(ConfigurationError, match=r"agent\.network\.context is 'max'; expected"):
+        GroupNoise(network=partial(ScoreNetwork, context="max")).begin({"here": toy()}, 0)
+    seen = {"jobs": np.zeros((1, 8), np.float32), "cluster": np.zeros((1, 3), np.float32)}
+    with pytest.raises(CheckpointError, match="reads 5 numbers of a job and 3 of the cluster, got 2 and 3"):
+        ScorePolicy(ScoreNetwork(5, 3)).act(seen, np.ones((1, 4), np.bool_))
+
+
+def test_copies_of_a_moment_go_on_alike_but_for_the_noise():
+    world = World(toy(workload=random_workload(), cluster=Cluster.homogeneous(2, 4)), 6)
+    calm = steady(ScoreNetwork(*features_of(world)))
+    world.begin(np.array([3, 5]))
+    world.go_on(calm, arrivals=np.array([4.0, 9.0]))
+    came = world.batch.state.clusters["next_arrival"][:2].copy()
+    assert ((came >= (4, 9)) & (came < 12)).all()
+    world.fork(np.repeat([0, 1], 3), 2)
+    played = world.go_on(calm)
+    for group in (slice(0, 3), slice(3, 6)):
+        assert len(set(played.returns[group])) == len(set(played.ends[group])) == 1
+    clusters = world.batch.state.clusters
+    assert clusters["num_done"].tolist() == np.repeat(np.minimum(came + 2, 12), 3).tolist()
+    alone = World(world.setting, 2)
+    alone.begin(np.array([3, 5]))
+    whole = alone.go_on(calm)
+    world.begin(np.array([3, 5]))
+    first = world.go_on(calm, arrivals=np.array([4.0, 9.0]))
+    world.fork(np.repeat([0, 1], 3), 12)
+    both = first.returns[[0, 1]] + world.go_on(calm).returns[[0, 3]]
+    assert both == pytest.approx(whole.returns, rel=1e-6)
