@@ -6,44 +6,41 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import FloatCube, FloatVector, IntVector, Records1, kernel, whole
-from ringyard.performance.elastic import progress_per_iteration
-from ringyard.sim.engine.physics import Physics, iteration_seconds
-from ringyard.sim.engine.shape import Shape, ask, set_shape
+from ringyard.cluster import Cluster
+from ringyard.sim.menus import Menus, menus_of
 from ringyard.sim.metrics import Window, measured_rows
+from ringyard.sim.prices import Supply, least_total_jct
 from ringyard.sim.simulator import Simulator
-from ringyard.state.on_gpus import least_slowness
-from ringyard.state.records import Job, JobKind
 
 __all__ = ["LowerBounds", "bounds_of", "fastest_alone", "lower_bounds"]
-
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-_PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
-_MOST_PARAMETER_SERVERS = 10  # more would be slower or no faster by any published fit (AITurbo's limit)
 
 
 @dataclass(frozen=True)
 class LowerBounds:
     """Bounds for any schedule of a job table, in seconds.
 
-    Jobs with an acceptable completion time may be blocked, and means are over those that are not: the bounds
-    take the choice of blocked jobs that gives the least mean.
+    What a job can do at best, and what it takes then: `ringyard.sim.menus`. Jobs with an acceptable
+    completion time may be blocked, and means are over those that are not: the bounds take the choice of
+    blocked jobs that gives the least mean.
 
     Attributes:
         isolated_mean_jct: every job alone, at its fastest feasible allocation, from its arrival on.
         pooled_mean_jct: preemptive shortest-remaining-first of the jobs' GPU seconds on one machine as
             fast as all GPUs together.
-        makespan: max of (latest possible end of any job, total GPU seconds / GPUs after the first arrival).
+        priced_mean_jct: no job is faster than alone, none has what another has (`ringyard.sim.prices`).
+        makespan: from the first arrival to the latest possible end of any job, or of all jobs from some
+            arrival on if no GPU idles from then on.
     """
 
     isolated_mean_jct: float
     pooled_mean_jct: float
+    priced_mean_jct: float
     makespan: float
 
     @property
     def mean_jct(self) -> float:
-        """The larger of the two bounds on mean completion time."""
-        return max(self.isolated_mean_jct, self.pooled_mean_jct)
+        """The largest of the bounds on mean completion time."""
+        return max(self.isolated_mean_jct, self.pooled_mean_jct, self.priced_mean_jct)
 
 
 def _srpt_mean(submit: NDArray[np.float64], size: NDArray[np.float64]) -> float:
@@ -73,6 +70,7 @@ def lower_bounds(
     gpu_seconds: NDArray[np.float64],
     total_gpus: int,
     blockable: NDArray[np.bool_] | None = None,
+    priced_mean: float = 0.0,
 ) -> LowerBounds:
     """Bounds for jobs sorted by submit time.
 
@@ -80,19 +78,31 @@ def lower_bounds(
         submit_seconds: [jobs] ascending.
         fastest_seconds: [jobs] shortest possible run time.
         gpu_seconds: [jobs] fewest GPU seconds it can take.
-        total_gpus: of the cluster, times the jobs that may share one.
+        total_gpus: of the cluster.
         blockable: [jobs] whether a schedule may do without the job; None: none.
+        priced_mean: the bound by prices of the jobs that are not blockable; 0: not known.
     """
     work = gpu_seconds / total_gpus
     maybe = np.zeros(len(work), np.bool_) if blockable is None else blockable
     sure = ~maybe
-    ends = submit_seconds + np.where(sure, fastest_seconds, 0.0)
     alone = fastest_seconds[sure].mean() if sure.any() else 0.0
-    return LowerBounds(
-        isolated_mean_jct=_least_mean(alone, sure, fastest_seconds),
-        pooled_mean_jct=_least_mean(_srpt_mean(submit_seconds[sure], work[sure]), sure, fastest_seconds),
-        makespan=max(float(ends.max() - submit_seconds[0]), float(work[sure].sum())),
+    pooled = _srpt_mean(submit_seconds[sure], work[sure])
+    isolated_mean, pooled_mean, priced_mean = (
+        _least_mean(mean, sure, fastest_seconds) for mean in (alone, pooled, priced_mean)
     )
+    makespan = _least_makespan(submit_seconds, fastest_seconds, work, sure)
+    return LowerBounds(isolated_mean, pooled_mean, priced_mean, makespan)
+
+
+def _least_makespan(
+    submit: NDArray[np.float64],
+    fastest: NDArray[np.float64],
+    work: NDArray[np.float64],
+    sure: NDArray[np.bool_],
+) -> float:
+    ends = submit + np.where(sure, fastest, 0.0)
+    to_come = np.cumsum(np.where(sure, work, 0.0)[::-1])[::-1]
+    return float(np.maximum(ends, submit + to_come).max() - submit[0])
 
 
 def _least_mean(mean: float, sure: NDArray[np.bool_], seconds: NDArray[np.float64]) -> float:
@@ -104,81 +114,31 @@ def _least_mean(mean: float, sure: NDArray[np.bool_], seconds: NDArray[np.float6
     return float((totals[first:] / counts[first:]).min())
 
 
-@kernel
-def _best_seconds(job: Job, j: int, num_servers: int, physics: Physics) -> float:
-    """Seconds per iteration alone with its GPUs and batch and the parameter servers it likes best."""
-    job.num_servers = num_servers
-    job.contenders = 1.0 if num_servers > 1 else 0.0
-    best = iteration_seconds(job, j, physics)
-    if job.kind == _PARAMETER_SERVER:
-        for servers in range(1, _MOST_PARAMETER_SERVERS + 1):
-            job.parameter_servers = servers
-            best = min(best, iteration_seconds(job, j, physics))
-    return best
+def _leaves_seconds(sim: Simulator) -> NDArray[np.float64]:
+    """[jobs] when each leaves at the latest, done or not; inf: never."""
+    leaves: NDArray[np.float64] = sim.state.jobs["cancel_seconds"][0, : len(sim.jobs)].copy()
+    return leaves
 
 
-@kernel
-def _best_over_batches(
-    job: Job, j: int, gpus: int, num_servers: int, cores: int, slowness: FloatCube, physics: Physics
-) -> float:
-    """No more than the seconds per base iteration with any batch of the job's range.
-
-    Batches are tried in steps of 1 %; one between two steps takes as long as the lower at least and is
-    worth as much as the upper at most.
-    """
-    best = np.inf
-    batch = job.min_batch
-    while True:
-        set_shape(job, Shape(gpus, batch, cores, whole(job.parameter_servers), 0, 1.0, 0))
-        job.gpu_speed = 1.0 / least_slowness(slowness, job)
-        seconds = _best_seconds(job, j, num_servers, physics)
-        last = batch >= job.max_batch
-        batch = min(batch * 1.01, job.max_batch)
-        best = min(best, seconds / progress_per_iteration(job.noise_scale, job.base_batch, batch))
-        if last:
-            return best
-
-
-@kernel
-def _fastest(
-    jobs: Records1[Job],
-    fewest_servers: IntVector,
-    most_cores: int,
-    slowness: FloatCube,
-    physics: Physics,
-    seconds: FloatVector,
-    work: FloatVector,
-) -> None:
-    """Over each job's range of GPUs, of those there are: least seconds and GPU seconds per base iteration."""
-    num_gpus = len(fewest_servers) - 1
-    for j in range(len(jobs)):
-        job = jobs[j]
-        cores = most_cores if job.kind == _CPU_ONLY else 0
-        seconds[j] = np.inf
-        work[j] = np.inf
-        for gpus in range(job.min_gpus, min(job.max_gpus, num_gpus) + 1):
-            best = _best_over_batches(job, j, gpus, fewest_servers[gpus], cores, slowness, physics)
-            seconds[j] = min(seconds[j], best)
-            work[j] = min(work[j], best * gpus)
-        ask(job)
+def _alone(sim: Simulator, menus: Menus) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    leaves = _leaves_seconds(sim)
+    seconds = np.minimum(menus.least(1.0 / menus.rate), leaves - sim.jobs.submit_seconds)
+    return seconds, np.where(np.isfinite(leaves), 0.0, menus.least(menus.gpus / menus.rate))
 
 
 def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """[jobs] least seconds and least GPU seconds of each job, whatever it is given.
 
-    A job that its user withdraws may take no work at all.
+    Of a GPU that n jobs share, 1/n counts. A job that its user withdraws may take no work at all.
     """
-    jobs = sim.state.jobs[0, : len(sim.jobs)].copy()
-    cluster = sim.cluster
-    servers = cluster.fewest_servers(np.arange(cluster.num_gpus + 1))
-    jobs["storage_seconds_per_byte"] = 0.0
-    most_cores = max(cluster.cores_per_server, default=1)
-    seconds, work = np.zeros(len(jobs)), np.zeros(len(jobs))
-    _fastest(jobs, servers, most_cores, sim.state.slowness, sim.physics, seconds, work)
-    seconds = np.minimum(seconds * jobs["total_iterations"], jobs["isolated_seconds"])
-    work = np.minimum(work * jobs["total_iterations"], jobs["isolated_seconds"] * jobs["asked_gpus"])
-    patience = jobs["cancel_seconds"] - jobs["submit_seconds"]
-    return np.minimum(seconds, patience), np.where(np.isfinite(patience), 0.0, work)
+    return _alone(sim, menus_of(sim))
+
+
+def _supply(cluster: Cluster) -> Supply:
+    kinds = cluster.distinct_gpu_types
+    columns = [kinds.index(kind) for kind in cluster.gpu_types] or [0] * cluster.num_servers
+    gpus = np.bincount(columns, cluster.gpus_per_server)
+    return Supply(np.asarray(gpus, dtype=np.float64), float(sum(cluster.cores_per_server)))
 
 
 def bounds_of(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:
@@ -193,12 +153,15 @@ def bounds_of(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:
     Raises:
         ConfigurationError: no such shares, or no job is between them.
     """
+    rows = np.arange(len(sim.jobs))[measured_rows(len(sim.jobs), measured)]
     submit, blockable = sim.jobs.submit_seconds, np.isfinite(sim.jobs.acceptable_jct)
-    seconds, work = fastest_alone(sim)
-    gpus = sim.cluster.num_gpus * sim.cluster.jobs_per_gpu
-
-    def of(rows: slice) -> LowerBounds:
-        return lower_bounds(submit[rows], seconds[rows], work[rows], gpus, blockable[rows])
-
-    whole = of(slice(None))
-    return replace(of(measured_rows(len(sim.jobs), measured)), makespan=whole.makespan)
+    menus, gpus = menus_of(sim), sim.cluster.num_gpus
+    seconds, work = _alone(sim, menus)
+    sure = rows[~blockable[rows]]
+    total = 0.0
+    if len(sure):
+        leaves = _leaves_seconds(sim)
+        total = least_total_jct(submit[sure], leaves[sure], menus.rows(sure), _supply(sim.cluster))
+    mean = total / max(len(sure), 1)
+    found = lower_bounds(submit[rows], seconds[rows], work[rows], gpus, blockable[rows], mean)
+    return replace(found, makespan=_least_makespan(submit, seconds, work / gpus, ~blockable))

@@ -219,6 +219,12 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
             raise PlacementError(
                 f"job {j} is given {cores} and {server_cores} cores; expected 0 or more each"
             )
+    for number, asked in ((cores, "asked_cores"), (server_cores, "asked_cores_per_server_task")):
+        if number < 1 and kind != _CPU_ONLY and job[asked] > 0:
+            raise PlacementError(
+                f"job {j} is given {number} cores where it asks for {int(job[asked])}; expected 1 or more:"
+                " 0 is for jobs whose cores are not counted"
+            )
     if kind == _CPU_ONLY and cores < 1:
         raise PlacementError(f"CPU-only job {j} is given {cores} cores; expected 1 or more")
     if kind == _PARAMETER_SERVER and servers < 1:

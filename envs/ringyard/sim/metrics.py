@@ -354,7 +354,8 @@ def _whole_run(state: State, b: int, table: JobTable) -> dict[str, float]:
         return dict.fromkeys(("makespan", "utilisation", "fragmentation", "kernels"), float("nan"))
     cluster, integrals = state.clusters[b], state.integrals[b]
     begin = float(table.submit_seconds[0])
-    capacity = float(cluster["num_gpus"]) * (float(cluster["now"]) - begin)
+    seconds = float(cluster["now"]) - begin
+    capacity = float(cluster["num_gpus"]) * seconds if seconds else float("nan")  # all blocked at once
     return {
         "makespan": float(ends.max()) - begin,
         "utilisation": float(integrals[Integral.BUSY_GPUS]) / capacity,
