@@ -25,6 +25,7 @@ commands:
   validate   what ships against measurements: `ringyard validate FOLDER` (or a CSV) writes a page with plots
   reproduce  a paper's setting, its claims beside what is measured: `ringyard reproduce PAPER`, or --all
   fit        train the interference predictors IASP and IAPP, and say how wrong they are on unseen jobs
+  fit-hazard learn from a workload's tenants how soon jobs end that have run so long, for `hazard`
   traces     where the public traces are; `ringyard traces NAME FILE` checks a local copy
 
 Overrides are Hydra's: ringyard simulate scheduler=sjf workload=csv workload.path=jobs.csv
@@ -70,6 +71,10 @@ def _recipe(command: str) -> Callable[[Any], None]:
         from ringyard_agents.measuring.tune import tune
 
         return tune
+    if command == "fit-hazard":
+        from ringyard_agents.predictors.fit_hazard import fit_hazard
+
+        return fit_hazard
     from ringyard_agents.learning.train import train
 
     return train
@@ -236,6 +241,7 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "validate": _validate,
     "reproduce": _reproduce,
     "fit": _fit,
+    "fit-hazard": functools.partial(_run_hydra, "fit-hazard"),
     "traces": _traces,
 }
 

@@ -80,6 +80,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "rerun": bool,
         "output": str | None,
     },
+    "fit-hazard": _EVERY
+    | {
+        "loads": Annotated[Sequence[Positive], "not empty"] | None,
+        "windows": Count,
+        "held_out": Annotated[float, "(0, 1)"],
+        "source": str,
+        "file": str | None,
+    },
     "train": _EVERY
     | {
         "agent": Group,

@@ -27,6 +27,7 @@ class Information(Flag):
         TRAINING_CURVES: iterations, losses and validation metrics so far.
         SPEEDS: how fast jobs are in other shapes and places, as profiling shows it.
         FUTURE: what nobody knows in advance: withdrawals, failures, noise, errors of predictions.
+        HISTORY: run times of jobs that ended before the first of the table arrived, and whose they were.
         EVERYTHING: all of it.
     """
 
@@ -39,8 +40,17 @@ class Information(Flag):
     TRAINING_CURVES = auto()
     SPEEDS = auto()
     FUTURE = auto()
+    HISTORY = auto()
     EVERYTHING = (
-        SIZES | ATTAINED_SERVICE | DISTRIBUTION | PREDICTIONS | DURATIONS | TRAINING_CURVES | SPEEDS | FUTURE
+        SIZES
+        | ATTAINED_SERVICE
+        | DISTRIBUTION
+        | PREDICTIONS
+        | DURATIONS
+        | TRAINING_CURVES
+        | SPEEDS
+        | FUTURE
+        | HISTORY
     )
 
     def __str__(self) -> str:
@@ -54,6 +64,7 @@ _TEXTS = {
     Information.DISTRIBUTION: "distribution of durations",
     Information.PREDICTIONS: "predicted durations",
     Information.FUTURE: "the future",
+    Information.HISTORY: "ended jobs",
 }
 
 _WORK = Information.PREDICTIONS | Information.DURATIONS
@@ -83,6 +94,7 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         (Information.SIZES, "gpu_memory_bytes fixed_memory_bytes sample_memory_bytes"),
         (Information.ATTAINED_SERVICE, "attained_service forgiven_service service_queue run_seconds"),
         (Information.DISTRIBUTION, "gpu_seconds_distribution"),
+        (Information.HISTORY, "past"),
         # predictions come in iterations and in seconds alone; progress is part of any of them
         (Information.PREDICTIONS, "predictable predicted_iterations predicted_seconds predicted_share"),
         (Information.TRAINING_CURVES | _WORK, "completed_iterations"),

@@ -15,7 +15,7 @@ from ringyard.information import COLUMNS, Information, check_known
 from ringyard.profiles import catalogue, model_id
 from ringyard.state.records import JobKind, JobOutcome
 
-__all__ = ["LONGEST_TEXT", "JobSpec", "JobTable"]
+__all__ = ["LONGEST_TEXT", "JobSpec", "JobTable", "Past"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,41 @@ def _texts(name: str, values: ArrayLike | None, count: int = 0) -> _Text:
     return given.astype(np.str_)
 
 
+@dataclass(frozen=True, eq=False)
+class Past:
+    """Jobs that had ended when the first of a table arrives, in the order of their ends.
+
+    Attributes:
+        num_gpus: [ended] GPUs asked for.
+        run_seconds: [ended] how long each ran, above 0.
+        vc: [ended] virtual cluster that each belonged to, text; "": none named.
+        user: [ended] who submitted it, text; "": nobody named.
+
+    Raises:
+        WorkloadError: columns of different lengths, or a run time that is not above 0.
+    """
+
+    num_gpus: _Whole
+    run_seconds: _Float
+    vc: _Text
+    user: _Text
+
+    def __post_init__(self) -> None:
+        lengths = [len(getattr(self, field.name)) for field in fields(self)]
+        if len(set(lengths)) > 1:
+            raise WorkloadError(f"the past has columns of {shown(lengths)} jobs; expected as many in each")
+        bad = np.flatnonzero(~(self.run_seconds > 0))
+        if len(bad):
+            got = self.run_seconds[bad[0]]
+            raise WorkloadError(f"job {bad[0]} of the past has run_seconds {got}; expected seconds above 0")
+
+    def __len__(self) -> int:
+        return len(self.run_seconds)
+
+
+_NO_PAST = Past(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, "U1"), np.zeros(0, "U1"))
+
+
 def _neutral(num_gpus: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     """Columns that nobody gave: a rigid ring job that shares, starves and surprises nobody."""
     count = len(num_gpus)
@@ -193,6 +228,7 @@ class JobTable:
         outcome: [jobs] `JobOutcome` once its work is done: a job that failed in the trace fails then.
         vc: [jobs] virtual cluster that each belongs to, text; "": none named.
         user: [jobs] who submitted it, text; "": nobody named.
+        past: jobs of the same cluster that had ended before; not among those that are simulated.
     """
 
     job_id: _Whole | _Text
@@ -229,6 +265,7 @@ class JobTable:
     outcome: Annotated[_Whole, "[0, 2]"]
     vc: _Text
     user: _Text
+    past: Past = _NO_PAST
 
     @classmethod
     def from_columns(
@@ -264,6 +301,7 @@ class JobTable:
             duration_seconds=_column("duration_seconds", duration_seconds),
             **_neutral(gpus)
             | {"vc": _texts("vc", vc, len(submit)), "user": _texts("user", user, len(submit))},
+            past=_NO_PAST,
         )
         table.check()
         return table
@@ -290,7 +328,7 @@ class JobTable:
         columns["cores_per_worker"] = _column("cores_per_worker", cores, whole=True)
         columns["memory_bandwidth"] = _column("memory_bandwidth", bandwidth)
         duration = _column("duration_seconds", duration_seconds)
-        table = cls(np.arange(len(submit)), submit, gpus, duration, **columns)
+        table = cls(np.arange(len(submit)), submit, gpus, duration, **columns, past=_NO_PAST)
         table.check()
         return table
 
@@ -374,8 +412,7 @@ class JobTable:
 
     def rows(self, index: Any) -> Self:
         """The jobs at `index` (a slice, mask or index array that keeps the order)."""
-        columns = {field.name: getattr(self, field.name)[index] for field in fields(self)}
-        return replace(self, **columns)
+        return replace(self, **{name: getattr(self, name)[index] for name in _columns()})
 
     def shifted(self, submit_seconds: NDArray[np.float64]) -> Self:
         """The same jobs submitted at other times (ascending); cancellations follow each job's submission."""
@@ -383,14 +420,16 @@ class JobTable:
         return replace(self, submit_seconds=submit_seconds, cancel_seconds=submit_seconds + patience)
 
     def merged(self, other: "JobTable") -> "JobTable":
-        """Both tables' jobs by submit time, ties with this table's first; the other's get further ids."""
+        """Both tables' jobs by submit time, ties with this table's first; the other's get further ids.
+
+        The past is this table's.
+        """
         order = np.argsort(np.concatenate([self.submit_seconds, other.submit_seconds]), kind="stable")
         other = replace(other, job_id=_further_ids(self.job_id, len(other)))
         columns = {
-            field.name: np.concatenate([getattr(self, field.name), getattr(other, field.name)])[order]
-            for field in fields(self)
+            name: np.concatenate([getattr(self, name), getattr(other, name)])[order] for name in _columns()
         }
-        return JobTable(**columns)
+        return JobTable(**columns, past=self.past)
 
     def check(self, cluster: Cluster | None = None) -> None:
         """Raise WorkloadError naming the first bad row, if any.
@@ -544,6 +583,11 @@ class JobTable:
 
 #: each job has one of the two; the other is NaN
 _EITHER = {"duration_seconds": "iterations", "iterations": "duration_seconds"}
+
+
+def _columns() -> list[str]:
+    """Names of the columns, one value a job."""
+    return [field.name for field in fields(JobTable) if field.name != "past"]
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Generators against the figures they were fitted to; readers against the files of each shape."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from conftest import leaf
 from ringyard import Cluster, JobSpec, JobTable
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
+from ringyard.jobs import Past
 from ringyard.workloads import (
     Arrivals,
     GadgetJobs,
@@ -108,6 +110,36 @@ def test_models_are_drawn_by_size(rng):
 def table(count=100):
     submit = np.arange(count) * 10.0
     return JobTable.from_columns(submit, np.tile([1, 2, 8, 16], count // 4), np.full(count, 30.0))
+
+
+def test_the_past_of_a_window_is_what_had_ended(rng):
+    names = np.array(["a", "b"])
+    trace = replace(table(), duration_seconds=np.arange(100) % 7 * 40.0 + 5.0, vc=np.tile(names, 50))
+    with pytest.warns(WorkloadWarning, match="left out 25 of 100 jobs"):
+        replay = Replay(trace, ModelMix(), window_jobs=10, load=3.0, part=(0.3, 0.6), max_gpus=8)
+    kept = trace.rows(trace.num_gpus <= 8)
+    starts = set()
+    for _ in range(30):
+        window = replay.sample(Cluster.homogeneous(4, 4), rng)
+        first = int(np.flatnonzero(kept.job_id == window.job_id[0])[0])
+        starts.add(first)
+        assert 22 <= first
+        assert first + 10 <= 45
+        ends = kept.submit_seconds + kept.duration_seconds
+        ended = [j for j in np.argsort(ends, kind="stable") if ends[j] <= kept.submit_seconds[first]]
+        assert window.past.run_seconds.tolist() == kept.duration_seconds[ended].tolist()
+        assert window.past.vc.tolist() == kept.vc[ended].tolist()
+        assert window.past.num_gpus.tolist() == kept.num_gpus[ended].tolist()
+        assert window.rows(slice(0, 3)).past is window.past
+    assert len(starts) > 5
+    assert replay.num_jobs == 10
+    assert len(Replay(table(), ModelMix(), part=(0.9, 1.0)).sample(Cluster((16,)), rng)) == 10
+    with pytest.raises(ConfigurationError, match=r"workload.part is \[0.5, 0.5\], which is none of 100 jobs"):
+        Replay(table(), ModelMix(), part=(0.5, 0.5))
+    with pytest.raises(WorkloadError, match=r"job 1 of the past has run_seconds 0.0; expected .* above 0"):
+        Past(np.array([1, 1]), np.array([2.0, 0.0]), names, names)
+    with pytest.raises(WorkloadError, match="columns of"):
+        Past(np.array([1]), np.array([2.0]), names, names)
 
 
 def test_windows(rng):

@@ -1,1 +1,1 @@
-"""Learned predictors that published schedulers use."""
+"""Learned predictors that schedulers use."""

@@ -67,12 +67,13 @@ class AllocatingScheduler(Scheduler):
         self.information: Information = allocator.takes
         self.round_seconds: float | None = round_seconds
         self._plan: Plan | None = None
+        self._memory = np.zeros((0, 0))
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the speeds."""
+        """Forget the speeds, and what the estimate has seen."""
         estimate = self.allocator.estimate
         check_reads(estimate.seconds, self.information, f"{self.name}'s estimate {estimate.name}")
-        self._plan = None
+        self._plan, self._memory = None, estimate.memory_of(jobs)
 
     def _planned(self, view: SchedulingView, logged: bool) -> Plan:
         if self._plan is None:
@@ -81,6 +82,7 @@ class AllocatingScheduler(Scheduler):
             sizes = rates.speed.shape[1] - 1
             self._plan = empty_plan(live(view).state, sizes, self.allocator.estimate.memory, logged)
             put_rates(self._plan, 0, rates)
+            self._plan.memory[0] = self._memory
         return self._plan
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:

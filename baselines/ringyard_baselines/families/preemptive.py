@@ -36,7 +36,7 @@ from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.families.ordered import raise_stalled
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 
-__all__ = ["QUEUE_SPAN", "JobKey", "PreemptiveScheduler", "never", "place_in_queue"]
+__all__ = ["QUEUE_SPAN", "JobKey", "PreemptiveScheduler", "never", "place_in_queue", "rearrange"]
 
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)
@@ -206,7 +206,7 @@ def next_wake(state: State, b: int, memory: Memory, ranking: Ranking) -> float:
 
 
 @kernel
-def _decide(
+def rearrange(
     state: State, b: int, memory: Memory, ranking: Ranking, rule: PlacementRule, physics: Physics
 ) -> None:
     """Stop the running jobs that were not chosen, then start the chosen ones in order."""
@@ -236,7 +236,7 @@ def _run_preemptive(
     """Whole simulation; False if it stalls."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
-        _decide(state, b, memory, ranking, rule, physics)
+        rearrange(state, b, memory, ranking, rule, physics)
         if ranking.wakes:
             cluster.wake_seconds = next_wake(state, b, memory, ranking)
         if not advance(state, b, physics):

@@ -6,7 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.errors import ActionError
+from ringyard.errors import ActionError, ConfigurationError
+from ringyard.information import Information
 from ringyard.mdp.actions import ActionKind, Actions, Scores
 from ringyard.mdp.actions.moves import describe, options_of
 from ringyard.mdp.choosing import Choices, all_valid, play_chosen
@@ -133,6 +134,12 @@ class _Scoring:
 
     def __init__(self, setting: Setting, actions: Scores) -> None:
         self._actions = actions
+        estimate = actions.allocator.estimate
+        if Information.HISTORY in estimate.takes:
+            raise ConfigurationError(
+                f"action.allocator.estimate is {estimate.name}, which knows what ended before; expected one"
+                " that does not: episodes begin without a past (schedulers such as allocator_hazard have it)"
+            )
         observation = setting.observation
         sight = Sight(observation.write, observation.parameters, 0)
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds

@@ -3,13 +3,16 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Count, Positive, checked
+from ringyard.checks import Amount, Count, Positive, Share, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
-from ringyard.jobs import JobTable
+from ringyard.jobs import JobTable, Past
 from ringyard.workloads.assignment import Assignment
 from ringyard.workloads.workload import scale_to_load
 
@@ -20,6 +23,10 @@ __all__ = ["Replay", "replay_file"]
 @dataclass(frozen=True)
 class Replay:
     """A window of a trace: where it starts, how long it is, how dense it is.
+
+    What had ended when it starts is its past (`JobTable.past`): jobs of the trace, those of other parts of it
+    too, whose submission and run time are over by then. Assumed: they did not wait, of which the cuts
+    of traces say nothing.
 
     Attributes:
         jobs: the whole trace.
@@ -32,6 +39,8 @@ class Replay:
         max_gpus: leave out larger jobs; None keeps all (a job larger than the cluster is an error).
         extra_seconds: every job runs so much longer than is written; 1: Lucid's simulator, where a job ends
             at the tick after the one that took its last second.
+        part: windows lie between these shares of the jobs, in order of submission: [0, 0.6] to learn from,
+            [0.6, 1] to judge by.
 
     Warns:
         WorkloadWarning: how many jobs are larger than `max_gpus`.
@@ -45,6 +54,7 @@ class Replay:
     load: Positive | None = None
     max_gpus: Count | None = None
     extra_seconds: Amount = 0.0
+    part: Annotated[tuple[Share, Share], "ascending"] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         self.jobs.check()
@@ -61,25 +71,43 @@ class Replay:
                     f"{said} {self.max_gpus} GPUs (workload.max_gpus)", WorkloadWarning, stacklevel=4
                 )
             object.__setattr__(self, "jobs", self.jobs.rows(kept))
-        if self.start_seconds is not None and self.start_seconds > self.jobs.submit_seconds[-1]:
+        submit = self.jobs.submit_seconds[self._span]
+        if not len(submit):
             raise ConfigurationError(
-                f"workload.start_seconds is {self.start_seconds}; the last job arrives at"
-                f" {self.jobs.submit_seconds[-1]:.0f} s"
+                f"workload.part is {list(self.part)}, which is none of {len(self.jobs)} jobs; expected more"
             )
+        if self.start_seconds is not None and self.start_seconds > submit[-1]:
+            raise ConfigurationError(
+                f"workload.start_seconds is {self.start_seconds}; the last job arrives at {submit[-1]:.0f} s"
+            )
+
+    @cached_property
+    def _ends(self) -> tuple[NDArray[np.float64], Past]:
+        """([ended] when jobs of known run time end, ascending; what is known of them then)."""
+        ends = self.jobs.submit_seconds + self.jobs.duration_seconds
+        order = np.argsort(ends, kind="stable")[: np.isfinite(ends).sum()]
+        jobs = self.jobs.rows(order)
+        return ends[order], Past(jobs.num_gpus, jobs.duration_seconds, jobs.vc, jobs.user)
+
+    @property
+    def _span(self) -> slice:
+        """Rows of the part."""
+        rows = [round(share * len(self.jobs)) for share in self.part]
+        return slice(rows[0], rows[1])
 
     @property
     def num_jobs(self) -> int:
         """Most jobs of a window."""
-        most = len(self.jobs)
+        submit = self.jobs.submit_seconds[self._span]
+        most = len(submit)
         if self.window_seconds is not None:
-            submit = self.jobs.submit_seconds
             ends = np.searchsorted(submit, submit + self.window_seconds, side="right")
             most = int((ends - np.arange(len(submit))).max())
         return min(most, self.window_jobs or most)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """One window, its first job at time 0."""
-        submit = self.jobs.submit_seconds
+        submit, begin = self.jobs.submit_seconds[self._span], self._span.start
         first = 0
         if self.start_seconds is not None:
             first = int(np.searchsorted(submit, self.start_seconds))
@@ -93,11 +121,18 @@ class Replay:
             end = int(np.searchsorted(submit, submit[first] + self.window_seconds, side="right"))
         if self.window_jobs is not None:
             end = min(end, first + self.window_jobs)
-        window = self.jobs.rows(slice(first, end))
+        window = self.jobs.rows(slice(begin + first, begin + end))
+        window = replace(window, past=self._past_at(float(submit[first])))
         window = window.shifted(window.submit_seconds - window.submit_seconds[0])
         if self.load is not None:
             window = scale_to_load(window, cluster, self.load)
         return self.models.assign(window, rng)
+
+    def _past_at(self, seconds: float) -> Past:
+        """Jobs that have ended by then."""
+        ends, past = self._ends
+        count = int(np.searchsorted(ends, seconds, side="right"))
+        return Past(*(getattr(past, name)[:count] for name in ("num_gpus", "run_seconds", "vc", "user")))
 
 
 def replay_file(
@@ -110,12 +145,12 @@ def replay_file(
     load: float | None = None,
     max_gpus: int | None = None,
     extra_seconds: float = 0.0,
+    part: tuple[float, float] = (0.0, 1.0),
 ) -> Replay:
     """A `Replay` of the trace that `reader` reads from `path`; other arguments as there.
 
     Raises:
         WorkloadError: no such file, or one the reader does not understand.
     """
-    return Replay(
-        reader(path), models, window_jobs, window_seconds, start_seconds, load, max_gpus, extra_seconds
-    )
+    limits = (window_jobs, window_seconds, start_seconds, load, max_gpus)
+    return Replay(reader(path), models, *limits, extra_seconds, part)

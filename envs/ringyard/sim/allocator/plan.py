@@ -4,6 +4,7 @@ from dataclasses import field
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringyard.compiled import (
     FloatCube,
@@ -17,6 +18,7 @@ from ringyard.compiled import (
     slot,
 )
 from ringyard.information import Information, check_reads
+from ringyard.jobs import JobTable
 from ringyard.sim.allocation import Allocation
 from ringyard.state.arrays import State
 from ringyard.state.progress import predicted_iterations, run_seconds
@@ -60,7 +62,8 @@ def live_job(state: State, b: int, i: int) -> int:
 class EstimateLeft(Protocol):
     """Says how long jobs would still run alone, as they ask: an estimate of whatever quality.
 
-    It writes `out` of every job that waits or runs, and `memory`, which is 0 before the first job arrives.
+    It writes `out` of every job that waits or runs, and `memory`, which is `Estimate.memory_of` before the
+    first job arrives.
     """
 
     def __call__(
@@ -92,6 +95,10 @@ class Estimate:
 
     def __post_init__(self) -> None:
         check_reads(self.seconds, self.takes, f"estimate {self.name}")
+
+    def memory_of(self, jobs: JobTable) -> NDArray[np.float64]:
+        """[jobs, memory] what it knows before the first job arrives: nothing; subclasses may know more."""
+        return np.zeros((len(jobs), self.memory))
 
 
 @fills(EstimateLeft)

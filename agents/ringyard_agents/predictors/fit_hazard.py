@@ -1,0 +1,309 @@
+"""`ringyard fit-hazard`: learn how soon a tenant's jobs end that have run so long, for `hazard` and its like.
+
+Windows are played, those who have run least first; what the features of each job were whenever it was judged,
+how long it had run and how long it ran in the end is what the network learns from. The loss is the likelihood
+of run times with a constant rate in each bin, given that the job had run so long (left truncation). Weights
+decay, inputs are noisy, and tenants are made slower or faster at random, their jobs with them. It stops where
+it is best on later jobs.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from rich.console import Console
+from torch import nn
+
+from ringyard.errors import ConfigurationError
+from ringyard.placement import consolidate
+from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.files import locked
+from ringyard_agents.measuring.evaluate import build, simulator
+from ringyard_agents.predictors.hazard_file import write_hazards
+from ringyard_agents.record import run_folder, write_record
+from ringyard_baselines.families.least_estimated import LeastEstimated
+from ringyard_baselines.tools.hazards import (
+    BINS,
+    CLIPPED,
+    FEATURE_NAMES,
+    FEATURES,
+    LOG_RATES,
+    PARAMETERS,
+    TIMES,
+    Hazards,
+    bins_of,
+    constant_rates,
+    judged_now,
+    unnamed,
+)
+
+__all__ = ["Fitted", "Lives", "fit_hazard", "fit_network", "lives_of", "marginal_rates"]
+
+_AGAIN = 0.02  # share of later judgements that are kept: jobs have one first and many later ones
+_EQUAL_RATES = -2.0  # log rate in every bin: whoever has run longer has longer to go
+_BATCH = 1024
+_NOISE = 0.3  # on standardised features
+_MOVED = (
+    1.0  # bins: tenants whose jobs take longer are alike otherwise, so that a few of them teach of others
+)
+_EARLIEST = 0.01  # bins
+_DECAY = 0.01
+_LOOK_EVERY = 25  # steps
+_LEAST_SPREAD = 1e-3  # features that vary less are left out
+
+
+@dataclass(frozen=True)
+class Lives:
+    """Jobs as they were judged, and how they ended.
+
+    Attributes:
+        features: [judgements, FEATURES].
+        ages: [judgements] seconds that the job had run.
+        ends: [judgements] seconds that it ran in the end, above its age.
+        weights: [judgements] that of a job's judgements sum to 1.
+    """
+
+    features: NDArray[np.float64]
+    ages: NDArray[np.float64]
+    ends: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def joined(cls, parts: Sequence["Lives"]) -> "Lives":
+        """All of them."""
+        names = ("features", "ages", "ends", "weights")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _lived(ages: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """[judgements, BINS] share of each bin that was lived through, between two places in bins."""
+    bins = torch.arange(BINS)
+    return (ends[:, None] - bins).clamp(0.0, 1.0) - (ages[:, None] - bins).clamp(0.0, 1.0)
+
+
+def marginal_rates(lives: Lives) -> NDArray[np.float64]:
+    """[BINS] log rates of all jobs together."""
+    ages, ends = bins_of(lives.ages), bins_of(lives.ends)
+    lived = _lived(torch.as_tensor(ages), torch.as_tensor(ends)).numpy()
+    ended = np.bincount(ends.astype(np.int64), lives.weights, BINS)
+    return np.log((ended + 0.5) / (lives.weights @ lived + 1.0))
+
+
+def lives_of(world: Mapping[str, Any], windows: Sequence[int], seed: int) -> Lives:
+    """Play windows of a world's workload, those who have run least first, and watch.
+
+    Args:
+        world: configs.
+        windows: numbers of job tables.
+        seed: of the job tables, and of what is kept.
+    """
+    return Lives.joined([_watched(world, window, seed) for window in windows])
+
+
+def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
+    sim = simulator(world, window, seed, None)
+    scheduler = LeastEstimated(consolidate(), Hazards(constant_rates(np.full(BINS, _EQUAL_RATES))))
+    scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+    rng = np.random.default_rng((seed, window, 1))
+    seen = np.zeros(len(sim.jobs), np.bool_)
+    kept = []
+    while not sim.done:
+        scheduler.turn(sim)
+        judged = judged_now(scheduler.notes)
+        if len(judged.rows):
+            kept.append(judged.some(~seen[judged.rows] | (rng.random(len(judged.rows)) < _AGAIN)))
+            seen[judged.rows] = True
+    rows, ages = (np.concatenate([getattr(one, name) for one in kept]) for name in ("rows", "ages"))
+    features = np.concatenate([one.features for one in kept])
+    features[:, unnamed(sim.jobs)] = 0.0
+    ends = sim.state.jobs["run_seconds"][0, rows]
+    ran = ends > ages
+    shares = 1.0 / np.bincount(rows[ran], minlength=len(sim.jobs))[rows[ran]]
+    return Lives(features[ran], ages[ran], ends[ran], shares)
+
+
+class _Network(nn.Module):
+    """The network of `ringyard_baselines.tools.hazards`, with gradients."""
+
+    def __init__(self, lives: Lives, generator: torch.Generator) -> None:
+        super().__init__()
+        spread = lives.features.std(axis=0)
+        scale = np.where(spread > _LEAST_SPREAD, 1.0 / np.maximum(spread, _LEAST_SPREAD), 0.0)
+        self.constants = {"mean": lives.features.mean(axis=0), "scale": scale}
+        layers = {name: PARAMETERS[name] for name in ("first", "second", "output")}
+        self.all = nn.ParameterDict(
+            {
+                name: nn.Parameter(torch.randn(shape, generator=generator) / shape[0] ** 0.5)
+                for name, shape in layers.items()
+            }
+        )
+        with torch.no_grad():
+            for layer in self.all.values():
+                layer[-1] = 0.0
+            self.all["output"].zero_()[-1] = torch.as_tensor(marginal_rates(lives))
+
+    def inputs(self, features: torch.Tensor) -> torch.Tensor:
+        """[judgements, FEATURES] standardised."""
+        mean, scale = (
+            torch.as_tensor(self.constants[name], dtype=torch.float32) for name in ("mean", "scale")
+        )
+        return ((features - mean) * scale).clamp(-CLIPPED, CLIPPED)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[judgements, BINS] log rates."""
+        for name in ("first", "second"):
+            x = torch.tanh(x @ self.all[name][:-1] + self.all[name][-1])
+        return (x @ self.all["output"][:-1] + self.all["output"][-1]).clamp(*LOG_RATES)
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """{name: array} as in `PARAMETERS`."""
+        learnt = {name: layer.detach().numpy().astype(np.float64) for name, layer in self.all.items()}
+        return {**self.constants, **learnt}
+
+
+class _Sample(NamedTuple):
+    """Judgements in tensors: features, ages and ends in bins, weights."""
+
+    features: torch.Tensor
+    ages: torch.Tensor
+    ends: torch.Tensor
+    weights: torch.Tensor
+
+    @classmethod
+    def of(cls, lives: Lives) -> Self:
+        """All of them."""
+        columns = (lives.features, bins_of(lives.ages), bins_of(lives.ends), lives.weights)
+        return cls(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
+
+    def drawn(self, generator: torch.Generator) -> Self:
+        """A batch by weight, each with its tenant's run times and its own longer or shorter by one factor."""
+        rows = torch.multinomial(self.weights, _BATCH, replacement=True, generator=generator)
+        features, ages, ends, weights = (column[rows] for column in self)
+        moved = (ends + _MOVED * torch.randn(_BATCH, generator=generator)).clamp(_EARLIEST, BINS - 1e-3)
+        by = moved - ends
+        ages = torch.where(ages > 0.0, torch.minimum((ages + by).clamp_min(0.0), moved), 0.0)
+        return type(self)(features + by[:, None] * torch.as_tensor(TIMES), ages, moved, weights)
+
+
+def _losses(network: _Network, sample: _Sample, noise: torch.Tensor | float = 0.0) -> torch.Tensor:
+    """[judgements] negative log likelihood of how lives ended, given how long they had lasted."""
+    rates = network(network.inputs(sample.features) + noise)
+    ended = rates.gather(1, sample.ends.long()[:, None])[:, 0]
+    return (rates.exp() * _lived(sample.ages, sample.ends)).sum(1) - ended
+
+
+def _mean_loss(network: _Network, sample: _Sample) -> float:
+    """Of a job."""
+    with torch.no_grad():
+        return float((_losses(network, sample) * sample.weights).sum() / sample.weights.sum())
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A network, and the mean loss of a job that it was not fitted to.
+
+    Attributes:
+        network: {name: array} as in `PARAMETERS`.
+        loss: nats.
+        without: of the rates of all jobs together.
+        steps: taken.
+    """
+
+    network: Mapping[str, NDArray[np.float64]]
+    loss: float
+    without: float
+    steps: int
+
+
+def fit_network(lives: Lives, later: Lives, seed: int = 0, steps: int = 600) -> Fitted:
+    """Fit a network; of all that were on the way, the one that is best on later jobs.
+
+    Args:
+        lives: to fit to.
+        later: to stop by.
+        seed: of what is drawn.
+        steps: most steps, each on 1,024 judgements.
+    """
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(seed)
+    network = _Network(lives, generator)
+    train, held_out = _Sample.of(lives), _Sample.of(later)
+    without = _mean_loss(network, held_out)
+    best = Fitted(network.arrays(), without, without, 0)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=_DECAY)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    for step in range(1, steps + 1):
+        noise = _NOISE * torch.randn(_BATCH, FEATURES, generator=generator)
+        loss = _losses(network, train.drawn(generator), noise).mean()
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        decay.step()
+        if step % _LOOK_EVERY == 0 and (now := _mean_loss(network, held_out)) < best.loss:
+            best = Fitted(network.arrays(), now, without, step)
+    return best
+
+
+def _worlds(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(worlds to fit to, worlds to stop by), one of each load; later windows of traces.
+
+    Raises:
+        ConfigurationError: loads for a workload that has none to set.
+    """
+    world = {name: plain(config[name]) for name in WORLD}
+    workload = world["workload"]
+    if config.loads is not None and "load" not in workload:
+        raise ConfigurationError(
+            f"loads is {plain(config.loads)}, but the workload has no load; set loads=null"
+        )
+    loads = [workload.get("load")] if config.loads is None else plain(config.loads)
+    found: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    for load in loads:
+        first, second = {**workload, "load": load}, {**workload, "load": load}
+        if "load" not in workload:
+            first, second = dict(workload), dict(workload)
+        if "part" in workload:
+            begin, end = workload["part"]
+            middle = end - config.held_out * (end - begin)
+            first["part"], second["part"] = [begin, middle], [middle, end]
+        found[0].append({**world, "workload": first})
+        found[1].append({**world, "workload": second})
+    return found
+
+
+def fit_hazard(config: DictConfig) -> None:
+    """Play windows, fit, say how well, and write hazard.safetensors.
+
+    Raises:
+        RingyardError: bad input, before anything is written.
+        OSError: files cannot be written.
+    """
+    folder = run_folder()
+    file = folder / "hazard.safetensors" if config.file is None else Path(config.file).expanduser()
+    first, second = _worlds(config)
+    for world in (*first, *second):
+        build(world["workload"])
+    with locked(folder):
+        begin = time.monotonic()
+        later = max(round(config.windows * config.held_out), 1)
+        lives = Lives.joined([lives_of(world, range(config.windows), config.seed) for world in first])
+        held_out = Lives.joined([lives_of(world, range(later), config.seed + 1) for world in second])
+        played = time.monotonic()
+        fitted = fit_network(lives, held_out, config.seed)
+        write_record(folder, "fit-hazard", config, {"seed": config.seed, "windows": config.windows})
+        facts = {"source": config.source, "loss": fitted.loss, "features": list(FEATURE_NAMES)}
+        write_hazards(file, fitted.network, facts)
+        console = Console()
+        said = f"{len(lives.ages):,} judgements of jobs and {len(held_out.ages):,} of later ones in"
+        console.print(f"{said} {played - begin:.0f} s; fitted in {time.monotonic() - played:.0f} s")
+        console.print(
+            f"loss of a later job: {fitted.loss:.3f} nats (step {fitted.steps}); by the run times of all jobs"
+            f" together {fitted.without:.3f}"
+        )
+        console.print(f"network: {file} ({file.stat().st_size:,} bytes)", soft_wrap=True)

@@ -1,0 +1,143 @@
+"""Least estimated work first: any estimate of the seconds left as a preemptive order."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.checks import Amount, Positive, Share, checked
+from ringyard.cluster import Cluster
+from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel
+from ringyard.information import check_reads
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.allocator import Estimate
+from ringyard.sim.engine.events import advance
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.simulator import Simulator
+from ringyard.sim.view import SchedulingView, live
+from ringyard.state.arrays import State
+from ringyard.state.records import Job, JobStatus
+from ringyard_baselines.families.ordered import raise_stalled
+from ringyard_baselines.families.preemptive import JobKey, Memory, PreemptiveScheduler, Ranking, rearrange
+from ringyard_baselines.scheduler import Information
+
+__all__ = ["LeastEstimated"]
+
+_RUNNING = int(JobStatus.RUNNING)
+
+
+@fills(JobKey)
+def _estimated_work(job: Job, now: float, parameters: FloatVector) -> float:
+    """Estimated seconds left x GPUs ** power; less of a job that runs."""
+    work = parameters[2 + job.row] * max(job.num_gpus, 1) ** parameters[0]
+    return work * parameters[1] if job.status == _RUNNING else work
+
+
+@kernel
+def _estimate(state: State, b: int, estimate: Estimate, memory: FloatMatrix, parameters: FloatVector) -> None:
+    estimate.seconds(state, b, estimate.parameters, memory, parameters[2:])
+
+
+@kernel
+def _turn(
+    state: State,
+    b: int,
+    estimate: Estimate,
+    notes: FloatMatrix,
+    memory: Memory,
+    ranking: Ranking,
+    rule: PlacementRule,
+    physics: Physics,
+) -> bool:
+    """One decision, and the time to the next; False if it stalls."""
+    _estimate(state, b, estimate, notes, ranking.parameters)
+    rearrange(state, b, memory, ranking, rule, physics)
+    return advance(state, b, physics)
+
+
+@kernel
+def _run(
+    state: State,
+    b: int,
+    estimate: Estimate,
+    notes: FloatMatrix,
+    memory: Memory,
+    ranking: Ranking,
+    rule: PlacementRule,
+    physics: Physics,
+) -> bool:
+    """Whole simulation; False if it stalls."""
+    cluster = state.clusters[b]
+    while cluster.num_done < cluster.num_jobs:
+        if not _turn(state, b, estimate, notes, memory, ranking, rule, physics):
+            return False
+    return True
+
+
+@checked("least_estimated")
+class LeastEstimated(PreemptiveScheduler):
+    """Least estimated seconds left x GPUs ** gpu_power first, preemptive.
+
+    Args:
+        placement: where a job goes.
+        estimate: says how long jobs would still run.
+        name: shown in tables.
+        gpu_power: 1: least work first; 0: least time first.
+        stay: a running job counts as so much of its work: without it, jobs that are alike take turns at
+            every event and pay for a restart each time.
+        round_seconds: decide every this many seconds as well: estimates change while jobs run.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+
+    published = False
+
+    def __init__(
+        self,
+        placement: PlacementRule,
+        estimate: Estimate,
+        name: str = "least_estimated",
+        gpu_power: Amount = 1.0,
+        stay: Share = 0.2,
+        round_seconds: Positive = 300.0,
+    ) -> None:
+        self.estimate = estimate
+        self._options = (gpu_power, stay)
+        takes = estimate.takes | Information.SIZES
+        super().__init__(
+            name, _estimated_work, self._parameters(0), placement, takes, round_seconds=round_seconds
+        )
+        #: [jobs, numbers] of the estimate
+        self.notes = np.zeros((0, estimate.memory))
+
+    def _parameters(self, num_jobs: int) -> NDArray[np.float64]:
+        return np.concatenate([self._options, np.zeros(num_jobs)])
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget the order, and what the estimate has seen."""
+        super().reset(cluster, jobs, rng)
+        check_reads(self.estimate.seconds, self.information, f"{self.name}'s estimate {self.estimate.name}")
+        self.notes = self.estimate.memory_of(jobs)
+        self.use_parameters(self._parameters(len(jobs)))
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Stop and start so that the jobs with the least work hold the GPUs."""
+        state, b, _, _ = live(view)
+        _estimate(state, b, self.estimate, self.notes, self._ranking.parameters)
+        return super().decide(view)
+
+    def turn(self, sim: Simulator) -> None:
+        """One decision, and the time to the next: `drive` step by step, for who watches the notes."""
+        self._play(_turn, sim)
+
+    def drive(self, sim: Simulator) -> None:
+        """The same decisions in one compiled loop."""
+        self._play(_run, sim)
+
+    def _play(self, kernel: Callable[..., bool], sim: Simulator) -> None:
+        own = (self.estimate, self.notes, self._memory, self._ranking, self.placement)
+        if not kernel(sim.state, 0, *own, sim.physics):
+            raise_stalled(sim)
