@@ -15,6 +15,7 @@ from ringyard.mdp.observations.observation import Observation
 from ringyard.mdp.setting import Setting
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.allocator import Rates
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
@@ -66,10 +67,12 @@ class AgentScheduler(Scheduler):
         self.actions = actions.refusing(False)
         self.round_seconds = actions.round_seconds
         self._cluster = Cluster((1,))
+        self._rates: Rates | None = None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Note the cluster."""
+        """Note the cluster, forget the speeds of jobs."""
         self._cluster = cluster
+        self._rates = None
 
     def drive(self, sim: Simulator) -> None:
         """Simulate until every job has finished."""
@@ -108,7 +111,8 @@ class AgentScheduler(Scheduler):
             num_workloads=1,
         )
         batch = ClusterBatch(setting, 1, state=state)
-        batch.settle()
+        self._rates = self._rates or batch.bank.rates_of(state.jobs[0, : state.clusters["num_jobs"][0]])
+        batch.settle(self._rates)
         return batch
 
     def _choose(self, batch: ClusterBatch) -> Any:

@@ -17,6 +17,7 @@ from ringyard.mdp.kernel import BEGIN, DONE, GOES_ON, SETTLE, STALLED, STEP, TRU
 from ringyard.mdp.playing import Playing, playing
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.allocator import Rates
 from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.setup import new_state
 from ringyard.sim.engine.standstill import raise_if_still
@@ -242,8 +243,11 @@ class ClusterBatch:
             what = "has ended its episode" if ended else "has no episode yet"
             raise ResetNeededError(f"cluster {idle[0]} {what}; call reset() before step()")
 
-    def settle(self) -> None:
+    def settle(self, rates: Rates | None = None) -> None:
         """Go to the next decision of simulations that were set up elsewhere.
+
+        Args:
+            rates: of their jobs, if they are the same in all clusters and `bank.rates_of` them is known.
 
         Raises:
             SchedulerError: as `step`.
@@ -252,7 +256,7 @@ class ClusterBatch:
             count = int(self.state.clusters["num_jobs"][b])
             jobs = self.state.jobs[b, :count]
             self.episode.static[b, :count] = static_features(jobs)
-            self.episode = self._plays.with_rates(self.episode, b, self.bank.rates_of(jobs))
+            self.episode = self._plays.with_rates(self.episode, b, rates or self.bank.rates_of(jobs))
         self._play(self._everyone, SETTLE, self._nothing)
 
     def allocations(self, b: int, action: Any) -> list[Allocation]:

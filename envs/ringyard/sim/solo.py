@@ -70,7 +70,8 @@ def _solo(
     """
     scratch = jobs[len(jobs) - 1]
     for i in range(len(rows)):
-        jobs[len(jobs) - 1] = jobs[rows[i]]
+        if i == 0 or rows[i] != rows[i - 1]:
+            jobs[len(jobs) - 1] = jobs[rows[i]]
         num_gpus, cores = whole(shapes[i, 0]), whole(shapes[i, 2])
         servers, server_cores, ram = whole(shapes[i, 3]), whole(shapes[i, 4]), whole(shapes[i, 5])
         set_shape(scratch, Shape(num_gpus, shapes[i, 1], cores, servers, server_cores, 1.0, ram))

@@ -106,6 +106,43 @@ def fewest_gpus(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.int
     return _fewest(view.records(rows), view.cluster)
 
 
+def _candidates(
+    jobs: Records1[Job], gpus: NDArray[np.int64], high: NDArray[np.float64], rule: BatchRule
+) -> NDArray[np.float64]:
+    """[queries, batches] global batches to be tried for jobs [queries] on so many GPUs, `high` at most."""
+    low, asked = jobs["min_batch"][:, None], jobs["base_batch"][:, None]
+    high = high[:, None]
+    if rule is BatchRule.ASKED:
+        return np.clip(asked, low, high)
+    if rule is BatchRule.PER_GPU:
+        return np.clip(asked / jobs["asked_gpus"][:, None] * gpus[:, None], low, high)
+    geometric = low * (high / low) ** np.linspace(0.0, 1.0, CANDIDATES)
+    return np.concatenate([np.clip(geometric, low, high), np.clip(asked, low, high)], axis=1)
+
+
+def _seconds(
+    profiled: Profiled, rows: NDArray[np.int64], gpus: NDArray[np.int64], tried: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """[queries, batches] seconds per base iteration; infinite for a batch that is the one before."""
+    fresh = np.ones(tried.shape, np.bool_)
+    fresh[:, 1:] = tried[:, 1:] != tried[:, :-1]
+    which = np.nonzero(fresh)[0]
+    seconds = np.full(tried.shape, np.inf)
+    seconds[fresh] = solo_seconds(profiled, rows[which], gpus[which], tried[fresh])
+    return seconds
+
+
+def _samples(
+    jobs: Records1[Job], tried: NDArray[np.float64], seconds: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """[queries, batches] samples per second."""
+    noise, base = jobs["noise_scale"][:, None], jobs["base_batch"][:, None]
+    with np.errstate(invalid="ignore"):
+        worth = np.where(np.isinf(noise), 1.0, (noise + base) / (noise + tried))  # effective per sample
+    samples: NDArray[np.float64] = base / seconds / worth
+    return samples
+
+
 def speed_table(asked_of: SchedulingView | Profiled, rule: BatchRule, most: int | None = None) -> SpeedTable:
     """The table of every GPU job of the workload; it holds whatever happens, so that one is enough.
 
@@ -125,38 +162,25 @@ def speed_table(asked_of: SchedulingView | Profiled, rule: BatchRule, most: int 
     limit = min(int(records["max_gpus"].max(initial=1)), cluster.num_gpus)
     if most is not None:  # sizes that jobs ask for stay possible
         limit = min(limit, max(most, int(records["asked_gpus"].max(initial=1))))
-    gpus = np.arange(1, limit + 1)
     place = np.full(len(kind), -1)
     place[rows] = np.arange(len(rows))
-    low = records["min_batch"][:, None]
-    asked = records["base_batch"][:, None]
-    high = np.minimum(records["max_batch"][:, None], _memory_limit(records, cluster)[:, None] * gpus[None, :])
-    possible = (gpus >= records["min_gpus"][:, None]) & (gpus <= records["max_gpus"][:, None])
-    possible &= high >= low
-    high = np.maximum(high, low)
+    every = np.arange(limit + 1)
+    held = _memory_limit(records, cluster)[:, None] * np.maximum(every, 1)
+    high = np.minimum(records["max_batch"][:, None], held)
+    possible = (every >= records["min_gpus"][:, None]) & (every <= records["max_gpus"][:, None])
+    possible &= (high >= records["min_batch"][:, None]) & (every > 0)
     if rule is BatchRule.ASKED:
-        possible &= gpus >= _fewest(records, cluster)[:, None]
-        tried = np.clip(asked, low, high)[..., None]
-    elif rule is BatchRule.PER_GPU:
-        tried = np.clip(asked / records["asked_gpus"][:, None] * gpus, low, high)[..., None]
-    else:
-        steps = np.linspace(0.0, 1.0, CANDIDATES)
-        geometric = low[..., None] * (high / low)[..., None] ** steps
-        geometric = np.clip(geometric, low[..., None], high[..., None])
-        tried = np.concatenate([geometric, np.clip(asked, low, high)[..., None]], axis=2)
-    shape = tried.shape
-    queries = np.broadcast_to(rows[:, None, None], shape).reshape(-1)
-    sizes = np.broadcast_to(gpus[None, :, None], shape).reshape(-1)
-    seconds = solo_seconds(profiled, queries, sizes, tried.reshape(-1)).reshape(shape)
-    noise, base = records["noise_scale"], records["base_batch"]
-    with np.errstate(invalid="ignore"):
-        worth = (noise + base)[:, None, None] / (noise[:, None, None] + tried)
-    worth = np.where(np.isinf(noise)[:, None, None], 1.0, worth)  # effective per processed sample
-    samples = asked[..., None] / seconds / worth
-    best = np.argmax(samples if rule is BatchRule.THROUGHPUT else 1.0 / seconds, axis=2)[..., None]
+        possible &= every >= _fewest(records, cluster)[:, None]
+    which, gpus = np.nonzero(possible)  # [queries]
+    asking = records[which]
+    tried = _candidates(asking, gpus, high[possible], rule)
+    seconds = _seconds(profiled, rows[which], gpus, tried)
+    speeds, samples = 1.0 / seconds, _samples(asking, tried, seconds)
+    best = np.argmax(samples if rule is BatchRule.THROUGHPUT else speeds, axis=1)[:, None]
 
     def chosen(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        picked = np.where(possible, np.take_along_axis(values, best, axis=2)[..., 0], 0.0)
-        return np.pad(picked, ((0, 0), (1, 0)))
+        table = np.zeros(possible.shape)
+        table[possible] = np.take_along_axis(values, best, axis=1)[:, 0]
+        return table
 
-    return SpeedTable(rows, chosen(1.0 / seconds), chosen(tried), chosen(samples), place)
+    return SpeedTable(rows, chosen(speeds), chosen(tried), chosen(samples), place)
