@@ -47,6 +47,15 @@ def rng():
     return np.random.default_rng(0)
 
 
+#: {a leaf for scores: the other part that it goes with}
+WITH = {
+    "scores": {"observation": "live_jobs"},
+    "scores_attained": {"observation": "live_jobs_attained"},
+    "live_jobs": {"action": "scores"},
+    "live_jobs_attained": {"action": "scores_attained"},
+}
+
+
 def names(group):
     """The leaves of a config group."""
     return sorted(file.stem for file in (CONF / group).glob("*.yaml"))

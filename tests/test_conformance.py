@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hydra.utils import instantiate
 
-from conftest import CONF, composed, leaf, names
+from conftest import CONF, WITH, composed, leaf, names
 from ringyard import Cluster, ClusterEnv, Simulator, ideal
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures, no_failures
@@ -418,25 +418,19 @@ def test_every_world_runs(group):
         assert sim.done
 
 
-#: leaves that go with others than the usual ones
-SCORED = {
-    "scores": "observation=live_jobs",
-    "scores_attained": "observation=live_jobs_attained",
-    "live_jobs": "action=scores",
-    "live_jobs_attained": "action=scores_attained",
-}
-
-
 @pytest.mark.parametrize("group", ["observation", "action", "reward"])
 def test_every_decision_process_runs(group):
     for name in names(group):
-        parts = [f"{group}={name}", *([SCORED[name]] if name in SCORED else [])]
-        config = composed("train", *parts, "workload=poisson", "workload.num_jobs=12")
+        parts = {group: name} | WITH.get(name, {})
+        chosen = [f"{key}={value}" for key, value in parts.items()]
+        config = composed("train", *chosen, "workload=poisson", "workload.num_jobs=12")
         env = ClusterEnv(setting_of(config, 4, 0))
         observation, info = env.reset(seed=0)
         done = False
         while not done:
             assert env.observation_space.contains(observation)
             mask = info["action_mask"]
-            observation, reward, done, _, info = env.step(mask.astype(float) if parts[1:] else mask.argmax())
+            observation, reward, done, _, info = env.step(
+                mask.astype(float) if name in WITH else mask.argmax()
+            )
             assert reward <= 0

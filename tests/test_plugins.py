@@ -10,17 +10,16 @@ from dataclasses import replace
 import gymnasium
 import numpy as np
 import pytest
-from hydra.utils import instantiate
 
 import broken_plugins
 from broken_plugins import RULES, misobserving, misplacing, mistiming
-from conftest import ROOT, composed, leaf, names
+from conftest import ROOT, WITH, leaf, names
 from ringyard import Allocation, Cluster, JobTable, Setting, Simulator, ideal
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import PlacementError, PluginError, RingyardError
 from ringyard.failures import Failures
 from ringyard.information import Information
-from ringyard.mdp.actions.space import Actions, Adjustment
+from ringyard.mdp.actions import Actions, Adjustment, Scores
 from ringyard.mdp.presets import preset
 from ringyard.mdp.rewards import Reward
 from ringyard.placement import first_fit, pack, share_any
@@ -88,7 +87,9 @@ def play_many(part):
     env = gymnasium.make_vec("ringyard/Cluster-v0", num_envs=3, setting=part)
     _, info = env.reset(seed=0)
     for _ in range(30):
-        _, _, _, _, info = env.step(info["action_mask"].argmax(axis=1))
+        mask = info["action_mask"]
+        actions = mask.astype(float) if isinstance(part.actions, Scores) else mask.argmax(axis=1)
+        _, _, _, _, info = env.step(actions)
 
 
 class FirstValid:
@@ -272,8 +273,8 @@ def play_the_house():
     for name in names("performance"):
         simulate(fifo(pack()), leaf("performance", name))
     for name in names("observation"):
-        made = instantiate(composed("train", f"observation={name}").observation, _convert_="all")
-        play_many(replace(preset("full"), observation=made, num_workloads=4))
+        whole = preset("full", observation=name, **WITH.get(name, {}))
+        play_many(replace(whole, num_workloads=4))
 
 
 def test_shared_gpus_of_the_house(rng):
