@@ -129,7 +129,7 @@ def test_the_gradient_is_that_of_each_scores_probability():
     player = NoisyPlayer(network, rng.standard_normal((4, 9), np.float32), spread)
     player(seen, np.arange(4), np.tile(np.arange(6), (4, 1)))
     advantages = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
-    add_gradient(network, player.samples, advantages, spread, 0.2)
+    add_gradient(network, player.samples(advantages), spread, 0.2)
     found = [own.grad.clone() for own in network.parameters()]
     network.zero_grad()
     means = scores_of(network, seen)
@@ -138,6 +138,18 @@ def test_the_gradient_is_that_of_each_scores_probability():
     (-(log_prob * torch.as_tensor(advantages)[:, None])[torch.as_tensor(seen.present)].mean()).backward()
     for gradient, own in zip(found, network.parameters(), strict=True):
         assert torch.allclose(gradient, own.grad, atol=1e-5)
+
+
+def test_a_jobs_noise_is_credited_once_however_often_it_is_scored():
+    network, rng = random_network("none"), np.random.default_rng(0)
+    player = NoisyPlayer(network, rng.standard_normal((2, 3), np.float32), 0.1)
+    everyone, rows = np.arange(2), np.array([[0], [0]])
+    player(random_seen(rng, [1, 1], 1), everyone, rows)  # decisions 0 and 1: the first job of each cluster
+    player(random_seen(rng, [2, 1], 2), everyone, np.array([[0, 1], [2, 0]]))  # 2: its second too; 3: a third
+    player(random_seen(rng, [1], 1), everyone[:1], rows[:1])  # 4: the first again, which takes three in all
+    advantages = player.samples(np.array([3.0, 5.0, 7.0, 9.0, 11.0], np.float32)).advantages
+    # six scores of four jobs, in the order of decisions
+    assert advantages == pytest.approx(1.5 * np.array([3 / 3, 5, 3 / 3, 7, 9, 3 / 3]))
 
 
 def learners():

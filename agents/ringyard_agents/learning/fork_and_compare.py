@@ -50,17 +50,14 @@ class ForkAndCompare(ScoreLearner):
         require_pairs(self.group_size)
 
     def _round(self) -> dict[str, float]:
-        played, samples, advantages = {}, [], []
+        played, samples = {}, []
         for number, (label, world) in enumerate(self._worlds.items()):
-            noisy, rest, noted = self._compare(number, world)
-            played[label] = noisy.then(rest)
+            played[label], noted = self._compare(number, world)
             samples.append(noted)
-            better = _advantages(played[label].returns, self.group_size)
-            advantages.append(np.broadcast_to(better, noisy.valid.shape)[noisy.valid])
-        return self._count(played) | self._step(Samples.joined(samples), np.concatenate(advantages))
+        return self._count(played) | self._step(Samples.joined(samples))
 
-    def _compare(self, number: int, world: World) -> tuple[Episodes, Episodes, Samples]:
-        """(decisions with noise, the rest without, samples of the former) of copies of moments of a world."""
+    def _compare(self, number: int, world: World) -> tuple[Episodes, Samples]:
+        """Copies of moments of a world, and samples of their decisions with noise."""
         calm, clusters = steady(self._network), world.batch.num_clusters
         rng, num_jobs = self._rng(number, 1), world.setting.workload.num_jobs
         world.begin(self._entries(number)[:: self.group_size])
@@ -68,15 +65,17 @@ class ForkAndCompare(ScoreLearner):
         world.fork(np.repeat(np.arange(self.workloads), self.group_size), self.arrivals)
         player = NoisyPlayer(self._network, mirrored_noise(rng, clusters, num_jobs), self.noise)
         noisy = world.go_on(player, events=self.events)
-        return noisy, world.go_on(calm), player.samples
+        played = noisy.then(world.go_on(calm))
+        better = _advantages(played.returns, self.group_size)
+        return played, player.samples(np.broadcast_to(better, noisy.valid.shape)[noisy.valid])
 
-    def _step(self, samples: Samples, advantages: NDArray[np.float32]) -> dict[str, float]:
+    def _step(self, samples: Samples) -> dict[str, float]:
         """One gradient step on some of the decisions; what to plot."""
-        order = self._rng(len(self._worlds)).permutation(len(advantages))
+        order = self._rng(len(self._worlds)).permutation(len(samples.counts))
         some = order[: np.searchsorted(np.cumsum(samples.counts[order]), self.batch_size) + 1]
         self._optimizer.zero_grad()
         # from where the noise was drawn: every ratio is 1, nothing is clipped
-        measured = add_gradient(self._network, samples.some(some), advantages[some], self.noise, np.inf)
+        measured = add_gradient(self._network, samples.some(some), self.noise, np.inf)
         torch.nn.utils.clip_grad_norm_(self._network.parameters(), self.max_grad_norm)
         self._optimizer.step()
         return measured

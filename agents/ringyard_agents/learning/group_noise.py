@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ringyard.checks import Count, Positive, checked
 from ringyard_agents.learning.credit import Credit, group_advantages
@@ -43,31 +42,30 @@ class GroupNoise(ScoreLearner):
         require_pairs(self.group_size)
 
     def _round(self) -> dict[str, float]:
-        played, samples, advantages = {}, [], []
+        played, samples = {}, []
         for number, (label, world) in enumerate(self._worlds.items()):
             jobs = world.setting.workload.num_jobs
             noise = mirrored_noise(self._rng(number, 1), world.batch.num_clusters, jobs)
             player = NoisyPlayer(self._network, noise, self.noise)
             one = played[label] = world.play(self._entries(number), player)
-            samples.append(player.samples)
-            advantages.append(group_advantages(*one, self.group_size, self.credit)[one.valid])
-        return self._count(played) | self._update(Samples.joined(samples), np.concatenate(advantages))
+            samples.append(player.samples(group_advantages(*one, self.group_size, self.credit)[one.valid]))
+        return self._count(played) | self._update(Samples.joined(samples))
 
-    def _update(self, samples: Samples, advantages: NDArray[np.float32]) -> dict[str, float]:
+    def _update(self, samples: Samples) -> dict[str, float]:
         """Epochs of gradient steps on a round; means of what they measured."""
         measured: list[dict[str, float]] = []
         rng = self._rng(len(self._worlds))
         for _ in range(self.n_epochs):
-            order = rng.permutation(len(advantages))
+            order = rng.permutation(len(samples.counts))
             total = np.cumsum(samples.counts[order])
             steps = max(1, round(total[-1] / self.batch_size))
             for decisions in np.split(order, np.searchsorted(total, total[-1] * np.arange(1, steps) / steps)):
-                measured.append(self._step(samples.some(decisions), advantages[decisions]))
+                measured.append(self._step(samples.some(decisions)))
         return {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
 
-    def _step(self, samples: Samples, advantages: NDArray[np.float32]) -> dict[str, float]:
+    def _step(self, samples: Samples) -> dict[str, float]:
         self._optimizer.zero_grad()
-        measured = add_gradient(self._network, samples, advantages, self.noise, self.clip_range)
+        measured = add_gradient(self._network, samples, self.noise, self.clip_range)
         torch.nn.utils.clip_grad_norm_(self._network.parameters(), self.max_grad_norm)
         self._optimizer.step()
         return measured

@@ -1,6 +1,6 @@
 """Scores with noise: who plays with it, what is remembered, and PPO's gradient for each job's score."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ class Samples(NamedTuple):
         jobs: [samples, F] what was seen of the jobs, decision after decision.
         scores: [samples] what they got.
         noise: [samples] how much of it was noise, in units of its spread.
+        advantages: [samples] what came of that noise.
         counts: [decisions] jobs of each.
         cluster: [decisions, C] what was seen of the clusters.
     """
@@ -30,6 +31,7 @@ class Samples(NamedTuple):
     jobs: NDArray[np.float32]
     scores: NDArray[np.float32]
     noise: NDArray[np.float32]
+    advantages: NDArray[np.float32]
     counts: NDArray[np.int64]
     cluster: NDArray[np.float32]
 
@@ -39,7 +41,8 @@ class Samples(NamedTuple):
         ends = np.cumsum(counts)
         first = (np.cumsum(self.counts) - self.counts)[decisions]
         rows = np.repeat(first - (ends - counts), counts) + np.arange(int(counts.sum()))
-        return Samples(self.jobs[rows], self.scores[rows], self.noise[rows], counts, self.cluster[decisions])
+        jobs, scores, noise, advantages = (part[rows] for part in self[:4])
+        return Samples(jobs, scores, noise, advantages, counts, self.cluster[decisions])
 
     def seen(self) -> Seen:
         """As networks read them."""
@@ -82,7 +85,10 @@ class NoisyPlayer:
 
     def __init__(self, network: ScoreNetwork, noise: NDArray[np.float32], spread: float) -> None:
         self._network, self._noise, self._spread = network, noise, np.float32(spread)
-        self._noted: list[Samples] = []
+        #: [clusters x jobs] decision in which the job was first scored
+        self._first = np.full(noise.size, -1)
+        self._decisions = 0
+        self._noted: list[tuple[NDArray[Any], ...]] = []
 
     def __call__(
         self, seen: Seen, clusters: NDArray[np.int64], rows: NDArray[np.int32]
@@ -91,26 +97,40 @@ class NoisyPlayer:
         noise, here = self._noise[clusters[:, None], rows], seen.present
         with torch.no_grad():
             scores = scores_of(self._network, seen).numpy() + self._spread * noise
-        self._noted.append(
-            Samples(seen.jobs[here], scores[here], noise[here], here.sum(axis=1), seen.cluster)
-        )
+        which, slots = np.nonzero(here)
+        jobs = clusters[which] * self._noise.shape[1] + rows[which, slots]
+        known = self._first[jobs]
+        self._first[jobs] = np.where(known < 0, self._decisions + which, known)
+        self._decisions += len(clusters)
+        self._noted.append((seen.jobs[here], scores[here], noise[here], jobs, here.sum(axis=1), seen.cluster))
         return scores
 
-    @property
-    def samples(self) -> Samples:
-        """Of all decisions, in order."""
-        return Samples.joined(self._noted)
+    def samples(self, advantages: NDArray[np.float32]) -> Samples:
+        """Of all decisions, in order.
+
+        A job's noise acts from its first decision on: what came of it is that decision's advantage, a share
+        for each of its decisions. Noise decides how many these are: unshared, those of jobs that it delays
+        would count more, and learning would go astray.
+
+        Args:
+            advantages: [decisions].
+        """
+        columns = zip(*self._noted, strict=True)
+        seen, scores, noise, jobs, counts, cluster = (np.concatenate(column) for column in columns)
+        often = np.bincount(jobs)
+        share = len(jobs) / np.count_nonzero(often) / often[jobs]  # 1 on average
+        of_jobs = (share * advantages[self._first[jobs]]).astype(np.float32)
+        return Samples(seen, scores, noise, of_jobs, counts, cluster)
 
 
 def add_gradient(
-    network: ScoreNetwork, samples: Samples, advantages: NDArray[np.float32], spread: float, clip_range: float
+    network: ScoreNetwork, samples: Samples, spread: float, clip_range: float
 ) -> dict[str, float]:
     """Add to a network's gradient that of PPO's clipped loss, score by score; what to plot.
 
     Args:
         network: as it is now.
         samples: of some decisions.
-        advantages: [decisions].
         spread: of the noise.
         clip_range: of the ratio of probabilities.
     """
@@ -123,7 +143,7 @@ def add_gradient(
         noise = (torch.as_tensor(part.scores) - means) / spread
         log_ratio = (torch.as_tensor(part.noise) ** 2 - noise**2) / 2  # of normal densities
         ratio = torch.exp(log_ratio)
-        weight = torch.as_tensor(np.repeat(advantages[decisions], part.counts))
+        weight = torch.as_tensor(part.advantages)
         clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
         loss = -torch.min(weight * ratio, weight * clipped).sum() / total
         loss.backward()  # type: ignore[no-untyped-call]
