@@ -9,7 +9,7 @@ from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.information import Information
 from ringyard.placement.room import cpu_server
 from ringyard.placement.rules import fastest_gpus
-from ringyard.sim.allocator.beside import deal_cores, free_beside, least_beside, most_beside
+from ringyard.sim.allocator.beside import deal_cores, free_beside, least_beside, most_beside, want_cores
 from ringyard.sim.allocator.gpu_types import choose_types
 from ringyard.sim.allocator.moves import give
 from ringyard.sim.allocator.placing import count_loose, reach, shrink, sized_shape
@@ -196,6 +196,7 @@ def allocate(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -
     if num_live(state, b) == 0:
         return
     weigh(state, b, plan, rules)
+    want_cores(state, b, plan, physics)
     choose_sizes(state, b, plan, rules)
     if state.slowness.shape[1] > 1:
         choose_types(state, b, plan, rules)

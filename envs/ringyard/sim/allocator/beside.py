@@ -8,12 +8,21 @@ from ringyard.sim.allocator.moves import give
 from ringyard.sim.allocator.plan import Plan, Rules
 from ringyard.sim.engine.holding import collect
 from ringyard.sim.engine.physics import Physics, iteration_seconds
-from ringyard.sim.engine.shape import Shape, set_shape, shape_of
+from ringyard.sim.engine.shape import Shape, asked_shape, set_shape, shape_of
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, JobKind, JobStatus, Server
 
-__all__ = ["deal_cores", "deals", "free_beside", "least_beside", "most_beside", "spare_cores", "with_cores"]
+__all__ = [
+    "deal_cores",
+    "deals",
+    "free_beside",
+    "least_beside",
+    "most_beside",
+    "spare_cores",
+    "want_cores",
+    "with_cores",
+]
 
 _RUNNING = int(JobStatus.RUNNING)
 _CPU_ONLY = int(JobKind.CPU_ONLY)
@@ -143,6 +152,19 @@ def most_beside(state: State, b: int, j: int, shape: Shape, s: int, free: Beside
             ram += unit
         shape = _with_ram(shape, min(ram, shape.ram_per_worker))
     return shape
+
+
+@linked_kernel
+def want_cores(state: State, b: int, plan: Plan, physics: Physics) -> None:
+    """Find the cores that each worker of waiting jobs wants, once, where cores are counted."""
+    if not _counts_cores(state.servers[b, 0]):
+        return
+    for i in range(state.clusters[b].num_waiting):
+        j = state.waiting[b, i]
+        if plan.cores[b, j] == 0 and state.jobs[b, j].asked_gpus > 0:
+            free = Beside(whole(state.servers[b, 0].num_cores), whole(state.jobs[b, j].asked_ram))
+            shape = most_beside(state, b, j, asked_shape(state.jobs[b, j]), 0, free, physics)
+            plan.cores[b, j] = shape.cores_per_worker
 
 
 @kernel

@@ -118,7 +118,8 @@ def _best_server(state: State, b: int, j: int, wanted: int, plan: Plan) -> int:
         if not _allowed(state, b, j, s, plan) or _could_have(state, b, j, s, plan) < wanted:
             continue
         cleared = max(0, wanted - room(state, b, j, s))
-        cost = cleared * (1 << 24) + server.free_gpus + plan.loose[b, s]
+        missing = max(0, wanted * plan.cores[b, j] - server.free_cores)
+        cost = (cleared << 40) + (missing << 20) + server.free_gpus + plan.loose[b, s]
         if cost < least:
             best = s
             least = cost
@@ -179,11 +180,10 @@ def _server_by_moves(state: State, b: int, j: int, wanted: int, plan: Plan) -> i
         server = state.servers[b, s]
         if server.up == 0 or server.num_gpus < wanted or not _allowed(state, b, j, s, plan):
             continue
-        if idle_room(state, b, j, s) < wanted:
+        missing = wanted - (server.free_gpus + plan.loose[b, s])
+        if not 0 < missing <= min(least - 1, state.clusters[b].free_gpus - server.free_gpus):
             continue
-        there = server.free_gpus + plan.loose[b, s]
-        missing = wanted - there
-        if missing > 0 and missing < least and _movable(state, b, s, wanted, plan) >= missing:
+        if idle_room(state, b, j, s) >= wanted and _movable(state, b, s, wanted, plan) >= missing:
             best = s
             least = missing
     return best

@@ -156,6 +156,7 @@ class Plan:
             cannot run so.
         worth: [clusters, jobs, sizes + 1] speed ** `Rules.size_power`.
         batch: [clusters, jobs, sizes + 1] global batch there, samples.
+        top: [clusters, jobs] the largest worth of each.
         memory: [clusters, jobs, numbers] of the estimate.
         left: [clusters, jobs] seconds that a live job would still run alone as it asks, as estimated.
         weight: [clusters, jobs] what a live job's speed counts.
@@ -163,6 +164,7 @@ class Plan:
         slope: [clusters, jobs] weighted worth that each GPU of its next step adds.
         step: [clusters, jobs] GPUs after its next step.
         gpu_type: [clusters, jobs] column of `State.slowness` where it shall run; -1: anywhere.
+        cores: [clusters, jobs] that each worker wants as the job asks to run; 0: not looked at yet.
         type_room: [clusters, GPU types] scratch: GPUs not promised yet.
         queue: [clusters, jobs] GPU jobs in the order in which they are looked at, the first
             counts[ORDERED] valid.
@@ -180,6 +182,7 @@ class Plan:
     speed: FloatCube
     worth: FloatCube
     batch: FloatCube
+    top: FloatMatrix
     memory: FloatCube
     left: FloatMatrix
     weight: FloatMatrix
@@ -187,6 +190,7 @@ class Plan:
     slope: FloatMatrix
     step: Int32Matrix
     gpu_type: Int32Matrix
+    cores: Int32Matrix
     type_room: Int32Matrix
     queue: Int32Matrix
     changed: IntMatrix
@@ -217,6 +221,7 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
         speed=np.zeros(table),
         worth=np.zeros(table),
         batch=np.zeros(table),
+        top=np.zeros((clusters, jobs)),
         memory=np.zeros((clusters, jobs, memory)),
         left=np.zeros((clusters, jobs)),
         weight=np.zeros((clusters, jobs)),
@@ -224,6 +229,7 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
         slope=np.zeros((clusters, jobs)),
         step=np.zeros((clusters, jobs), np.int32),
         gpu_type=np.full((clusters, jobs), -1, np.int32),
+        cores=np.zeros((clusters, jobs), np.int32),
         type_room=np.zeros((clusters, state.slowness.shape[1]), np.int32),
         queue=np.zeros((clusters, jobs), np.int32),
         changed=np.zeros((clusters, jobs), np.int64),

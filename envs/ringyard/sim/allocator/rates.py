@@ -48,3 +48,4 @@ def put_rates(plan: Plan, b: int, rates: Rates) -> None:
         rows = getattr(plan, name)[b, :count]
         rows[:, :width] = table
         rows[:, width:] = 0.0
+    plan.top[b, :count] = rates.worth.max(axis=1)

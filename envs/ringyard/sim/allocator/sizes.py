@@ -74,29 +74,38 @@ def pop(plan: Plan, b: int, count: int) -> int:
 
 
 @kernel
-def _worth(job: Job, worth: float, k: int, left: float, rules: Rules) -> float:
-    """Of k GPUs, less what changing the size of a running job costs."""
-    if job.status == _RUNNING and k != job.num_gpus:
-        pause = pause_seconds(job.resize_seconds, job.resize_growth, job.resize_jump, job.jump_gpus, k)
-        return worth - rules.resize_price * pause / left
-    return worth
+def _resize_cost(job: Job, k: int, left: float, rules: Rules) -> float:
+    """What going to k GPUs costs a running job's worth."""
+    pause = pause_seconds(job.resize_seconds, job.resize_growth, job.resize_jump, job.jump_gpus, k)
+    return rules.resize_price * pause / left
 
 
 @kernel
 def _find_step(state: State, b: int, j: int, most: int, plan: Plan, rules: Rules) -> None:
     """The step of job j, of `most` GPUs at most, that adds most per GPU to its grant; slope 0: none."""
     job = state.jobs[b, j]
-    have = plan.target[b, j]
-    left = plan.left[b, j]
     table = plan.worth[b, j]
-    value = 0.0 if have == 0 else _worth(job, table[have], have, left, rules)
-    plan.slope[b, j] = 0.0
+    have = plan.target[b, j]
+    held = job.num_gpus if job.status == _RUNNING else 0
+    varies = job.resize_growth > 0.0 or job.resize_jump > 0.0
+    cost = _resize_cost(job, held, plan.left[b, j], rules) if held > 0 else 0.0
+    value = 0.0
+    if have > 0:
+        value = table[have]
+        if held > 0 and have != held:
+            value -= _resize_cost(job, have, plan.left[b, j], rules) if varies else cost
+    best = 0.0
     for k in range(max(have + 1, job.min_gpus), min(job.max_gpus, have + most, len(table) - 1) + 1):
+        if best * (k - have) >= plan.top[b, j] - value:
+            break  # no larger size adds as much
         if table[k] > 0.0:
-            slope = plan.weight[b, j] * (_worth(job, table[k], k, left, rules) - value) / (k - have)
-            if slope > plan.slope[b, j]:
-                plan.slope[b, j] = slope
+            gain = table[k] - value
+            if held > 0 and k != held:
+                gain -= _resize_cost(job, k, plan.left[b, j], rules) if varies else cost
+            if gain > best * (k - have):
+                best = gain / (k - have)
                 plan.step[b, j] = k
+    plan.slope[b, j] = plan.weight[b, j] * best
 
 
 @linked_kernel

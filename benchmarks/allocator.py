@@ -1,0 +1,62 @@
+"""Time of a decision of the allocator, against SRTF on the same jobs, by cluster size."""
+
+import argparse
+import time
+
+import numpy as np
+from common import build, machine
+
+from ringyard.sim.simulator import Simulator
+from ringyard_baselines.scheduler import run
+
+#: {preset: its setting of the number of servers at 64 GPUs, and of its jobs}
+PRESETS = {"elastic": (16, 160), "cpu_gpu": (8, 160)}
+
+
+def per_decision(preset, scheduler, scale):
+    """(seconds of a decision point, seconds of profiling before the first, the most jobs alive at once)."""
+    servers, jobs = PRESETS[preset]
+    overrides = [f"experiment={preset}", f"cluster.num_servers={servers * scale}"]
+    overrides.append(f"workload.base.num_jobs={jobs * scale}")
+    parts = build(
+        "simulate",
+        [*overrides, f"scheduler={scheduler}", "placement=consolidate"],
+        *("cluster", "workload", "performance", "restart", "scheduler"),
+    )
+    table = parts["workload"].sample(parts["cluster"], np.random.default_rng(0))
+    sim, trial = (
+        Simulator(parts["cluster"], table, parts["performance"], parts["restart"]) for _ in range(2)
+    )
+    decider = parts["scheduler"]
+    decider.reset(trial.cluster, table.as_known(decider.information), np.random.default_rng(0))
+    begin = time.process_time()
+    decider.decide(trial.view(decider.information))
+    profiling = time.process_time() - begin
+    begin = time.process_time()
+    run(sim, decider, np.random.default_rng(0))
+    taken = time.process_time() - begin - profiling
+    events = np.concatenate([table.submit_seconds, sim.state.jobs["end_seconds"][0, : len(table)]])
+    order = np.argsort(events, kind="stable")
+    alive = np.cumsum(np.where(order < len(table), 1, -1))
+    return taken / int(sim.state.clusters["num_decisions"][0]), profiling, int(alive.max())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scales", type=int, nargs="+", default=[1, 4, 16, 64])
+    options = parser.parse_args()
+    print(f"{machine()}; milliseconds of a decision point, simulation included")
+    columns = ("allocator", "srtf", "ratio", "profiling")
+    print(f"{'preset':10s}{'GPUs':>6s}{'jobs alive':>12s}" + "".join(f"{name:>12s}" for name in columns))
+    for preset in PRESETS:
+        for scheduler in ("allocator", "srtf"):
+            per_decision(preset, scheduler, 1)  # compiled before it is timed
+        for scale in options.scales:
+            mine, profiling, alive = per_decision(preset, "allocator", scale)
+            its, _, _ = per_decision(preset, "srtf", scale)
+            times = f"{1e3 * mine:12.3f}{1e3 * its:12.3f}{mine / its:12.1f}{1e3 * profiling:12.0f}"
+            print(f"{preset:10s}{64 * scale:6d}{alive:12d}{times}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
