@@ -31,7 +31,7 @@ class GroupNoise(ScoreLearner):
         max_grad_norm: longer gradients are shortened.
     """
 
-    noise: Positive = 0.1
+    noise: Positive = 0.05
     credit: Credit = "time_aligned"
     n_epochs: Count = 2
     batch_size: Count = 32768
