@@ -3,12 +3,12 @@
 Windows are played, those who have run least first; what the features of each job were whenever it was judged,
 how long it had run and how long it ran in the end is what the network learns from. The loss is the likelihood
 of run times with a constant rate in each bin, given that the job had run so long (left truncation). Weights
-decay, inputs are noisy, and tenants are made slower or faster at random, their jobs with them. It stops where
-it is best on later jobs.
+decay, inputs are noisy, and tenants are made slower or faster at random, their jobs with them. Later jobs say
+after how many steps to stop.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -48,7 +48,7 @@ __all__ = ["Fitted", "Lives", "fit_hazard", "fit_network", "lives_of", "marginal
 _AGAIN = 0.02  # share of later judgements that are kept: jobs have one first and many later ones
 _EQUAL_RATES = -2.0  # log rate in every bin: whoever has run longer has longer to go
 _BATCH = 1024
-_NOISE = 0.3  # on standardised features
+_NOISE = 0.8  # on standardised features
 _MOVED = (
     1.0  # bins: tenants whose jobs take longer are alike otherwise, so that a few of them teach of others
 )
@@ -108,7 +108,7 @@ def lives_of(world: Mapping[str, Any], windows: Sequence[int], seed: int) -> Liv
 
 def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
     sim = simulator(world, window, seed, None)
-    scheduler = LeastEstimated(consolidate(), Hazards(constant_rates(np.full(BINS, _EQUAL_RATES))))
+    scheduler = LeastEstimated(consolidate(), Hazards(constant_rates(np.full(BINS, _EQUAL_RATES)), stay=0.2))
     scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
     rng = np.random.default_rng((seed, window, 1))
     seen = np.zeros(len(sim.jobs), np.bool_)
@@ -206,7 +206,7 @@ def _mean_loss(network: _Network, sample: _Sample) -> float:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A network, and the mean loss of a job that it was not fitted to.
+    """A network, and the mean loss of later jobs before it was fitted to them too.
 
     Attributes:
         network: {name: array} as in `PARAMETERS`.
@@ -221,33 +221,44 @@ class Fitted:
     steps: int
 
 
+def _learn(network: _Network, lives: Lives, steps: int, generator: torch.Generator) -> Iterator[int]:
+    """Take steps; the number of each, after it."""
+    sample = _Sample.of(lives)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=_DECAY)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    for step in range(1, steps + 1):
+        noise = _NOISE * torch.randn(_BATCH, FEATURES, generator=generator)
+        loss = _losses(network, sample.drawn(generator), noise).mean()
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        decay.step()
+        yield step
+
+
 def fit_network(lives: Lives, later: Lives, seed: int = 0, steps: int = 600) -> Fitted:
-    """Fit a network; of all that were on the way, the one that is best on later jobs.
+    """Find after how many steps a network is best on later jobs; fit one to all of them by as many.
 
     Args:
         lives: to fit to.
-        later: to stop by.
+        later: to stop by, and then to fit to as well: tenants change, and these are their latest jobs.
         seed: of what is drawn.
         steps: most steps, each on 1,024 judgements.
     """
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(seed)
-    network = _Network(lives, generator)
-    train, held_out = _Sample.of(lives), _Sample.of(later)
+    network, held_out = _Network(lives, generator), _Sample.of(later)
     without = _mean_loss(network, held_out)
-    best = Fitted(network.arrays(), without, without, 0)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=_DECAY)
-    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for step in range(1, steps + 1):
-        noise = _NOISE * torch.randn(_BATCH, FEATURES, generator=generator)
-        loss = _losses(network, train.drawn(generator), noise).mean()
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        decay.step()
-        if step % _LOOK_EVERY == 0 and (now := _mean_loss(network, held_out)) < best.loss:
-            best = Fitted(network.arrays(), now, without, step)
-    return best
+    best, least = 0, without
+    for step in _learn(network, lives, steps, generator):
+        if step % _LOOK_EVERY == 0 and (loss := _mean_loss(network, held_out)) < least:
+            best, least = step, loss
+    every = Lives.joined([lives, later])
+    network = _Network(every, generator)
+    for step in _learn(network, every, steps, generator):
+        if step >= best:
+            break
+    return Fitted(network.arrays(), least, without, best)
 
 
 def _worlds(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

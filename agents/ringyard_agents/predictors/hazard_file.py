@@ -26,18 +26,19 @@ def write_hazards(file: Path, network: Mapping[str, NDArray[np.float64]], facts:
     write_archive(file, Saved(arrays, {"kind": _KIND, **facts}))
 
 
-def read_hazards(file: str | Path | None = None) -> Hazards:
+def read_hazards(file: str | Path | None = None, stay: float = 0.5) -> Hazards:
     """The estimate of a network.
 
     Args:
         file: of `write_hazards`; None: the network that ships.
+        stay: a running job counts as having so much of it left, in (0, 1].
 
     Raises:
         CheckpointError: it is missing or damaged.
-        ConfigurationError: it holds something else.
+        ConfigurationError: it holds something else, or stay is out of its range.
     """
     path = SHIPPED if file is None else Path(file).expanduser()
     saved = read_archive(path)
     if saved.facts.get("kind") != _KIND:
         raise ConfigurationError(f"{path} is no hazard network; expected a file of `ringyard fit-hazard`")
-    return Hazards({name: array.astype(np.float64) for name, array in saved.arrays.items()})
+    return Hazards({name: array.astype(np.float64) for name, array in saved.arrays.items()}, stay)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Positive, Share, checked
+from ringyard.checks import Amount, Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel
 from ringyard.information import check_reads
@@ -18,26 +18,23 @@ from ringyard.sim.engine.physics import Physics
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
-from ringyard.state.records import Job, JobStatus
+from ringyard.state.records import Job
 from ringyard_baselines.families.ordered import raise_stalled
 from ringyard_baselines.families.preemptive import JobKey, Memory, PreemptiveScheduler, Ranking, rearrange
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["LeastEstimated"]
 
-_RUNNING = int(JobStatus.RUNNING)
-
 
 @fills(JobKey)
 def _estimated_work(job: Job, now: float, parameters: FloatVector) -> float:
-    """Estimated seconds left x GPUs ** power; less of a job that runs."""
-    work = parameters[2 + job.row] * max(job.num_gpus, 1) ** parameters[0]
-    return work * parameters[1] if job.status == _RUNNING else work
+    """Estimated seconds left x GPUs ** power."""
+    return parameters[1 + job.row] * max(job.num_gpus, 1) ** parameters[0]
 
 
 @kernel
 def _estimate(state: State, b: int, estimate: Estimate, memory: FloatMatrix, parameters: FloatVector) -> None:
-    estimate.seconds(state, b, estimate.parameters, memory, parameters[2:])
+    estimate.seconds(state, b, estimate.parameters, memory, parameters[1:])
 
 
 @kernel
@@ -85,8 +82,6 @@ class LeastEstimated(PreemptiveScheduler):
         estimate: says how long jobs would still run.
         name: shown in tables.
         gpu_power: 1: least work first; 0: least time first.
-        stay: a running job counts as so much of its work: without it, jobs that are alike take turns at
-            every event and pay for a restart each time.
         round_seconds: decide every this many seconds as well: estimates change while jobs run.
 
     Raises:
@@ -101,11 +96,10 @@ class LeastEstimated(PreemptiveScheduler):
         estimate: Estimate,
         name: str = "least_estimated",
         gpu_power: Amount = 1.0,
-        stay: Share = 0.2,
         round_seconds: Positive = 300.0,
     ) -> None:
         self.estimate = estimate
-        self._options = (gpu_power, stay)
+        self._gpu_power = gpu_power
         takes = estimate.takes | Information.SIZES
         super().__init__(
             name, _estimated_work, self._parameters(0), placement, takes, round_seconds=round_seconds
@@ -114,7 +108,7 @@ class LeastEstimated(PreemptiveScheduler):
         self.notes = np.zeros((0, estimate.memory))
 
     def _parameters(self, num_jobs: int) -> NDArray[np.float64]:
-        return np.concatenate([self._options, np.zeros(num_jobs)])
+        return np.concatenate([[self._gpu_power], np.zeros(num_jobs)])
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the order, and what the estimate has seen."""
