@@ -11,12 +11,15 @@ from ringyard.information import check_reads
 from ringyard.jobs import JobTable
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.allocator import (
+    UNKNOWN_SECONDS,
     Allocator,
     Plan,
     Rules,
     allocate,
+    attained,
     empty_plan,
     moves_of,
+    predicted,
     put_rates,
     rates_of,
 )
@@ -29,7 +32,7 @@ from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.families.ordered import raise_stalled
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 
-__all__ = ["AllocatingScheduler"]
+__all__ = ["AllocatingScheduler", "allocator", "allocator_attained"]
 
 
 @kernel
@@ -98,3 +101,34 @@ class AllocatingScheduler(Scheduler):
         plan = self._planned(sim.view(self.information), False)
         if not _run(sim.state, 0, plan, self.allocator.rules, sim.physics):
             raise_stalled(sim)
+
+
+def allocator(
+    gamma: float = 1.0, size_power: float = 0.7, unknown_seconds: float = UNKNOWN_SECONDS
+) -> AllocatingScheduler:
+    """The allocator by predicted seconds left.
+
+    Args:
+        gamma, size_power: see `Allocator`.
+        unknown_seconds: see `ringyard.sim.allocator.predicted`.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+    return AllocatingScheduler(Allocator(gamma, size_power, estimate=predicted(unknown_seconds)))
+
+
+def allocator_attained(
+    gamma: float = 0.5, size_power: float = 0.7, unknown_seconds: float = UNKNOWN_SECONDS
+) -> AllocatingScheduler:
+    """The allocator for which nobody knows how long jobs run: they weigh by how long they have run.
+
+    Args:
+        gamma, size_power: see `Allocator`.
+        unknown_seconds: see `ringyard.sim.allocator.attained`.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+    estimate = attained(unknown_seconds)
+    return AllocatingScheduler(Allocator(gamma, size_power, estimate=estimate), "allocator_attained")

@@ -2,6 +2,7 @@
 
 from ringyard.sim.allocator.allocate import Allocator, allocate
 from ringyard.sim.allocator.plan import (
+    UNKNOWN_SECONDS,
     Estimate,
     EstimateLeft,
     Plan,
@@ -14,6 +15,7 @@ from ringyard.sim.allocator.plan import (
 from ringyard.sim.allocator.rates import Rates, put_rates, rates_of
 
 __all__ = [
+    "UNKNOWN_SECONDS",
     "Allocator",
     "Estimate",
     "EstimateLeft",

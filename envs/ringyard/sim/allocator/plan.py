@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Amount, checked
 from ringyard.compiled import (
     FloatCube,
     FloatMatrix,
@@ -25,6 +26,7 @@ from ringyard.state.progress import predicted_iterations, run_seconds
 from ringyard.state.records import JobKind
 
 __all__ = [
+    "UNKNOWN_SECONDS",
     "Estimate",
     "EstimateLeft",
     "Plan",
@@ -42,7 +44,8 @@ ORDERED, DECISIONS, MOVES, PLACES = range(4)
 _COUNTS = 4
 # columns of `Plan.moves`: job, how many places, then `Shape` but for its GPUs
 MOVE_COLUMNS = 8
-_UNKNOWN_SECONDS = 60.0  # assumption: what a job has left at least of which nothing is known
+#: what a job has left at least of which nothing is known: assumption, the order of traces' median run times
+UNKNOWN_SECONDS = 600.0
 
 
 @kernel
@@ -69,7 +72,7 @@ class EstimateLeft(Protocol):
     def __call__(
         self, state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector
     ) -> None:
-        """Seconds, above 0, into out [jobs]; memory is [jobs, `Estimate.memory`]."""
+        """Seconds into out [jobs]; memory is [jobs, `Estimate.memory`]."""
 
 
 @bundle
@@ -113,8 +116,13 @@ def _predicted(state: State, b: int, parameters: FloatVector, memory: FloatMatri
             out[j] = run_seconds(job, now) + parameters[0]
 
 
-def predicted(unknown_seconds: float = _UNKNOWN_SECONDS) -> Estimate:
-    """Predicted seconds left; of unpredictable jobs, as long as they have run, and `unknown_seconds`."""
+@checked("estimate")
+def predicted(unknown_seconds: Amount = UNKNOWN_SECONDS) -> Estimate:
+    """Predicted seconds left; of unpredictable jobs, as long as they have run, and `unknown_seconds`.
+
+    Raises:
+        ConfigurationError: no such time.
+    """
     takes = Information.SIZES | Information.PREDICTIONS | Information.ATTAINED_SERVICE | Information.SPEEDS
     return Estimate(_predicted, "predicted", takes, np.array([unknown_seconds]))
 
@@ -127,8 +135,13 @@ def _attained(state: State, b: int, parameters: FloatVector, memory: FloatMatrix
         out[j] = run_seconds(state.jobs[b, j], now) + parameters[0]
 
 
-def attained(unknown_seconds: float = _UNKNOWN_SECONDS) -> Estimate:
-    """As long as they have run, and `unknown_seconds`: what is left where run times are very uncertain."""
+@checked("estimate")
+def attained(unknown_seconds: Amount = UNKNOWN_SECONDS) -> Estimate:
+    """As long as they have run, and `unknown_seconds`: what is left where run times vary widely.
+
+    Raises:
+        ConfigurationError: no such time.
+    """
     return Estimate(_attained, "attained", Information.ATTAINED_SERVICE, np.array([unknown_seconds]))
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import address_of, complain, complaint, kernel, linked_kernel, whole
 from ringyard.restart import pause_seconds
 from ringyard.sim.allocator.plan import ORDERED, Plan, Rules, live_job, num_live
 from ringyard.state.arrays import State
@@ -12,6 +12,10 @@ __all__ = ["choose_sizes", "pop", "queue_up", "weigh"]
 
 _RUNNING = int(JobStatus.RUNNING)
 _LEAST_SECONDS = 1.0
+_NO_TIME = complaint(
+    "estimate {function} says that job {job} has {got} s left at {there:.0f} s; expected a finite number, at"
+    " least 0"
+)
 
 
 @kernel
@@ -29,7 +33,10 @@ def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
     for i in range(num_live(state, b)):
         j = live_job(state, b, i)
         job = state.jobs[b, j]
-        left = max(plan.left[b, j], _LEAST_SECONDS)
+        left = plan.left[b, j]
+        if not 0.0 <= left < np.inf:
+            complain(_NO_TIME, address_of(rules.estimate.seconds), j, left, 0.0, state.clusters[b].now)
+        left = max(left, _LEAST_SECONDS)
         if job.status != _RUNNING and job.num_preemptions + job.num_failures > 0:
             left += _restart_pause(job, whole(job.asked_gpus))
         plan.left[b, j] = left

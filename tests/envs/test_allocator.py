@@ -1,0 +1,130 @@
+"""The allocator: sizes by marginal worth, places by stopping loose jobs and moving small ones."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ringyard import Cluster, Simulator
+from ringyard.compiled import FloatMatrix, FloatVector, fills
+from ringyard.errors import InformationError, PluginError
+from ringyard.information import Information
+from ringyard.jobs import JobTable
+from ringyard.performance import ideal
+from ringyard.restart import constant
+from ringyard.sim.allocator import Allocator, Estimate, EstimateLeft, Rates, empty_plan, put_rates
+from ringyard.sim.allocator.sizes import choose_sizes, weigh
+from ringyard.state.arrays import State
+from ringyard_baselines.families.allocating import AllocatingScheduler, allocator
+
+
+def jobs_of(gpus, seconds, submit=None):
+    count = len(gpus)
+    times = np.zeros(count) if submit is None else np.array(submit, float)
+    return JobTable.from_columns(times, np.array(gpus), np.array(seconds, float))
+
+
+def simulated(cluster, jobs, restart=0.0):
+    return Simulator(cluster, jobs, ideal(), constant(restart))
+
+
+def decide(sim, scheduler):
+    """One decision, carried out; {job: its GPUs} after it."""
+    sim.apply(scheduler.decide(sim.view(scheduler.information)))
+    view = sim.view(scheduler.information)
+    return {int(job): view.gpus_of(int(job)) for job in view.running}
+
+
+def ready(sim, scheduler):
+    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    sim.advance()
+    return scheduler
+
+
+def test_gpus_go_where_they_add_most():
+    """Greedy steps reach the best total of concave worths, found by trying every division of the GPUs."""
+    rng = np.random.default_rng(7)
+    for _ in range(30):
+        count, gpus = 4, 8
+        sim = simulated(Cluster.homogeneous(1, gpus), jobs_of([1] * count, rng.uniform(10, 1000, count)))
+        sim.advance()
+        sim.state.jobs["max_gpus"] = gpus
+        gains = np.sort(rng.uniform(0.1, 1.0, (count, gpus)), axis=1)[:, ::-1]
+        worth = np.pad(np.cumsum(gains, axis=1), ((0, 0), (1, 0)))
+        plan = empty_plan(sim.state, gpus)
+        put_rates(plan, 0, Rates(worth, worth, np.ones_like(worth)))
+        rules = Allocator().rules
+        weigh(sim.state, 0, plan, rules)
+        choose_sizes(sim.state, 0, plan, rules)
+        weight, target = plan.weight[0], plan.target[0]
+        divisions = (one for one in itertools.product(range(gpus + 1), repeat=count) if sum(one) <= gpus)
+        best = max(sum(weight[j] * worth[j, k] for j, k in enumerate(one)) for one in divisions)
+        assert sum(weight[j] * worth[j, target[j]] for j in range(count)) == pytest.approx(best)
+        assert target.sum() == gpus
+
+
+def test_small_jobs_move_so_that_a_large_one_finds_a_server():
+    """Two servers of 4 GPUs, half full; a job of 4 comes that weighs more."""
+    sim = simulated(
+        Cluster.homogeneous(2, 4), jobs_of([3, 3, 1, 1, 4], [1, 1, 900, 900, 50], [0, 0, 0, 0, 5])
+    )
+    scheduler = ready(sim, allocator())
+    first = decide(sim, scheduler)
+    assert {gpus[0] // 4 for gpus in (first[2], first[3])} == {0, 1}  # one beside each of the others
+    while sim.now < 5:
+        sim.advance()
+        held = decide(sim, scheduler)
+    assert set(held) == {2, 3, 4}
+    assert len({gpu // 4 for gpu in held[4]}) == 1
+    assert {gpu // 4 for gpu in (*held[2], *held[3])} == {1 - held[4][0] // 4}
+    assert sim.state.jobs["num_preemptions"][0, :-1].sum() == 1  # one moved, nobody waits
+
+
+def test_who_shall_hold_nothing_stops_only_where_others_need_its_gpus():
+    sim = simulated(Cluster.homogeneous(1, 4), jobs_of([2, 2, 2, 1], [500, 400, 300, 10], [0, 0, 1, 1000]))
+    scheduler = ready(sim, allocator())
+    assert set(decide(sim, scheduler)) == {0, 1}
+    sim.advance()
+    assert set(decide(sim, scheduler)) == {1, 2}  # the longest stops
+    sim.advance()
+    assert set(decide(sim, scheduler)) == {0, 1}  # and goes on where one has ended
+
+
+def test_a_job_larger_than_a_server_gets_whole_ones():
+    sim = simulated(Cluster.homogeneous(3, 4), jobs_of([1, 1, 8], [900, 900, 10], [0, 0, 1]))
+    scheduler = ready(sim, allocator())
+    decide(sim, scheduler)
+    sim.advance()
+    held = decide(sim, scheduler)
+    assert {gpu // 4 for gpu in held[2]} == {0, 1, 2} - {held[0][0] // 4}
+    assert held[0][0] // 4 == held[1][0] // 4
+
+
+def test_jobs_that_restart_dearly_are_not_thrown_about():
+    """Equal jobs that come one after the other: nobody stops for another, whatever a restart costs."""
+    for seconds in (0.0, 100.0):
+        jobs = jobs_of([2] * 12, [300.0] * 12, np.arange(12) * 20.0)
+        sim = simulated(Cluster.homogeneous(2, 4), jobs, seconds)
+        scheduler = ready(sim, allocator())
+        while not sim.done:
+            decide(sim, scheduler)
+            sim.advance()
+        assert sim.state.jobs["num_preemptions"][0, :-1].sum() == 0
+
+
+@fills(EstimateLeft)
+def _nonsense(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
+    out[:] = np.nan
+
+
+def test_an_estimate_that_is_no_time_is_named():
+    estimate = Estimate(_nonsense, "nonsense", Information.NOTHING)
+    sim = simulated(Cluster.homogeneous(1, 4), jobs_of([1], [10]))
+    scheduler = ready(sim, AllocatingScheduler(Allocator(estimate=estimate)))
+    with pytest.raises(PluginError, match=r"_nonsense.*job 0 has nan s left.*expected a finite number"):
+        scheduler.decide(sim.view(scheduler.information))
+
+
+def test_an_estimate_reads_what_it_says():
+    with pytest.raises(InformationError, match="hidden"):
+        Estimate(Allocator().estimate.seconds, "peeking", Information.SIZES)
