@@ -1,4 +1,4 @@
-"""Hazard networks on disk: `archive` files that `ringyard fit-hazard` writes."""
+"""Hazard networks on disk (`ringyard fit-hazard` writes them), and schedulers that go by them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import Amount, Positive
 from ringyard.errors import ConfigurationError
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocator import Allocator
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.learner import Saved
+from ringyard_baselines.families.allocating import AllocatingScheduler
+from ringyard_baselines.families.least_estimated import LeastEstimated
 from ringyard_baselines.tools.hazards import Hazards
 
-__all__ = ["SHIPPED", "read_hazards", "write_hazards"]
+__all__ = ["SHIPPED", "allocator_hazard", "hazard", "read_hazards", "write_hazards"]
 
 #: fitted to the public cut of Microsoft's Philly trace; its header says how
 SHIPPED = Path(__file__).parent / "weights" / "hazard_philly.safetensors"
@@ -42,3 +47,23 @@ def read_hazards(file: str | Path | None = None, stay: float = 0.5) -> Hazards:
     if saved.facts.get("kind") != _KIND:
         raise ConfigurationError(f"{path} is no hazard network; expected a file of `ringyard fit-hazard`")
     return Hazards({name: array.astype(np.float64) for name, array in saved.arrays.items()}, stay)
+
+
+def hazard(
+    placement: PlacementRule,
+    file: str | None = None,
+    stay: float = 0.2,
+    gpu_power: Amount = 1.0,
+    round_seconds: Positive = 300.0,
+) -> LeastEstimated:
+    """Highest Gittins index per GPU ** gpu_power first, preemptive; arguments as of these."""
+    estimate = read_hazards(file, stay)
+    return LeastEstimated(placement, estimate, "hazard", gpu_power, round_seconds)
+
+
+def allocator_hazard(
+    file: str | None = None, stay: float = 0.5, gamma: Amount = 0.75, size_power: float = 0.7
+) -> AllocatingScheduler:
+    """The allocator by weights (1 / Gittins index) ** -gamma; arguments as of these."""
+    allocator = Allocator(gamma=gamma, size_power=size_power, estimate=read_hazards(file, stay))
+    return AllocatingScheduler(allocator, "allocator_hazard")
