@@ -16,7 +16,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 # train a small agent, then compare it with the baselines on workloads it has never seen
 quickstart: setup
-	$(RUN)ringyard train experiment=quickstart name=$(NAME) overwrite=true
+	$(RUN)ringyard train experiment=quickstart action=scores observation=live_jobs agent=evolution name=$(NAME) overwrite=true
 	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison trained=runs/$(NAME)
 
 test: setup

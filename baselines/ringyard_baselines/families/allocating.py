@@ -104,31 +104,33 @@ class AllocatingScheduler(Scheduler):
 
 
 def allocator(
-    gamma: float = 1.0, size_power: float = 0.7, unknown_seconds: float = UNKNOWN_SECONDS
+    gamma: float = 1.0, size_power: float = 0.7, stay: float = 1.0, unknown_seconds: float = UNKNOWN_SECONDS
 ) -> AllocatingScheduler:
     """The allocator by predicted seconds left.
 
     Args:
-        gamma, size_power: see `Allocator`.
+        gamma, size_power, stay: see `Allocator`.
         unknown_seconds: see `ringyard.sim.allocator.predicted`.
 
     Raises:
         ConfigurationError: an argument out of its range.
     """
-    return AllocatingScheduler(Allocator(gamma, size_power, estimate=predicted(unknown_seconds)))
+    return AllocatingScheduler(Allocator(gamma, size_power, stay=stay, estimate=predicted(unknown_seconds)))
 
 
 def allocator_attained(
-    gamma: float = 0.5, size_power: float = 0.7, unknown_seconds: float = UNKNOWN_SECONDS
+    gamma: float = 0.5, size_power: float = 0.7, stay: float = 1.0, unknown_seconds: float = UNKNOWN_SECONDS
 ) -> AllocatingScheduler:
     """The allocator for which nobody knows how long jobs run: they weigh by how long they have run.
 
     Args:
-        gamma, size_power: see `Allocator`.
+        gamma, size_power, stay: see `Allocator`.
         unknown_seconds: see `ringyard.sim.allocator.attained`.
 
     Raises:
         ConfigurationError: an argument out of its range.
     """
     estimate = attained(unknown_seconds)
-    return AllocatingScheduler(Allocator(gamma, size_power, estimate=estimate), "allocator_attained")
+    return AllocatingScheduler(
+        Allocator(gamma, size_power, stay=stay, estimate=estimate), "allocator_attained"
+    )

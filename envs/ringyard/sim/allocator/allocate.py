@@ -56,6 +56,8 @@ class Allocator:
         sharing_power: seconds left ** -sharing_power weighs jobs that may share a GPU.
         move_price: a running job moves to a faster GPU type if that saves this many restarts.
         stay_bonus: how much faster the type counts that it is on.
+        stay: a running job weighs as if it had so much of its seconds left: less than 1 lets jobs that are
+            alike take turns less often.
         estimate: says how long jobs would still run.
     """
 
@@ -66,6 +68,7 @@ class Allocator:
     sharing_power: Amount = 0.5
     move_price: Amount = 10.0
     stay_bonus: Amount = 0.5
+    stay: Annotated[float, "(0, 1]"] = 1.0
     estimate: Estimate = field(default_factory=predicted)
 
     @property
@@ -85,6 +88,7 @@ class Allocator:
             self.sharing_power,
             self.move_price,
             self.stay_bonus,
+            self.stay,
         )
 
 

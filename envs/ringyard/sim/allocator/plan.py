@@ -157,6 +157,7 @@ class Rules:
     sharing_power: float
     move_price: float
     stay_bonus: float
+    stay: float
 
 
 @bundle

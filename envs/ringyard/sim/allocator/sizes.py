@@ -40,7 +40,8 @@ def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
         if job.status != _RUNNING and job.num_preemptions + job.num_failures > 0:
             left += _restart_pause(job, whole(job.asked_gpus))
         plan.left[b, j] = left
-        exponent = rules.score_scale * plan.score[b, j] - rules.gamma * np.log(left)
+        shown = left * rules.stay if job.status == _RUNNING else left
+        exponent = rules.score_scale * plan.score[b, j] - rules.gamma * np.log(shown)
         plan.weight[b, j] = np.exp(exponent)
 
 
