@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, InformationError, SchedulerError
+from ringyard.information import Information
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_names
 from ringyard_agents.measuring.evaluate import build, own_seed, simulator
 
@@ -132,6 +133,9 @@ def able(
     for label, config in schedulers.items():
         try:
             scheduler = build(config)
+            if scheduler.information & Information.HISTORY and not len(sim.jobs.past.num_gpus):
+                refused[label] = "goes by jobs that have ended before these, and there are none"
+                continue
             known = sim.jobs.as_known(scheduler.information)
             scheduler.reset(sim.cluster, known, np.random.default_rng(0))
             fit.append(label)
