@@ -16,7 +16,7 @@ from ringyard.mdp.kernel import Outputs, Sight
 from ringyard.mdp.scoring import Scorings, all_inside, allocate_by, play_scored
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.allocator import Rates, empty_plan, moves_of, put_rates
+from ringyard.sim.allocator import Rates, empty_plan, moves_of, put_rates, with_rates_of
 from ringyard.sim.engine.physics import Physics
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobKind, JobStatus
@@ -183,9 +183,7 @@ class _Scoring:
     ) -> list[Allocation]:
         tried, plan = copy_state(state), episode.plan
         notes = empty_plan(tried, 0, plan.memory.shape[2], logged=True)
-        notes = replace(
-            notes, memory=plan.memory.copy(), **{name: getattr(plan, name) for name in Rates._fields}
-        )
+        notes = replace(with_rates_of(notes, plan), memory=plan.memory.copy())
         rules = self._actions.allocator.rules
         allocate_by(tried, replace(episode, plan=notes), b, action, rules, physics)
         return moves_of(notes, tried, b)

@@ -12,7 +12,7 @@ from ringyard.sim.allocator.plan import (
     moves_of,
     predicted,
 )
-from ringyard.sim.allocator.rates import Rates, put_rates, rates_of
+from ringyard.sim.allocator.rates import Rates, put_rates, rates_of, with_rates_of
 
 __all__ = [
     "UNKNOWN_SECONDS",
@@ -29,4 +29,5 @@ __all__ = [
     "predicted",
     "put_rates",
     "rates_of",
+    "with_rates_of",
 ]

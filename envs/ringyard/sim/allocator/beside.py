@@ -5,10 +5,10 @@ from typing import NamedTuple
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.storage import seconds_per_byte
 from ringyard.sim.allocator.moves import give
-from ringyard.sim.allocator.plan import Plan, Rules
+from ringyard.sim.allocator.plan import Plan, Rules, live_job, num_live
 from ringyard.sim.engine.holding import collect
 from ringyard.sim.engine.physics import Physics, iteration_seconds
-from ringyard.sim.engine.shape import Shape, asked_shape, set_shape, shape_of
+from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, JobKind, JobStatus, Server
@@ -113,17 +113,11 @@ def free_beside(state: State, b: int, s: int, shape: Shape) -> Beside:
 
 
 @linked_kernel
-def most_beside(state: State, b: int, j: int, shape: Shape, s: int, free: Beside, physics: Physics) -> Shape:
-    """The shape with the least cores, then RAM, that make job j nearly as fast as can be on server s.
-
-    Args:
-        free: for each worker there.
-        (others): as everywhere.
-    """
+def _least_saturating(
+    state: State, b: int, j: int, shape: Shape, s: int, free: Beside, physics: Physics
+) -> Shape:
+    """As `most_beside`, of the job in the scratch row."""
     server = state.servers[b, s]
-    if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
-        return shape
-    state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     scratch.num_servers = 1
     scratch.contenders = 0.0
@@ -154,17 +148,40 @@ def most_beside(state: State, b: int, j: int, shape: Shape, s: int, free: Beside
     return shape
 
 
+@kernel
+def most_beside(state: State, b: int, j: int, shape: Shape, s: int, free: Beside, physics: Physics) -> Shape:
+    """The shape with the least cores, then RAM, that make job j nearly as fast as can be on server s.
+
+    Args:
+        free: for each worker there.
+        (others): as everywhere.
+    """
+    if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
+        return shape
+    state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
+    return _least_saturating(state, b, j, shape, s, free, physics)
+
+
 @linked_kernel
 def want_cores(state: State, b: int, plan: Plan, physics: Physics) -> None:
-    """Find the cores that each worker of waiting jobs wants, once, where cores are counted."""
+    """Find the cores that each worker wants as its job asks to run, once, where cores are counted."""
     if not _counts_cores(state.servers[b, 0]):
         return
-    for i in range(state.clusters[b].num_waiting):
-        j = state.waiting[b, i]
-        if plan.cores[b, j] == 0 and state.jobs[b, j].asked_gpus > 0:
-            free = Beside(whole(state.servers[b, 0].num_cores), whole(state.jobs[b, j].asked_ram))
-            shape = most_beside(state, b, j, asked_shape(state.jobs[b, j]), 0, free, physics)
-            plan.cores[b, j] = shape.cores_per_worker
+    scratch = state.jobs[b, state.jobs.shape[1] - 1]
+    for i in range(num_live(state, b)):
+        j = live_job(state, b, i)
+        if plan.cores[b, j] != 0 or state.jobs[b, j].asked_gpus == 0:
+            continue
+        state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
+        ask(scratch)  # whatever it has now, and whoever is beside it
+        scratch.sharing_slowdown = 1.0
+        scratch.bandwidth_slowdown = 1.0
+        shape = shape_of(scratch)
+        if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
+            plan.cores[b, j] = -1
+            continue
+        free = Beside(whole(state.servers[b, 0].num_cores), shape.ram_per_worker)
+        plan.cores[b, j] = _least_saturating(state, b, j, shape, 0, free, physics).cores_per_worker
 
 
 @kernel

@@ -118,7 +118,7 @@ def _best_server(state: State, b: int, j: int, wanted: int, plan: Plan) -> int:
         if not _allowed(state, b, j, s, plan) or _could_have(state, b, j, s, plan) < wanted:
             continue
         cleared = max(0, wanted - room(state, b, j, s))
-        missing = max(0, wanted * plan.cores[b, j] - server.free_cores)
+        missing = max(0, wanted * max(plan.cores[b, j], 0) - server.free_cores)
         cost = (cleared << 40) + (missing << 20) + server.free_gpus + plan.loose[b, s]
         if cost < least:
             best = s

@@ -178,7 +178,7 @@ class Plan:
         slope: [clusters, jobs] weighted worth that each GPU of its next step adds.
         step: [clusters, jobs] GPUs after its next step.
         gpu_type: [clusters, jobs] column of `State.slowness` where it shall run; -1: anywhere.
-        cores: [clusters, jobs] that each worker wants as the job asks to run; 0: not looked at yet.
+        cores: [clusters, jobs] that each worker wants as the job asks to run; -1: none; 0: not known yet.
         type_room: [clusters, GPU types] scratch: GPUs not promised yet.
         queue: [clusters, jobs] GPU jobs in the order in which they are looked at, the first
             counts[ORDERED] valid.

@@ -1,5 +1,6 @@
 """What the allocator goes by: how fast jobs are on so many GPUs."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from ringyard.sim.allocator.plan import Plan
 from ringyard.sim.solo import Profiled
 from ringyard.sim.speeds import BatchRule, speed_table
 
-__all__ = ["Rates", "put_rates", "rates_of"]
+__all__ = ["Rates", "put_rates", "rates_of", "with_rates_of"]
 
 
 class Rates(NamedTuple):
@@ -49,3 +50,9 @@ def put_rates(plan: Plan, b: int, rates: Rates) -> None:
         rows[:, :width] = table
         rows[:, width:] = 0.0
     plan.top[b, :count] = rates.worth.max(axis=1)
+    plan.cores[b] = 0  # of other jobs
+
+
+def with_rates_of(plan: Plan, other: Plan) -> Plan:
+    """A plan for the same jobs as another, with its rates."""
+    return replace(plan, top=other.top, **{name: getattr(other, name) for name in Rates._fields})
