@@ -128,3 +128,20 @@ def test_an_estimate_that_is_no_time_is_named():
 def test_an_estimate_reads_what_it_says():
     with pytest.raises(InformationError, match="hidden"):
         Estimate(Allocator().estimate.seconds, "peeking", Information.SIZES)
+
+
+def test_many_cpu_jobs_start_at_once():
+    """More jobs than GPUs have places for: what a decision notes of them has room."""
+    cluster = Cluster.homogeneous(1, 1, cores_per_server=200)
+    helpers = JobTable.cpu_only(np.zeros(60), np.ones(60, int), np.full(60, 10.0), np.full(60, 1e6))
+    sim = simulated(cluster, helpers)
+    scheduler = ready(sim, allocator())
+    assert len(scheduler.decide(sim.view(scheduler.information))) == 60
+    sim.apply(scheduler.decide(sim.view(scheduler.information)))
+    assert len(sim.view(scheduler.information).running) == 60
+
+
+def test_jobs_that_ask_for_no_cores_get_none_where_there_are_few():
+    """8 GPUs and 4 cores: a job on all GPUs without cores starts."""
+    sim = simulated(Cluster.homogeneous(1, 8, cores_per_server=4), jobs_of([8], [100]))
+    assert len(decide(sim, ready(sim, allocator()))[0]) == 8

@@ -138,7 +138,7 @@ def play_scored(
         what: STEP: by one valid action each; BEGIN: from the start of a workload; SETTLE: from where
             something else has put it.
         entries: [clusters] bank entries, read at those indices.
-        actions: [clusters, N] scores], read at those indices.
+        actions: [clusters, N] scores, read at those indices.
         bank: workloads.
         limit_seconds: the window's end of a new episode; inf: until all jobs are done.
         how: what clusters share.

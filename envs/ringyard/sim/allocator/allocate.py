@@ -80,15 +80,14 @@ class Allocator:
     def rules(self) -> Rules:
         """As kernels read it."""
         return Rules(
-            self.estimate,
-            self.gamma,
-            self.size_power,
-            self.resize_price,
-            self.score_scale,
-            self.sharing_power,
-            self.move_price,
-            self.stay_bonus,
-            self.stay,
+            estimate=self.estimate,
+            gamma=self.gamma,
+            resize_price=self.resize_price,
+            score_scale=self.score_scale,
+            sharing_power=self.sharing_power,
+            move_price=self.move_price,
+            stay_bonus=self.stay_bonus,
+            stay=self.stay,
         )
 
 
@@ -222,4 +221,4 @@ def allocate(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -
         leave(state, b, plan, rules, physics)
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].num_cores < UNLIMITED_CORES and state.servers[b, s].up != 0:
-            deal_cores(state, b, s, plan, rules, physics)
+            deal_cores(state, b, s, plan, physics)

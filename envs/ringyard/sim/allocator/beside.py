@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.storage import seconds_per_byte
 from ringyard.sim.allocator.moves import give
-from ringyard.sim.allocator.plan import Plan, Rules, live_job, num_live
+from ringyard.sim.allocator.plan import Plan, live_job, num_live
 from ringyard.sim.engine.holding import collect
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
@@ -75,24 +75,22 @@ def _counts_cores(server: Server) -> bool:
 
 
 @kernel
-def _counts_ram(server: Server) -> bool:
-    return server.ram_bytes < UNLIMITED
-
-
-@kernel
-def _ram_unit(server: Server) -> int:
-    """A third of what each GPU's fair share is, bytes: Synergy's least."""
-    return whole(server.ram_bytes) // (3 * whole(server.num_gpus))
+def _ram_unit(state: State, b: int) -> int:
+    """A third of a GPU's fair share of RAM, bytes, on the server where that is least: Synergy's least."""
+    unit = UNLIMITED
+    for s in range(state.servers.shape[1]):
+        server = state.servers[b, s]
+        unit = min(unit, whole(server.ram_bytes) // (3 * whole(server.num_gpus)))
+    return unit
 
 
 @kernel
 def least_beside(state: State, b: int, shape: Shape) -> Shape:
-    """The shape with one core, and a third of the fair share of RAM, for each worker."""
-    server = state.servers[b, 0]
-    if _counts_cores(server):
+    """The shape with one core, and a third of the fair share of RAM, for each worker that has any."""
+    if shape.cores_per_worker > 0:
         shape = with_cores(shape, 1)
-    if _counts_ram(server):
-        shape = _with_ram(shape, _ram_unit(server))
+    if shape.ram_per_worker > 0:
+        shape = _with_ram(shape, _ram_unit(state, b))
     return shape
 
 
@@ -126,12 +124,12 @@ def _least_saturating(
     if server.storage_bytes_per_second > 0.0:  # as if the server were full of readers
         seconds = seconds_per_byte(server.num_gpus, server.storage_bytes_per_second)
         scratch.storage_seconds_per_byte = seconds
-    if _counts_ram(server):
+    if shape.ram_per_worker > 0:
         shape = _with_ram(shape, max(shape.ram_per_worker, free.ram))
-    if _counts_cores(server):
+    if shape.cores_per_worker > 0:
         shape = with_cores(shape, max(1, free.cores))
     enough = _seconds(state, b, j, shape, physics) / _SATURATION
-    if _counts_cores(server):
+    if shape.cores_per_worker > 0:
         cores = 1
         while (
             cores < shape.cores_per_worker
@@ -139,8 +137,8 @@ def _least_saturating(
         ):
             cores += 1
         shape = with_cores(shape, cores)
-    if _counts_ram(server):
-        unit = _ram_unit(server)
+    if shape.ram_per_worker > 0:
+        unit = _ram_unit(state, b)
         ram = unit
         while ram < shape.ram_per_worker and _seconds(state, b, j, _with_ram(shape, ram), physics) > enough:
             ram += unit
@@ -221,7 +219,7 @@ def _find_grant(state: State, b: int, j: int, plan: Plan, physics: Physics) -> N
 
 
 @linked_kernel
-def deal_cores(state: State, b: int, s: int, plan: Plan, rules: Rules, physics: Physics) -> None:
+def deal_cores(state: State, b: int, s: int, plan: Plan, physics: Physics) -> None:
     """Deal the cores of server s anew among the jobs that have all their GPUs there: each where it adds most.
 
     Who has fewer cores than before gives them back first. Nothing happens where nobody would gain.

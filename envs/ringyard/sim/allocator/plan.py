@@ -151,7 +151,6 @@ class Rules:
 
     estimate: Estimate
     gamma: float
-    size_power: float
     resize_price: float
     score_scale: float
     sharing_power: float
@@ -168,7 +167,7 @@ class Plan:
         score: [clusters, jobs] how much a job matters beside what its seconds left say; 0: no more, no less.
         speed: [clusters, jobs, sizes + 1] on so many GPUs of one server (or of the fewest) / as asked; 0: it
             cannot run so.
-        worth: [clusters, jobs, sizes + 1] speed ** `Rules.size_power`.
+        worth: [clusters, jobs, sizes + 1] speed ** `Allocator.size_power`.
         batch: [clusters, jobs, sizes + 1] global batch there, samples.
         top: [clusters, jobs] the largest worth of each.
         memory: [clusters, jobs, numbers] of the estimate.
@@ -228,7 +227,8 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
     """
     clusters, jobs = state.waiting.shape
     gpus, servers = state.gpus.shape[1], state.servers.shape[1]
-    moves, places = (8 * jobs, 8 * state.slots.shape[1]) if logged else (0, 0)
+    # a job is moved a few times at a decision at most; one without GPUs is started once, on one server
+    moves, places = (8 * jobs, 8 * state.slots.shape[1] + jobs) if logged else (0, 0)
     table = (clusters, jobs, sizes + 1)
     return Plan(
         score=np.zeros((clusters, jobs)),
