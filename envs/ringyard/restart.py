@@ -18,8 +18,19 @@ from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import ModelProfile, catalogue
+from ringyard.state.records import Job
 
-__all__ = ["Figures", "Pause", "RestartCost", "constant", "growing", "pause_seconds", "per_model"]
+__all__ = [
+    "Figures",
+    "Pause",
+    "RestartCost",
+    "constant",
+    "growing",
+    "pause_seconds",
+    "per_model",
+    "resize_pause",
+    "restart_pause",
+]
 
 
 @kernel
@@ -31,6 +42,18 @@ def pause_seconds(seconds: float, growth: float, jump: float, jump_gpus: int, gp
     if jump > 0.0 and gpus >= jump_gpus:
         pause += jump
     return pause
+
+
+@kernel
+def restart_pause(job: Job, gpus: int) -> float:
+    """`pause_seconds` of the job at a start after its first, on so many GPUs."""
+    return pause_seconds(job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, gpus)
+
+
+@kernel
+def resize_pause(job: Job, gpus: int) -> float:
+    """`pause_seconds` of the running job when it goes on with so many GPUs, or with another batch."""
+    return pause_seconds(job.resize_seconds, job.resize_growth, job.resize_jump, job.jump_gpus, gpus)
 
 
 @checked("restart")

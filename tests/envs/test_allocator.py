@@ -52,7 +52,7 @@ def test_gpus_go_where_they_add_most():
         gains = np.sort(rng.uniform(0.1, 1.0, (count, gpus)), axis=1)[:, ::-1]
         worth = np.pad(np.cumsum(gains, axis=1), ((0, 0), (1, 0)))
         plan = empty_plan(sim.state, gpus)
-        put_rates(plan, 0, Rates(worth, worth, np.ones_like(worth)))
+        put_rates(plan, 0, Rates(worth, np.ones_like(worth), np.ones(count)))
         rules = Allocator().rules
         weigh(sim.state, 0, plan, rules)
         choose_sizes(sim.state, 0, plan, rules)

@@ -191,14 +191,14 @@ def test_what_is_known_of_speeds_is_kept_and_grows():
     widths = []
     for entry in range(4):
         batch.reset(np.array([0, 1]), np.array([entry, 3 - entry]))
-        widths.append(batch.bank.rates[entry].speed.shape[1])
-        longest = max(rates.speed.shape[1] for rates in batch.bank.rates.values())
-        assert batch.episode.plan.speed.shape[2] == longest
+        widths.append(batch.bank.rates[entry].worth.shape[1])
+        longest = max(rates.worth.shape[1] for rates in batch.bank.rates.values())
+        assert batch.episode.plan.worth.shape[2] == longest
         ends = play(batch, constant(0.0))
         assert np.array_equal(ends, [alone[entry], alone[3 - entry]])
     assert len(set(widths)) > 1
     records = batch.bank.records[0, : batch.bank.num_jobs[0]]
-    assert np.array_equal(tables(records).speed, batch.bank.rates[0].speed)
+    assert np.array_equal(tables(records).worth, batch.bank.rates[0].worth)
 
 
 @pytest.mark.parametrize("flat", [False, True])

@@ -82,7 +82,7 @@ class AllocatingScheduler(Scheduler):
         if self._plan is None:
             view.check("asked_gpus")  # and all that profiling asks for
             rates = rates_of(Profiled.seen(view), self.allocator.size_power)
-            sizes = rates.speed.shape[1] - 1
+            sizes = rates.worth.shape[1] - 1
             self._plan = empty_plan(live(view).state, sizes, self.allocator.estimate.memory, logged)
             put_rates(self._plan, 0, rates)
             self._plan.memory[0] = self._memory

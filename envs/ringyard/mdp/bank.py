@@ -12,6 +12,7 @@ from ringyard.jobs import JobTable
 from ringyard.mdp.episode import STATIC_FEATURES
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocator import Rates
+from ringyard.sim.allocator.rates import TABLES
 from ringyard.sim.engine.setup import prepare_jobs
 from ringyard.state.records import INTEGRALS, Job
 
@@ -94,12 +95,12 @@ class WorkloadBank:
 
     @classmethod
     def rates_bytes(cls, setting: Setting) -> int:
-        """Of an entry's rates, which are as long as its largest job: those of the first."""
+        """Of an entry's tables of rates, which are as long as its largest job: those of the first."""
         if not setting.actions.goes_by_rates:
             return 0
         table = _table(setting, 0)
         sizes = min(int(table.max_gpus.max()), setting.cluster.num_gpus) + 1
-        return len(Rates._fields) * np.dtype(np.float64).itemsize * len(table) * sizes
+        return len(TABLES) * np.dtype(np.float64).itemsize * len(table) * sizes
 
     def __getstate__(self) -> dict[str, Any]:
         """Only entries that exist travel with pickles and copies."""

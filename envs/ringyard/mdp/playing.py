@@ -16,7 +16,7 @@ from ringyard.mdp.kernel import Outputs, Sight
 from ringyard.mdp.scoring import Scorings, all_inside, allocate_by, play_scored
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.allocator import Rates, empty_plan, moves_of, put_rates, with_rates_of
+from ringyard.sim.allocator import Rates, empty_plan, moves_of, put_rates, with_rates_of, with_room_for
 from ringyard.sim.engine.physics import Physics
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobKind, JobStatus
@@ -168,11 +168,8 @@ class _Scoring:
 
     def with_rates(self, episode: Episode, b: int, rates: Rates | None) -> Episode:
         assert rates is not None
-        plan = episode.plan
-        longer = rates.speed.shape[1] - plan.speed.shape[2]
-        if longer > 0:
-            more = ((0, 0), (0, 0), (0, longer))
-            plan = replace(plan, **{name: np.pad(getattr(plan, name), more) for name in Rates._fields})
+        plan = with_room_for(episode.plan, rates)
+        if plan is not episode.plan:
             episode = replace(episode, plan=plan)
         put_rates(plan, b, rates)
         plan.memory[b] = 0.0

@@ -8,10 +8,10 @@ from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.blocks import Block, Each, Feature
 from ringyard.mdp.observations.observation import Observation, Observe
 from ringyard.mdp.observations.queue import squash
-from ringyard.restart import pause_seconds
+from ringyard.restart import restart_pause
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, predicted_iterations, run_seconds
-from ringyard.state.records import Job, JobKind, JobStatus
+from ringyard.state.records import JobKind, JobStatus
 
 __all__ = ["live_jobs"]
 
@@ -76,21 +76,6 @@ def _log_minutes(seconds: float) -> float:
 
 
 @kernel
-def _restart_seconds(job: Job) -> float:
-    return pause_seconds(
-        job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, whole(job.asked_gpus)
-    )
-
-
-@kernel
-def _most_speed(speeds: FloatVector) -> float:
-    most = 1.0
-    for speed in speeds:
-        most = max(most, speed)
-    return most
-
-
-@kernel
 def _sort_by(keys: FloatVector, order: Int32Vector, count: int) -> None:
     """The positions of the first keys into `order`, ascending by (key, position), by a shell sort."""
     for i in range(count):
@@ -120,9 +105,9 @@ def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out:
     out[5] = _log_minutes(run_seconds(job, now))
     out[6] = _log_minutes(attained_service(job, now))
     out[7] = _log_minutes(now - job.submit_seconds)
-    out[8] = np.log(_most_speed(episode.plan.speed[b, j]))
+    out[8] = np.log(episode.plan.most_speed[b, j])
     out[9] = static[3]
-    out[13] = squash(_restart_seconds(job), left + 1.0)
+    out[13] = squash(restart_pause(job, whole(job.asked_gpus)), left + 1.0)
     out[14] = 1.0 if job.kind == _CPU_ONLY else 0.0
     if job.status == _RUNNING:
         out[4] = 1.0
@@ -136,7 +121,8 @@ def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: Floa
     live = episode.num_live[b]
     pauses = 0.0
     for i in range(live):
-        pauses += _restart_seconds(state.jobs[b, episode.live[b, i]])
+        job = state.jobs[b, episode.live[b, i]]
+        pauses += restart_pause(job, whole(job.asked_gpus))
     out[0] = np.log1p(float(live)) / 5.0
     out[1] = squash(float(live - shown), 16.0)
     out[2] = cluster.num_waiting / max(float(live), 1.0)

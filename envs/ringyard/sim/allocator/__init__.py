@@ -12,7 +12,7 @@ from ringyard.sim.allocator.plan import (
     moves_of,
     predicted,
 )
-from ringyard.sim.allocator.rates import Rates, put_rates, rates_of, with_rates_of
+from ringyard.sim.allocator.rates import Rates, put_rates, rates_of, with_rates_of, with_room_for
 
 __all__ = [
     "UNKNOWN_SECONDS",
@@ -30,4 +30,5 @@ __all__ = [
     "put_rates",
     "rates_of",
     "with_rates_of",
+    "with_room_for",
 ]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import kernel, linked_kernel, whole
-from ringyard.restart import pause_seconds
+from ringyard.restart import restart_pause
 from ringyard.sim.allocator.plan import ORDERED, Plan, Rules
 from ringyard.sim.allocator.sizes import pop, queue_up
 from ringyard.state.arrays import State
@@ -31,10 +31,7 @@ def _regret(state: State, job: Job) -> float:
 def _stays(state: State, job: Job, left: float, present: int, other: int, rules: Rules) -> bool:
     """Whether a move of a running job from its type to another would save too little."""
     here, there = slowness_on(state.slowness, job, present), slowness_on(state.slowness, job, other)
-    pause = pause_seconds(
-        job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, job.num_gpus
-    )
-    return left * (here - there) <= rules.move_price * pause
+    return left * (here - there) <= rules.move_price * restart_pause(job, job.num_gpus)
 
 
 @linked_kernel

@@ -165,11 +165,11 @@ class Plan:
 
     Attributes:
         score: [clusters, jobs] how much a job matters beside what its seconds left say; 0: no more, no less.
-        speed: [clusters, jobs, sizes + 1] on so many GPUs of one server (or of the fewest) / as asked; 0: it
-            cannot run so.
-        worth: [clusters, jobs, sizes + 1] speed ** `Allocator.size_power`.
+        worth: [clusters, jobs, sizes + 1] (speed on so many GPUs of one server, or of the fewest / speed as
+            asked) ** `Allocator.size_power`; 0: it cannot run so.
         batch: [clusters, jobs, sizes + 1] global batch there, samples.
-        top: [clusters, jobs] the largest worth of each.
+        most_speed: [clusters, jobs] the largest of these ratios, at least 1.
+        most_worth: [clusters, jobs] the largest worth.
         memory: [clusters, jobs, numbers] of the estimate.
         left: [clusters, jobs] seconds that a live job would still run alone as it asks, as estimated.
         weight: [clusters, jobs] what a live job's speed counts.
@@ -192,10 +192,10 @@ class Plan:
     """
 
     score: FloatMatrix
-    speed: FloatCube
     worth: FloatCube
     batch: FloatCube
-    top: FloatMatrix
+    most_speed: FloatMatrix
+    most_worth: FloatMatrix
     memory: FloatCube
     left: FloatMatrix
     weight: FloatMatrix
@@ -232,10 +232,10 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
     table = (clusters, jobs, sizes + 1)
     return Plan(
         score=np.zeros((clusters, jobs)),
-        speed=np.zeros(table),
         worth=np.zeros(table),
         batch=np.zeros(table),
-        top=np.zeros((clusters, jobs)),
+        most_speed=np.ones((clusters, jobs)),
+        most_worth=np.zeros((clusters, jobs)),
         memory=np.zeros((clusters, jobs, memory)),
         left=np.zeros((clusters, jobs)),
         weight=np.zeros((clusters, jobs)),

@@ -10,21 +10,25 @@ from ringyard.sim.allocator.plan import Plan
 from ringyard.sim.solo import Profiled
 from ringyard.sim.speeds import BatchRule, speed_table
 
-__all__ = ["Rates", "put_rates", "rates_of", "with_rates_of"]
+__all__ = ["TABLES", "Rates", "put_rates", "rates_of", "with_rates_of", "with_room_for"]
+
+#: those of `Rates` with a column for each size
+TABLES = ("worth", "batch")
 
 
 class Rates(NamedTuple):
-    """Rows of the tables of a `Plan`; sizes are as many as the largest job may hold.
+    """Rows of a `Plan`; sizes are as many as the largest job may hold.
 
     Attributes:
-        speed: [jobs, sizes + 1] on so many GPUs of one server (or of the fewest) / as asked; 0: not possible.
-        worth: [jobs, sizes + 1] speed ** `Allocator.size_power`.
+        worth: [jobs, sizes + 1] (speed on so many GPUs of one server, or of the fewest / speed as asked) **
+            `Allocator.size_power`; 0: not possible.
         batch: [jobs, sizes + 1] global batch there, samples.
+        most_speed: [jobs] the largest of these ratios, at least 1.
     """
 
-    speed: NDArray[np.float64]
     worth: NDArray[np.float64]
     batch: NDArray[np.float64]
+    most_speed: NDArray[np.float64]
 
 
 def rates_of(profiled: Profiled, size_power: float) -> Rates:
@@ -39,20 +43,31 @@ def rates_of(profiled: Profiled, size_power: float) -> Rates:
     asked = profiled.jobs["asked_gpus"][table.rows]
     speed[table.rows] = table.speed / table.speed[np.arange(len(asked)), asked][:, None]
     batch[table.rows] = table.batch
-    return Rates(speed, speed**size_power, batch)
+    return Rates(speed**size_power, batch, np.maximum(speed.max(axis=1), 1.0))
 
 
 def put_rates(plan: Plan, b: int, rates: Rates) -> None:
     """Into a plan whose tables have room for them; longer rows are as if there were no more sizes."""
-    count, width = rates.speed.shape
-    for name, table in rates._asdict().items():
+    count, width = rates.worth.shape
+    for name in TABLES:
         rows = getattr(plan, name)[b, :count]
-        rows[:, :width] = table
+        rows[:, :width] = getattr(rates, name)
         rows[:, width:] = 0.0
-    plan.top[b, :count] = rates.worth.max(axis=1)
+    plan.most_speed[b, :count] = rates.most_speed
+    plan.most_worth[b, :count] = rates.worth.max(axis=1)
     plan.cores[b] = 0  # of other jobs
+
+
+def with_room_for(plan: Plan, rates: Rates) -> Plan:
+    """The plan, or one like it whose tables are as long as those of the rates."""
+    longer = rates.worth.shape[1] - plan.worth.shape[2]
+    if longer <= 0:
+        return plan
+    more = ((0, 0), (0, 0), (0, longer))
+    return replace(plan, **{name: np.pad(getattr(plan, name), more) for name in TABLES})
 
 
 def with_rates_of(plan: Plan, other: Plan) -> Plan:
     """A plan for the same jobs as another, with its rates."""
-    return replace(plan, top=other.top, **{name: getattr(other, name) for name in Rates._fields})
+    names = (*TABLES, "most_speed", "most_worth")
+    return replace(plan, **{name: getattr(other, name) for name in names})

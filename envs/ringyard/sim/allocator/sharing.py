@@ -6,7 +6,7 @@ from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.placement.room import open_gpus
 from ringyard.placement.rules import fastest_gpus
 from ringyard.placement.share import take_mildest
-from ringyard.restart import pause_seconds
+from ringyard.restart import restart_pause
 from ringyard.sim.allocator.beside import least_beside
 from ringyard.sim.allocator.moves import give
 from ringyard.sim.allocator.plan import DECISIONS, Plan, Rules
@@ -112,10 +112,8 @@ def leave(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> N
             job = state.jobs[b, j]
             if job.sharing_slowdown <= 1.0 or plan.changed[b, j] == plan.counts[b, DECISIONS]:
                 continue
-            pause = pause_seconds(
-                job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, job.num_gpus
-            )
-            saved = plan.left[b, j] * (job.sharing_slowdown - 1.0) - rules.move_price * pause
+            saved = plan.left[b, j] * (job.sharing_slowdown - 1.0)
+            saved -= rules.move_price * restart_pause(job, job.num_gpus)
             if saved > most and job.num_gpus <= cluster.free_gpus:
                 best = j
                 most = saved

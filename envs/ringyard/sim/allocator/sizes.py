@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import address_of, complain, complaint, kernel, linked_kernel, whole
-from ringyard.restart import pause_seconds
+from ringyard.restart import resize_pause, restart_pause
 from ringyard.sim.allocator.plan import ORDERED, Plan, Rules, live_job, num_live
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
@@ -16,11 +16,6 @@ _NO_TIME = complaint(
     "estimate {function} says that job {job} has {got} s left at {there:.0f} s; expected a finite number, at"
     " least 0"
 )
-
-
-@kernel
-def _restart_pause(job: Job, gpus: int) -> float:
-    return pause_seconds(job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, gpus)
 
 
 @linked_kernel
@@ -38,7 +33,7 @@ def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
             complain(_NO_TIME, address_of(rules.estimate.seconds), j, left, 0.0, state.clusters[b].now)
         left = max(left, _LEAST_SECONDS)
         if job.status != _RUNNING and job.num_preemptions + job.num_failures > 0:
-            left += _restart_pause(job, whole(job.asked_gpus))
+            left += restart_pause(job, whole(job.asked_gpus))
         plan.left[b, j] = left
         shown = left * rules.stay if job.status == _RUNNING else left
         exponent = rules.score_scale * plan.score[b, j] - rules.gamma * np.log(shown)
@@ -84,8 +79,7 @@ def pop(plan: Plan, b: int, count: int) -> int:
 @kernel
 def _resize_cost(job: Job, k: int, left: float, rules: Rules) -> float:
     """What going to k GPUs costs a running job's worth."""
-    pause = pause_seconds(job.resize_seconds, job.resize_growth, job.resize_jump, job.jump_gpus, k)
-    return rules.resize_price * pause / left
+    return rules.resize_price * resize_pause(job, k) / left
 
 
 @kernel
@@ -104,7 +98,7 @@ def _find_step(state: State, b: int, j: int, most: int, plan: Plan, rules: Rules
             value -= _resize_cost(job, have, plan.left[b, j], rules) if varies else cost
     best = 0.0
     for k in range(max(have + 1, job.min_gpus), min(job.max_gpus, have + most, len(table) - 1) + 1):
-        if best * (k - have) >= plan.top[b, j] - value:
+        if best * (k - have) >= plan.most_worth[b, j] - value:
             break  # no larger size adds as much
         if table[k] > 0.0:
             gain = table[k] - value

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
-from ringyard.restart import pause_seconds
+from ringyard.restart import resize_pause, restart_pause
 from ringyard.sim.engine.holding import collect, hold, let_go
 from ringyard.sim.engine.links import count_links
 from ringyard.sim.engine.losses import count_kernels, count_lost, count_rolled_back, rate_losses
@@ -214,9 +214,7 @@ def start(state: State, b: int, j: int, places: Int32Vector, physics: Physics) -
     if np.isnan(job.first_start_seconds):
         job.first_start_seconds = cluster.now
     else:
-        pause = pause_seconds(
-            job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, job.num_gpus
-        )
+        pause = restart_pause(job, job.num_gpus)
     _run(state, b, j, places, pause, physics)
 
 
@@ -325,9 +323,7 @@ def carry_out(state: State, b: int, j: int, shape: Shape, places: Int32Vector, p
     set_shape(job, shape)
     pause = 0.0
     if resized:
-        pause = pause_seconds(
-            job.resize_seconds, job.resize_growth, job.resize_jump, job.jump_gpus, job.num_gpus
-        )
+        pause = resize_pause(job, job.num_gpus)
     job.num_resizes += 1
     state.clusters[b].num_resizes += 1
     _run(state, b, j, places, max(pause, pending), physics)
