@@ -10,9 +10,10 @@ from ringyard.information import Information
 from ringyard.placement.room import cpu_server
 from ringyard.placement.rules import fastest_gpus
 from ringyard.sim.allocator.beside import deal_cores, free_beside, least_beside, most_beside, want_cores
+from ringyard.sim.allocator.clearing import count_loose
 from ringyard.sim.allocator.gpu_types import choose_types
 from ringyard.sim.allocator.moves import give
-from ringyard.sim.allocator.placing import count_loose, reach, shrink, sized_shape
+from ringyard.sim.allocator.placing import reach, shrink, sized_shape
 from ringyard.sim.allocator.plan import (
     DECISIONS,
     MOVES,
