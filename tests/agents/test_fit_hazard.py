@@ -70,7 +70,7 @@ def test_fitted_on_the_first_part_of_a_trace_it_beats_las_on_the_last(tmp_path, 
     small = ["cluster.num_servers=2", "windows=4", "loads=[2.0]", "file=mine/hazard.safetensors"]
     assert main(["fit-hazard", *words, *small, "name=fit", "source=made"]) == 0
     file = tmp_path / "mine" / "hazard.safetensors"
-    again = read_hazards(file, stay=0.2)
+    again = read_hazards(file)
     later = Replay(trace, ModelMix(), window_jobs=150, load=2.0, part=(0.7, 1.0))
     jcts = []
     for seed in range(4):
@@ -100,9 +100,7 @@ def test_files(tmp_path):
     rng = np.random.default_rng(0)
     network = {name: rng.normal(size=shape) for name, shape in PARAMETERS.items()}
     write_hazards(tmp_path / "a.safetensors", network, {"source": "drawn"})
-    expected = np.concatenate(
-        [*(network[name].astype(np.float32).ravel() for name in PARAMETERS), EDGES, [0.5]]
-    )
+    expected = np.concatenate([*(network[name].astype(np.float32).ravel() for name in PARAMETERS), EDGES])
     assert read_hazards(tmp_path / "a.safetensors").parameters.tolist() == expected.tolist()
     write_archive(tmp_path / "b.safetensors", Saved({}, {"kind": "agent"}))
     with pytest.raises(ConfigurationError, match="is no hazard network; expected a file of"):

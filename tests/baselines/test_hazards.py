@@ -227,7 +227,7 @@ def test_networks_of_other_shapes_are_refused():
     with pytest.raises(ConfigurationError, match=r"the hazard network has .*'mean': \(3,\).*; expected"):
         Hazards({**network, "mean": np.zeros(3)})
     with pytest.raises(ConfigurationError, match=r"stay is 0.*; expected"):
-        Hazards(network, stay=0)
+        LeastEstimated(consolidate(), Hazards(network), stay=0)
     with pytest.raises(ConfigurationError, match="no finite numbers"):
         Hazards({**network, "mean": np.full(FEATURES, np.nan)})
 

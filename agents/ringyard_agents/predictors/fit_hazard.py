@@ -108,7 +108,7 @@ def lives_of(world: Mapping[str, Any], windows: Sequence[int], seed: int) -> Liv
 
 def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
     sim = simulator(world, window, seed, None)
-    scheduler = LeastEstimated(consolidate(), Hazards(constant_rates(np.full(BINS, _EQUAL_RATES)), stay=0.2))
+    scheduler = LeastEstimated(consolidate(), Hazards(constant_rates(np.full(BINS, _EQUAL_RATES))))
     scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
     rng = np.random.default_rng((seed, window, 1))
     seen = np.zeros(len(sim.jobs), np.bool_)

@@ -31,22 +31,21 @@ def write_hazards(file: Path, network: Mapping[str, NDArray[np.float64]], facts:
     write_archive(file, Saved(arrays, {"kind": _KIND, **facts}))
 
 
-def read_hazards(file: str | Path | None = None, stay: float = 0.5) -> Hazards:
+def read_hazards(file: str | Path | None = None) -> Hazards:
     """The estimate of a network.
 
     Args:
         file: of `write_hazards`; None: the network that ships.
-        stay: a running job counts as having so much of it left, in (0, 1].
 
     Raises:
         CheckpointError: it is missing or damaged.
-        ConfigurationError: it holds something else, or stay is out of its range.
+        ConfigurationError: it holds something else.
     """
     path = SHIPPED if file is None else Path(file).expanduser()
     saved = read_archive(path)
     if saved.facts.get("kind") != _KIND:
         raise ConfigurationError(f"{path} is no hazard network; expected a file of `ringyard fit-hazard`")
-    return Hazards({name: array.astype(np.float64) for name, array in saved.arrays.items()}, stay)
+    return Hazards({name: array.astype(np.float64) for name, array in saved.arrays.items()})
 
 
 def hazard(
@@ -57,13 +56,12 @@ def hazard(
     round_seconds: Positive = 300.0,
 ) -> LeastEstimated:
     """Highest Gittins index per GPU ** gpu_power first, preemptive; arguments as of these."""
-    estimate = read_hazards(file, stay)
-    return LeastEstimated(placement, estimate, "hazard", gpu_power, round_seconds)
+    return LeastEstimated(placement, read_hazards(file), "hazard", gpu_power, stay, round_seconds)
 
 
 def allocator_hazard(
     file: str | None = None, stay: float = 0.5, gamma: Amount = 0.75, size_power: float = 0.7
 ) -> AllocatingScheduler:
     """The allocator by weights (1 / Gittins index) ** -gamma; arguments as of these."""
-    allocator = Allocator(gamma=gamma, size_power=size_power, estimate=read_hazards(file, stay))
+    allocator = Allocator(gamma=gamma, size_power=size_power, stay=stay, estimate=read_hazards(file))
     return AllocatingScheduler(allocator, "allocator_hazard")

@@ -1,6 +1,7 @@
 """Least estimated work first: any estimate of the seconds left as a preemptive order."""
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,23 +19,29 @@ from ringyard.sim.engine.physics import Physics
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
-from ringyard.state.records import Job
+from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.families.ordered import raise_stalled
 from ringyard_baselines.families.preemptive import JobKey, Memory, PreemptiveScheduler, Ranking, rearrange
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["LeastEstimated"]
 
+_RUNNING = int(JobStatus.RUNNING)
+_FIRST = 2  # parameter that is a job's estimate, after gpu_power and stay
+
 
 @fills(JobKey)
 def _estimated_work(job: Job, now: float, parameters: FloatVector) -> float:
-    """Estimated seconds left x GPUs ** power."""
-    return parameters[1 + job.row] * max(job.num_gpus, 1) ** parameters[0]
+    """Estimated seconds left (a part of them, if it runs) x GPUs ** power."""
+    left = parameters[_FIRST + job.row]
+    if job.status == _RUNNING:
+        left *= parameters[1]
+    return left * max(job.num_gpus, 1) ** parameters[0]
 
 
 @kernel
 def _estimate(state: State, b: int, estimate: Estimate, memory: FloatMatrix, parameters: FloatVector) -> None:
-    estimate.seconds(state, b, estimate.parameters, memory, parameters[1:])
+    estimate.seconds(state, b, estimate.parameters, memory, parameters[_FIRST:])
 
 
 @kernel
@@ -82,6 +89,8 @@ class LeastEstimated(PreemptiveScheduler):
         estimate: says how long jobs would still run.
         name: shown in tables.
         gpu_power: 1: least work first; 0: least time first.
+        stay: a running job counts as having so much of its seconds left: at 1, jobs that are alike take turns
+            whenever one gets older, and pay for a restart each time.
         round_seconds: decide every this many seconds as well: estimates change while jobs run.
 
     Raises:
@@ -96,10 +105,11 @@ class LeastEstimated(PreemptiveScheduler):
         estimate: Estimate,
         name: str = "least_estimated",
         gpu_power: Amount = 1.0,
+        stay: Annotated[float, "(0, 1]"] = 0.2,
         round_seconds: Positive = 300.0,
     ) -> None:
         self.estimate = estimate
-        self._gpu_power = gpu_power
+        self._powers = [gpu_power, stay]
         takes = estimate.takes | Information.SIZES
         super().__init__(
             name, _estimated_work, self._parameters(0), placement, takes, round_seconds=round_seconds
@@ -108,7 +118,7 @@ class LeastEstimated(PreemptiveScheduler):
         self.notes = np.zeros((0, estimate.memory))
 
     def _parameters(self, num_jobs: int) -> NDArray[np.float64]:
-        return np.concatenate([[self._gpu_power], np.zeros(num_jobs)])
+        return np.concatenate([self._powers, np.zeros(num_jobs)])
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the order, and what the estimate has seen."""

@@ -16,12 +16,10 @@ number, and the first row keeps three counts.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import require
 from ringyard.compiled import FloatMatrix, FloatVector, Int32Vector, IntVector, fills, kernel, linked_kernel
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
@@ -109,7 +107,6 @@ _FIRST = _SCALES + FEATURES
 _SECOND = _FIRST + (FEATURES + 1) * _HIDDEN
 _OUTPUT = _SECOND + (_HIDDEN + 1) * _HIDDEN
 _EDGES = _OUTPUT + (_HIDDEN + 1) * BINS
-_STAY = _EDGES + BINS + 1
 
 
 @kernel
@@ -337,8 +334,7 @@ def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatri
     for i in range(int(memory[0, _COUNTS])):
         j = int(memory[i, _LISTED])
         job = state.jobs[b, j]
-        left = _left(memory, j, run_seconds(job, now))
-        out[j] = left * parameters[_STAY] if job.status == _RUNNING else left
+        out[j] = _left(memory, j, run_seconds(job, now))
 
 
 class Hazards(Estimate):
@@ -346,22 +342,17 @@ class Hazards(Estimate):
 
     Args:
         network: {name: array} as in `PARAMETERS`.
-        stay: a running job counts as having so much of it left: at 1, jobs that are alike take turns whenever
-            one gets older, and pay for a restart each time.
 
     Raises:
-        ConfigurationError: parameters of other names or shapes, or that are no numbers; stay not in (0, 1].
+        ConfigurationError: parameters of other names or shapes, or that are no numbers.
     """
 
-    def __init__(
-        self, network: Mapping[str, NDArray[np.float64]], stay: Annotated[float, "(0, 1]"] = 0.5
-    ) -> None:
-        require("hazards.stay", stay, Annotated[float, "(0, 1]"])
+    def __init__(self, network: Mapping[str, NDArray[np.float64]]) -> None:
         shapes = {name: tuple(np.shape(array)) for name, array in network.items()}
         if shapes != PARAMETERS:
             raise ConfigurationError(f"the hazard network has {shapes}; expected {PARAMETERS}")
         flat = [np.asarray(network[name], dtype=np.float64).ravel() for name in PARAMETERS]
-        parameters = np.concatenate([*flat, EDGES, [stay]])
+        parameters = np.concatenate([*flat, EDGES])
         if not np.isfinite(parameters).all():
             raise ConfigurationError(
                 "the hazard network has parameters that are no finite numbers; fit it anew"
