@@ -27,6 +27,9 @@ class ToyLearner:
     def begin(self, worlds, seed, saved=None):
         self.decisions = saved.facts["decisions"] if saved else 0
 
+    def adopt(self, weights):
+        assert weights.arrays["decisions"] >= 0
+
     def learn(self, total_decisions, watch):
         watch({})
         while self.decisions < total_decisions:

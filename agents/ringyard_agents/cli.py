@@ -93,6 +93,10 @@ def _run_hydra(command: str, words: Sequence[str]) -> None:
 
         search_own_folders()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
+    if command == "train" and any(word.lstrip("+").startswith("init=") for word in words):
+        from ringyard_agents.learning.initial import inherited
+
+        words = inherited(words)
     sys.argv = [f"ringyard {command}", *words]
     _check_options()
 

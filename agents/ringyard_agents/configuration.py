@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
+from ringyard_agents.shipped_agents import ZOO
 from ringyard_agents.trust import Trust
 
 __all__ = [
@@ -34,7 +35,8 @@ class Entry:
 
     Attributes:
         label: what tables call it.
-        scheduler: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` of a trained agent.
+        scheduler: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` or `zoo:NAME` of a
+            trained agent.
         options: replace those of the scheduler's yaml.
     """
 
@@ -47,14 +49,14 @@ class Entry:
         """An entry as people write it.
 
         Args:
-            given: text, which is its own label but for an agent's checkpoint, or
+            given: text, which is its own label but for the checkpoint of an agent of one's own, or
                 {label: {scheduler: text, options: {name: value}}}.
 
         Raises:
             ConfigurationError: it is neither.
         """
         if isinstance(given, str):
-            return cls(given.partition(":")[0], given)
+            return cls(given if given.startswith(ZOO) else given.partition(":")[0], given)
         if isinstance(given, Mapping) and len(given) == 1:
             [(label, said)] = given.items()
             known = isinstance(said, Mapping) and {"scheduler"} <= set(said) <= {"scheduler", "options"}
@@ -75,6 +77,11 @@ class Entry:
         """Whether it was trained."""
         return ":" in self.scheduler
 
+    @property
+    def checkpoint(self) -> str:
+        """Of a trained agent: a file, a run folder or `zoo:NAME`."""
+        return self.scheduler if self.scheduler.startswith(ZOO) else self.scheduler.partition(":")[2]
+
 
 def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
     """The resolved config of a scheduler; Hydra must be initialised.
@@ -92,13 +99,13 @@ def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
             raise ConfigurationError(f"{entry.label} is an agent and has no options; expected none")
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
         config.name, config.trust = entry.label, trust
-        config.checkpoint = entry.scheduler.partition(":")[2]
+        config.checkpoint = entry.checkpoint
         return config
     name, at, placement = entry.scheduler.partition("@")
     if name not in scheduler_names() or bool(at) != bool(placement):
         raise ConfigurationError(
             f"schedulers has {entry.scheduler!r}; expected {', '.join(scheduler_names())}, one of them"
-            " @placement, or a trained agent as name:run_folder, for instance mine:runs/quickstart"
+            " @placement, or a trained agent: name:run_folder, for instance mine:runs/quickstart, or zoo:NAME"
         )
     if placement:
         require_rule(entry.scheduler, placement)

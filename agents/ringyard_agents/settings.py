@@ -93,6 +93,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "agent": Group,
         "total_decisions": Decisions,
         "num_workloads": Count,
+        "init": str | None,
         "resume": str | None,
         "overwrite": bool,
         "save_minutes": Positive,

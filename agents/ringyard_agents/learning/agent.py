@@ -125,7 +125,7 @@ def load_agent(checkpoint: str | None = None, name: str = "agent", trust: Trust 
     """The agent of a checkpoint.
 
     Args:
-        checkpoint: an agent.safetensors, its run folder, or None for the newest under runs/.
+        checkpoint: an agent.safetensors, its run folder, zoo:NAME, or None for the newest under runs/.
         name: shown in tables.
         trust: full names of classes of yours that the agent may name; True: of anybody's.
 

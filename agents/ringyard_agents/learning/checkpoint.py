@@ -12,9 +12,19 @@ from ringyard.mdp.observations.observation import Observation
 from ringyard_agents.configuration import plain
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.learner import Learner, Policy, Saved
+from ringyard_agents.shipped_agents import agent_place
 from ringyard_agents.trust import Trust, check_classes
 
-__all__ = ["AGENT", "LAST", "find_checkpoint", "load_policy", "parts_of", "save_agent"]
+__all__ = [
+    "AGENT",
+    "LAST",
+    "find_checkpoint",
+    "load_policy",
+    "parts_of",
+    "parts_of_agent",
+    "read_agent",
+    "save_agent",
+]
 
 AGENT = "agent.safetensors"  # best on the evaluation workloads
 LAST = "last.safetensors"  # newest, to go on from
@@ -37,7 +47,7 @@ def save_agent(weights: Saved, parts: dict[str, Any], file: Path) -> None:
 
 
 def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
-    """The agent file meant by `checkpoint`: a file, a run folder, or the newest under `runs`.
+    """The agent file meant by `checkpoint`: a file, a run folder, `zoo:NAME`, or the newest under `runs`.
 
     Raises:
         CheckpointError: there is none.
@@ -49,7 +59,7 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
                 f"no trained agent under {runs}/; run `ringyard train`, or give scheduler.checkpoint=FILE"
             )
         return found[-1]
-    file = Path(checkpoint).expanduser()
+    file = agent_place(checkpoint)
     if file.is_dir():
         names = [name for name in (AGENT, _OLD_AGENT) if (file / name).is_file()]
         file = file / (names or [AGENT])[0]
@@ -71,11 +81,9 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
     try:
         if file.suffix == ".zip":
             return _load_old(file, trust)
-        saved = read_archive(file)
-        if "parts" not in saved.facts:
-            raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
-        learner, observation, actions = _build(saved.facts["parts"], trust, file)
-        policy = learner.load(Saved(saved.arrays, saved.facts["weights"]))
+        parts, weights = read_agent(file)
+        learner, observation, actions = _build(parts, trust, file)
+        policy = learner.load(weights)
     except RingyardError as error:
         if str(file) in str(error):
             raise
@@ -87,9 +95,36 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
     return policy, observation, actions
 
 
-def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, ActionKind]:
+def read_agent(file: Path) -> tuple[dict[str, Any], Saved]:
+    """(what an agent is made of, as nobody has checked it yet; its weights) of a file of `save_agent`.
+
+    Raises:
+        CheckpointError: damaged, or no agent.
+    """
+    saved = read_archive(file)
+    if not {"parts", "weights"} <= set(saved.facts):
+        raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
+    return saved.facts["parts"], Saved(saved.arrays, saved.facts["weights"])
+
+
+def parts_of_agent(file: Path, trust: Trust = ()) -> dict[str, Any]:
+    """What an agent is made of, {group of conf/: plain data}, of classes that may be named.
+
+    Raises:
+        CheckpointError: damaged, no agent, or not trusted.
+    """
+    parts, _ = read_agent(file)
+    return _checked(parts, trust, file)
+
+
+def _checked(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
     for part, groups in _PARTS.items():
         check_classes(parts[part], groups, trust, str(file))
+    return {part: parts[part] for part in _PARTS}
+
+
+def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, ActionKind]:
+    parts = _checked(parts, trust, file)
     learner, observation, actions = (instantiate(parts[part], _convert_="all") for part in _PARTS)
     if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
         raise CheckpointError(f"{file} names an observation or actions that are none")

@@ -107,6 +107,10 @@ class GroupRelative:
         self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
         restore_random(saved)
 
+    def adopt(self, weights: Saved) -> None:
+        """Begin with these weights."""
+        restore_network(self._network, weights)
+
     def state(self) -> Saved:
         """Weights, optimiser, counters and random states; between rounds no episode matters."""
         network, random = network_state(self._network, self._network.optimizer), random_state()

@@ -80,6 +80,14 @@ class Learner(Protocol):
         """
         ...
 
+    def adopt(self, weights: Saved) -> None:
+        """Begin with the `weights` of an agent that has learnt elsewhere; after `begin`, before `learn`.
+
+        Raises:
+            CheckpointError: they are not of this network.
+        """
+        ...
+
     def learn(self, total_decisions: int, watch: Watch) -> None:
         """Go on until `decisions` is `total_decisions` or just more.
 

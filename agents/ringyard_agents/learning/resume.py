@@ -15,7 +15,7 @@ from ringyard_agents.configuration import plain
 from ringyard_agents.settings import check_settings
 from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 
-__all__ = ["read_run_config", "resumed_config"]
+__all__ = ["check_agreement", "read_run_config", "resumed_config"]
 
 #: settings that a run may change when it goes on
 _CHANGEABLE = ("total_decisions", "save_minutes")
@@ -40,7 +40,7 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
     if not isinstance(saved, dict) or "total_decisions" not in saved:
         raise CheckpointError(f"cannot resume: {file} is not of a training run")
     if isinstance(saved.get("evaluate"), dict):  # runs of 0.2 have neither
-        saved = {"worlds": [], **saved, "evaluate": {"patience": None, **saved["evaluate"]}}
+        saved = {"worlds": [], "init": None, **saved, "evaluate": {"patience": None, **saved["evaluate"]}}
     check_classes(saved, groups_of_runs(), trust, str(file))
     try:
         check_settings("train", OmegaConf.create(saved))
@@ -62,7 +62,7 @@ def resumed_config(config: DictConfig) -> tuple[DictConfig, int]:
     file = Path(config.resume).expanduser() / "config.yaml"
     saved = read_run_config(file, config.trust)
     asked, words = plain(config), HydraConfig.get().overrides.task
-    _check_agreement(words, asked, saved, file)
+    check_agreement(words, asked, saved, file)
     changed = {key: asked[key] for key in _CHANGEABLE if key in map(_key, words)}
     # whom to trust is never for a file to say
     command = {"resume": asked["resume"], "trust": asked["trust"]}
@@ -83,8 +83,15 @@ def _leaves(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, config
 
 
-def _check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) -> None:
-    """Raise ConfigurationError for the first override by which the run's settings would be others."""
+def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) -> None:
+    """Raise ConfigurationError for the first override by which a run's settings would be others.
+
+    Args:
+        words: of a command line.
+        asked: plain config that they compose.
+        saved: plain config of the run.
+        file: where that is from.
+    """
     new, old = dict(_leaves(asked)), dict(_leaves(saved))
     for word in words:
         key = _key(word)

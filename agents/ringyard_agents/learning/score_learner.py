@@ -93,6 +93,11 @@ class ScoreLearner(ABC):
         restore_network(self._average, Saved(average, {}))
         self.decisions, self._rounds = saved.facts["decisions"], saved.facts["rounds"]
 
+    def adopt(self, weights: Saved) -> None:
+        """Begin with these weights, and with them as their average."""
+        restore_network(self._network, weights)
+        restore_network(self._average, weights)
+
     def weights(self) -> Saved:
         """Of the policy's network, and how many features it reads."""
         network = self._average

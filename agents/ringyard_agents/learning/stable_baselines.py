@@ -182,6 +182,10 @@ class StableBaselines:
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         restore_random(saved)
 
+    def adopt(self, weights: Saved) -> None:
+        """Begin with these weights."""
+        restore_network(self._running.policy, weights)
+
     def state(self) -> Saved:
         """Weights, optimiser, counters, random states and running episodes."""
         model = self._running

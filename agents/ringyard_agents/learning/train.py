@@ -17,6 +17,7 @@ from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.files import locked
 from ringyard_agents.learning.checkpoint import AGENT, LAST, parts_of
 from ringyard_agents.learning.evaluation import Evaluation, over_worlds, ratio
+from ringyard_agents.learning.initial import adopt_initial
 from ringyard_agents.learning.learner import Learner, Saved, world_of
 from ringyard_agents.learning.progress_bar import ProgressBar
 from ringyard_agents.learning.resume import resumed_config
@@ -57,7 +58,7 @@ def _mean(metric: str, label: str, scheduler: Any, world: Mapping[str, Any], eva
 
 
 def _begin(config: DictConfig, worlds: Mapping[str, DictConfig], saved: Saved | None) -> Learner:
-    """The learner in its training worlds, new or as an earlier run left it."""
+    """The learner in its training worlds: new, with an agent's weights, or as an earlier run left it."""
     learner: Learner = instantiate(config.agent, _convert_="all")
     settings = _settings(learner, worlds, config.num_workloads, config.seed)
     try:
@@ -66,6 +67,8 @@ def _begin(config: DictConfig, worlds: Mapping[str, DictConfig], saved: Saved | 
         if saved is None:
             raise
         raise CheckpointError(f"cannot resume from {Path(config.resume) / LAST}: {error}") from error
+    if saved is None and config.init is not None:
+        adopt_initial(learner, config)
     return learner
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ringyard.config_folder import config_folder, own_yamls
 from ringyard_agents.measuring.evaluate import Task
+from ringyard_agents.shipped_agents import agent_place, zoo_folder
 
 __all__ = ["Fingerprints"]
 
@@ -67,7 +68,8 @@ def _own_files() -> list[Path]:
     """Sources, weights and yaml files of our packages."""
     homes = [Path(str(sys.modules[name].__file__)).parent for name in _OURS]
     files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + own_yamls()
-    return sorted({file for file in files if file.is_file() and file.parent.name != "__pycache__"})
+    kept = (file for file in files if file.is_file() and file.parent.name != "__pycache__")
+    return sorted({file for file in kept if file.parent != zoo_folder()})  # agents count where they are named
 
 
 def _entries(config: Any) -> Iterator[tuple[str, str]]:
@@ -88,6 +90,7 @@ def _targets(config: Any) -> list[str]:
 def _inputs(config: Any) -> Iterator[Path]:
     """Files that the config names."""
     for key, text in _entries(config):
+        text = str(agent_place(text)) if key == "checkpoint" else text
         file = Path(text).expanduser() if "\0" not in text and len(text) < 4096 else Path()
         if key == "checkpoint":  # a run folder, or one of the agent's files
             folder, stem = (file, "agent") if file.is_dir() else (file.parent, file.stem)

@@ -1,0 +1,79 @@
+"""An agent that has learnt elsewhere learns on: its weights, and what it is made of."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+
+from conftest import names
+from ringyard.config_folder import config_folder
+from ringyard.mdp.presets import setting_of
+from ringyard_agents import cli
+from ringyard_agents.learning.learner import world_of
+
+WORLD = ["cluster.num_servers=2", "workload.num_jobs=10", "workload.load=8", "num_workloads=4"]
+JUDGED = ["evaluate.workloads=3", "evaluate.every=100", "evaluate.schedulers=[fifo]"]
+FIRST = [
+    "train", "name=first", *WORLD, *JUDGED, "action=scores", "observation=live_jobs", "agent=evolution",
+    "action.allocator.gamma=0.3", "agent.network.width=5", "agent.spread=0.5", "total_decisions=600",
+]  # fmt: skip
+ON = ["train", "init=runs/first", *WORLD, *JUDGED, "total_decisions=1"]
+
+
+def read(folder, name):
+    return json.loads((folder / "runs" / name / "training.json").read_text())
+
+
+def config_of(folder, name):
+    with initialize_config_dir(str(folder / "runs" / name), version_base="1.3"):
+        return compose("config")
+
+
+def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(FIRST) == 0
+    assert cli.main([*ON, "name=on", "agent.spread=0.01"]) == 0
+    first, on = config_of(tmp_path, "first"), config_of(tmp_path, "on")
+    assert (on.action, on.observation) == (first.action, first.observation)
+    assert on.agent == {**first.agent, "spread": 0.01}
+    rows = list(csv.DictReader((tmp_path / "runs/on/tensorboard/progress.csv").read_text().splitlines()))
+    assert float(rows[0]["eval/mean_jct"]) == read(tmp_path, "first")["best"] != rows[0]["eval/mean_jct"]
+    assert cli.main(["train", "resume=runs/on", "total_decisions=400"]) == 0  # needs the first no more
+    assert read(tmp_path, "on")["decisions"] >= 400
+    # what the run says of the allocator counts
+    assert cli.main([*ON, "name=other", "action.allocator.gamma=3.0"]) == 0
+    assert config_of(tmp_path, "other").action.allocator.gamma == 3.0
+    capsys.readouterr()
+    for words, said in (
+        (["agent=fork_and_compare"], "the run's agent has another network than"),
+        (["observation=live_jobs_attained"], "it was trained with observation"),
+        (["action=start"], "expected observation=live_jobs with action=scores"),
+        (["agent=evolution", "agent.network.width=5", "worlds=[nowhere]"], "experiment/nowhere"),
+        (["-m", "init=runs/first,runs/on"], "a run begins with one agent"),
+        (["init=zoo:nobody"], "there is no agent 'zoo:nobody' in the zoo; expected one of"),
+        (["init=runs/nowhere"], "there is no checkpoint runs/nowhere"),
+    ):
+        assert cli.main([*ON, "name=bad", *words]) == 2
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "runs/bad").exists()
+
+
+@pytest.mark.parametrize("agent", names("agent"))
+def test_every_learner_begins_with_weights_of_its_network(agent):
+    words = ["debug=tiny_training", f"agent={agent}"]
+    if agent in ("evolution", "fork_and_compare", "group_noise"):
+        words = ["workload.num_jobs=6", "action=scores", "observation=live_jobs", f"agent={agent}"]
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = compose("train", words)
+    learners = [instantiate(config.agent, _convert_="all") for _ in range(2)]
+    for seed, learner in enumerate(learners):
+        learner.begin({"one": world_of(learner, setting_of(config, 4, 0))}, seed)
+    given, learner = (one.weights() for one in learners)
+    assert any((given.arrays[name] != learner.arrays[name]).any() for name in given.arrays)
+    learners[1].adopt(given)
+    learner = learners[1].weights()
+    assert all(np.array_equal(given.arrays[name], learner.arrays[name]) for name in given.arrays)
+    assert learners[1].decisions == 0
