@@ -15,6 +15,19 @@ __all__ = ["SETTINGS", "Seed", "check_settings"]
 Seed = Annotated[int, "[0, 4294967295]"]
 #: may be written as 1e6
 Decisions = Annotated[float, "[1, 1e15]"]
+#: fields of Metrics of which less is better
+Minimised = Literal[
+    "mean_jct",
+    "median_jct",
+    "p95_jct",
+    "p99_jct",
+    "makespan",
+    "mean_queueing",
+    "mean_slowdown",
+    "mean_fairness",
+    "worst_fairness",
+    "blocking_rate",
+]
 Trusted = bool | str | Sequence[str]
 Group = Mapping[str, object]
 
@@ -73,9 +86,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "quick": Sequence[str],
         "quick_seeds": Annotated[int, "[1, 1000000]"],
         "measured_jobs": Window,
-        "metric": Literal[
-            "mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_slowdown", "blocking_rate"
-        ],
+        "metric": Minimised,
         "workers": Annotated[int, "[1, 10000]"] | None,
         "rerun": bool,
         "output": str | None,
@@ -99,6 +110,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "save_minutes": Positive,
         "trust": Trusted,
         "worlds": Sequence[str | Group],
+        "constraint.metric": Minimised | None,
+        "constraint.most": Positive | str | Group | None,
+        "constraint.step": Positive,
         "evaluate.every": Decisions,
         "evaluate.workloads": Count,
         "evaluate.workload_seed": Seed,

@@ -61,3 +61,52 @@ def test_worlds_that_are_none_are_refused(inside, capsys, given, said):
 def test_who_learns_in_one_world_says_so(capsys):
     assert cli.main(["train", "debug=tiny_training", f"worlds=[{SMALL}]", "name=one"]) == 2
     assert "learns in one world; got own, small" in capsys.readouterr().err
+
+
+KEEPING = [
+    "train", "action=scores", "observation=live_jobs", "agent=evolution", "name=kept",
+    "agent.workloads=1", "agent.group_size=2",
+    "cluster.num_servers=1", "workload.num_jobs=8", "workload.load=6", "evaluate.every=50",
+    "evaluate.workloads=2", "evaluate.schedulers=[sjf]", "constraint.metric=worst_fairness",
+]  # fmt: skip
+
+
+def test_who_keeps_a_constraint_is_best_and_a_broken_one_costs_more_and_more(inside, capsys):
+    assert cli.main([*KEEPING, "constraint.most=0.01", "constraint.step=0.5", "total_decisions=200"]) == 0
+    assert "NOT KEPT" in capsys.readouterr().out
+    rows = list(csv.DictReader((inside / "runs/kept/tensorboard/progress.csv").read_text().splitlines()))
+    seen = [row for row in rows if row["eval/price"]]
+    used = [float(row["eval/worst_fairness_over_bound"]) for row in seen]
+    prices = [float(row["eval/price"]) for row in seen]
+    assert len(used) > 2
+    assert prices == pytest.approx(np.cumsum([0.5 * (one - 1) for one in used]))
+    found = json.loads((inside / "runs/kept/training.json").read_text())
+    assert found["constraint"] == {
+        "metric": "worst_fairness", "most": {"own": 0.01}, "best_used": pytest.approx(min(used))
+    }  # fmt: skip
+    # goes on with the price that it had; a scheduler's own bound is measured on the evaluation workloads
+    assert cli.main(["train", "resume=runs/kept", "total_decisions=300"]) == 0
+    rows = list(csv.DictReader((inside / "runs/kept/tensorboard/progress.csv").read_text().splitlines()))
+    assert float([row for row in rows if row["eval/price"]][-1]["eval/price"]) > prices[-1]
+    assert cli.main([*KEEPING, "constraint.most=fifo", "total_decisions=1", "overwrite=true"]) == 0
+    most = json.loads((inside / "runs/kept/training.json").read_text())["constraint"]["most"]["own"]
+    assert most > 0.01
+    assert "x the bound on the evaluation workloads: kept" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([*KEEPING], "constraint.most is None; expected both"),
+        ([*KEEPING, "constraint.metric=null", "constraint.most=2"], "constraint.metric is None"),
+        ([*KEEPING, "constraint.metric=stops", "constraint.most=2"], "constraint.metric is 'stops'"),
+        ([*KEEPING, "constraint.most=-1"], "constraint.most is -1"),
+        ([*KEEPING, "constraint.most=themiss"], "schedulers has 'themiss'"),
+        ([*KEEPING, "constraint.metric=blocking_rate", "constraint.most=fifo"], "whose blocking_rate is 0"),
+        ([*TOY, "constraint.metric=p99_jct", "constraint.most=9"], "expected one that scores jobs"),
+    ],
+)  # fmt: skip
+def test_constraints_that_cannot_be_kept_are_refused(inside, capsys, words, said):
+    assert cli.main(words) == 2
+    assert said in capsys.readouterr().err
+    assert not (inside / "runs/kept/last.safetensors").exists()

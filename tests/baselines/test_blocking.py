@@ -104,5 +104,8 @@ def test_agents_are_judged_by_what_their_reward_stands_for():
         for name in names("reward")
     }
     assert worth == pytest.approx(
-        {"blocking": 0.5, "jct": 6.25, "makespan": 6.25, "slowdown": 0.0625, "utilisation": 0.0}
+        {
+            **{"blocking": 0.5, "jct": 6.25, "makespan": 6.25, "slowdown": 0.0625, "utilisation": 0.0},
+            **{"fairness": 0.0625, "worst_fairness": 0.0625},
+        }
     )

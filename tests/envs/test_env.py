@@ -102,7 +102,7 @@ def test_undiscounted_return_is_minus_the_mean_jct(preemptive):
         assert sum(gained) == pytest.approx(-mean_jct / jobs["isolated_seconds"].mean(), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["slowdown", "makespan", "utilisation"])
+@pytest.mark.parametrize("name", ["slowdown", "makespan", "utilisation", "fairness", "worst_fairness"])
 def test_other_rewards_return_what_they_say(name):
     base = setting()
     reward = getattr(rewards, name)()
@@ -116,6 +116,8 @@ def test_other_rewards_return_what_they_say(name):
         "makespan": weight[Integral.ELAPSED] * jobs["end_seconds"].max(),
         "utilisation": weight[Integral.FREE_GPUS_WITH_QUEUE]
         * env.batch.state.integrals[0, Integral.FREE_GPUS_WITH_QUEUE],
+        "fairness": -env.batch.metrics(0).mean_fairness,
+        "worst_fairness": -env.batch.metrics(0).worst_fairness,
     }[name]
     assert sum(gained) == pytest.approx(expected, rel=1e-6)
     assert sum(gained) < 0

@@ -1,6 +1,6 @@
 """How good an agent is while it learns: the reward's metric on workloads it does not learn from."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
 from ringyard.sim.metrics import Metrics
+from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.learner import Learner, Policy
 
 __all__ = ["Evaluation", "episode_metrics", "over_worlds", "ratio"]
@@ -37,31 +38,54 @@ def over_worlds(values: Iterable[float]) -> float:
     return every[0] if len(every) == 1 else float(np.prod(np.power(every, 1 / len(every))))
 
 
+def _mean(episodes: Sequence[Metrics], metric: str) -> float:
+    return float(np.mean([getattr(episode, metric) for episode in episodes]))
+
+
+def _beyond(used: float) -> float:
+    """What is used of a bound, if it is more than there is; else, or if there is no bound, 1."""
+    return 1.0 if np.isnan(used) else max(used, 1.0)
+
+
 class Evaluation:
     """Every so many decisions: the reward's metric on unseen workloads, and its ratio to baselines.
 
-    In several worlds it is the geometric mean (`over_worlds`) of each world's mean.
+    In several worlds it is the geometric mean (`over_worlds`) of each world's mean; so is what is used of a
+    constraint's bound. Who keeps a constraint is better than who does not, and of those who do not who uses
+    less of it.
 
     Args:
         learner: who learns.
         worlds: {label: setting with the evaluation workloads}; their reward names the metric.
         every: decisions between evaluations.
+        constraint: whose price it sets; None: there is none.
 
     Attributes:
         metric: its name.
         baselines: {name: the metric on the same workloads}, to be set.
-        best: the least so far; infinity before the first evaluation.
+        best: of the best so far; infinity before the first evaluation.
         latest: at the last evaluation; NaN before the first.
+        best_used: what the best so far uses of the constraint's bound; infinity before the first evaluation.
+        used: the same at the last evaluation; NaN before the first, or without a constraint.
         in_vain: evaluations since the best.
     """
 
-    def __init__(self, learner: Learner, worlds: Mapping[str, Setting], every: int) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        worlds: Mapping[str, Setting],
+        every: int,
+        constraint: Constraint | None = None,
+    ) -> None:
         self.learner = learner
         self.metric = next(iter(worlds.values())).reward.metric
+        self.constraint = constraint
         self.baselines: Mapping[str, float] = {}
         self.every = every
         self.best = float("inf")
         self.latest = float("nan")
+        self.best_used = float("inf")
+        self.used = float("nan")
         self.in_vain = 0
         self._means: dict[str, float] = {}
         self._batches = {label: ClusterBatch(one, one.num_workloads) for label, one in worlds.items()}
@@ -82,16 +106,25 @@ class Evaluation:
         """Measure the agent as it is; is it the best so far?"""
         self._evaluated = self.learner.decisions
         self._next = self._evaluated + self.every
-        self._means = {label: self._mean(batch) for label, batch in self._batches.items()}
+        episodes = {
+            label: episode_metrics(self.learner.policy, batch) for label, batch in self._batches.items()
+        }
+        self._means = {label: _mean(of_world, self.metric) for label, of_world in episodes.items()}
         self.latest = over_worlds(self._means.values())
-        better = self.latest < self.best
-        self.best = self.latest if better else self.best
+        self._judge(episodes)
+        better = (_beyond(self.used), self.latest) < (_beyond(self.best_used), self.best)
+        if better:
+            self.best, self.best_used = self.latest, self.used
         self.in_vain = 0 if better else self.in_vain + 1
         return better
 
-    def _mean(self, batch: ClusterBatch) -> float:
-        episodes = episode_metrics(self.learner.policy, batch)
-        return float(np.mean([getattr(episode, self.metric) for episode in episodes]))
+    def _judge(self, episodes: Mapping[str, Sequence[Metrics]]) -> None:
+        """See what is used of the constraint's bound, and set its price."""
+        if self.constraint is None:
+            return
+        metric, most = self.constraint.metric, self.constraint.most
+        self.used = over_worlds(_mean(of_world, metric) / most[label] for label, of_world in episodes.items())
+        self.constraint.adjust(self.used)
 
     @property
     def curves(self) -> dict[str, float]:
@@ -102,13 +135,24 @@ class Evaluation:
         }
         several = self._means if len(self._means) > 1 else {}
         by_world = {f"eval/{label}/{self.metric}": mean for label, mean in several.items()}
-        return {f"eval/{self.metric}": self.latest, **ratios, **by_world}
+        return {f"eval/{self.metric}": self.latest, **ratios, **by_world, **self._constraint_curves}
+
+    @property
+    def _constraint_curves(self) -> dict[str, float]:
+        if self.constraint is None:
+            return {}
+        return {
+            f"eval/{self.constraint.metric}_over_bound": self.used,
+            "eval/price": self.constraint.price,
+        }
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs, as plain data."""
         return {
             **{"best": self.best, "latest": self.latest, "in_vain": self.in_vain},
             **{"evaluated": self._evaluated, "next": self._next},
+            **{"best_used": self.best_used, "used": self.used},
+            "price": 0.0 if self.constraint is None else self.constraint.price,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -116,3 +160,7 @@ class Evaluation:
         self.best, self.latest = float(state["best"]), float(state["latest"])
         self.in_vain = int(state.get("in_vain", 0))
         self._evaluated, self._next = int(state["evaluated"]), int(state["next"])
+        self.best_used = float(state.get("best_used", self.best_used))
+        self.used = float(state.get("used", self.used))
+        if self.constraint is not None:
+            self.constraint.price = float(state["price"])

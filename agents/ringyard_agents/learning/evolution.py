@@ -83,7 +83,7 @@ class EvolutionStrategies(ScoreLearner):
         changes = torch.as_tensor(np.stack((drawn, -drawn), axis=1).reshape(2 * half, size))
         player = Population(self._network, self.spread * changes)
         played = {
-            label: world.play(self._entries(number), player)
+            label: self._paid(label, world.play(self._entries(number), player))
             for number, (label, world) in enumerate(self._worlds.items())
         }
         places = [_centred_ranks(one.returns.reshape(-1, self.group_size)) for one in played.values()]

@@ -52,11 +52,11 @@ class ForkAndCompare(ScoreLearner):
     def _round(self) -> dict[str, float]:
         played, samples = {}, []
         for number, (label, world) in enumerate(self._worlds.items()):
-            played[label], noted = self._compare(number, world)
+            played[label], noted = self._compare(number, label, world)
             samples.append(noted)
         return self._count(played) | self._step(Samples.joined(samples))
 
-    def _compare(self, number: int, world: World) -> tuple[Episodes, Samples]:
+    def _compare(self, number: int, label: str, world: World) -> tuple[Episodes, Samples]:
         """Copies of moments of a world, and samples of their decisions with noise."""
         calm, clusters = steady(self._network), world.batch.num_clusters
         rng, num_jobs = self._rng(number, 1), world.setting.workload.num_jobs
@@ -65,7 +65,7 @@ class ForkAndCompare(ScoreLearner):
         world.fork(np.repeat(np.arange(self.workloads), self.group_size), self.arrivals)
         player = NoisyPlayer(self._network, mirrored_noise(rng, clusters, num_jobs), self.noise)
         noisy = world.go_on(player, events=self.events)
-        played = noisy.then(world.go_on(calm))
+        played = self._paid(label, noisy.then(world.go_on(calm)))
         better = _advantages(played.returns, self.group_size)
         return played, player.samples(np.broadcast_to(better, noisy.valid.shape)[noisy.valid])
 

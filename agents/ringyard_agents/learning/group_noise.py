@@ -47,7 +47,7 @@ class GroupNoise(ScoreLearner):
             jobs = world.setting.workload.num_jobs
             noise = mirrored_noise(self._rng(number, 1), world.batch.num_clusters, jobs)
             player = NoisyPlayer(self._network, noise, self.noise)
-            one = played[label] = world.play(self._entries(number), player)
+            one = played[label] = self._paid(label, world.play(self._entries(number), player))
             samples.append(player.samples(group_advantages(*one, self.group_size, self.credit)[one.valid]))
         return self._count(played) | self._update(Samples.joined(samples))
 

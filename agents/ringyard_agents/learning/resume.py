@@ -21,6 +21,8 @@ __all__ = ["check_agreement", "read_run_config", "resumed_config"]
 _CHANGEABLE = ("total_decisions", "save_minutes")
 _OF_THE_COMMAND = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
+_NO_CONSTRAINT = {"metric": None, "most": None, "step": 1.0}
+
 #: groups whose leaves change any setting
 _ANYTHING = ("experiment", "debug")
 
@@ -39,8 +41,13 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
         raise CheckpointError(f"cannot resume: {file} is damaged: {error}") from error
     if not isinstance(saved, dict) or "total_decisions" not in saved:
         raise CheckpointError(f"cannot resume: {file} is not of a training run")
-    if isinstance(saved.get("evaluate"), dict):  # runs of 0.2 have neither
-        saved = {"worlds": [], "init": None, **saved, "evaluate": {"patience": None, **saved["evaluate"]}}
+    if isinstance(saved.get("evaluate"), dict):  # runs of 0.2 have none
+        saved = {
+            **{"worlds": [], "init": None},
+            "constraint": _NO_CONSTRAINT,
+            **saved,
+            "evaluate": {"patience": None, **saved["evaluate"]},
+        }
     check_classes(saved, groups_of_runs(), trust, str(file))
     try:
         check_settings("train", OmegaConf.create(saved))

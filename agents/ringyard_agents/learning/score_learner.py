@@ -14,6 +14,7 @@ from ringyard.checks import Count, Positive
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.observations.blocks import Each
 from ringyard.mdp.setting import Setting
+from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.episodes import Episodes, World
 from ringyard_agents.learning.learner import Saved, Watch
 from ringyard_agents.learning.score_networks import ScoreNetwork
@@ -38,6 +39,7 @@ class ScoreLearner(ABC):
         group_size: clusters that play each of them, which are compared.
         learning_rate: of Adam; falls linearly to 0 at the last decision.
         averaging: after each round the policy's weights are this much the old ones, the rest the newest.
+        constraint: what has to be kept besides; None: nothing.
     """
 
     network: Callable[[int, int], ScoreNetwork]
@@ -45,6 +47,7 @@ class ScoreLearner(ABC):
     group_size: Annotated[int, "[2, 4096]"] = 8
     learning_rate: Positive = 3e-3
     averaging: Annotated[float, "[0, 1)"] = 0.0
+    constraint: Constraint | None = field(default=None, init=False)
     flat: bool = field(default=False, init=False)
     masked: bool = field(default=False, init=False)
     decisions: int = field(default=0, init=False)
@@ -121,6 +124,14 @@ class ScoreLearner(ABC):
             for mean, newest in zip(self._average.parameters(), self._network.parameters(), strict=True):
                 mean.data.lerp_(newest.data, 1.0 - self.averaging)
             watch(measured | {"train/learning_rate": group["lr"]})
+
+    def _paid(self, label: str, played: Episodes) -> Episodes:
+        """What a world's clusters have just played, which pays for what it used of the constraint's bound."""
+        if self.constraint is None:
+            return played
+        batch = self._worlds[label].batch
+        metrics = [batch.metrics(b) for b in range(batch.num_clusters)]
+        return self.constraint.charge(label, played, metrics)
 
     @abstractmethod
     def _round(self) -> dict[str, float]:

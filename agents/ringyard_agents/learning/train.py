@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from hydra.utils import instantiate
@@ -13,17 +12,17 @@ from rich.console import Console
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.presets import setting_of
 from ringyard.mdp.setting import Setting
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.files import locked
 from ringyard_agents.learning.checkpoint import AGENT, LAST, parts_of
-from ringyard_agents.learning.evaluation import Evaluation, over_worlds, ratio
+from ringyard_agents.learning.constraint import Constrained, Constraint
+from ringyard_agents.learning.evaluation import Evaluation, ratio
 from ringyard_agents.learning.initial import adopt_initial
 from ringyard_agents.learning.learner import Learner, Saved, world_of
 from ringyard_agents.learning.progress_bar import ProgressBar
+from ringyard_agents.learning.references import baselines_of, constraint_of
 from ringyard_agents.learning.resume import resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, refuse_to_replace, remove_run
 from ringyard_agents.learning.worlds import worlds_of
-from ringyard_agents.measuring.evaluate import Task, run_all
 from ringyard_agents.record import run_folder, write_record
 
 __all__ = ["train"]
@@ -38,28 +37,23 @@ def _check(config: DictConfig) -> None:
         raise ConfigurationError(f"save_minutes is {config.save_minutes}; expected above 0")
 
 
-def _baselines(config: DictConfig, worlds: Mapping[str, DictConfig], metric: str) -> dict[str, float]:
-    """{label: the metric} of the baselines on the evaluation workloads."""
-    given = [Entry.read(one) for one in plain(config.evaluate.schedulers)]
-    entries = {entry.label: plain(scheduler_config(entry, config.trust)) for entry in given}
-    parts = [{name: plain(world[name]) for name in WORLD} for world in worlds.values()]
-    return {
-        label: over_worlds(_mean(metric, label, scheduler, world, config.evaluate) for world in parts)
-        for label, scheduler in entries.items()
-    }
+def _constrain(learner: Learner, config: DictConfig, worlds: Mapping[str, DictConfig]) -> Constraint | None:
+    """Hand a learner what it has to keep, if anything."""
+    if config.constraint.metric is not None and not isinstance(learner, Constrained):
+        raise ConfigurationError(
+            "constraint: this agent can keep none; expected one that scores jobs (agent=evolution, with"
+            " action=scores observation=live_jobs), or no constraint.metric and constraint.most"
+        )
+    constraint = constraint_of(config, worlds)
+    if isinstance(learner, Constrained):
+        learner.constraint = constraint
+    return constraint
 
 
-def _mean(metric: str, label: str, scheduler: Any, world: Mapping[str, Any], evaluate: DictConfig) -> float:
-    """Of a scheduler's metric on the evaluation workloads of a world."""
-    numbers = range(evaluate.workloads)
-    tasks = [Task(label, scheduler, world, number, evaluate.workload_seed) for number in numbers]
-    results = run_all(tasks, 1, lambda result: None)
-    return float(np.mean([getattr(one.metrics, metric) for one in results]))
-
-
-def _begin(config: DictConfig, worlds: Mapping[str, DictConfig], saved: Saved | None) -> Learner:
-    """The learner in its training worlds: new, with an agent's weights, or as an earlier run left it."""
-    learner: Learner = instantiate(config.agent, _convert_="all")
+def _begin(
+    learner: Learner, config: DictConfig, worlds: Mapping[str, DictConfig], saved: Saved | None
+) -> None:
+    """Put it into its training worlds: new, with an agent's weights, or as an earlier run left it."""
     settings = _settings(learner, worlds, config.num_workloads, config.seed)
     try:
         learner.begin(settings, config.seed, saved)
@@ -69,7 +63,6 @@ def _begin(config: DictConfig, worlds: Mapping[str, DictConfig], saved: Saved | 
         raise CheckpointError(f"cannot resume from {Path(config.resume) / LAST}: {error}") from error
     if saved is None and config.init is not None:
         adopt_initial(learner, config)
-    return learner
 
 
 def _settings(
@@ -106,10 +99,12 @@ def _train(config: DictConfig, folder: Path) -> None:
         refuse_to_replace(folder)
     _check(config)
     worlds = worlds_of(config)
-    learner = _begin(config, worlds, saved)
+    learner: Learner = instantiate(config.agent, _convert_="all")
+    constraint = _constrain(learner, config, worlds)
+    _begin(learner, config, worlds, saved)
     unseen = _settings(learner, worlds, config.evaluate.workloads, config.evaluate.workload_seed)
-    evaluation = Evaluation(learner, unseen, config.evaluate.every)
-    evaluation.baselines = _baselines(config, worlds, evaluation.metric)
+    evaluation = Evaluation(learner, unseen, config.evaluate.every, constraint)
+    evaluation.baselines = baselines_of(config, worlds, evaluation.metric)
     if evaluated is not None:
         evaluation.restore(evaluated)
     going_on = saved is not None
@@ -151,9 +146,21 @@ def _train(config: DictConfig, folder: Path) -> None:
     _print_results(console, folder, evaluation)
 
 
+def _kept(constraint: Constraint, used: float) -> str:
+    """Whether the best agent keeps the constraint."""
+    if used <= 1.0:
+        return f"its {constraint.metric} is {used:.3f} x the bound on the evaluation workloads: kept"
+    return (
+        f"its {constraint.metric} is {used:.3f} x the bound: NOT KEPT by any agent so far; try more"
+        " decisions, more evaluations (evaluate.every), a larger constraint.step or a wider bound"
+    )
+
+
 def _print_results(console: Console, folder: Path, evaluation: Evaluation) -> None:
     for name, value in evaluation.baselines.items():
         shown = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
         console.print(f"best {evaluation.metric} {shown}, {ratio(evaluation.best, value):.3f} x {name}")
+    if evaluation.constraint is not None:
+        console.print(_kept(evaluation.constraint, evaluation.best_used), highlight=False, soft_wrap=True)
     console.print(f"agent: {folder / AGENT}", soft_wrap=True)
     console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)

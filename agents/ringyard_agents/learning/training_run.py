@@ -127,7 +127,16 @@ class TrainingRun:
             "best": _finite(evaluation.best),
             "last": _finite(evaluation.latest),
             "baselines": dict(evaluation.baselines),
+            **self._constraint,
         }
+
+    @property
+    def _constraint(self) -> dict[str, Any]:
+        constraint = self.evaluation.constraint
+        if constraint is None:
+            return {}
+        bounds = {"metric": constraint.metric, "most": dict(constraint.most)}
+        return {"constraint": bounds | {"best_used": _finite(self.evaluation.best_used)}}
 
     def save(self) -> None:
         """Write the state of the last moment between two rounds."""

@@ -12,7 +12,16 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.state.records import INTEGRALS, Integral, Job
 
-__all__ = ["Reward", "blocking", "job_completion_time", "makespan", "slowdown", "utilisation"]
+__all__ = [
+    "Reward",
+    "blocking",
+    "fairness",
+    "job_completion_time",
+    "makespan",
+    "slowdown",
+    "utilisation",
+    "worst_fairness",
+]
 
 #: (job records, cluster) -> reward per unit of the integral
 Normaliser = Callable[[Records1[Job], Cluster], float]
@@ -50,6 +59,10 @@ def _per_total_run_time(jobs: Records1[Job], cluster: Cluster) -> float:
 
 def _per_job(jobs: Records1[Job], cluster: Cluster) -> float:
     return -1.0 / len(jobs)
+
+
+def _as_it_is(jobs: Records1[Job], cluster: Cluster) -> float:
+    return -1.0
 
 
 def _per_least_makespan(jobs: Records1[Job], cluster: Cluster) -> float:
@@ -92,3 +105,17 @@ def utilisation() -> Reward:
 def blocking() -> Reward:
     """Minus the jobs blocked, over all jobs: the return is minus the blocking rate (PAC-ML)."""
     return Reward(Integral.BLOCKED_JOBS, _per_job, "blocking_rate")
+
+
+def fairness() -> Reward:
+    """Minus the sum of finish-time fairness, over all jobs: minus the mean rho (Themis).
+
+    A job's rho (`ringyard.sim.metrics.JobTimes`) counts when it ends: jobs that `limit_seconds` cuts off cost
+    nothing.
+    """
+    return Reward(Integral.FAIRNESS, _per_job, "mean_fairness")
+
+
+def worst_fairness() -> Reward:
+    """Minus the growth of the largest finish-time fairness of any job: minus the worst rho (Themis)."""
+    return Reward(Integral.WORST_FAIRNESS, _as_it_is, "worst_fairness")

@@ -9,6 +9,7 @@ and who is late.
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -354,6 +355,25 @@ class ReferenceSimulator(ReferencePhysics):
             job.remaining = 0.0
         else:
             job.outcome = int(outcome)
+
+    def fairness(self) -> list[float]:
+        """Finish-time fairness rho of the jobs that have ended and were not blocked."""
+        ended = [job for job in self.jobs if job.end is not None and job.outcome != JobOutcome.BLOCKED]
+        return [self._rho(job, job.end - job.submit) for job in ended]
+
+    def _rho(self, job: ReferenceJob, jct: float) -> float:
+        lives = [(other.submit, self.now if other.end is None else other.end) for other in self.jobs]
+        times = sorted({job.submit, job.submit + jct, *(time for life in lives for time in life)})
+        shared = 0.0
+        for since, until in pairwise(times):
+            if job.submit <= since and until <= job.submit + jct:
+                asked = [
+                    one.asked_gpus
+                    for one, life in zip(self.jobs, lives, strict=True)
+                    if life[0] <= since < life[1]
+                ]
+                shared += max(1.0, sum(asked) / self.cluster.num_gpus) * (until - since)
+        return jct * jct / (job.total * job.alone * shared) if jct else 0.0
 
     def _change_server(self, server: int) -> None:
         if self._up[server]:

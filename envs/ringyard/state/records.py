@@ -83,6 +83,8 @@ class Integral(IntEnum):
     FREE_GPUS_WITH_QUEUE = 5  # free GPUs while jobs wait
     FAIR_SHARE = 6  # max(1, GPUs demanded by the jobs in the system / GPUs of the cluster)
     BLOCKED_JOBS = 7  # no integral but a count: jobs blocked so far
+    FAIRNESS = 8  # no integral but a sum: finish-time fairness rho of the jobs that have ended, not blocked
+    WORST_FAIRNESS = 9  # no integral but the largest of these so far
 
 
 INTEGRALS = len(Integral)

@@ -37,6 +37,8 @@ _CPU_ONLY = int(JobKind.CPU_ONLY)
 _NO_NETWORK = int(Network.NONE)
 _FAIR_SHARE = int(Integral.FAIR_SHARE)
 _BLOCKED_JOBS = int(Integral.BLOCKED_JOBS)
+_FAIRNESS = int(Integral.FAIRNESS)
+_WORST_FAIRNESS = int(Integral.WORST_FAIRNESS)
 
 
 @kernel
@@ -357,6 +359,18 @@ def _next_cancellation(state: State, b: int) -> float:
 
 
 @kernel
+def _count_served(state: State, b: int, j: int) -> None:
+    """Add job j, which has ended, to what is summed over jobs; fairness as in `ringyard.sim.metrics`."""
+    job, sums = state.jobs[b, j], state.integrals[b]
+    jct = job.end_seconds - job.submit_seconds
+    crowding = max(job.fair_share_integral / max(jct, 1e-300), 1.0)
+    fairness = jct / (job.isolated_seconds * crowding)
+    state.clusters[b].served_jct += jct
+    sums[_FAIRNESS] += fairness
+    sums[_WORST_FAIRNESS] = max(sums[_WORST_FAIRNESS], fairness)
+
+
+@kernel
 def end(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
     """Job j leaves the system, running or waiting.
 
@@ -375,12 +389,12 @@ def end(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
         job.remaining_iterations = 0.0
     else:
         job.outcome = outcome
+    job.end_seconds = cluster.now
+    job.fair_share_integral = state.integrals[b, _FAIR_SHARE] - job.fair_share_integral
     if outcome == _BLOCKED:
         state.integrals[b, _BLOCKED_JOBS] += 1.0
     else:
-        cluster.served_jct += cluster.now - job.submit_seconds
-    job.end_seconds = cluster.now
-    job.fair_share_integral = state.integrals[b, _FAIR_SHARE] - job.fair_share_integral
+        _count_served(state, b, j)
     cluster.demanded_gpus -= job.asked_gpus
     cluster.inverse_durations -= 1.0 / job.isolated_seconds
     if job.predictable_from <= 0.0:

@@ -1,0 +1,61 @@
+"""A metric that an agent has to keep low while it learns something else, and the price of using it up."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from ringyard.sim.metrics import Metrics
+from ringyard_agents.learning.episodes import Episodes
+
+__all__ = ["Constrained", "Constraint"]
+
+
+@dataclass
+class Constraint:
+    """The mean of a metric is at most a bound: by Lagrange, with a price that rises while it is not.
+
+    What is used of the bound is the metric over the bound.
+
+    Attributes:
+        metric: field of `Metrics`; less is better.
+        most: {label: bound} of each world.
+        step: at each evaluation the price rises by this, times what is used beyond 1, or falls.
+        price: of using the bound once, in usual returns.
+    """
+
+    metric: str
+    most: Mapping[str, float]
+    step: float
+    price: float = 0.0
+
+    def adjust(self, used: float) -> None:
+        """Set the price by what an evaluation used of the bound."""
+        self.price = max(0.0, self.price + self.step * (used - 1.0))
+
+    def charge(self, label: str, played: Episodes, metrics: Sequence[Metrics]) -> Episodes:
+        """The same episodes, whose last rewards have paid for what they used of a world's bound.
+
+        Args:
+            label: of the world.
+            played: in it.
+            metrics: [clusters] of the episodes; one in which no job has ended used nothing.
+        """
+        values = np.nan_to_num([float(getattr(one, self.metric)) for one in metrics])
+        usual = np.abs(played.returns).mean()
+        rewards = played.rewards.copy()
+        last = len(rewards) - 1 - np.argmax(played.valid[::-1], axis=0)
+        rewards[last, np.arange(len(values))] -= self.price * usual * values / self.most[label]
+        return played._replace(rewards=rewards)
+
+
+@runtime_checkable
+class Constrained(Protocol):
+    """A learner that can keep a constraint.
+
+    Attributes:
+        constraint: whose price its episodes pay, to be set before it learns; None: nothing.
+    """
+
+    constraint: Constraint | None
