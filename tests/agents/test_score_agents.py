@@ -20,14 +20,14 @@ from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations import live_jobs
 from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Allocator, attained
+from ringyard.placement import least_fragmenting
+from ringyard.sim.allocator import Allocator, Starts, attained
 from ringyard_agents.learning.agent import AgentScheduler, load_agent, powers_of
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.stable_baselines import StableBaselines
-from ringyard_baselines.families.allocating import AllocatingScheduler
-from ringyard_baselines.scheduler import run
+from ringyard_baselines.scheduler import Powers, run
 
 
 class Weighing:
@@ -41,12 +41,15 @@ class Weighing:
         return np.tanh(features @ weights).astype(np.float32)
 
 
-@pytest.mark.parametrize("rounds", [None, 200.0])
+STARTS = Allocator(starts=Starts(least_fragmenting(), hold=-0.5))
+
+
+@pytest.mark.parametrize(("rounds", "allocator"), [(None, Allocator()), (200.0, Allocator()), (None, STARTS)])
 @pytest.mark.parametrize("name", ["contention", "sharing", "cpu_gpu", "elastic", "full"])
-def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds):
+def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator):
     whole = preset(name)
     jobs = whole.workload.sample(whole.cluster, np.random.default_rng(5)).rows(slice(0, 25))
-    actions = Scores(num_jobs=10, round_seconds=rounds)
+    actions = Scores(num_jobs=10, allocator=allocator, round_seconds=rounds)
     world = replace(whole, actions=actions, observation=live_jobs(), num_workloads=1, workload=_Table(jobs))
     batch = ClusterBatch(world, 1)
     episode_metrics(Weighing(), batch)
@@ -130,10 +133,13 @@ def test_who_chooses_among_actions_cannot_score(name):
 
 def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():
     unknowing = Scores(allocator=Allocator(estimate=attained()))
-    assert powers_of(unknowing) == AllocatingScheduler.may
+    assert powers_of(unknowing) == Powers.STOPS | Powers.RESIZES | Powers.CORES
     agent = AgentScheduler(Weighing(), live_jobs(), unknowing)
     assert agent.information == live_jobs().knows | unknowing.takes
     assert not unknowing.takes & (Information.PREDICTIONS | Information.DURATIONS)
+    starting = Scores(allocator=Allocator(estimate=attained(), starts=Starts()))
+    assert powers_of(starting) == Powers.STARTS
+    assert starting.takes == Information.ATTAINED_SERVICE | Information.SIZES
 
 
 def test_train_and_compare_by_command(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
-from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Template
+from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Template
 from ringyard.mdp.bank import QUEUE_TAKES, queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations.observation import Observation
@@ -22,7 +22,7 @@ from ringyard.state.arrays import State, copy_state
 from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.trust import Trust
-from ringyard_baselines.families.allocating import AllocatingScheduler
+from ringyard_baselines.families import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
 
 __all__ = ["AgentScheduler", "load_agent", "powers_of"]
@@ -30,8 +30,9 @@ __all__ = ["AgentScheduler", "load_agent", "powers_of"]
 
 def powers_of(actions: ActionKind) -> Powers:
     """What an agent with these actions may do: with scores, what the allocator does."""
-    if not isinstance(actions, Actions):
-        return AllocatingScheduler.may
+    if isinstance(actions, Scores):
+        return allocating.powers_of(actions.allocator)
+    assert isinstance(actions, Actions)
     may = Powers.STARTS
     if actions.preemptive or any(one.placement is not None for one in actions.adjustments):
         may |= Powers.STOPS

@@ -32,7 +32,7 @@ from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.families.ordered import raise_stalled
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 
-__all__ = ["AllocatingScheduler", "allocator", "allocator_attained"]
+__all__ = ["AllocatingScheduler", "allocator", "allocator_attained", "powers_of"]
 
 
 @kernel
@@ -44,6 +44,13 @@ def _run(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> bo
         if not advance(state, b, physics):
             return False
     return True
+
+
+def powers_of(allocator: Allocator) -> Powers:
+    """What an allocator may do to jobs."""
+    if allocator.starts is not None:
+        return Powers.STARTS
+    return Powers.STOPS | Powers.RESIZES | Powers.CORES
 
 
 @checked("allocating")
@@ -60,13 +67,13 @@ class AllocatingScheduler(Scheduler):
     """
 
     published = False
-    may = Powers.STOPS | Powers.RESIZES | Powers.CORES
 
     def __init__(
         self, allocator: Allocator, name: str = "allocator", round_seconds: Positive | None = None
     ) -> None:
         self.name = name
         self.allocator = allocator
+        self.may = powers_of(allocator)
         self.information: Information = allocator.takes
         self.round_seconds: float | None = round_seconds
         self._plan: Plan | None = None

@@ -1,5 +1,6 @@
 """Rules that turn "GPUs for job j" into GPU ids; heuristics and agents share them."""
 
+from ringyard.placement.fragments import least_fragmenting
 from ringyard.placement.rule import FindGpus, PlacementRule, place
 from ringyard.placement.rules import (
     consolidate,
@@ -20,6 +21,7 @@ __all__ = [
     "fastest",
     "first_fit",
     "least_contended",
+    "least_fragmenting",
     "lwf",
     "pack",
     "place",

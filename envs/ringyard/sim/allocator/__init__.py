@@ -13,6 +13,7 @@ from ringyard.sim.allocator.plan import (
     predicted,
 )
 from ringyard.sim.allocator.rates import Rates, put_rates, rates_of, with_rates_of, with_room_for
+from ringyard.sim.allocator.starting import Starts
 
 __all__ = [
     "UNKNOWN_SECONDS",
@@ -22,6 +23,7 @@ __all__ = [
     "Plan",
     "Rates",
     "Rules",
+    "Starts",
     "allocate",
     "attained",
     "empty_plan",

@@ -27,6 +27,7 @@ from ringyard.sim.allocator.plan import (
 )
 from ringyard.sim.allocator.sharing import join, leave
 from ringyard.sim.allocator.sizes import choose_sizes, pop, queue_up, weigh
+from ringyard.sim.allocator.starting import Starts, start_by_weight
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
 from ringyard.state.arrays import State
@@ -61,6 +62,7 @@ class Allocator:
         stay: a running job weighs as if it had so much of its seconds left: less than 1 lets jobs that are
             alike take turns less often.
         estimate: says how long jobs would still run.
+        starts: not None: jobs are only started, as they ask, in this way; what runs stays as it is.
     """
 
     gamma: Amount = 1.0
@@ -72,15 +74,19 @@ class Allocator:
     stay_bonus: Amount = 0.5
     stay: Annotated[float, "(0, 1]"] = 1.0
     estimate: Estimate = field(default_factory=predicted)
+    starts: Starts | None = None
 
     @property
     def takes(self) -> Information:
         """What it goes by."""
+        if self.starts is not None:
+            return self.estimate.takes | self.starts.takes
         return self.estimate.takes | Information.SIZES | Information.SPEEDS
 
     @cached_property
     def rules(self) -> Rules:
         """As kernels read it."""
+        starts = self.starts or Starts()
         return Rules(
             estimate=self.estimate,
             gamma=self.gamma,
@@ -90,6 +96,10 @@ class Allocator:
             move_price=self.move_price,
             stay_bonus=self.stay_bonus,
             stay=self.stay,
+            only_starts=self.starts is not None,
+            placement=starts.placement,
+            strict=starts.strict,
+            hold=starts.hold,
         )
 
 
@@ -201,6 +211,10 @@ def allocate(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -
     if num_live(state, b) == 0:
         return
     weigh(state, b, plan, rules)
+    if rules.only_starts:
+        _start_cpu_jobs(state, b, plan, physics)
+        start_by_weight(state, b, plan, rules, physics)
+        return
     want_cores(state, b, plan, physics)
     choose_sizes(state, b, plan, rules)
     if state.slowness.shape[1] > 1:

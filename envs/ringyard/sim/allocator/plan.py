@@ -20,6 +20,7 @@ from ringyard.compiled import (
 )
 from ringyard.information import Information, check_reads
 from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.state.arrays import State
 from ringyard.state.progress import predicted_iterations, run_seconds
@@ -147,7 +148,7 @@ def attained(unknown_seconds: Amount = UNKNOWN_SECONDS) -> Estimate:
 
 @bundle
 class Rules:
-    """An allocator's parameters, as kernels read them; `Allocator` says what they are."""
+    """An allocator's parameters, as kernels read them; `Allocator` and its `Starts` say what they are."""
 
     estimate: Estimate
     gamma: float
@@ -157,6 +158,10 @@ class Rules:
     move_price: float
     stay_bonus: float
     stay: float
+    only_starts: bool
+    placement: PlacementRule
+    strict: bool
+    hold: float
 
 
 @bundle

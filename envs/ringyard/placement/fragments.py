@@ -1,0 +1,81 @@
+"""What RLTune's optimiser wants: few servers in part free, evenly free, with room for the next job.
+
+Its public code (github.com/dshruti20/RLTune, `choose_allocation_milp_solver`) states this as a mixed-integer
+program that picks one of at most four placements. One of a finite list is found by looking at all of them:
+here at every server that has room, so that nothing is left for a solver.
+"""
+
+import numpy as np
+
+from ringyard.checks import Amount, checked
+from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
+from ringyard.placement.room import room, take_free
+from ringyard.placement.rule import FindGpus, PlacementRule
+from ringyard.placement.rules import consolidate_gpus
+from ringyard.state.arrays import State
+
+__all__ = ["least_fragmenting"]
+
+
+@kernel
+def _next_demand(state: State, b: int, j: int) -> int:
+    """GPUs that the oldest waiting job but j asks for; 0: none waits."""
+    first = -1
+    for i in range(state.clusters[b].num_waiting):
+        k = state.waiting[b, i]
+        if k != j and state.jobs[b, k].asked_gpus > 0 and (first < 0 or k < first):
+            first = k
+    return int(state.jobs[b, first].asked_gpus) if first >= 0 else 0
+
+
+@kernel
+def _cost(state: State, b: int, chosen: int, wanted: int, demand: int, parameters: FloatVector) -> float:
+    """What the servers would be like if `wanted` GPUs of one were taken."""
+    fragments = 0
+    fits = 0
+    least = np.inf
+    most = 0.0
+    for s in range(state.servers.shape[1]):
+        server = state.servers[b, s]
+        if server.up == 0:
+            continue
+        free = server.free_gpus - (wanted if s == chosen else 0)
+        fragments += 0 < free < server.num_gpus
+        fits += 0 < demand <= free
+        least = min(least, free)
+        most = max(most, free)
+    return parameters[0] * fragments + parameters[1] * (most - least) - parameters[2] * fits
+
+
+@fills(FindGpus)
+def _least_fragmenting(
+    state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
+) -> int:
+    demand = _next_demand(state, b, j)
+    best = -1
+    least = np.inf
+    for s in range(state.servers.shape[1]):
+        if room(state, b, j, s) >= wanted:
+            cost = _cost(state, b, s, wanted, demand, parameters)
+            if cost < least:
+                best = s
+                least = cost
+    if best >= 0:
+        return take_free(state, b, j, best, wanted, out, 0)
+    return consolidate_gpus(state, b, j, wanted, out)
+
+
+@checked("placement")
+def least_fragmenting(
+    fragments: Amount = 1.0, imbalance: Amount = 0.3, next_fits: Amount = 0.5
+) -> PlacementRule:
+    """The server that leaves the least of RLTune's objective; larger jobs as by `consolidate`.
+
+    The objective is `fragments` x servers in part free + `imbalance` x (most free GPUs of a server - least)
+    - `next_fits` x servers where the oldest other waiting job would fit. The weights are the public code's.
+
+    Raises:
+        ConfigurationError: a weight below 0.
+    """
+    weights = np.array([fragments, imbalance, next_fits])
+    return PlacementRule(_least_fragmenting, "least_fragmenting", weights)
