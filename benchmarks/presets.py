@@ -162,6 +162,7 @@ def rows(results: list[RunResult]) -> list[dict[str, str]]:
             "makespan": f"{metric(label, 'makespan'):,.0f}",
             "slowdown": f"{metric(label, 'mean_slowdown'):.1f}",
             "mean rho": f"{metric(label, 'mean_fairness'):.2f}",
+            "worst rho": f"{metric(label, 'worst_fairness'):.1f}",
             "p99": f"{metric(label, 'p99_jct'):,.0f}",
             "queueing": f"{metric(label, 'mean_queueing'):,.0f}",
         }

@@ -259,7 +259,7 @@ def test_train_resume_compare(tmp_path):
     assert re.search(r"mine .*sizes, attained service", out)
     assert "adjusted for 4 rows" in out
     assert "warning: 3 workloads" in out
-    assert re.search(r"vs (fifo|sjf@pack) ", out)  # no agent is the reference unless one says so
+    assert re.search(r"vs (fifo|sjf@pack): mean JCT", out)  # no agent is the reference unless one says so
     for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "losses.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0
     assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 5

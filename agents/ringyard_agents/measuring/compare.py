@@ -18,7 +18,6 @@ from ringyard_agents.measuring.best import Best, at_best, found_elsewhere, read_
 from ringyard_agents.measuring.evaluate import RunResult, Task, check
 from ringyard_agents.measuring.outputs import remove_stale, remove_stale_worlds, write_csv
 from ringyard_agents.measuring.race_rows import (
-    LOSS_COLUMNS,
     best_line,
     blocking_notes,
     counted,
@@ -26,6 +25,7 @@ from ringyard_agents.measuring.race_rows import (
     loss_names,
     notes_of_equal_rows,
     notes_of_equal_workloads,
+    printed_columns,
     table_rows,
     window_notes,
 )
@@ -43,8 +43,6 @@ from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
 
 __all__ = ["SEED_OFFSET", "best_name", "compare"]
-
-_WIDEST_TABLE = 8  # columns printed side by side; the rest goes into more tables
 
 #: schedulers shown in plots, the best of a table; TensorBoard has all
 MOST_PLOTTED = 12
@@ -175,18 +173,17 @@ def _print(
     names: Sequence[str],
     groups: Mapping[str, int],
 ) -> None:
-    """Print some columns, a table for every few of them, with a gap between groups of schedulers."""
-    rest = range(_WIDEST_TABLE, len(names), _WIDEST_TABLE)
-    for part in (names[:_WIDEST_TABLE], *(["scheduler", *names[i : i + _WIDEST_TABLE]] for i in rest)):
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-        for name in part:
-            left = name in ("scheduler", "best", "may", "knows")
-            wraps = name in ("may", "knows")
-            table.add_column(name, justify="left" if left else "right", no_wrap=not wraps)
-        for row, following in zip(rows, [*rows[1:], None], strict=True):
-            ends = following is not None and groups[row["scheduler"]] != groups[following["scheduler"]]
-            table.add_row(*(row[name] for name in part), end_section=ends)
-        console.print(table)
+    """Print some columns, with a gap between groups of schedulers."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
+    for name in names:
+        left = name in ("scheduler", "best", "may", "knows")
+        wraps = name in ("may", "knows")
+        header = "\n".join(name.rsplit(" ", 1))  # narrow: worst rho, makespan (s)
+        table.add_column(header, justify="left" if left else "right", no_wrap=not wraps)
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        ends = following is not None and groups[row["scheduler"]] != groups[following["scheduler"]]
+        table.add_row(*(row[name] for name in names), end_section=ends)
+    console.print(table)
 
 
 def _report(
@@ -240,9 +237,9 @@ def _print_all(
     notes: Sequence[str],
     groups: Mapping[str, int],
 ) -> None:
-    """Print the table, what stands below it, and what the mean JCT is made of."""
-    apart = {"options", *(name for name, _, _ in LOSS_COLUMNS)}
-    _print(wide(console), title, rows, [name for name in rows[0] if name not in apart], groups)
+    """Print the tables, what stands below them, and what the mean JCT is made of."""
+    for names in printed_columns(rows[0]):
+        _print(wide(console), title, rows, names, groups)
     for note in notes:
         console.print(note, soft_wrap=True, highlight=False, markup=False)
     parts = ["scheduler", "queueing (s)", *loss_names(rows)]

@@ -19,6 +19,7 @@ __all__ = [
     "loss_names",
     "notes_of_equal_rows",
     "notes_of_equal_workloads",
+    "printed_columns",
     "table_rows",
     "window_notes",
 ]
@@ -47,6 +48,26 @@ LOSS_COLUMNS = (
     *((f"{name.replace('_', ' ')} (s)", f"lost_to_{name}", "{:,.1f}") for name in LOSSES),
     ("work (s)", "mean_work", "{:,.1f}"),
 )
+
+#: of the columns that are printed, those of the second table and of the third; the others stand in the first
+_SECOND = ("may", "knows", "p (Holm)", "mean rho", "p95 (s)", "median (s)")
+_THIRD = (
+    *("makespan (s)", "queueing (s)", "GPU use", "kernels", "stops", "fragmented", "blocked"),
+    *("run (s)", "per decision (ms)"),
+)
+
+
+def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
+    """Titles of the columns that are printed side by side, for each table.
+
+    The first has who is best by the mean and, beside it, at whose expense: p99, slowdown and worst rho.
+
+    Args:
+        row: of `table_rows`, maybe with further columns, which are not printed.
+    """
+    unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
+    first = [name for name in row if name not in {*_SECOND, *_THIRD, *unprinted}]
+    return [first, *(["scheduler", *(name for name in some if name in row)] for some in (_SECOND, _THIRD))]
 
 
 def counted(number: int, what: str) -> str:
