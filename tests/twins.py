@@ -224,12 +224,22 @@ def simulator(world):
     return Simulator(*world[:5], **{name: getattr(world, name) for name in names})
 
 
+def changes(rng):
+    """What other parameter servers and other cores cost."""
+    return {
+        "servers_seconds": one_of(rng, None, 0.0, 1.0, float(rng.uniform(0, 5))),
+        "cores_seconds": float(one_of(rng, 0.0, 1.0, 0.1, rng.uniform(0, 3))),
+    }
+
+
 def growing_costs(rng):
     jump = float(rng.uniform(0, 2))
     amounts = {
         name: float(rng.uniform(0, 3)) for name in ("seconds", "growth", "resize_seconds", "resize_growth")
     }
-    return growing(jump=jump, jump_gpus=int(rng.integers(1, 4)), resize_jump=jump / 2, **amounts)
+    return growing(
+        jump=jump, jump_gpus=int(rng.integers(1, 4)), resize_jump=jump / 2, **amounts, **changes(rng)
+    )
 
 
 def draw_world(seed):
@@ -248,7 +258,13 @@ def draw_world(seed):
             cluster,
             draw_jobs(rng, cluster, plain, grid),
             draw_performance(rng, plain),
-            one_of(rng, constant(0.0), constant(pause, resize), per_model(pause, resize), growing_costs(rng)),
+            one_of(
+                rng,
+                constant(0.0),
+                constant(pause, resize, **changes(rng)),
+                per_model(pause, resize, **changes(rng)),
+                growing_costs(rng),
+            ),
             one_of(rng, None, None, 1.0, 7.0, 0.7, 3.3, 59.9, float(rng.uniform(0.5, 20))),
             int(rng.integers(2**32)),
             failures,

@@ -1,4 +1,4 @@
-"""What a restart costs: seconds without progress at each start after a job's first, and at a resize.
+"""What a restart costs: seconds without progress at each start after a job's first, and at a change.
 
 On g GPUs, those that the job goes on with, it takes `seconds + growth x log2(g) + (jump if g >= jump_gpus)`.
 
@@ -6,6 +6,22 @@ The logarithm is found, not derived. AITurbo's follow-on measured 15 models on 1
 tried, it is nearest to the 3 GPUs predicted from 1 and 2 (mean error 9 %; growth by a power 12 %, by each GPU
 12 %), and ElasticFlow's simulator grows so as well. No public table goes beyond 3 GPUs: that it goes on so is
 an assumption. `ringyard validate` has the errors.
+
+What else can change while a job runs:
+
+* *Parameter servers*: parameters are sharded over them; another number is another sharding. Optimus' and
+  AITurbo's public schedulers delete the job's pods and start new ones from its checkpoint, ElasticDL sorts
+  the shards of a checkpoint anew, DLRover's workers write a checkpoint and connect to the new servers. It
+  costs as much as a resize, unless said otherwise.
+* *Cores*: a container's quota changes at once and without a restart (`docker update`, Kubernetes' in-place
+  resize), but a PyTorch DataLoader starts its worker processes when it is iterated: to use other cores, it
+  starts new ones. Reports of what that takes at each epoch go from 0.4 s (4 workers; pull request 1271 of
+  metatrain) to 10 s (3 of delta-interpolator; on Windows, and on Linux nothing was noticed); Synergy's
+  public scheduler even ends the container and starts another. `CORES_SECONDS` is an assumption between
+  them. It never takes longer than a resize, and a CPU-only job, of which no such workers are known, takes
+  no time.
+* *RAM* (a container's limit) and *shares of memory bandwidth* (Intel's MBA: the kernel writes registers of
+  the cores) change at once.
 """
 
 from dataclasses import dataclass
@@ -18,19 +34,25 @@ from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import ModelProfile, catalogue
-from ringyard.state.records import Job
+from ringyard.state.records import Job, JobKind
 
 __all__ = [
+    "CORES_SECONDS",
     "Figures",
     "Pause",
     "RestartCost",
     "constant",
+    "cores_pause",
     "growing",
     "pause_seconds",
     "per_model",
     "resize_pause",
     "restart_pause",
+    "servers_pause",
 ]
+
+#: of a change of cores, until the new workers of the input pipeline have the next batch ready; assumption
+CORES_SECONDS = 1.0
 
 
 @kernel
@@ -54,6 +76,21 @@ def restart_pause(job: Job, gpus: int) -> float:
 def resize_pause(job: Job, gpus: int) -> float:
     """`pause_seconds` of the running job when it goes on with so many GPUs, or with another batch."""
     return pause_seconds(job.resize_seconds, job.resize_growth, job.resize_jump, job.jump_gpus, gpus)
+
+
+@kernel
+def servers_pause(job: Job, gpus: int) -> float:
+    """`pause_seconds` of the running job when it goes on with another number of parameter servers."""
+    return pause_seconds(job.servers_seconds, job.servers_growth, job.servers_jump, job.jump_gpus, gpus)
+
+
+@kernel
+def cores_pause(job: Job, now: float) -> float:
+    """Seconds without progress of the running job, from now on, when it goes on with other cores.
+
+    0 if it began to run as it does at this very moment: it has not started its workers yet.
+    """
+    return job.cores_seconds if job.last_start_seconds < now else 0.0
 
 
 @checked("restart")
@@ -100,11 +137,13 @@ class Figures:
 @checked("restart")
 @dataclass(frozen=True)
 class RestartCost(Pause):
-    """The pause at each start after the first, and at a resize.
+    """The pause at each start after the first, and when a running job changes.
 
     Attributes:
         figures: use the figures of a job's model where there are some; None: the same for all.
         resize: when a running job's GPUs or batch change; None: a restart.
+        servers: when the number of its parameter servers changes; None: a resize.
+        cores: seconds, when cores of its workers or parameter servers change; at most as long as a resize.
         jump_gpus: GPUs from which jumps count.
 
     Raises:
@@ -113,6 +152,8 @@ class RestartCost(Pause):
 
     figures: Figures | None = None
     resize: Pause | None = None
+    servers: Pause | None = None
+    cores: Amount = CORES_SECONDS
     jump_gpus: Count = 1
 
     def restart_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
@@ -143,6 +184,28 @@ class RestartCost(Pause):
         """Seconds more of a resize to `jump_gpus` GPUs or more."""
         return self.jump if self.resize is None else self.resize.jump
 
+    def servers_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
+        """[jobs] of each change of the number of parameter servers, on one GPU."""
+        if self.servers is None:
+            return self.resize_seconds(jobs)
+        return np.full(len(jobs), float(self.servers.seconds))
+
+    def servers_growth(self, jobs: JobTable) -> NDArray[np.float64]:
+        """[jobs] seconds more at each doubling of the GPUs that the job has."""
+        if self.servers is None:
+            return self.resize_growth(jobs)
+        return np.full(len(jobs), float(self.servers.growth))
+
+    @property
+    def servers_jump(self) -> float:
+        """Seconds more on `jump_gpus` GPUs or more."""
+        return self.resize_jump if self.servers is None else self.servers.jump
+
+    def cores_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
+        """[jobs] of each change of cores."""
+        seconds = np.minimum(self.cores, self.resize_seconds(jobs))
+        return np.where(jobs.kind == JobKind.CPU_ONLY, 0.0, seconds)
+
     def _by_model(
         self, jobs: JobTable, fallback: float, figures: list[float | None] | list[float]
     ) -> NDArray[np.float64]:
@@ -151,6 +214,10 @@ class RestartCost(Pause):
             return np.full(len(jobs), float(fallback))
         by_model = np.array([fallback if figure is None else figure for figure in figures] + [fallback])
         return by_model[jobs.model_ids]
+
+
+def _servers(seconds: float | None) -> Pause | None:
+    return None if seconds is None else Pause(seconds)
 
 
 def _resize(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pause | None:
@@ -163,17 +230,25 @@ def _resize(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pa
 
 
 @checked("restart")
-def constant(seconds: Amount, resize_seconds: Amount | None = None) -> RestartCost:
+def constant(
+    seconds: Amount,
+    resize_seconds: Amount | None = None,
+    servers_seconds: Amount | None = None,
+    cores_seconds: Amount = CORES_SECONDS,
+) -> RestartCost:
     """The same cost for every job on any number of GPUs.
 
     Args:
         seconds: of a restart.
         resize_seconds: of changing a running job's GPUs or batch; None: as a restart.
+        servers_seconds: of changing the number of its parameter servers; None: as a resize.
+        cores_seconds: of changing its cores; at most as long as a resize.
 
     Raises:
         ConfigurationError: negative or not finite.
     """
-    return RestartCost(seconds, resize=_resize(resize_seconds))
+    resize, servers = _resize(resize_seconds), _servers(servers_seconds)
+    return RestartCost(seconds, resize=resize, servers=servers, cores=cores_seconds)
 
 
 @checked("restart")
@@ -185,6 +260,8 @@ def growing(
     resize_seconds: Amount | None = None,
     resize_growth: Amount = 0.0,
     resize_jump: Amount = 0.0,
+    servers_seconds: Amount | None = None,
+    cores_seconds: Amount = CORES_SECONDS,
 ) -> RestartCost:
     """The same cost for every job, by the GPUs that it goes on with.
 
@@ -196,12 +273,16 @@ def growing(
         resize_seconds: of changing a running job's GPUs or batch, to one GPU; None: as a restart.
         resize_growth: as `growth`.
         resize_jump: as `jump`.
+        servers_seconds: of changing the number of its parameter servers, on any GPUs; None: as a resize.
+        cores_seconds: of changing its cores; at most as long as a resize to one GPU.
 
     Raises:
         ConfigurationError: negative or not finite, or growth of a resize without its seconds.
     """
-    resize = _resize(resize_seconds, resize_growth, resize_jump)
-    return RestartCost(seconds, growth, jump, resize=resize, jump_gpus=jump_gpus)
+    resize, servers = _resize(resize_seconds, resize_growth, resize_jump), _servers(servers_seconds)
+    return RestartCost(
+        seconds, growth, jump, resize=resize, servers=servers, cores=cores_seconds, jump_gpus=jump_gpus
+    )
 
 
 @checked("restart")
@@ -211,6 +292,8 @@ def per_model(
     growth: Amount = 4.34,
     checkpoint_bytes_per_parameter: Amount = 12.0,
     storage_bytes_per_second: Positive = 109.6e6,
+    servers_seconds: Amount | None = None,
+    cores_seconds: Amount = CORES_SECONDS,
 ) -> RestartCost:
     """The figures of each job's model (its profile names the source), grown with its GPUs.
 
@@ -226,9 +309,12 @@ def per_model(
         growth: seconds at each doubling of the GPUs, whatever the model.
         checkpoint_bytes_per_parameter: size of a checkpoint.
         storage_bytes_per_second: what it is read at.
+        servers_seconds: of changing the number of its parameter servers, on any GPUs; None: as a resize.
+        cores_seconds: of changing its cores; at most as long as a resize to one GPU.
 
     Raises:
         ConfigurationError: negative or not finite.
     """
     figures = Figures(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second)
-    return RestartCost(default_seconds, figures=figures, resize=_resize(resize_seconds))
+    resize, servers = _resize(resize_seconds), _servers(servers_seconds)
+    return RestartCost(default_seconds, figures=figures, resize=resize, servers=servers, cores=cores_seconds)

@@ -1,21 +1,27 @@
 """The allocator: sizes by marginal worth, places by stopping loose jobs and moving small ones."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from ringyard import Cluster, Simulator
+from ringyard import Allocation, Cluster, Simulator
 from ringyard.compiled import FloatMatrix, FloatVector, fills
 from ringyard.errors import InformationError, PluginError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
-from ringyard.performance import ideal
+from ringyard.performance import composed, ideal
 from ringyard.restart import constant
 from ringyard.sim.allocator import Allocator, Estimate, EstimateLeft, Rates, empty_plan, put_rates
+from ringyard.sim.allocator.beside import seconds_as, with_cores
+from ringyard.sim.allocator.dealing import deal_cores
 from ringyard.sim.allocator.sizes import choose_sizes, weigh
+from ringyard.sim.engine.physics import physics_of
+from ringyard.sim.engine.shape import shape_of
 from ringyard.state.arrays import State
 from ringyard_baselines.families.allocating import AllocatingScheduler, allocator
+from worlds import arrived, specs
 
 
 def jobs_of(gpus, seconds, submit=None):
@@ -145,3 +151,77 @@ def test_jobs_that_ask_for_no_cores_get_none_where_there_are_few():
     """8 GPUs and 4 cores: a job on all GPUs without cores starts."""
     sim = simulated(Cluster.homogeneous(1, 8, cores_per_server=4), jobs_of([8], [100]))
     assert len(decide(sim, ready(sim, allocator()))[0]) == 8
+
+
+def busy_server(rng, cores_seconds):
+    """A server of 4 GPUs and 12 cores, three running jobs that could use these, and a plan for them."""
+    models = ("resnet50_imagenet", "alexnet_imagenet", "shufflenet_v2_imagenet", "mobilenet_v2_imagenet")
+    jobs = replace(
+        specs(*((1, str(name)) for name in rng.choice(models, 3))), cores_per_worker=np.ones(3, int)
+    )
+    cost = constant(30.0, cores_seconds=cores_seconds)
+    cluster = Cluster.homogeneous(1, 4, cores_per_server=12)
+    sim = arrived(cluster, jobs, composed(1e9, 1e9), restart=cost, round_seconds=5.0)
+    cores = rng.multinomial(6, [1 / 3] * 3) + 1
+    sim.apply([Allocation(j, (j,), cores_per_worker=int(cores[j])) for j in range(3)])
+    sim.advance()
+    plan = empty_plan(sim.state, 1)
+    plan.left[0, :3], plan.weight[0, :3] = rng.uniform(50, 500, 3), rng.uniform(0.1, 1.0, 3)
+    return sim, plan
+
+
+def cores_worth(sim, plan, price):
+    """{cores of each job: weighted speeds, less what changes cost} of every division of the cores."""
+    jobs, physics = sim.state.jobs[0], physics_of(sim.performance)
+    held = jobs["cores_per_worker"][:3].tolist()
+    cost = price * jobs["cores_seconds"][:3] / plan.left[0, :3]
+    speeds = np.zeros((3, 11))
+    for j in range(3):
+        jobs[-1] = jobs[j]
+        for cores in range(1, 11):
+            seconds = seconds_as(sim.state, 0, j, with_cores(shape_of(jobs[j]), cores), physics)
+            worth = jobs["isolated_iteration_seconds"][j] / seconds - cost[j] * (cores != held[j])
+            speeds[j, cores] = plan.weight[0, j] * worth
+    divisions = (one for one in itertools.product(range(1, 11), repeat=3) if sum(one) <= 12)
+    return {one: sum(speeds[j, cores] for j, cores in enumerate(one)) for one in divisions}
+
+
+@pytest.mark.parametrize("cores_seconds", [0.0, 10.0])
+def test_cores_change_where_that_is_worth_the_pause(cores_seconds):
+    """Against every division of the cores: nearly the best, never worse than none, the best if it is free."""
+    rules = Allocator().rules
+    for seed in range(20):
+        sim, plan = busy_server(np.random.default_rng(seed), cores_seconds)
+        held = sim.state.jobs["cores_per_worker"][0, :3]
+        before = tuple(held.tolist())
+        worths = cores_worth(sim, plan, rules.resize_price)
+        deal_cores(sim.state, 0, 0, plan, rules, physics_of(sim.performance))
+        most = max(worths.values())
+        missed = 0.0 if cores_seconds == 0.0 else 0.05 * (most - worths[before])
+        assert worths[tuple(held.tolist())] >= most - missed - 1e-12
+        sim, plan = busy_server(np.random.default_rng(seed), cores_seconds)
+        plan.left[0, :3] = 1.0  # ends before a pause could be worth it
+        deal_cores(sim.state, 0, 0, plan, rules, physics_of(sim.performance))
+        stays = tuple(sim.state.jobs["cores_per_worker"][0, :3].tolist()) == before
+        assert stays == (cores_seconds > 0.0 or worths[before] == most)
+
+
+def test_cores_that_are_dear_change_less_often():
+    """Four jobs on a server with 12 cores, a decision every 5 s: weights shift as jobs get on."""
+    models = ("alexnet_imagenet", "resnet50_imagenet", "shufflenet_v2_imagenet", "mobilenet_v2_imagenet")
+    jobs = replace(
+        specs(*((1, name) for name in models)),
+        cores_per_worker=np.full(4, 3),
+        duration_seconds=np.linspace(400.0, 1500.0, 4),
+    )
+    changes = []
+    for seconds in (0.0, 10.0):
+        cluster = Cluster.homogeneous(1, 4, cores_per_server=12)
+        cost = constant(30.0, cores_seconds=seconds)
+        sim = Simulator(cluster, jobs, composed(1e9, 1e9), cost, round_seconds=5.0)
+        scheduler = ready(sim, allocator())
+        while not sim.done:
+            decide(sim, scheduler)
+            sim.advance()
+        changes.append(int(sim.state.jobs["num_resizes"].sum()))
+    assert 0 < changes[1] < 0.7 * changes[0]

@@ -7,13 +7,15 @@ import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
+from ringyard.performance import composed
 from ringyard.placement import consolidate, first_fit, least_contended, lwf, pack, spread
 from ringyard.profiles import model_id, profile
-from ringyard.restart import constant, growing, per_model
+from ringyard.restart import CORES_SECONDS, constant, growing, per_model
 from ringyard.sim.bounds import lower_bounds
 from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import timeline
-from worlds import rings
+from ringyard.state.records import JobKind
+from worlds import arrived, rings, specs
 
 
 def at_first_arrival(gpus, servers=(4, 4, 4), performance=None, held=()):
@@ -144,6 +146,15 @@ def test_restart_costs():
     assert constant(5.0, 1.5).resize_seconds(jobs).tolist() == [1.5, 1.5]
     assert per_model(30.0).restart_seconds(jobs).tolist() == [30.0, 250.0]
     assert per_model(30.0, 2.0).resize_seconds(jobs).tolist() == [2.0, 2.0]
+    assert constant(5.0, 1.5).servers_seconds(jobs).tolist() == [1.5, 1.5]  # as a resize
+    assert constant(5.0, 1.5, 9.0).servers_seconds(jobs).tolist() == [9.0, 9.0]
+    assert constant(5.0).cores_seconds(jobs).tolist() == [CORES_SECONDS] * 2
+    assert per_model(30.0, 2.0, cores_seconds=3.0).cores_seconds(jobs).tolist() == [
+        2.0,
+        2.0,
+    ]  # at most a resize
+    cpu_only = JobTable.cpu_only(np.zeros(1), np.ones(1, int), np.ones(1), np.ones(1))
+    assert constant(5.0).cores_seconds(cpu_only).tolist() == [0.0]
     with pytest.raises(ConfigurationError, match="restart"):
         constant(-1.0)
 
@@ -168,6 +179,40 @@ def test_restarts_grow_with_the_gpus_a_job_goes_on_with():
     assert pause(*range(8)) == 10.0 + 3 * 3.0 + 1.0
     with pytest.raises(ConfigurationError, match="resize_seconds"):
         growing(1.0, resize_growth=1.0)
+
+
+def test_a_change_in_place_takes_the_longest_of_its_pauses():
+    jobs = replace(
+        specs((2, "aiturbo_resnet50")),
+        kind=np.array([int(JobKind.PARAMETER_SERVER)]),
+        parameter_servers=np.array([2]),
+        cores_per_worker=np.array([2]),
+        cores_per_server_task=np.array([2]),
+        max_gpus=np.array([4]),
+        ram_per_worker=np.array([1e9]),
+        duration_seconds=np.array([1e4]),
+    )
+    cluster = Cluster.homogeneous(1, 4, cores_per_server=40, ram_bytes_per_server=10**10)
+    cost = growing(30.0, resize_seconds=6.0, resize_growth=1.0, servers_seconds=4.0, cores_seconds=2.0)
+    sim = arrived(cluster, jobs, composed(1e9, 1e9), restart=cost, round_seconds=20.0)
+
+    def pause(gpus=(0, 1), later=True, **change):
+        sim.apply([Allocation(0, gpus, **change)])
+        found = float(sim.state.jobs["progress_from_seconds"][0, 0] - sim.now)
+        if later:
+            sim.advance()
+        return found
+
+    assert pause(later=False) == 0.0
+    assert pause(cores_per_worker=1) == 0.0  # of a job that starts at this moment
+    assert pause(cores_per_worker=3) == pause(cores_per_server_task=1) == 2.0
+    assert pause(parameter_servers=1) == pause(parameter_servers=2, cores_per_worker=1) == 4.0
+    assert pause(gpus=(0, 1, 2, 3), parameter_servers=1) == 6.0 + 2.0
+    assert pause(gpus=(0, 1), cores_per_worker=2, later=False) == 6.0 + 1.0
+    assert pause(parameter_servers=2) == 7.0  # ends no other pause
+    before = sim.state.jobs["num_resizes"][0, 0]
+    assert pause(ram_per_worker=2 * 10**9) == 0.0
+    assert sim.state.jobs["num_resizes"][0, 0] == before + 1
 
 
 def test_per_model_restarts_grow_as_measured_or_by_size():

@@ -64,8 +64,10 @@ class ReferenceSimulator(ReferencePhysics):
         costs = restart or constant(0.0)
         restarts = zip(costs.restart_seconds(jobs).tolist(), costs.restart_growth(jobs).tolist(), strict=True)
         resizes = zip(costs.resize_seconds(jobs).tolist(), costs.resize_growth(jobs).tolist(), strict=True)
-        self._jump_gpus, self._jumps = costs.jump_gpus, (costs.jump, costs.resize_jump)
-        self.jobs = [self._read(jobs, j, *both) for j, both in enumerate(zip(restarts, resizes, strict=True))]
+        servers = zip(costs.servers_seconds(jobs).tolist(), costs.servers_growth(jobs).tolist(), strict=True)
+        self._jump_gpus, self._jumps = costs.jump_gpus, (costs.jump, costs.resize_jump, costs.servers_jump)
+        pauses = zip(restarts, resizes, servers, costs.cores_seconds(jobs).tolist(), strict=True)
+        self.jobs = [self._read(jobs, j, *all_of_it) for j, all_of_it in enumerate(pauses)]
         fewest = cluster.fewest_servers(jobs.num_gpus)
         for j, job in enumerate(self.jobs):
             alone = self._alone(job, int(fewest[j]))
@@ -80,7 +82,13 @@ class ReferenceSimulator(ReferencePhysics):
         ]
 
     def _read(
-        self, jobs: JobTable, j: int, restart: tuple[float, float], resize: tuple[float, float]
+        self,
+        jobs: JobTable,
+        j: int,
+        restart: tuple[float, float],
+        resize: tuple[float, float],
+        servers: tuple[float, float],
+        cores: float,
     ) -> ReferenceJob:
         job = ReferenceJob(
             row=j,
@@ -111,9 +119,12 @@ class ReferenceSimulator(ReferencePhysics):
             ),
             restart=(*restart, self._jumps[0]),
             resize=(*resize, self._jumps[1]),
+            servers_change=(*servers, self._jumps[2]),
+            cores_change=cores,
             gpus=(),
             server=None,
             since=0.0,  # when its speed last changed
+            began=0.0,  # when it last started or changed
             ready=0.0,
             start=None,
             end=None,
@@ -185,11 +196,16 @@ class ReferenceSimulator(ReferencePhysics):
             self._stop(job)
             self._run(job, gpus, server, batch, cores, self._pause(job.restart, gpus))
             return
-        pending = max(job.ready - self.now, 0.0)
+        pauses = [max(job.ready - self.now, 0.0)]
+        if resized:
+            pauses.append(self._pause(job.resize, gpus))
+        if cores[1] != job.cores[1]:
+            pauses.append(self._pause(job.servers_change, gpus))
+        if (cores[0], cores[2]) != (job.cores[0], job.cores[2]) and job.began < self.now:
+            pauses.append(job.cores_change)
         self._release(job)
         job.resizes += 1
-        pause = self._pause(job.resize, gpus) if resized else 0.0
-        self._run(job, gpus, server, batch, cores, max(pause, pending))
+        self._run(job, gpus, server, batch, cores, max(pauses))
 
     def _pause(self, cost: tuple[float, float, float], gpus: Sequence[int]) -> float:
         """Seconds without progress, by (on one GPU, at each doubling, the jump)."""
@@ -221,6 +237,7 @@ class ReferenceSimulator(ReferencePhysics):
             raise PlacementError(f"job {job.row} asks for GPUs that are held by others")
         job.gpus, job.server, job.batch, job.cores = gpus, server, batch, cores
         job.num_gpus = len(gpus)
+        job.began = self.now
         job.since, job.left, job.seconds = self.now, job.remaining, float("nan")
         job.ready = self.now + pause
         cv = self._performance.straggler_cv

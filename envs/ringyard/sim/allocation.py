@@ -26,8 +26,9 @@ class Allocation:
 
     A waiting job starts. A running job on the same GPUs in the same shape is left alone; otherwise it goes
     on in its new place or shape, its progress kept: other GPUs of the same number cost a restart (a
-    migration, counted as a preemption), another number of GPUs or another batch costs a resize, other cores,
-    other RAM or another cap cost nothing.
+    migration, counted as a preemption), another number of GPUs or another batch costs a resize, another
+    number of parameter servers and other cores their pauses (`ringyard.restart`); other RAM or another cap
+    cost nothing.
 
     Attributes:
         job: row of the job in the table.

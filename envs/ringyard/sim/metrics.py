@@ -62,7 +62,7 @@ class JobTimes:
         gpu_seconds: GPU seconds that it held.
         gpu_activity: share of them in which its GPUs computed; NaN for a job that held none.
         num_preemptions: times it was stopped.
-        num_resizes: times its GPUs, batch or cores changed while it ran.
+        num_resizes: times its GPUs, batch, cores or parameter servers changed while it ran.
         num_failures: times a server failed under it.
         outcome: `JobOutcome`; jobs that failed or were cancelled count like the others, blocked ones only in
             the blocking rate.

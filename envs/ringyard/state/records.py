@@ -187,6 +187,10 @@ class Job(Record):
     resize_seconds: f8  # the same when GPUs or batch change while it runs
     resize_growth: f8
     resize_jump: f8
+    servers_seconds: f8  # the same when the number of its parameter servers changes
+    servers_growth: f8
+    servers_jump: f8
+    cores_seconds: f8  # the same when its cores change, whatever its GPUs
     jump_gpus: i4
     max_gpus: i4
     asked_cores_per_server_task: i4

@@ -9,8 +9,9 @@ from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.information import Information
 from ringyard.placement.room import cpu_server
 from ringyard.placement.rules import fastest_gpus
-from ringyard.sim.allocator.beside import deal_cores, free_beside, least_beside, most_beside, want_cores
+from ringyard.sim.allocator.beside import free_beside, least_beside, most_beside, want_cores
 from ringyard.sim.allocator.clearing import count_loose
+from ringyard.sim.allocator.dealing import deal_cores
 from ringyard.sim.allocator.gpu_types import choose_types
 from ringyard.sim.allocator.moves import give
 from ringyard.sim.allocator.placing import reach, shrink, sized_shape
@@ -53,8 +54,8 @@ class Allocator:
     Attributes:
         gamma: 0: all jobs weigh alike; 1: as least remaining work first.
         size_power: 1: GPUs go where they add most speed; less: rather to more jobs.
-        resize_price: what a change of size costs a running job's worth: this times its pause over its
-            seconds left.
+        resize_price: what a change of size, or of cores, costs a running job's worth: this times its pause
+            over its seconds left.
         score_scale: how strong scores are.
         sharing_power: seconds left ** -sharing_power weighs jobs that may share a GPU.
         move_price: a running job moves to a faster GPU type if that saves this many restarts.
@@ -237,4 +238,4 @@ def allocate(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -
         leave(state, b, plan, rules, physics)
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].num_cores < UNLIMITED_CORES and state.servers[b, s].up != 0:
-            deal_cores(state, b, s, plan, physics)
+            deal_cores(state, b, s, plan, rules, physics)

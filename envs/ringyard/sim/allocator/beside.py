@@ -1,12 +1,10 @@
-"""What jobs hold beside GPUs: cores and RAM where they make most speed."""
+"""What a job's workers want to hold beside their GPUs: the least cores and RAM that make most speed."""
 
 from typing import NamedTuple
 
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.storage import seconds_per_byte
-from ringyard.sim.allocator.moves import give
 from ringyard.sim.allocator.plan import Plan, live_job, num_live
-from ringyard.sim.engine.holding import collect
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
 from ringyard.state.arrays import State
@@ -14,12 +12,10 @@ from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, JobKind, JobStatus, Server
 
 __all__ = [
-    "deal_cores",
-    "deals",
     "free_beside",
     "least_beside",
     "most_beside",
-    "spare_cores",
+    "seconds_as",
     "want_cores",
     "with_cores",
 ]
@@ -95,7 +91,7 @@ def least_beside(state: State, b: int, shape: Shape) -> Shape:
 
 
 @kernel
-def _seconds(state: State, b: int, j: int, shape: Shape, physics: Physics) -> float:
+def seconds_as(state: State, b: int, j: int, shape: Shape, physics: Physics) -> float:
     """Seconds per base iteration of the job in the scratch row, where it is, in another shape."""
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     set_shape(scratch, shape)
@@ -128,19 +124,19 @@ def _least_saturating(
         shape = _with_ram(shape, max(shape.ram_per_worker, free.ram))
     if shape.cores_per_worker > 0:
         shape = with_cores(shape, max(1, free.cores))
-    enough = _seconds(state, b, j, shape, physics) / _SATURATION
+    enough = seconds_as(state, b, j, shape, physics) / _SATURATION
     if shape.cores_per_worker > 0:
         cores = 1
         while (
             cores < shape.cores_per_worker
-            and _seconds(state, b, j, with_cores(shape, cores), physics) > enough
+            and seconds_as(state, b, j, with_cores(shape, cores), physics) > enough
         ):
             cores += 1
         shape = with_cores(shape, cores)
     if shape.ram_per_worker > 0:
         unit = _ram_unit(state, b)
         ram = unit
-        while ram < shape.ram_per_worker and _seconds(state, b, j, _with_ram(shape, ram), physics) > enough:
+        while ram < shape.ram_per_worker and seconds_as(state, b, j, _with_ram(shape, ram), physics) > enough:
             ram += unit
         shape = _with_ram(shape, min(ram, shape.ram_per_worker))
     return shape
@@ -180,80 +176,3 @@ def want_cores(state: State, b: int, plan: Plan, physics: Physics) -> None:
             continue
         free = Beside(whole(state.servers[b, 0].num_cores), shape.ram_per_worker)
         plan.cores[b, j] = _least_saturating(state, b, j, shape, 0, free, physics).cores_per_worker
-
-
-@kernel
-def deals(state: State, b: int, i: int) -> bool:
-    """Whether slot i is the first of a job that holds GPUs and cores of one server alone."""
-    j = state.slots[b, i].job
-    if j < 0:
-        return False
-    job = state.jobs[b, j]
-    return job.first_slot == i and job.num_servers == 1 and job.cores_per_worker > 0
-
-
-@kernel
-def spare_cores(state: State, b: int, s: int) -> int:
-    """Cores of server s that its jobs would give back if each worker kept one."""
-    server = state.servers[b, s]
-    per_gpu = state.clusters[b].jobs_per_gpu
-    spare = 0
-    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
-        if deals(state, b, i):
-            job = state.jobs[b, state.slots[b, i].job]
-            spare += (job.cores_per_worker - 1) * job.num_gpus
-    return spare
-
-
-@kernel
-def _find_grant(state: State, b: int, j: int, plan: Plan, physics: Physics) -> None:
-    """What one more core for each worker of job j would add, per core, beyond the `step` it is granted."""
-    job = state.jobs[b, j]
-    state.jobs[b, state.jobs.shape[1] - 1] = job
-    shape = shape_of(job)
-    have = whole(plan.step[b, j])
-    now = _seconds(state, b, j, with_cores(shape, have), physics)
-    more = _seconds(state, b, j, with_cores(shape, have + 1), physics)
-    gain = (1.0 / more - 1.0 / now) * job.isolated_iteration_seconds
-    plan.slope[b, j] = plan.weight[b, j] * gain / job.num_gpus
-
-
-@linked_kernel
-def deal_cores(state: State, b: int, s: int, plan: Plan, physics: Physics) -> None:
-    """Deal the cores of server s anew among the jobs that have all their GPUs there: each where it adds most.
-
-    Who has fewer cores than before gives them back first. Nothing happens where nobody would gain.
-    """
-    server = state.servers[b, s]
-    per_gpu = state.clusters[b].jobs_per_gpu
-    first = server.first_gpu * per_gpu
-    last = (server.first_gpu + server.num_gpus) * per_gpu
-    left = whole(server.free_cores) + spare_cores(state, b, s)
-    for i in range(first, last):
-        if deals(state, b, i):
-            j = state.slots[b, i].job
-            plan.step[b, j] = 1
-            _find_grant(state, b, j, plan, physics)
-    while left > 0:
-        best = -1
-        for i in range(first, last):
-            if deals(state, b, i):
-                j = state.slots[b, i].job
-                if plan.slope[b, j] > 0.0 and state.jobs[b, j].num_gpus <= left:
-                    ahead = 0.0 if best < 0 else plan.slope[b, j] - plan.slope[b, best]
-                    if best < 0 or ahead > 0.0 or (ahead == 0.0 and j < best):
-                        best = whole(j)
-        if best < 0:
-            break
-        plan.step[b, best] += 1
-        left -= whole(state.jobs[b, best].num_gpus)
-        _find_grant(state, b, best, plan, physics)
-    for grows in (False, True):
-        for i in range(first, last):
-            if deals(state, b, i):
-                j = whole(state.slots[b, i].job)
-                job = state.jobs[b, j]
-                cores = whole(plan.step[b, j])
-                if cores != job.cores_per_worker and (cores > job.cores_per_worker) == grows:
-                    collect(state, b, j, plan.out[b])
-                    give(state, b, j, with_cores(shape_of(job), cores), plan.out[b], plan, physics)

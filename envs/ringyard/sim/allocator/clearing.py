@@ -2,10 +2,10 @@
 
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.placement.room import room, take_free, workers_beside_gpus
-from ringyard.sim.allocator.beside import deals, spare_cores, with_cores
+from ringyard.sim.allocator.dealing import give_cores_back, spare_cores
 from ringyard.sim.allocator.moves import give, is_loose, take
 from ringyard.sim.allocator.plan import DECISIONS, Plan
-from ringyard.sim.engine.holding import collect, held_there, lift, put_back
+from ringyard.sim.engine.holding import held_there, lift, put_back
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, set_shape, shape_of
 from ringyard.state.arrays import State
@@ -167,24 +167,6 @@ def _room_for(state: State, b: int, j: int, s: int, shape: Shape) -> int:
     return found
 
 
-@kernel
-def _give_cores_back(state: State, b: int, s: int, plan: Plan, physics: Physics) -> None:
-    """Let the job on server s with most cores for each worker keep one for each; `deal_cores` follows."""
-    server = state.servers[b, s]
-    per_gpu = state.clusters[b].jobs_per_gpu
-    most = -1
-    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
-        if deals(state, b, i):
-            j = whole(state.slots[b, i].job)
-            more = 0
-            if most >= 0:
-                more = state.jobs[b, j].cores_per_worker - state.jobs[b, most].cores_per_worker
-            if most < 0 or more > 0 or (more == 0 and j < most):
-                most = j
-    collect(state, b, most, plan.out[b])
-    give(state, b, most, with_cores(shape_of(state.jobs[b, most]), 1), plan.out[b], plan, physics)
-
-
 @linked_kernel
 def clear(
     state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: Plan, physics: Physics
@@ -195,8 +177,7 @@ def clear(
         if victim >= 0:
             take(state, b, victim, plan, physics)
             continue
-        if shape.cores_per_worker > 0 and spare_cores(state, b, s) > 0:
-            _give_cores_back(state, b, s, plan, physics)
+        if give_cores_back(state, b, j, s, wanted, shape, plan, physics):
             continue
         mover = _smallest_movable(state, b, s, wanted, plan)
         if mover < 0:

@@ -180,7 +180,8 @@ class Plan:
         weight: [clusters, jobs] what a live job's speed counts.
         target: [clusters, jobs] GPUs that a live job shall hold.
         slope: [clusters, jobs] weighted worth that each GPU of its next step adds.
-        step: [clusters, jobs] GPUs after its next step.
+        step: [clusters, jobs] GPUs, or cores of each worker, after its next step.
+        dealt: [clusters, jobs] cores of each worker that a running job is dealt.
         gpu_type: [clusters, jobs] column of `State.slowness` where it shall run; -1: anywhere.
         cores: [clusters, jobs] that each worker wants as the job asks to run; -1: none; 0: not known yet.
         type_room: [clusters, GPU types] scratch: GPUs not promised yet.
@@ -207,6 +208,7 @@ class Plan:
     target: Int32Matrix
     slope: FloatMatrix
     step: Int32Matrix
+    dealt: Int32Matrix
     gpu_type: Int32Matrix
     cores: Int32Matrix
     type_room: Int32Matrix
@@ -247,6 +249,7 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
         target=np.zeros((clusters, jobs), np.int32),
         slope=np.zeros((clusters, jobs)),
         step=np.zeros((clusters, jobs), np.int32),
+        dealt=np.zeros((clusters, jobs), np.int32),
         gpu_type=np.full((clusters, jobs), -1, np.int32),
         cores=np.zeros((clusters, jobs), np.int32),
         type_room=np.zeros((clusters, state.slowness.shape[1]), np.int32),

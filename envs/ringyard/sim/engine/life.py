@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
-from ringyard.restart import resize_pause, restart_pause
+from ringyard.restart import cores_pause, resize_pause, restart_pause, servers_pause
 from ringyard.sim.engine.holding import collect, hold, let_go
 from ringyard.sim.engine.links import count_links
 from ringyard.sim.engine.losses import count_kernels, count_lost, count_rolled_back, rate_losses
@@ -292,13 +292,28 @@ def same_places(places: Int32Vector, count: int, others: Int32Vector, num_others
     return True
 
 
+@kernel
+def _change_pause(job: Job, present: Shape, shape: Shape, now: float) -> float:
+    """Seconds without progress of a running job that goes on in another shape: the longest that it takes."""
+    pause = 0.0
+    if shape.num_gpus != present.num_gpus or shape.batch_size != present.batch_size:
+        pause = resize_pause(job, shape.num_gpus)
+    if shape.parameter_servers != present.parameter_servers:
+        pause = max(pause, servers_pause(job, shape.num_gpus))
+    workers = shape.cores_per_worker != present.cores_per_worker
+    if workers or shape.cores_per_server_task != present.cores_per_server_task:
+        pause = max(pause, cores_pause(job, now))
+    return pause
+
+
 @linked_kernel
 def carry_out(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> None:
     """Let job j run in this shape on these places, of which the caller has checked that they fit.
 
     A waiting job starts. A running one is left alone where nothing changes; with other places for the same
-    number of GPUs and batch it stops and starts there (a migration: a restart); with another number of GPUs
-    or another batch it goes on after the pause of a resize; other cores or another cap cost nothing.
+    number of GPUs and batch it stops and starts there (a migration: a restart); with another number of GPUs,
+    another batch, other parameter servers or other cores it goes on after the longest of the pauses that
+    these take; other RAM or another cap cost nothing (`ringyard.restart` says why).
 
     Args:
         places: GPUs, or the server of a CPU-only job, `num_places(shape)` of them; sorted in place.
@@ -320,12 +335,11 @@ def carry_out(state: State, b: int, j: int, shape: Shape, places: Int32Vector, p
         set_shape(job, shape)
         start(state, b, j, places, physics)
         return
-    pending = max(job.progress_from_seconds - state.clusters[b].now, 0.0)
+    now = state.clusters[b].now
+    pending = max(job.progress_from_seconds - now, 0.0)
+    pause = _change_pause(job, present, shape, now)
     _release(state, b, j, physics)
     set_shape(job, shape)
-    pause = 0.0
-    if resized:
-        pause = resize_pause(job, job.num_gpus)
     job.num_resizes += 1
     state.clusters[b].num_resizes += 1
     _run(state, b, j, places, max(pause, pending), physics)

@@ -143,11 +143,13 @@ def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> Records1[
     if cluster.ram_bytes_per_server:
         jobs["asked_ram"] = np.ceil(table.ram_per_worker)
     jobs["predictable"] = table.predictable_from <= 0
-    for name in ("restart_seconds", "restart_growth", "resize_seconds", "resize_growth"):
+    pauses = [f"{what}_{part}" for what in ("restart", "resize", "servers") for part in ("seconds", "growth")]
+    for name in (*pauses, "cores_seconds"):
         method = getattr(restart, name)
         jobs[name] = numbers(method(table), len(table), method, name.replace("_", " "), low=0.0)
     jobs["restart_jump"] = restart.jump
     jobs["resize_jump"] = restart.resize_jump
+    jobs["servers_jump"] = restart.servers_jump
     jobs["jump_gpus"] = restart.jump_gpus
     jobs["demand_class"] = _demand_class(table, cluster)
     for name in ("progress_per_iteration", "sharing_slowdown", "bandwidth_slowdown", "straggler"):
