@@ -58,6 +58,7 @@ def test_every_group_is_known():
         "scheduler",
         "tuned",
         "workload",
+        "zoo",
     ]
 
 

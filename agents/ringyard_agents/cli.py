@@ -23,7 +23,8 @@ commands:
   train      train an agent; -m sweeps over seeds and anything else
   calibrate  profiles and networks from your own measurements: `ringyard calibrate FILE`
   validate   what ships against measurements: `ringyard validate FOLDER` (or a CSV) writes a page with plots
-  reproduce  a paper's setting, its claims beside what is measured: `ringyard reproduce PAPER`, or --all
+  reproduce  a paper's setting, its claims beside what is measured: `ringyard reproduce PAPER`, or --all;
+             `ringyard reproduce agents` trains the agents that ship and judges them
   fit        train the interference predictors IASP and IAPP, and say how wrong they are on unseen jobs
   fit-hazard learn from a workload's tenants how soon jobs end that have run so long, for `hazard`
   traces     where the public traces are; `ringyard traces NAME FILE` checks a local copy

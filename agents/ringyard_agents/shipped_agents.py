@@ -1,23 +1,33 @@
-"""Agents that ship: what `zoo:NAME` means, wherever a trained agent's run folder is taken."""
+"""Agents that ship: what `zoo:NAME` means, wherever a trained agent's run folder is taken.
+
+Beside those in the package are those in folders of one's own (RINGYARD_CONF), as mine/zoo/NAME.safetensors.
+"""
 
 from pathlib import Path
 
+from ringyard.config_folder import config_folder, own_folders
 from ringyard.errors import CheckpointError
 
-__all__ = ["ZOO", "agent_place", "shipped_agents", "zoo_folder"]
+__all__ = ["ZOO", "agent_place", "shipped_agents", "zoo_folder_of", "zoo_folders"]
 
 #: what the name of an agent that ships begins with
 ZOO = "zoo:"
 
 
-def zoo_folder() -> Path:
-    """Where weights and records of the agents are that ship."""
-    return Path(__file__).parent / "zoo"
+def zoo_folders() -> list[Path]:
+    """Where weights and records of agents are: of those that ship, then of one's own."""
+    return [Path(__file__).parent / "zoo", *(folder / "zoo" for folder in reversed(own_folders()))]
+
+
+def zoo_folder_of(recipe: Path) -> Path:
+    """Where the weights of a recipe's agent belong: into the package, or beside a yaml of one's own."""
+    return zoo_folders()[0] if config_folder() in recipe.parents else recipe.parent
 
 
 def shipped_agents() -> dict[str, Path]:
-    """{name: weights} of the agents that ship, by name."""
-    return {file.stem: file for file in sorted(zoo_folder().glob("*.safetensors"))}
+    """{name: weights}, by name; one's own replaces the one of that name which ships."""
+    files = {file.stem: file for folder in zoo_folders() for file in folder.glob("*.safetensors")}
+    return dict(sorted(files.items()))
 
 
 def agent_place(given: str) -> Path:

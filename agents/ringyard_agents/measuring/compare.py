@@ -42,7 +42,7 @@ from ringyard_agents.measuring.tables import markdown, wide, write_tables
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import again, run_folder, write_record
 
-__all__ = ["SEED_OFFSET", "best_name", "compare"]
+__all__ = ["SEED_OFFSET", "Race", "best_name", "compare", "races"]
 
 #: schedulers shown in plots, the best of a table; TensorBoard has all
 MOST_PLOTTED = 12
@@ -52,7 +52,7 @@ SEED_OFFSET = 2_000_000
 
 
 @dataclass(frozen=True)
-class _Race:
+class Race:
     """What one table takes.
 
     Attributes:
@@ -72,13 +72,17 @@ class _Race:
     notes: Sequence[str]
 
 
-def _races(config: DictConfig) -> dict[str, _Race]:
-    """{world: what its table takes}."""
+def races(config: DictConfig) -> dict[str, Race]:
+    """{world: what its table takes} of a config of `ringyard compare`; Hydra must be initialised.
+
+    Raises:
+        RingyardError: bad input.
+    """
     given = entries_of(config)
     return {name: _race(config, given, world) for name, world in worlds_of(config).items()}
 
 
-def _race(config: DictConfig, given: Mapping[str, Entry], world: Mapping[str, Any]) -> _Race:
+def _race(config: DictConfig, given: Mapping[str, Entry], world: Mapping[str, Any]) -> Race:
     name = best_name(config, world)
     best = {} if name is None else read_best(name)
     entries = at_best(given, best)
@@ -97,7 +101,7 @@ def _race(config: DictConfig, given: Mapping[str, Entry], world: Mapping[str, An
     ]
     notes = notes_of_equal_workloads(check(tasks), config.seeds)
     notes += [] if name is None else found_elsewhere(name, world)
-    return _Race({label: entries[label] for label in fit}, tasks, refused, reference, best, notes)
+    return Race({label: entries[label] for label in fit}, tasks, refused, reference, best, notes)
 
 
 def best_name(config: DictConfig, world: Mapping[str, Any]) -> str | None:
@@ -131,7 +135,7 @@ def _options_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
     return [f"options: {'; '.join(said)}"] if said else []
 
 
-def _untuned_line(race: _Race) -> list[str]:
+def _untuned_line(race: Race) -> list[str]:
     """Which rows could be better than they are: schedulers with a choice that nobody has made by trying."""
     best = [one.entry for one in race.best.values()]
     rest = [
@@ -147,7 +151,7 @@ def _untuned_line(race: _Race) -> list[str]:
     ]
 
 
-def _others_tried(race: _Race) -> list[str]:
+def _others_tried(race: Race) -> list[str]:
     """What else was tried of the schedulers at their best, for who unfolds it."""
     rows = [
         {
@@ -187,7 +191,7 @@ def _print(
 
 
 def _report(
-    console: Console, config: DictConfig, folder: Path, name: str, race: _Race, results: Sequence[RunResult]
+    console: Console, config: DictConfig, folder: Path, name: str, race: Race, results: Sequence[RunResult]
 ) -> None:
     """Print one world's table and write its files, in place of those of an earlier comparison."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -211,7 +215,7 @@ def _report(
 
 
 def _notes(
-    race: _Race,
+    race: Race,
     ranking: Ranking,
     rows: Sequence[Mapping[str, str]],
     results: Sequence[RunResult],
@@ -280,11 +284,11 @@ def compare(config: DictConfig) -> None:
         OSError: files cannot be written.
     """
     _check_installed(config)
-    races = _races(config)
+    wanted = races(config)
     folder = run_folder()
     with locked(folder):
         try:
-            _compare(config, races, folder)
+            _compare(config, wanted, folder)
         except KeyboardInterrupt as stop:
             stop.add_note(f"what has ended is kept, and the same command with {again(folder)} goes on")
             raise
@@ -299,7 +303,7 @@ def _check_installed(config: DictConfig) -> None:
             )
 
 
-def _compare(config: DictConfig, races: Mapping[str, _Race], folder: Path) -> None:
+def _compare(config: DictConfig, wanted: Mapping[str, Race], folder: Path) -> None:
     file = folder / "measured.jsonl"
     if config.rerun:
         file.unlink(missing_ok=True)
@@ -307,7 +311,7 @@ def _compare(config: DictConfig, races: Mapping[str, _Race], folder: Path) -> No
     console = Console()
     series = Series(file, config.workers, console)
     failures, reported = [], []
-    for name, race in races.items():
+    for name, race in wanted.items():
         for note in race.notes:
             console.print(note, soft_wrap=True, highlight=False, markup=False)
         results, failed = series.run(race.tasks, "comparing")

@@ -12,7 +12,7 @@ from typing import Any
 
 from ringyard.config_folder import config_folder, own_yamls
 from ringyard_agents.measuring.evaluate import Task
-from ringyard_agents.shipped_agents import agent_place, zoo_folder
+from ringyard_agents.shipped_agents import agent_place, zoo_folders
 
 __all__ = ["Fingerprints"]
 
@@ -69,7 +69,8 @@ def _own_files() -> list[Path]:
     homes = [Path(str(sys.modules[name].__file__)).parent for name in _OURS]
     files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + own_yamls()
     kept = (file for file in files if file.is_file() and file.parent.name != "__pycache__")
-    return sorted({file for file in kept if file.parent != zoo_folder()})  # agents count where they are named
+    apart = [*zoo_folders(), config_folder() / "zoo"]  # agents count where they are named, recipes nowhere
+    return sorted({file for file in kept if file.parent not in apart})
 
 
 def _entries(config: Any) -> Iterator[tuple[str, str]]:

@@ -18,10 +18,11 @@ from ringyard_agents.files import replaced
 from ringyard_agents.measuring.evaluate import RunResult
 from ringyard_agents.measuring.tensorboard import curves
 
-__all__ = ["draw_plots"]
+__all__ = ["draw_plots", "save_plot"]
 
 
-def _save(folder: Path, name: str, draw: Callable[[Any], None]) -> Path:
+def save_plot(folder: Path, name: str, draw: Callable[[Any], None]) -> Path:
+    """Write `name`.png into a folder; `draw` draws into its axes."""
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     axes.set_prop_cycle(cycler(linestyle=["-", "--", ":"]) * cycler(color=list(TABLEAU_COLORS.values())))
     draw(axes)
@@ -100,9 +101,9 @@ def draw_plots(results: Sequence[RunResult], folder: Path) -> list[Path]:
         return draw
 
     return [
-        _save(folder, "jct_distribution", distribution),
-        _save(folder, "jct_over_time", over_time("running_jct", "mean JCT of finished jobs (s)")),
-        _save(folder, "losses", lambda axes: _draw_parts(axes, results)),
-        _save(folder, "queue_length", over_time("waiting", "waiting jobs")),
-        _save(folder, "utilisation", over_time("utilisation", "share of busy GPUs")),
+        save_plot(folder, "jct_distribution", distribution),
+        save_plot(folder, "jct_over_time", over_time("running_jct", "mean JCT of finished jobs (s)")),
+        save_plot(folder, "losses", lambda axes: _draw_parts(axes, results)),
+        save_plot(folder, "queue_length", over_time("waiting", "waiting jobs")),
+        save_plot(folder, "utilisation", over_time("utilisation", "share of busy GPUs")),
     ]

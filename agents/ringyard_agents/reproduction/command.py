@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 
 def main(words: Sequence[str]) -> None:
-    """Run one paper or all.
+    """Run one paper or all, or train and judge the agents that ship.
 
     Args:
         words: as on the command line, after `reproduce`.
@@ -25,11 +25,18 @@ def main(words: Sequence[str]) -> None:
     Raises:
         RingyardError: bad input.
     """
+    if words[:1] == ["agents"]:
+        from ringyard_agents.reproduction.zoo_command import reproduce_agents
+
+        reproduce_agents(words[1:])
+        return
     parser = Arguments(
         prog="ringyard reproduce",
         description="Run a paper's setting and print its claims beside what is measured.",
     )
-    parser.add_argument("paper", nargs="?", help=f"one of {', '.join(papers())}")
+    parser.add_argument(
+        "paper", nargs="?", help=f"one of {', '.join(papers())}; agents: train and judge those that ship"
+    )
     parser.add_argument("--all", action="store_true", help="every paper")
     parser.add_argument(
         "--seeds", type=int, default=None, help="workloads (default: each paper's own, 10 or more)"

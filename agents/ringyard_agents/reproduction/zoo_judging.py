@@ -1,0 +1,157 @@
+"""Agents that ship, held against the best published scheduler, the allocator alone and the lower bound."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+import numpy as np
+from rich.console import Console
+
+from ringyard.errors import SchedulerError
+from ringyard_agents.files import locked, replaced
+from ringyard_agents.measuring.compare import Race, races
+from ringyard_agents.measuring.evaluate import RunResult
+from ringyard_agents.measuring.race_rows import table_rows
+from ringyard_agents.measuring.ranking import rank, values_of
+from ringyard_agents.measuring.series import Series
+from ringyard_agents.measuring.statistics import ratio_interval
+from ringyard_agents.reproduction.zoo_recipes import Recipe, World
+from ringyard_agents.shipped_agents import ZOO, shipped_agents
+
+__all__ = ["judge", "race_of", "read_records", "write_record"]
+
+#: Ringyard's own, what scores go through: what learning has to add to
+_ALLOCATOR = "allocator"
+_OWN = (_ALLOCATOR, "allocator_attained")
+
+#: columns of a comparison that a page shows
+_SHOWN = ("slowdown", "worst rho", "p99 (s)", "/ bound", "per decision (ms)")
+
+#: workloads of an agent's own world whose figures a test holds it to
+_CHECKED = 4
+
+Record = dict[str, Any]
+
+
+def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Race:
+    """What a world's table takes; Hydra must be initialised.
+
+    Args:
+        world: where.
+        agents: {label: `zoo:NAME` or run folder}.
+        workloads: how many.
+    """
+    config = hydra.compose("compare", list(world.overrides))
+    given = [one if label == one else {label: {"scheduler": f"agent:{one}"}} for label, one in agents.items()]
+    config.schedulers = [*given, *world.references, *_OWN]
+    config.best, config.seeds = world.best, workloads
+    [race] = races(config).values()
+    return race
+
+
+def judge(
+    recipe: Recipe,
+    others: Mapping[str, str],
+    workloads: int | None,
+    workers: int | None,
+    console: Console,
+) -> Record:
+    """An agent in every world of its recipe, as plain data; Hydra must be initialised.
+
+    Each run is kept in runs/zoo_judged_NAME as it ends; an equal call does not run it again.
+
+    Args:
+        recipe: of an agent that ships.
+        others: {label: run folder} of its other training seeds, which are judged in worlds with a table.
+        workloads: in each world; None: as the recipe says.
+        workers: processes; None: one per core.
+        console: shows progress.
+
+    Raises:
+        RingyardError: bad input, or a scheduler failed.
+    """
+    shipped = ZOO + recipe.name
+    folder = Path("runs", f"zoo_judged_{recipe.name}")
+
+    def run(world: World, agents: Mapping[str, str]) -> list[RunResult]:
+        race = race_of(world, agents, workloads or world.workloads)
+        results, failed = series.run(race.tasks, f"{recipe.name}: {world.label}")
+        for label, reason in failed.items():
+            raise SchedulerError(f"{label} failed in {world.label} on {reason}")
+        return results
+
+    with locked(folder):
+        series = Series(folder / "measured.jsonl", workers, console)
+        tables = {world.label: run(world, {shipped: shipped, **others}) for world in recipe.worlds}
+        rows = {world.label: run(world, {shipped: shipped}) for world in recipe.elsewhere}
+    own = recipe.worlds[0].label
+    return {
+        "check": {"world": own, "mean_jct": values_of(tables[own], shipped, "mean_jct")[:_CHECKED].tolist()},
+        "worlds": [_record(world, tables[world.label], shipped, list(others)) for world in recipe.worlds],
+        "elsewhere": [_record(world, rows[world.label], shipped, []) for world in recipe.elsewhere],
+    }
+
+
+def _record(world: World, results: Sequence[RunResult], shipped: str, others: Sequence[str]) -> Record:
+    """What a page says of a world."""
+    jct = {one: values_of(results, one, "mean_jct") for one in dict.fromkeys(r.label for r in results)}
+    published = {result.label for result in results if result.published}
+    best = min(published, key=lambda label: jct[label].mean())
+    bound = float(np.mean([result.bounds.mean_jct for result in results if result.label == shipped]))
+    return {
+        "label": world.label,
+        "title": world.title,
+        "workloads": len(jct[shipped]),
+        "best": best,
+        "best_from": world.best,
+        "mean": float(jct[shipped].mean()),
+        "best_mean": float(jct[best].mean()),
+        "bound": bound,
+        "against_best": _against(jct[shipped], jct[best]),
+        "against_allocator": _against(jct[shipped], jct[_ALLOCATOR]),
+        "seeds_against_best": [_against(jct[label], jct[best])[0] for label in (shipped, *others)],
+        "rows": [*_rows(results, [shipped, *others], best), _bound_row(bound)],
+    }
+
+
+def _against(values: Any, reference: Any) -> list[float]:
+    """[difference of means, its lower end, its upper end], as shares of the reference."""
+    found = ratio_interval(values, reference)
+    return [found.value - 1, found.low - 1, found.high - 1]
+
+
+def _rows(results: Sequence[RunResult], agents: Sequence[str], best: str) -> list[dict[str, str]]:
+    """The agents, then the rest, the best first: columns of a comparison, against two references."""
+    ranking, beside = rank(results, best), rank(results, _ALLOCATOR)
+    against_best = {row["scheduler"]: row for row in table_rows(results, ranking)}
+    against_own = {row["scheduler"]: row for row in table_rows(results, beside)}
+    return [
+        {
+            "scheduler": label,
+            "mean JCT [95% CI] (s)": next(text for name, text in row.items() if name.startswith("mean JCT")),
+            "vs best published": row[f"vs {best}"],
+            "vs allocator": against_own[label][f"vs {_ALLOCATOR}"],
+            **{name: row[name] for name in _SHOWN},
+        }
+        for label in [*agents, *(one for one in ranking.order if one not in agents)]
+        for row in [against_best[label]]
+    ]
+
+
+def _bound_row(bound: float) -> dict[str, str]:
+    empty = dict.fromkeys(("vs best published", "vs allocator", *_SHOWN), "")
+    return {"scheduler": "lower bound", "mean JCT [95% CI] (s)": f"{bound:,.0f}", **empty, "/ bound": "1.00"}
+
+
+def read_records() -> dict[str, Record]:
+    """{name: its record} of the agents that have one, by name: how each was trained, and its figures."""
+    records = {name: file.with_suffix(".json") for name, file in shipped_agents().items()}
+    return {name: json.loads(file.read_text()) for name, file in records.items() if file.is_file()}
+
+
+def write_record(recipe: Recipe, record: Mapping[str, Any]) -> None:
+    """Write an agent's record beside its weights."""
+    with replaced(recipe.record) as partial:
+        partial.write_text(json.dumps(record, indent=1) + "\n")

@@ -1,0 +1,138 @@
+"""The agents that ship as text and curves: docs/agents.md."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ringyard_agents.measuring.plots import save_plot
+from ringyard_agents.measuring.statistics import caution
+from ringyard_agents.measuring.tables import markdown
+from ringyard_agents.shipped_agents import ZOO
+
+__all__ = ["agents_page", "draw_training"]
+
+_INTRODUCTION = """# Agents that ship
+
+Written by `ringyard reproduce agents`, which trains what is not trained yet, judges, and writes this page;
+`--only NAME` does it for one agent, `--skip-training` judges the weights that ship. Nothing here is written
+by hand; recipes are in [conf/zoo](../conf/zoo). `ringyard compare schedulers=[zoo:NAME,...]` runs an agent
+anywhere, `ringyard train init=zoo:NAME` goes on from it.
+
+Each agent is trained from several seeds. The one that ships is the best on the evaluation workloads of its
+training; the tables are of other workloads, which nothing was chosen by, the same for all rows. *Best
+published*: of the published schedulers that the recipe names, each with the rule and options that
+`ringyard tune` found for it on yet other workloads, the one with the least mean there. `allocator`, tuned in
+the same way, is what agents' scores go through, with every score at 0: what learning adds to. Differences are
+of means, paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). Minutes
+are of wall time, on a machine that may have had other things to do.
+"""
+
+
+def agents_page(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page of all agents.
+
+    Args:
+        records: {name: training, figures and title} as `zoo_judging` keeps them.
+    """
+    summary = [_summary_row(name, world) for name, one in records.items() for world in one["worlds"]]
+    parts = [_INTRODUCTION, markdown(summary), *(_section(name, one) for name, one in records.items())]
+    return "\n".join(parts)
+
+
+def _changed(change: Sequence[float]) -> str:
+    value, low, high = (100 * one for one in change)
+    return f"{value:+.1f}% [{low:+.1f}, {high:+.1f}]"
+
+
+def _summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
+    seeds = [f"{100 * one:+.1f}" for one in sorted(world["seeds_against_best"])]
+    return {
+        "agent": f"`{ZOO}{name}`",
+        "world": world["title"],
+        "best published": f"`{world['best']}`",
+        "its mean JCT (s)": f"{world['best_mean']:,.0f}",
+        "the agent's (s)": f"{world['mean']:,.0f}",
+        "against it": _changed(world["against_best"]),
+        "all training seeds (%)": ", ".join(seeds),
+        "against the tuned allocator": _changed(world["against_allocator"]),
+        "best published / bound": f"{world['best_mean'] / world['bound']:.2f}",
+        "agent / bound": f"{world['mean'] / world['bound']:.2f}",
+    }
+
+
+def _section(name: str, record: Mapping[str, Any]) -> str:
+    training = record["training"]
+    parts = [f"## {ZOO}{name}\n\n{record['title'][0].upper()}{record['title'][1:]}."]
+    parts.append(f"```\n{training['command']}\n```")
+    parts.append(f"{len(training['runs'])} seeds; {training['hardware']}.")
+    parts.append(markdown([_run_row(run, training) for run in training["runs"]]).rstrip())
+    parts.append(f"![mean JCT on the evaluation workloads while {name} learns](images/agents_{name}.png)")
+    parts += [_world(world) for world in record["worlds"]]
+    if record["elsewhere"]:
+        rows = [_elsewhere_row(world) for world in record["elsewhere"]]
+        told = "Schedulers with the rules and options that suit them in the agent's own world."
+        parts.append(f"### Elsewhere\n\n{told}\n\n{markdown(rows).rstrip()}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _run_row(run: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, str]:
+    against = {
+        f"against {label}": f"{100 * (run['best'] / value - 1):+.1f}%"
+        for label, value in training["baselines"].items()
+    }
+    constraint = training["constraint"]
+    kept = {} if constraint is None else {f"{constraint} / its bound": f"{run['used']:.3f}"}
+    return {
+        "training seed": str(run["seed"]),
+        "decisions": f"{run['decisions']:,}",
+        "minutes": f"{run['minutes']:,.1f}",
+        f"{training['metric']} on the evaluation workloads": _number(run["best"]),
+        **against,
+        **kept,
+        "ships": "*" if run["seed"] == training["shipped_seed"] else "",
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3f}"
+
+
+def _world(world: Mapping[str, Any]) -> str:
+    warning = caution(world["workloads"])
+    told = f"{world['workloads']} workloads; rules and options of conf/tuned/{world['best_from']}.yaml."
+    parts = [f"### {world['title'][0].upper()}{world['title'][1:]}", told, markdown(world["rows"]).rstrip()]
+    return "\n\n".join([*parts, *([] if warning is None else [warning])])
+
+
+def _elsewhere_row(world: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "world": world["title"],
+        "workloads": str(world["workloads"]),
+        "best published": f"`{world['best']}`",
+        "its mean JCT (s)": f"{world['best_mean']:,.0f}",
+        "the agent's (s)": f"{world['mean']:,.0f}",
+        "against it": _changed(world["against_best"]),
+        "against the tuned allocator": _changed(world["against_allocator"]),
+        "agent / bound": f"{world['mean'] / world['bound']:.2f}",
+    }
+
+
+def draw_training(folder: Path, name: str, training: Mapping[str, Any]) -> Path:
+    """Write agents_NAME.png: the metric on the evaluation workloads of every seed, baselines as lines across.
+
+    Args:
+        folder: for the plot; made if missing.
+        name: of the agent.
+        training: as `zoo_training.training_record` gives it.
+    """
+
+    def draw(axes: Any) -> None:
+        for run in training["runs"]:
+            decisions, values = zip(*run["curve"], strict=True)
+            axes.plot([one / 1e6 for one in decisions], values, marker=".", label=f"seed {run['seed']}")
+        for label, value in training["baselines"].items():
+            axes.axhline(value, color="black", linestyle="--", linewidth=1, label=label)
+        axes.set(xlabel="million decisions", ylabel=f"{training['metric']} on the evaluation workloads")
+
+    folder.mkdir(parents=True, exist_ok=True)
+    return save_plot(folder, f"agents_{name}", draw)

@@ -1,0 +1,177 @@
+"""Training the agents that ship: several seeds at a time, each going on where it was stopped."""
+
+import csv
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import hydra
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
+
+from ringyard.errors import CheckpointError, SchedulerError
+from ringyard_agents.configuration import plain
+from ringyard_agents.files import replaced
+from ringyard_agents.learning.checkpoint import AGENT, LAST
+from ringyard_agents.learning.resume import check_agreement, read_run_config
+from ringyard_agents.learning.training_run import read_last
+from ringyard_agents.reproduction.zoo_recipes import Recipe
+
+__all__ = ["hardware", "is_trained", "ship", "train_all", "training_record"]
+
+
+def hardware() -> str:
+    """The processor of this machine, and how many of its cores this process may use."""
+    name = platform.processor() or platform.machine()
+    with Path("/proc/cpuinfo").open() as lines:
+        models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{(models or [name])[0]}, {len(os.sched_getaffinity(0))} cores"
+
+
+def is_trained(recipe: Recipe, seed: int) -> bool:
+    """Whether a training run has ended; Hydra must be initialised.
+
+    Raises:
+        ConfigurationError: the run's settings are others than the recipe's.
+        CheckpointError: the run is damaged.
+    """
+    folder = recipe.folder(seed)
+    if not (folder / LAST).is_file():
+        return False
+    file = folder / "config.yaml"
+    saved = read_run_config(file, ())
+    words = recipe.words(seed)
+    asked = plain(hydra.compose("train", words))
+    check_agreement(words, asked, {**saved, "name": asked["name"]}, file)
+    learner, evaluation = read_last(folder)
+    patience = saved["evaluate"]["patience"]
+    enough = patience is not None and evaluation["in_vain"] >= patience
+    return enough or learner.facts["decisions"] >= asked["total_decisions"]
+
+
+def train_all(recipes: Sequence[Recipe], workers: int, say: Callable[[str], None]) -> None:
+    """Train every seed of every recipe that is not trained yet; Hydra must be initialised.
+
+    Whatever ends this, runs that have begun save what they have, and go on at the next call.
+
+    Args:
+        recipes: of the agents.
+        workers: runs at a time.
+        say: called with a line when a run begins.
+
+    Raises:
+        RingyardError: a run of other settings is in the way; SchedulerError: a run failed.
+    """
+    waiting = [(one, seed) for one in recipes for seed in one.seeds if not is_trained(one, seed)]
+    running: list[_Run] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                run = _Run(*waiting.pop(0))
+                say(run.command)
+                running.append(run)
+            time.sleep(0.5)
+            running = [run for run in running if run.goes_on()]
+    finally:
+        for run in running:
+            run.process.terminate()
+        for run in running:
+            run.process.wait()
+
+
+class _Run:
+    """A training run in a process of its own, new or going on."""
+
+    def __init__(self, recipe: Recipe, seed: int) -> None:
+        folder = recipe.folder(seed)
+        begun = (folder / LAST).is_file()
+        words = [f"resume={folder}"] if begun else recipe.words(seed)
+        words += [word for word in recipe.train if begun and word.startswith("total_decisions=")]
+        self.command = shlex.join(["ringyard", "train", *words])
+        self._errors: IO[bytes] = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ringyard_agents", "train", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+        )
+
+    def goes_on(self) -> bool:
+        """Whether it has not ended yet; SchedulerError if it ended in an error."""
+        code = self.process.poll()
+        if code:
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip()
+            raise SchedulerError(f"{self.command} failed: {said[-1000:]}")
+        return code is None
+
+
+def training_record(recipe: Recipe) -> dict[str, Any]:
+    """What is to be known of an agent's training, as plain data; the best seed ships.
+
+    Raises:
+        CheckpointError: a seed is not trained.
+    """
+    runs = [_run_record(recipe, seed) for seed in recipe.seeds]
+    summary = _summary(recipe, recipe.seeds[0])
+    return {
+        "command": shlex.join(["ringyard", "train", *recipe.train, "seed=SEED"]),
+        "metric": summary["metric"],
+        "baselines": summary["baselines"],
+        "hardware": hardware(),
+        "constraint": summary.get("constraint", {}).get("metric"),
+        "shipped_seed": min(runs, key=_place)["seed"],
+        "runs": runs,
+    }
+
+
+def _place(run: Mapping[str, Any]) -> tuple[float, float]:
+    """Of a training run among others: whoever keeps the constraint, if there is one, comes first."""
+    used = run["used"]
+    return 1.0 if used is None else max(used, 1.0), run["best"]
+
+
+def _summary(recipe: Recipe, seed: int) -> Mapping[str, Any]:
+    file = recipe.folder(seed) / "training.json"
+    if not file.is_file():
+        raise CheckpointError(f"there is no {file}: seed {seed} of {recipe.name} is not trained yet")
+    content: dict[str, Any] = json.loads(file.read_text())
+    return content
+
+
+def _run_record(recipe: Recipe, seed: int) -> dict[str, Any]:
+    summary, folder = _summary(recipe, seed), recipe.folder(seed) / "tensorboard"
+    column = f"eval/{summary['metric']}"
+    with (folder / "progress.csv").open(newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row.get(column)]
+    return {
+        "seed": seed,
+        "decisions": summary["decisions"],
+        "minutes": round(_minutes(folder), 1),
+        "best": summary["best"],
+        "used": summary.get("constraint", {}).get("best_used"),
+        "curve": [[int(row["decisions"]), float(row[column])] for row in rows],
+    }
+
+
+def _minutes(folder: Path) -> float:
+    """Between the first and the last event of every session of a run."""
+    total = 0.0
+    for file in folder.glob("events.out.tfevents.*"):
+        times = [Event.FromString(one).wall_time for one in RawEventFileLoader(str(file)).Load()]
+        total += max(times, default=0.0) - min(times, default=0.0)
+    return total / 60
+
+
+def ship(recipe: Recipe, seed: int) -> None:
+    """Put the agent of a training seed where agents ship from."""
+    with replaced(recipe.weights) as partial:
+        shutil.copyfile(recipe.folder(seed) / AGENT, partial)

@@ -1,0 +1,169 @@
+"""The agents that ship are what their recipes and their page say, and new ones are made by one command."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+
+from conftest import ROOT
+from ringyard.config_folder import config_folder
+from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard_agents import cli
+from ringyard_agents.learning.agent import load_agent
+from ringyard_agents.learning.checkpoint import parts_of, parts_of_agent
+from ringyard_agents.measuring.best import read_best
+from ringyard_agents.measuring.evaluate import evaluate
+from ringyard_agents.reproduction.zoo_judging import race_of, read_records
+from ringyard_agents.reproduction.zoo_page import agents_page
+from ringyard_agents.reproduction.zoo_recipes import read_recipes
+from ringyard_agents.reproduction.zoo_training import is_trained
+from ringyard_agents.shipped_agents import shipped_agents
+
+RECIPES = {recipe.name: recipe for recipe in read_recipes()}
+RECORDS = read_records()
+
+
+def hydra():
+    return initialize_config_dir(str(config_folder()), version_base="1.3")
+
+
+@pytest.fixture
+def composing():
+    with hydra():
+        yield
+
+
+def test_every_agent_has_a_recipe_and_a_record():
+    assert list(shipped_agents()) == list(RECORDS)
+    assert RECORDS.keys() <= RECIPES.keys()
+    assert RECORDS
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_an_agent_is_as_good_as_its_record_says(name, composing):
+    check, label = RECORDS[name]["check"], f"zoo:{name}"
+    world = next(one for one in RECIPES[name].worlds if one.label == check["world"])
+    tasks = race_of(world, {label: label}, len(check["mean_jct"])).tasks
+    found = [evaluate(task).metrics.mean_jct for task in tasks if task.label == label]
+    assert found == pytest.approx(check["mean_jct"], rel=1e-6)
+    assert len(found) >= 2
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_an_agent_is_made_as_its_recipe_says(name, composing):
+    config = compose("train", RECIPES[name].words(RECORDS[name]["training"]["shipped_seed"]))
+    assert parts_of_agent(shipped_agents()[name]) == parts_of(config)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_can_be_followed(name, composing):
+    recipe = RECIPES[name]
+    compose("train", recipe.words(0))
+    for world in (*recipe.worlds, *recipe.elsewhere):
+        compose("compare", list(world.overrides))
+        assert set(world.references) <= read_best(world.best).keys()
+
+
+def test_the_page_is_what_the_records_say():
+    assert (ROOT / "docs" / "agents.md").read_text() == agents_page(RECORDS)
+
+
+def test_an_agent_that_does_not_ship_is_named():
+    with pytest.raises(CheckpointError, match=r"no agent 'zoo:nobody' in the zoo; expected one of zoo:"):
+        load_agent("zoo:nobody")
+    with pytest.raises(ConfigurationError, match="no agent 'nobody' in conf/zoo; expected one of"):
+        read_recipes("nobody")
+
+
+TINY = ["cluster.num_servers=2", "workload.num_jobs=10", "workload.load=8"]
+RECIPE = {
+    "title": "a few jobs",
+    "train": [
+        *TINY, "num_workloads=4", "evaluate.workloads=3", "evaluate.every=200",
+        "evaluate.schedulers=[allocator]", "action=scores", "observation=live_jobs", "agent=evolution",
+        "agent.spread=0.5", "total_decisions=1500",
+    ],
+    "seeds": [0, 1],
+    "best": "quickstart",
+    "references": ["sjf"],
+    "workloads": 4,
+    "worlds": {"small": {"title": "two servers", "overrides": TINY}},
+    "elsewhere": {
+        "large": {"title": "three servers", "overrides": [*TINY, "cluster.num_servers=3"], "workloads": 2}
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder of one's own with a recipe."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine/zoo").mkdir(parents=True)
+    (tmp_path / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(RECIPE))
+    monkeypatch.setenv("RINGYARD_CONF", str(tmp_path / "mine"))
+    return tmp_path
+
+
+def test_one_command_trains_goes_on_ships_judges_and_writes(own):
+    [recipe] = read_recipes("tiny")
+    assert cli.main(["train", *recipe.words(0), "total_decisions=1"]) == 0  # was stopped early
+    with hydra():
+        assert not is_trained(recipe, 0)
+    command = [sys.executable, "-m", "ringyard_agents", "reproduce", "agents", "--only=tiny"]
+    command += ["--workers=1", "--out=page/agents.md"]
+    subprocess.run(command, check=True)
+    assert len(json.loads((own / "runs/zoo_tiny_0/run.json").read_text())["resumed"]) == 1
+    with hydra():
+        assert all(is_trained(recipe, seed) for seed in (0, 1))
+    record = json.loads((own / "mine/zoo/tiny.json").read_text())
+    runs = record["training"]["runs"]
+    assert [run["seed"] for run in runs] == [0, 1]
+    shipped = min(runs, key=lambda run: run["best"])
+    assert record["training"]["shipped_seed"] == shipped["seed"]
+    assert shipped["best"] == min(value for _, value in shipped["curve"])
+    assert (own / f"runs/zoo_tiny_{shipped['seed']}/agent.safetensors").read_bytes() == (
+        recipe.weights.read_bytes()
+    )
+    [world], [elsewhere] = record["worlds"], record["elsewhere"]
+    labels = [row["scheduler"] for row in world["rows"]]
+    assert labels[:2] == ["zoo:tiny", f"seed {1 - shipped['seed']}"]
+    assert set(labels[2:]) == {
+        "sjf@consolidate",
+        "allocator",
+        "allocator_attained",
+        "lower bound",
+    }
+    assert world["best"] in labels
+    assert world["bound"] <= world["mean"]
+    assert world["against_best"][0] == pytest.approx(world["mean"] / world["best_mean"] - 1)
+    assert (len(record["check"]["mean_jct"]), elsewhere["workloads"]) == (4, 2)
+    page = (own / "page/agents.md").read_text()
+    assert "## zoo:tiny" in page
+    assert (own / "page/images/agents_tiny.png").stat().st_size > 10_000
+    before = recipe.record.read_text()
+    subprocess.run([*command, "--skip-training"], check=True)  # every run was kept
+    assert recipe.record.read_text() == before
+    # another recipe does not take the old runs for its own
+    other = {**RECIPE, "train": [*RECIPE["train"], "agent.workloads=2"]}
+    (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(other))
+    with hydra(), pytest.raises(ConfigurationError, match=r"agent\.workloads would be 2"):
+        is_trained(read_recipes("tiny")[0], 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"references": None}, "references"),
+        ({"seeds": []}, "seeds"),
+        ({"learnt": 3}, "learnt, which is not known"),
+        ({"worlds": {"large": {"title": "x", "overrides": []}}}, "worlds of one label"),
+        ({"worlds": {"small": {"overrides": []}}}, "no title"),
+    ],
+)
+def test_recipes_are_checked(own, change, said):
+    (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(RECIPE | change))
+    with pytest.raises(ConfigurationError, match=said):
+        read_recipes("tiny")
