@@ -93,7 +93,7 @@ def _inputs(config: Any) -> Iterator[Path]:
     for key, text in _entries(config):
         text = str(agent_place(text)) if key == "checkpoint" else text
         file = Path(text).expanduser() if "\0" not in text and len(text) < 4096 else Path()
-        if key == "checkpoint":  # a run folder, or one of the agent's files
+        if key == "checkpoint" and file.suffix != ".safetensors":  # a run folder, or one of the agent's files
             folder, stem = (file, "agent") if file.is_dir() else (file.parent, file.stem)
             yield from (one for one in folder.glob(f"{stem}.*") if one.is_file())
         elif file.is_file():
