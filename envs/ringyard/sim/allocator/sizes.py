@@ -41,16 +41,23 @@ def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
 
 
 @kernel
+def _before(plan: Plan, b: int, i: int, k: int) -> bool:
+    """Whether job i is asked before job k: by row where slopes are equal, for running jobs stand as they end."""
+    mine, other = plan.slope[b, i], plan.slope[b, k]
+    return bool(mine > other or (mine == other and i < k))
+
+
+@kernel
 def _sink(plan: Plan, b: int, i: int, count: int) -> None:
     """Restore the heap (largest slope first) below position i."""
-    queue, slope = plan.queue[b], plan.slope[b]
+    queue = plan.queue[b]
     while True:
         k = 2 * i + 1
         if k >= count:
             return
-        if k + 1 < count and slope[queue[k + 1]] > slope[queue[k]]:
+        if k + 1 < count and _before(plan, b, queue[k + 1], queue[k]):
             k += 1
-        if slope[queue[i]] >= slope[queue[k]]:
+        if _before(plan, b, queue[i], queue[k]):
             return
         j = queue[i]
         queue[i] = queue[k]
