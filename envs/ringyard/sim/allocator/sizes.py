@@ -42,7 +42,7 @@ def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
 
 @kernel
 def _before(plan: Plan, b: int, i: int, k: int) -> bool:
-    """Whether job i is asked before job k: by row where slopes are equal, for running jobs stand as they end."""
+    """Whether job i is asked before job k; of equal ones by row, as running ones stand as they will end."""
     mine, other = plan.slope[b, i], plan.slope[b, k]
     return bool(mine > other or (mine == other and i < k))
 
