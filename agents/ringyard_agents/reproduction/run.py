@@ -32,8 +32,6 @@ from ringyard_baselines.papers.ada_srsf import transfers
 
 __all__ = ["Reproduction", "papers", "read_ablation", "reproduce"]
 
-#: agents that learnt from files that do not ship
-_WEIGHTS = Path(__file__).parent / "weights"
 #: figures shown of every scheduler
 SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
 
@@ -136,13 +134,8 @@ def _trained(
 
 
 def _overrides(entry: Mapping[str, Any]) -> list[str]:
-    """Overrides of an entry: its own, and those of its `options`, {name: value}, which YAML can merge.
-
-    `weights` names an agent that ships for reproductions alone (it learnt from files that do not ship).
-    """
-    options = dict(entry.get("options", {}))
-    if "weights" in entry:
-        options["checkpoint"] = _WEIGHTS / f"{entry['weights']}.safetensors"
+    """Overrides of an entry: its own, and those of its `options`, {name: value}, which YAML can merge."""
+    options = entry.get("options", {})
     return [*entry.get("overrides", []), *(f"scheduler.{name}={value}" for name, value in options.items())]
 
 
