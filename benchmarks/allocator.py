@@ -9,15 +9,19 @@ from common import build, machine
 from ringyard.sim.simulator import Simulator
 from ringyard_baselines.scheduler import run
 
-#: {preset: its setting of the number of servers at 64 GPUs, and of its jobs}
-PRESETS = {"elastic": (16, 160), "cpu_gpu": (8, 160)}
+#: {preset: (its servers at 64 GPUs, its jobs, where they are set)}
+PRESETS = {
+    "elastic": (16, 160, "workload.base.num_jobs"),
+    "cpu_gpu": (8, 160, "workload.base.num_jobs"),
+    "sharing": (16, 480, "workload.num_jobs"),
+}
 
 
 def per_decision(preset, scheduler, scale):
     """(seconds of a decision point, seconds of profiling before the first, the most jobs alive at once)."""
-    servers, jobs = PRESETS[preset]
+    servers, jobs, setting = PRESETS[preset]
     overrides = [f"experiment={preset}", f"cluster.num_servers={servers * scale}"]
-    overrides.append(f"workload.base.num_jobs={jobs * scale}")
+    overrides.append(f"{setting}={jobs * scale}")
     parts = build(
         "simulate",
         [*overrides, f"scheduler={scheduler}", "placement=consolidate"],

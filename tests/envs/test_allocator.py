@@ -11,7 +11,8 @@ from ringyard.compiled import FloatMatrix, FloatVector, fills
 from ringyard.errors import InformationError, PluginError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
-from ringyard.performance import composed, ideal
+from ringyard.performance import composed, ideal, pair_table
+from ringyard.profiles import model_id
 from ringyard.restart import constant
 from ringyard.sim.allocator import Allocator, Estimate, EstimateLeft, Rates, empty_plan, put_rates
 from ringyard.sim.allocator.beside import seconds_as, with_cores
@@ -225,3 +226,30 @@ def test_cores_that_are_dear_change_less_often():
             sim.advance()
         changes.append(int(sim.state.jobs["num_resizes"].sum()))
     assert 0 < changes[1] < 0.7 * changes[0]
+
+
+def shared(gpus, holders, seconds, restart):
+    """{job: its GPUs} after one decision on one server; job 0 runs at a fourth of its speed beside job 1."""
+    names = ("resnet18_cifar10", "a3c_pong", "lstm_wikitext2")
+    pairs = {one: dict.fromkeys(names, 1.0) for one in names}
+    pairs[names[0]][names[1]] = 0.25
+    jobs = jobs_of([1, 1, 1], seconds).with_models(np.array([model_id(name) for name in names]))
+    cluster = Cluster.homogeneous(1, gpus, gpu_type="v100", jobs_per_gpu=2)
+    performance = composed(1e9, 40e9, interference=pair_table(pairs))
+    sim = Simulator(cluster, jobs, performance, constant(restart))
+    scheduler = ready(sim, allocator())
+    sim.apply([Allocation(job, (gpu,)) for job, gpu in holders.items()])
+    return decide(sim, scheduler)
+
+
+@pytest.mark.parametrize(("restart", "after"), [(1.0, {0, 2}), (3000.0, {0, 1})])
+def test_who_slows_another_makes_way_for_a_milder_job(restart, after):
+    """Weights 0.032, 0.016 and 0.022; job 1 takes 0.024 from job 0, job 2 nothing."""
+    assert set(shared(1, {0: 0, 1: 0}, [1000, 4000, 2000], restart)) == after
+
+
+@pytest.mark.parametrize("restart", [1.0, 3000.0])
+def test_who_is_slowed_moves_beside_a_milder_job(restart):
+    held = shared(2, {0: 0, 1: 0, 2: 1}, [1000, 1100, 1200], restart)
+    assert set(held) == {0, 1, 2}
+    assert (held[0] == held[1]) == (restart > 1.0)

@@ -26,7 +26,7 @@ from ringyard.sim.allocator.plan import (
     num_live,
     predicted,
 )
-from ringyard.sim.allocator.sharing import join, leave
+from ringyard.sim.allocator.sharing import share
 from ringyard.sim.allocator.sizes import choose_sizes, pop, queue_up, weigh
 from ringyard.sim.allocator.starting import Starts, start_by_weight
 from ringyard.sim.engine.physics import Physics
@@ -58,7 +58,8 @@ class Allocator:
             over its seconds left.
         score_scale: how strong scores are.
         sharing_power: seconds left ** -sharing_power weighs jobs that may share a GPU.
-        move_price: a running job moves to a faster GPU type if that saves this many restarts.
+        move_price: a running job moves to a faster GPU type if that saves this many restarts; beside others,
+            it moves or makes way if the weighted speed won is more than that of the time these would take.
         stay_bonus: how much faster the type counts that it is on.
         stay: a running job weighs as if it had so much of its seconds left: less than 1 lets jobs that are
             alike take turns less often.
@@ -234,8 +235,7 @@ def allocate(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -
             reach(state, b, whole(plan.queue[b, i]), plan, physics)
     _backfill(state, b, plan, physics)
     if state.clusters[b].jobs_per_gpu > 1:
-        join(state, b, plan, rules, physics)
-        leave(state, b, plan, rules, physics)
+        share(state, b, plan, rules, physics)
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].num_cores < UNLIMITED_CORES and state.servers[b, s].up != 0:
             deal_cores(state, b, s, plan, rules, physics)

@@ -178,6 +178,7 @@ class Plan:
         memory: [clusters, jobs, numbers] of the estimate.
         left: [clusters, jobs] seconds that a live job would still run alone as it asks, as estimated.
         weight: [clusters, jobs] what a live job's speed counts.
+        shared_weight: [clusters, jobs] the same beside others on a GPU.
         target: [clusters, jobs] GPUs that a live job shall hold.
         slope: [clusters, jobs] weighted worth that each GPU of its next step adds.
         step: [clusters, jobs] GPUs, or cores of each worker, after its next step.
@@ -205,6 +206,7 @@ class Plan:
     memory: FloatCube
     left: FloatMatrix
     weight: FloatMatrix
+    shared_weight: FloatMatrix
     target: Int32Matrix
     slope: FloatMatrix
     step: Int32Matrix
@@ -246,6 +248,7 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
         memory=np.zeros((clusters, jobs, memory)),
         left=np.zeros((clusters, jobs)),
         weight=np.zeros((clusters, jobs)),
+        shared_weight=np.zeros((clusters, jobs)),
         target=np.zeros((clusters, jobs), np.int32),
         slope=np.zeros((clusters, jobs)),
         step=np.zeros((clusters, jobs), np.int32),

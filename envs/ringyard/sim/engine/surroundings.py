@@ -12,7 +12,7 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_on, shared_on, slowness_on
 from ringyard.state.records import Job, JobKind, Network
 
-__all__ = ["Surroundings", "alone", "look", "nowhere", "seconds_in", "surround"]
+__all__ = ["Surroundings", "alone", "look", "nowhere", "seconds_in", "sharing_slowdown", "surround"]
 
 
 class Surroundings(Record):
@@ -47,7 +47,7 @@ def _worst_link(state: State, b: int, j: int) -> float:
 
 
 @kernel
-def _sharing_slowdown(state: State, b: int, j: int) -> float:
+def sharing_slowdown(state: State, b: int, j: int) -> float:
     """1 + the neighbours' summed excess on the worst of the job's GPUs."""
     worst = 0.0
     own = Shared(0.0, 0.0)
@@ -106,7 +106,7 @@ def surround(state: State, b: int, j: int) -> bool:
             job.contenders = worst
             changed = True
     if cluster.sharing:
-        slowdown = _sharing_slowdown(state, b, j)
+        slowdown = sharing_slowdown(state, b, j)
         if slowdown != job.sharing_slowdown:
             job.sharing_slowdown = slowdown
             changed = True
