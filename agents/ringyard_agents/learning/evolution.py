@@ -1,13 +1,14 @@
 """Evolution strategies on the weights of a score network."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.func import functional_call, vmap
 
-from ringyard.checks import Positive, checked
+from ringyard.checks import Count, Positive, checked
 from ringyard_agents.learning.score_learner import ScoreLearner, require_pairs
 from ringyard_agents.learning.score_networks import ScoreNetwork
 from ringyard_agents.learning.score_policy import Seen
@@ -70,8 +71,11 @@ class EvolutionStrategies(ScoreLearner):
         spread: of the changes, in weights.
     """
 
-    learning_rate: Positive = 1e-2
-    spread: Positive = 0.05
+    workloads: Count = 2
+    group_size: Annotated[int, "[2, 4096]"] = 16
+    learning_rate: Positive = 3e-2
+    averaging: Annotated[float, "[0, 1)"] = 0.8
+    spread: Positive = 0.1
 
     def __post_init__(self) -> None:
         require_pairs(self.group_size)
