@@ -10,9 +10,13 @@ from hydra.utils import instantiate
 
 from conftest import names
 from ringyard.config_folder import config_folder
+from ringyard.errors import CheckpointError
 from ringyard.mdp.presets import setting_of
 from ringyard_agents import cli
-from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.initial import inherited
+from ringyard_agents.learning.learner import Saved, world_of
+from ringyard_agents.shipped_agents import shipped_agents
 
 WORLD = ["cluster.num_servers=2", "workload.num_jobs=10", "workload.load=8", "num_workloads=4"]
 JUDGED = ["evaluate.workloads=3", "evaluate.every=100", "evaluate.schedulers=[fifo]"]
@@ -43,6 +47,10 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
     assert float(rows[0]["eval/mean_jct"]) == read(tmp_path, "first")["best"] != rows[0]["eval/mean_jct"]
     assert cli.main(["train", "resume=runs/on", "total_decisions=400"]) == 0  # needs the first no more
     assert read(tmp_path, "on")["decisions"] >= 400
+    # a run that goes on takes nothing from another agent
+    capsys.readouterr()
+    assert cli.main(["train", "resume=runs/on", "init=zoo:starts", "total_decisions=900"]) == 2
+    assert "init=zoo:starts does not agree with the run that goes on" in capsys.readouterr().err
     # what the run says of the allocator counts
     assert cli.main([*ON, "name=other", "action.allocator.gamma=3.0"]) == 0
     assert config_of(tmp_path, "other").action.allocator.gamma == 3.0
@@ -59,6 +67,27 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
         assert cli.main([*ON, "name=bad", *words]) == 2
         assert said in capsys.readouterr().err
         assert not (tmp_path / "runs/bad").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"parts": None}, "is no agent"),
+        ({"parts": {"agent": [1], "observation": {}, "action": {}}}, "is no agent"),
+        ({"parts": {"agent": {}, "observation": {}}}, "is no agent"),
+        ({"weights": None}, "is no agent"),
+        (
+            {"parts": {"agent": {"defaults": ["evolution"]}, "observation": {}, "action": {}}},
+            "would choose other configs by its agent",
+        ),
+    ],
+)
+def test_an_agent_of_damaged_parts_is_refused(tmp_path, change, said):
+    sound = read_archive(shipped_agents()["elastic"])
+    file = tmp_path / "agent.safetensors"
+    write_archive(file, Saved(sound.arrays, {**sound.facts, **change}))
+    with pytest.raises(CheckpointError, match=said):
+        inherited([f"init={file}"])
 
 
 @pytest.mark.parametrize("agent", names("agent"))

@@ -104,6 +104,7 @@ def test_who_keeps_a_constraint_is_best_and_a_broken_one_costs_more_and_more(ins
         ([*KEEPING, "constraint.most=themiss"], "schedulers has 'themiss'"),
         ([*KEEPING, "constraint.metric=blocking_rate", "constraint.most=fifo"], "whose blocking_rate is 0"),
         ([*TOY, "constraint.metric=p99_jct", "constraint.most=9"], "expected one that scores jobs"),
+        ([*KEEPING, "constraint.most=9", "limit_seconds=60"], "constraint: limit_seconds is 60 (world own)"),
     ],
 )  # fmt: skip
 def test_constraints_that_cannot_be_kept_are_refused(inside, capsys, words, said):

@@ -162,6 +162,7 @@ def test_one_command_trains_goes_on_ships_judges_and_writes(own):
     [
         ({"references": None}, "references"),
         ({"seeds": []}, "seeds"),
+        ({"seeds": [3, 3]}, r"seeds is \[3, 3\]; expected different ones"),
         ({"learnt": 3}, "learnt, which is not known"),
         ({"worlds": {"large": {"title": "x", "overrides": []}}}, "worlds of one label"),
         ({"worlds": {"small": {"overrides": []}}}, "no title"),
@@ -170,4 +171,29 @@ def test_one_command_trains_goes_on_ships_judges_and_writes(own):
 def test_recipes_are_checked(own, change, said):
     (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(RECIPE | change))
     with pytest.raises(ConfigurationError, match=said):
+        read_recipes("tiny")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"references": ["sjff"]}, "small: schedulers has 'sjff'; expected"),
+        ({"references": ["lookahead"]}, "small: references is ['lookahead']; expected a published scheduler"),
+        ({"best": "nowhere"}, "small: "),
+        (
+            {"elsewhere": {"far": {"title": "x", "overrides": ["cluster.servers=1"]}}},
+            "far: Could not override",
+        ),
+    ],
+)
+def test_what_cannot_be_judged_is_not_trained(own, capsys, change, said):
+    (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(RECIPE | change))
+    assert cli.main(["reproduce", "agents", "--only=tiny", "--workers=1", "--out=page.md"]) == 2
+    assert f"conf/zoo: tiny: {said}" in capsys.readouterr().err
+    assert not (own / "runs").exists()
+
+
+def test_a_recipe_that_is_no_yaml_is_named(own):
+    (own / "mine/zoo/tiny.yaml").write_text("seeds: [0\n")
+    with pytest.raises(ConfigurationError, match=r"tiny\.yaml is no yaml of a recipe"):
         read_recipes("tiny")

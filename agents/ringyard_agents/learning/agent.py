@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ringyard.checks import checked
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Template
@@ -122,6 +123,7 @@ class AgentScheduler(Scheduler):
         return action
 
 
+@checked("scheduler")
 def load_agent(checkpoint: str | None = None, name: str = "agent", trust: Trust = ()) -> AgentScheduler:
     """The agent of a checkpoint.
 
@@ -133,5 +135,6 @@ def load_agent(checkpoint: str | None = None, name: str = "agent", trust: Trust 
     Raises:
         CheckpointError: there is none, it cannot be read, or it names classes that are neither Ringyard's nor
             trusted.
+        ConfigurationError: an argument of another kind.
     """
     return AgentScheduler(*load_policy(find_checkpoint(checkpoint), trust), name)

@@ -102,9 +102,11 @@ def read_agent(file: Path) -> tuple[dict[str, Any], Saved]:
         CheckpointError: damaged, or no agent.
     """
     saved = read_archive(file)
-    if not {"parts", "weights"} <= set(saved.facts):
+    parts, weights = saved.facts.get("parts"), saved.facts.get("weights")
+    known = isinstance(parts, dict) and all(isinstance(parts.get(part), dict) for part in _PARTS)
+    if not known or not isinstance(weights, dict):
         raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
-    return saved.facts["parts"], Saved(saved.arrays, saved.facts["weights"])
+    return parts, Saved(saved.arrays, weights)
 
 
 def parts_of_agent(file: Path, trust: Trust = ()) -> dict[str, Any]:
@@ -119,6 +121,8 @@ def parts_of_agent(file: Path, trust: Trust = ()) -> dict[str, Any]:
 
 def _checked(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
     for part, groups in _PARTS.items():
+        if "defaults" in parts[part]:  # Hydra's word for configs that are chosen besides
+            raise CheckpointError(f"{file} would choose other configs by its {part}; expected none")
         check_classes(parts[part], groups, trust, str(file))
     return {part: parts[part] for part in _PARTS}
 

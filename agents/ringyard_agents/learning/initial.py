@@ -37,8 +37,8 @@ def inherited(words: Sequence[str]) -> list[str]:
         ConfigurationError: several agents.
     """
     chosen = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
-    given = None if "init" not in chosen else _value(chosen["init"])
-    if given is None:
+    given = _value(chosen["init"]) if "init" in chosen else None
+    if given is None or "resume" in chosen:  # a run that goes on has its own parts
         return list(words)
     trust = _value(chosen["trust"]) if "trust" in chosen else ()
     parts = parts_of_agent(find_checkpoint(str(given)), trust)

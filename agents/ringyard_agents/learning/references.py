@@ -34,7 +34,8 @@ def constraint_of(config: DictConfig, worlds: Mapping[str, DictConfig]) -> Const
         worlds: of the run, by label.
 
     Raises:
-        ConfigurationError: half a constraint, or a scheduler whose own metric is no bound.
+        ConfigurationError: half a constraint, a scheduler whose own metric is no bound, or episodes that are
+            cut off: jobs that do not end would use nothing of it.
     """
     given = config.constraint
     most = plain(given)["most"]
@@ -45,6 +46,12 @@ def constraint_of(config: DictConfig, worlds: Mapping[str, DictConfig]) -> Const
             f"constraint.metric is {given.metric} and constraint.most is {most}; expected both, such as"
             " constraint.metric=worst_fairness constraint.most=themis, or neither"
         )
+    for label, world in worlds.items():
+        if world.limit_seconds is not None:
+            raise ConfigurationError(
+                f"constraint: limit_seconds is {world.limit_seconds} (world {label}), and jobs that it cuts"
+                " off use nothing of a bound; expected limit_seconds=null beside a constraint"
+            )
     if isinstance(most, int | float):
         return Constraint(given.metric, dict.fromkeys(worlds, float(most)), given.step)
     entry = Entry.read(most)

@@ -14,7 +14,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.presets import search_own_folders
 from ringyard_agents.command_line import Arguments
 from ringyard_agents.files import replaced, require_writable
-from ringyard_agents.reproduction.zoo_judging import judge, read_records, write_record
+from ringyard_agents.reproduction.zoo_judging import judge, read_records, require_judges, write_record
 from ringyard_agents.reproduction.zoo_page import agents_page, draw_training
 from ringyard_agents.reproduction.zoo_recipes import Recipe, read_recipes
 from ringyard_agents.reproduction.zoo_training import is_trained, ship, train_all, training_record
@@ -55,6 +55,8 @@ def reproduce_agents(words: Sequence[str]) -> None:
         if options.skip_training:
             _require_shipped(recipes)
         else:
+            for recipe in recipes:
+                require_judges(recipe)
             workers = options.workers or len(os.sched_getaffinity(0))
             train_all(
                 recipes,

@@ -7,12 +7,14 @@ from typing import Any
 
 import hydra
 import numpy as np
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from ringyard.errors import SchedulerError
+from ringyard.errors import ConfigurationError, RingyardError, SchedulerError
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.compare import Race, races
-from ringyard_agents.measuring.evaluate import RunResult
+from ringyard_agents.measuring.evaluate import RunResult, build
 from ringyard_agents.measuring.race_rows import table_rows
 from ringyard_agents.measuring.ranking import rank, values_of
 from ringyard_agents.measuring.series import Series
@@ -20,7 +22,7 @@ from ringyard_agents.measuring.statistics import ratio_interval
 from ringyard_agents.reproduction.zoo_recipes import Recipe, World
 from ringyard_agents.shipped_agents import ZOO, shipped_agents
 
-__all__ = ["judge", "race_of", "read_records", "write_record"]
+__all__ = ["judge", "race_of", "read_records", "require_judges", "write_record"]
 
 #: Ringyard's own, what scores go through: what learning has to add to
 _ALLOCATOR = "allocator"
@@ -49,6 +51,26 @@ def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Race:
     config.best, config.seeds = world.best, workloads
     [race] = races(config).values()
     return race
+
+
+def require_judges(recipe: Recipe) -> None:
+    """Find what a recipe's worlds cannot be judged by, before hours of training; Hydra must be initialised.
+
+    Raises:
+        ConfigurationError: a world that cannot be made, a scheduler that does not exist or cannot serve its
+            jobs, or none that is published.
+    """
+    for world in (*recipe.worlds, *recipe.elsewhere):
+        where = f"conf/zoo: {recipe.name}: {world.label}"
+        try:
+            tasks = race_of(world, {}, 2).tasks
+        except (RingyardError, HydraException, OmegaConfBaseException) as error:
+            raise ConfigurationError(f"{where}: {' '.join(str(error).split())}") from error
+        schedulers = {task.label: task.scheduler for task in tasks}
+        if not any(build(one).published for one in schedulers.values()):
+            raise ConfigurationError(
+                f"{where}: references is {list(world.references)}; expected a published scheduler among them"
+            )
 
 
 def judge(

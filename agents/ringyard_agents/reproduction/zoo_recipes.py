@@ -107,10 +107,15 @@ def read_recipes(only: str | None = None) -> list[Recipe]:
 
 
 def _read(name: str, file: Path) -> Recipe:
-    content: Any = yaml.safe_load(file.read_text())
+    try:
+        content: Any = yaml.safe_load(file.read_text())
+    except (UnicodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{file} is no yaml of a recipe: {error}") from error
     require(str(file), content, Mapping[str, object])
     given = {"elsewhere": {}, **content}
     _check(str(file), given, _OF_AGENT, _OF_WORLDS)
+    if len(set(given["seeds"])) != len(given["seeds"]):
+        raise ConfigurationError(f"{file}.seeds is {given['seeds']}; expected different ones")
     usual = {key: given[key] for key in _OF_WORLDS if key in given}
     worlds, elsewhere = (
         [_world(f"{file}: {part}.{label}", label, {**usual, **one}) for label, one in given[part].items()]
