@@ -103,8 +103,11 @@ def read_agent(file: Path) -> tuple[dict[str, Any], Saved]:
     """
     saved = read_archive(file)
     parts, weights = saved.facts.get("parts"), saved.facts.get("weights")
-    known = isinstance(parts, dict) and all(isinstance(parts.get(part), dict) for part in _PARTS)
-    if not known or not isinstance(weights, dict):
+    if not (
+        isinstance(parts, dict)
+        and all(isinstance(parts.get(part), dict) for part in _PARTS)
+        and isinstance(weights, dict)
+    ):
         raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
     return parts, Saved(saved.arrays, weights)
 
