@@ -21,8 +21,8 @@ class Constraint:
     Attributes:
         metric: field of `Metrics`; less is better.
         most: {label: bound} of each world.
-        step: at each evaluation the price rises by this, times what is used beyond 1, or falls.
-        price: of using the bound once, in usual returns.
+        step: at each evaluation the price grows by this times (what is used - 1), which may be negative.
+        price: of using the bound once, in mean sizes of the returns of a round's episodes; never below 0.
     """
 
     metric: str
@@ -40,7 +40,7 @@ class Constraint:
         Args:
             label: of the world.
             played: in it.
-            metrics: [clusters] of the episodes; one in which no job has ended used nothing.
+            metrics: [clusters] of the episodes; one in which no job has ended has used nothing.
         """
         values = np.nan_to_num([float(getattr(one, self.metric)) for one in metrics])
         usual = np.abs(played.returns).mean()

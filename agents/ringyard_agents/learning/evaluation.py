@@ -65,7 +65,8 @@ class Evaluation:
         baselines: {name: the metric on the same workloads}, to be set.
         best: of the best so far; infinity before the first evaluation.
         latest: at the last evaluation; NaN before the first.
-        best_used: what the best so far uses of the constraint's bound; infinity before the first evaluation.
+        best_used: what the best so far uses of the constraint's bound; infinity before the first evaluation,
+            NaN without a constraint.
         used: the same at the last evaluation; NaN before the first, or without a constraint.
         in_vain: evaluations since the best.
     """
@@ -149,9 +150,13 @@ class Evaluation:
     def state(self) -> dict[str, Any]:
         """What `restore` needs, as plain data."""
         return {
-            **{"best": self.best, "latest": self.latest, "in_vain": self.in_vain},
-            **{"evaluated": self._evaluated, "next": self._next},
-            **{"best_used": self.best_used, "used": self.used},
+            "best": self.best,
+            "latest": self.latest,
+            "in_vain": self.in_vain,
+            "evaluated": self._evaluated,
+            "next": self._next,
+            "best_used": self.best_used,
+            "used": self.used,
             "price": 0.0 if self.constraint is None else self.constraint.price,
         }
 

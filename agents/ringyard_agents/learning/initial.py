@@ -5,7 +5,8 @@ chooses nothing else, so that a run begins exactly as good as the agent is. Opti
 states are new.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -50,7 +51,7 @@ def inherited(words: Sequence[str]) -> list[str]:
 
 
 def _value(word: str) -> Any:
-    """Of an override."""
+    """Of an override: 3 of `seed=3`."""
     override = OverridesParser.create().parse_override(word)
     if override.is_sweep_override():
         raise ConfigurationError(f"{word}: a run begins with one agent; expected one, or a command for each")
@@ -70,13 +71,7 @@ def adopt_initial(learner: Learner, config: DictConfig) -> None:
     """
     file = find_checkpoint(config.init)
     parts, weights = read_agent(file)
-    for part, own in (("observation", plain(config.observation)), ("action", plain(config.action))):
-        other = part == "observation" and own != parts[part]
-        if other or own.get("_target_") != parts[part].get("_target_"):
-            raise CheckpointError(
-                f"cannot begin with {file}: it was trained with {part} {parts[part]}, the run has {own};"
-                f" leave {part}= out, a run takes it from the agent"
-            )
+    _require_same(parts, config, file)
     if config.agent.get("teacher") is not None:
         raise ConfigurationError(
             f"agent.teacher would be imitated in place of what {file} has learnt; set agent.teacher=null"
@@ -89,3 +84,16 @@ def adopt_initial(learner: Learner, config: DictConfig) -> None:
             f"cannot begin with {file}: the run's agent has another network than {network}; leave agent="
             f" out, or give it that one ({error})"
         ) from error
+
+
+def _require_same(parts: Mapping[str, Any], config: DictConfig, file: Path) -> None:
+    """Raise a CheckpointError unless a run sees what an agent sees, and does something of the same kind."""
+    observation, action = plain(config.observation), plain(config.action)
+    same_kind = action.get("_target_") == parts["action"].get("_target_")  # its figures may be others
+    same = {"observation": observation == parts["observation"], "action": same_kind}
+    for part, own in (("observation", observation), ("action", action)):
+        if not same[part]:
+            raise CheckpointError(
+                f"cannot begin with {file}: it was trained with {part} {parts[part]}, the run has {own};"
+                f" leave {part}= out, a run takes it from the agent"
+            )

@@ -21,6 +21,9 @@ def baselines_of(config: DictConfig, worlds: Mapping[str, DictConfig], metric: s
         config: of `ringyard train`.
         worlds: of the run, by label.
         metric: field of `Metrics`.
+
+    Raises:
+        RingyardError: no such scheduler, or it cannot serve the jobs of a world.
     """
     entries = [Entry.read(one) for one in plain(config.evaluate.schedulers)]
     return {entry.label: over_worlds(_means(entry, config, worlds, metric).values()) for entry in entries}

@@ -21,7 +21,12 @@ __all__ = ["check_agreement", "read_run_config", "resumed_config"]
 _CHANGEABLE = ("total_decisions", "save_minutes")
 _OF_THE_COMMAND = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
-_NO_CONSTRAINT = {"metric": None, "most": None, "step": 1.0}
+#: settings that runs of older versions have not, as they ran
+_LATER: dict[str, Any] = {
+    "worlds": [],
+    "init": None,
+    "constraint": {"metric": None, "most": None, "step": 1.0},
+}
 
 #: groups whose leaves change any setting
 _ANYTHING = ("experiment", "debug")
@@ -42,12 +47,7 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
     if not isinstance(saved, dict) or "total_decisions" not in saved:
         raise CheckpointError(f"cannot resume: {file} is not of a training run")
     if isinstance(saved.get("evaluate"), dict):  # runs of 0.2 have none
-        saved = {
-            **{"worlds": [], "init": None},
-            "constraint": _NO_CONSTRAINT,
-            **saved,
-            "evaluate": {"patience": None, **saved["evaluate"]},
-        }
+        saved = {**_LATER, **saved, "evaluate": {"patience": None, **saved["evaluate"]}}
     check_classes(saved, groups_of_runs(), trust, str(file))
     try:
         check_settings("train", OmegaConf.create(saved))

@@ -1,7 +1,8 @@
 """The command line of `ringyard reproduce agents`."""
 
+import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,20 +32,7 @@ def reproduce_agents(words: Sequence[str]) -> None:
     Raises:
         RingyardError: bad input, or a run failed; what has been done is kept.
     """
-    parser = Arguments(
-        prog="ringyard reproduce agents",
-        description="Train the agents of conf/zoo, ship the best seeds, judge them, write the page.",
-    )
-    parser.add_argument("--only", metavar="NAME", help="one agent (default: all)")
-    parser.add_argument("--skip-training", action="store_true", help="judge the weights that ship")
-    parser.add_argument(
-        "--seeds", type=int, help="workloads in each world, to try it (default: as the recipe says)"
-    )
-    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
-    parser.add_argument("--out", default="docs/agents.md", help="the page (%(default)s)")
-    options = parser.parse_args(words)
-    require("--seeds", options.seeds, Annotated[int, "[2, 1000000]"] | None)
-    require("--workers", options.workers, Annotated[int, "[1, 10000]"] | None)
+    options = _options(words)
     page, recipes = Path(options.out).expanduser(), read_recipes(options.only)
     for setting, file in (("--out", page), *(("the zoo", one.record) for one in recipes)):
         require_writable(setting, file)
@@ -64,13 +52,35 @@ def reproduce_agents(words: Sequence[str]) -> None:
                 lambda line: console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False),
             )
         for recipe in recipes:
-            training, others = _shipped(recipe, options.skip_training)
-            found = judge(recipe, others, options.seeds, options.workers, console)
+            if options.skip_training:
+                training = read_records()[recipe.name]["training"]
+            else:
+                training = _ship_best(recipe)
+            others = _other_seeds(recipe, training["shipped_seed"])
+            found = judge(recipe, others, options.workloads, options.workers, console)
             write_record(recipe, {"title": recipe.title, "training": training, **found})
             draw_training(page.parent / "images", recipe.name, training)
             with replaced(page) as partial:  # what has been judged stays if a later agent fails
                 partial.write_text(agents_page(read_records()))
     console.print(f"page: {page}", soft_wrap=True)
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = Arguments(
+        prog="ringyard reproduce agents",
+        description="Train the agents of conf/zoo, ship the best seeds, judge them, write the page.",
+    )
+    parser.add_argument("--only", metavar="NAME", help="one agent (default: all)")
+    parser.add_argument("--skip-training", action="store_true", help="judge the weights that ship")
+    parser.add_argument(
+        "--workloads", type=int, help="in each world, to try it (default: as many as the recipe says)"
+    )
+    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    parser.add_argument("--out", default="docs/agents.md", help="the page (%(default)s)")
+    options = parser.parse_args(words)
+    require("--workloads", options.workloads, Annotated[int, "[2, 1000000]"] | None)
+    require("--workers", options.workers, Annotated[int, "[1, 10000]"] | None)
+    return options
 
 
 def _require_shipped(recipes: Sequence[Recipe]) -> None:
@@ -82,17 +92,14 @@ def _require_shipped(recipes: Sequence[Recipe]) -> None:
         )
 
 
-def _shipped(recipe: Recipe, as_it_is: bool) -> tuple[Mapping[str, Any], dict[str, str]]:
-    """(how the agent was trained, {label: run folder} of its other seeds); ships the best seed before.
+def _ship_best(recipe: Recipe) -> dict[str, Any]:
+    """Ship the best of an agent's training seeds; the record of its training."""
+    training = training_record(recipe)
+    ship(recipe, training["shipped_seed"])
+    return training
 
-    Args:
-        recipe: of the agent.
-        as_it_is: leave what ships; other seeds are those whose runs are still there.
-    """
-    if as_it_is:
-        training = read_records()[recipe.name]["training"]
-    else:
-        training = training_record(recipe)
-        ship(recipe, training["shipped_seed"])
-    seeds = [seed for seed in recipe.seeds if seed != training["shipped_seed"] and is_trained(recipe, seed)]
-    return training, {f"seed {seed}": str(recipe.folder(seed)) for seed in seeds}
+
+def _other_seeds(recipe: Recipe, shipped_seed: int) -> dict[str, str]:
+    """{label: run folder} of the training seeds that do not ship and whose runs are still there."""
+    seeds = [seed for seed in recipe.seeds if seed != shipped_seed and is_trained(recipe, seed)]
+    return {f"seed {seed}": str(recipe.folder(seed)) for seed in seeds}

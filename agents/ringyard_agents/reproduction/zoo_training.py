@@ -128,13 +128,13 @@ def training_record(recipe: Recipe) -> dict[str, Any]:
         "baselines": summary["baselines"],
         "hardware": hardware(),
         "constraint": summary.get("constraint", {}).get("metric"),
-        "shipped_seed": min(runs, key=_place)["seed"],
+        "shipped_seed": min(runs, key=_rank)["seed"],
         "runs": runs,
     }
 
 
-def _place(run: Mapping[str, Any]) -> tuple[float, float]:
-    """Of a training run among others: whoever keeps the constraint, if there is one, comes first."""
+def _rank(run: Mapping[str, Any]) -> tuple[float, float]:
+    """Less is better, as in `Evaluation`: who keeps the constraint, if there is one, before who does not."""
     used = run["used"]
     return 1.0 if used is None else max(used, 1.0), run["best"]
 
