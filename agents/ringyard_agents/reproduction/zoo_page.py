@@ -53,7 +53,7 @@ def _summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
         "its mean JCT (s)": f"{world['best_mean']:,.0f}",
         "the agent's (s)": f"{world['mean']:,.0f}",
         "against it": _changed(world["against_best"]),
-        "all training seeds (%)": ", ".join(seeds),
+        "each training seed against it (%)": ", ".join(seeds),
         "against the tuned allocator": _changed(world["against_allocator"]),
         "best published / bound": f"{world['best_mean'] / world['bound']:.2f}",
         "agent / bound": f"{world['mean'] / world['bound']:.2f}",
@@ -70,7 +70,8 @@ def _section(name: str, record: Mapping[str, Any]) -> str:
     parts += [_world(world) for world in record["worlds"]]
     if record["elsewhere"]:
         rows = [_elsewhere_row(world) for world in record["elsewhere"]]
-        told = "Schedulers with the rules and options that suit them in the agent's own world."
+        files = dict.fromkeys(f"conf/tuned/{world['best_from']}.yaml" for world in record["elsewhere"])
+        told = f"Rules and options of {', '.join(files)}, which were not found in these worlds."
         parts.append(f"### Elsewhere\n\n{told}\n\n{markdown(rows).rstrip()}")
     return "\n\n".join(parts) + "\n"
 
