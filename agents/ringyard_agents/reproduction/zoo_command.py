@@ -51,17 +51,20 @@ def reproduce_agents(words: Sequence[str]) -> None:
                 workers,
                 lambda line: console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False),
             )
+        records = dict(read_records())
         for recipe in recipes:
             if options.skip_training:
-                training = read_records()[recipe.name]["training"]
+                training = records[recipe.name]["training"]
             else:
                 training = _ship_best(recipe)
             others = _other_seeds(recipe, training["shipped_seed"])
             found = judge(recipe, others, options.workloads, options.workers, console)
-            write_record(recipe, {"title": recipe.title, "training": training, **found})
+            records[recipe.name] = {"title": recipe.title, "training": training, **found}
+            if options.workloads is None:
+                write_record(recipe, records[recipe.name])
             draw_training(page.parent / "images", recipe.name, training)
             with replaced(page) as partial:  # what has been judged stays if a later agent fails
-                partial.write_text(agents_page(read_records()))
+                partial.write_text(agents_page(dict(sorted(records.items()))))
     console.print(f"page: {page}", soft_wrap=True)
 
 
@@ -73,7 +76,9 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", metavar="NAME", help="one agent (default: all)")
     parser.add_argument("--skip-training", action="store_true", help="judge the weights that ship")
     parser.add_argument(
-        "--workloads", type=int, help="in each world, to try it (default: as many as the recipe says)"
+        "--workloads",
+        type=int,
+        help="in each world, to try it: for the page alone (default: as many as the recipe says)",
     )
     parser.add_argument("--workers", type=int, help="processes (default: one per core)")
     parser.add_argument("--out", default="docs/agents.md", help="the page (%(default)s)")

@@ -1,4 +1,4 @@
-"""The allocator, whose decisions are tried out in the head before they are made."""
+"""The allocator, whose decisions are tried out on copies before they are made."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ _WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
 
 
 @bundle
-class _Head:
+class _Foresight:
     """What a scheduler looks ahead with.
 
     Attributes:
@@ -45,7 +45,7 @@ class _Head:
         candidates: changes tried at a decision.
         margin: what a change has to save at least, as a share of all.
         spread: standard deviation of changed scores.
-        every: look at every so manieth decision point.
+        every: look ahead at every n-th decision point.
         state: `room_to_imagine`.
         plan: the allocator's notes there.
         left: [jobs] seconds that live jobs are thought to run still, alone as they ask.
@@ -66,16 +66,16 @@ class _Head:
 
 
 @kernel
-def _recall(memory: FloatMatrix, out: FloatMatrix) -> None:
+def _copy_memory(memory: FloatMatrix, out: FloatMatrix) -> None:
     for j in range(memory.shape[0]):
         for i in range(memory.shape[1]):
             out[j, i] = memory[j, i]
 
 
 @linked_kernel
-def _total(state: State, b: int, plan: Plan, head: _Head, most: float, physics: Physics) -> float:
+def _total(state: State, b: int, plan: Plan, head: _Foresight, most: float, physics: Physics) -> float:
     """Seconds that present jobs take together if the scores in `plan` count now, and none later."""
-    _recall(plan.memory[b], head.plan.memory[b])
+    _copy_memory(plan.memory[b], head.plan.memory[b])
     for j in range(state.clusters[b].next_arrival):
         head.plan.score[b, j] = plan.score[b, j]
     imagine(state, b, head.state)
@@ -104,15 +104,15 @@ def _normal(generator: UIntVector) -> float:
 
 
 @linked_kernel
-def _look_ahead(state: State, b: int, plan: Plan, head: _Head, physics: Physics) -> None:
-    """Write the scores of this decision into `plan`: 0, but for changes that end better in the head."""
+def _look_ahead(state: State, b: int, plan: Plan, head: _Foresight, physics: Physics) -> None:
+    """Write the scores of this decision into `plan`: 0, but for changes that end better on the copy."""
     plan.score[b] = 0.0
     head.since[0] += 1
     if num_live(state, b) < 2 or head.since[0] < head.every:
         return
     head.since[0] = 0
     estimate = head.rules.estimate
-    _recall(plan.memory[b], head.plan.memory[b])
+    _copy_memory(plan.memory[b], head.plan.memory[b])
     estimate.seconds(state, b, estimate.parameters, head.plan.memory[b], head.left)
     most = _total(state, b, plan, head, np.inf, physics) * (1.0 - head.margin)
     for _ in range(head.candidates):
@@ -127,7 +127,7 @@ def _look_ahead(state: State, b: int, plan: Plan, head: _Head, physics: Physics)
 
 
 @kernel
-def _run(state: State, b: int, plan: Plan, head: _Head, physics: Physics) -> bool:
+def _run(state: State, b: int, plan: Plan, head: _Foresight, physics: Physics) -> bool:
     """Whole simulation; False if it stalls."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
@@ -153,7 +153,7 @@ class LookingAhead(AllocatingScheduler):
         candidates: scores tried at a decision; 0: the plain allocator.
         margin: share of the sum that the first change has to save.
         spread: standard deviation of scores tried.
-        every: look ahead at every so manieth decision point only.
+        every: look ahead at every n-th decision point only; decide as the plain allocator at the others.
         name: shown in tables.
 
     Raises:
@@ -175,7 +175,7 @@ class LookingAhead(AllocatingScheduler):
         self.spread = spread
         self.every = every
         self._generator = np.zeros(1, np.uint64)
-        self._head: _Head | None = None
+        self._head: _Foresight | None = None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the speeds, and what the estimate has seen."""
@@ -183,12 +183,12 @@ class LookingAhead(AllocatingScheduler):
         self._generator = rng.integers(1 << 63, size=1).astype(np.uint64)
         self._head = None
 
-    def _prepared(self, view: SchedulingView, logged: bool) -> tuple[Plan, _Head]:
+    def _prepared(self, view: SchedulingView, logged: bool) -> tuple[Plan, _Foresight]:
         plan = self._planned(view, logged)
         if self._head is None:
             state = live(view).state
             own = empty_plan(state, plan.worth.shape[2] - 1, self.allocator.estimate.memory)
-            self._head = _Head(
+            self._head = _Foresight(
                 rules=self.allocator.rules,
                 candidates=self.candidates,
                 margin=self.margin,
@@ -203,7 +203,7 @@ class LookingAhead(AllocatingScheduler):
         return plan, self._head
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """What the allocator does with the scores that are best in the head, tried out on a copy."""
+        """What the allocator does with the scores that are best on copies, tried out on a copy."""
         plan, head = self._prepared(view, True)
         state, b, physics, _ = live(view)
         _look_ahead(state, b, plan, head, physics)

@@ -109,8 +109,8 @@ def imagine(state: State, b: int, copy: State) -> None:
 def believe(copy: State, b: int, left: FloatVector, physics: Physics) -> None:
     """Give every live job as much work as it is thought to have.
 
-    Who runs beside a straggler loses it, as who starts later has none: else restarts would look worth their
-    while.
+    A job slowed by a straggler runs at full speed here, as one that starts later would: else a restart would
+    look worth its while.
 
     Args:
         copy: what `imagine` made, at the same moment.

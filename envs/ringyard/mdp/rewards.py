@@ -1,4 +1,4 @@
-"""Rewards: minus or plus the growth of time integrals, normalised by the workload."""
+"""Rewards: minus or plus the growth of time integrals, counts and sums, normalised by the workload."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -103,8 +103,8 @@ def _worth(state: State, b: int, j: int, cores: int, cost: float, physics: Physi
 def _find_grant(state: State, b: int, j: int, left: int, plan: Plan, rules: Rules, physics: Physics) -> None:
     """The step that adds most per core to what job j is dealt, of `left` cores at most; slope 0: none.
 
-    Speeds are concave in cores, worths but for the saved cost at what the job has: a step is one core, or
-    goes to what it has, or leads as far from there as pays for the change.
+    A step is one core; below what the job has, also all the way to that; at what it has, as many as give most
+    per core, since the first of them pays for the change.
     """
     job = state.jobs[b, j]
     state.jobs[b, state.jobs.shape[1] - 1] = job

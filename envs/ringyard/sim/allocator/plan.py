@@ -125,7 +125,7 @@ def predicted(unknown_seconds: Amount = UNKNOWN_SECONDS) -> Estimate:
         ConfigurationError: no such time.
     """
     takes = Information.SIZES | Information.PREDICTIONS | Information.ATTAINED_SERVICE | Information.SPEEDS
-    return Estimate(_predicted, "predicted", takes, np.array([unknown_seconds]))
+    return Estimate(_predicted, "predicted", takes, np.array([float(unknown_seconds)]))
 
 
 @fills(EstimateLeft)
@@ -143,7 +143,7 @@ def attained(unknown_seconds: Amount = UNKNOWN_SECONDS) -> Estimate:
     Raises:
         ConfigurationError: no such time.
     """
-    return Estimate(_attained, "attained", Information.ATTAINED_SERVICE, np.array([unknown_seconds]))
+    return Estimate(_attained, "attained", Information.ATTAINED_SERVICE, np.array([float(unknown_seconds)]))
 
 
 @bundle

@@ -152,7 +152,7 @@ def _lost_beside(state: State, b: int, j: int, plan: Plan) -> float:
 
 
 @kernel
-def _price(job: Job, j: int, b: int, plan: Plan, rules: Rules) -> float:
+def _restart_cost(job: Job, j: int, b: int, plan: Plan, rules: Rules) -> float:
     """Weighted speed that a restart of the running job costs over the time that it has left."""
     restarts = rules.move_price * restart_pause(job, whole(job.num_gpus)) / plan.left[b, j]
     return float(plan.shared_weight[b, j] * restarts)
@@ -160,7 +160,7 @@ def _price(job: Job, j: int, b: int, plan: Plan, rules: Rules) -> float:
 
 @kernel
 def _keep_rivals(state: State, b: int, plan: Plan) -> int:
-    """Write the heaviest waiting jobs to the end of the queue, the first last; how many."""
+    """Keep the heaviest waiting jobs at the end of the queue's array, the heaviest last; how many."""
     count = _queue_waiting(state, b, whole(state.clusters[b].num_gpus), plan)
     kept = min(count, _RIVALS)
     for i in range(kept):
@@ -188,7 +188,7 @@ def _queue_holders(state: State, b: int, num_rivals: int, plan: Plan, rules: Rul
             continue
         weight = plan.shared_weight[b, j]
         most = max(weight, heaviest) if cluster.open_gpus > 0 else heaviest
-        most += lost - weight / job.sharing_slowdown - _price(job, j, b, plan, rules)
+        most += lost - weight / job.sharing_slowdown - _restart_cost(job, j, b, plan, rules)
         if most > 0.0:
             plan.slope[b, j] = most
             plan.queue[b, count] = j
@@ -228,7 +228,7 @@ def _improve(
     num_held = lift(state, b, j)
     for i in range(num_held):
         out[i] = state.held_scratch[b, i]
-    most = max(_gain(state, b, j, num_held, plan) + _price(job, j, b, plan, rules), 0.0)
+    most = max(_gain(state, b, j, num_held, plan) + _restart_cost(job, j, b, plan, rules), 0.0)
     winner, most = _best_rival(state, b, s, most, num_rivals, plan)
     if elsewhere and _find_company(state, b, j, shape.num_gpus, gpu_type, plan) > most:
         winner = j
