@@ -51,6 +51,8 @@ def rng():
 WITH = {
     "scores": {"observation": "live_jobs"},
     "scores_attained": {"observation": "live_jobs_attained"},
+    "scores_start": {"observation": "live_jobs"},
+    "scores_start_attained": {"observation": "live_jobs_attained"},
     "live_jobs": {"action": "scores"},
     "live_jobs_attained": {"action": "scores_attained"},
 }

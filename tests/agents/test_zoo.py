@@ -151,9 +151,9 @@ def test_one_command_trains_goes_on_ships_judges_and_writes(own):
     subprocess.run([*command, "--skip-training"], check=True)  # every run was kept
     assert recipe.record.read_text() == before
     # another recipe does not take the old runs for its own
-    other = {**RECIPE, "train": [*RECIPE["train"], "agent.workloads=2"]}
+    other = {**RECIPE, "train": [*RECIPE["train"], "agent.workloads=3"]}
     (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(other))
-    with hydra(), pytest.raises(ConfigurationError, match=r"agent\.workloads would be 2"):
+    with hydra(), pytest.raises(ConfigurationError, match=r"agent\.workloads would be 3"):
         is_trained(read_recipes("tiny")[0], 0)
 
 
