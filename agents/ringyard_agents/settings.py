@@ -15,6 +15,8 @@ __all__ = ["SETTINGS", "Seed", "check_settings"]
 Seed = Annotated[int, "[0, 4294967295]"]
 #: may be written as 1e6
 Decisions = Annotated[float, "[1, 1e15]"]
+#: of a metric; prices stay numbers
+Bound = Annotated[float, "[1e-6, 1e12]"]
 #: fields of Metrics of which less is better
 Minimised = Literal[
     "mean_jct",
@@ -111,8 +113,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "trust": Trusted,
         "worlds": Sequence[str | Group],
         "constraint.metric": Minimised | None,
-        "constraint.most": Positive | str | Group | None,
-        "constraint.step": Positive,
+        "constraint.most": Bound | str | Group | None,
+        "constraint.step": Annotated[float, "(0, 1000]"],
         "evaluate.every": Decisions,
         "evaluate.workloads": Count,
         "evaluate.workload_seed": Seed,

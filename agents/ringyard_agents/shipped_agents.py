@@ -1,6 +1,7 @@
 """Agents that ship: what `zoo:NAME` means, wherever a trained agent's run folder is taken.
 
 Beside those in the package are those in folders of one's own (RINGYARD_CONF), as mine/zoo/NAME.safetensors.
+With its recipe beside it, mine/zoo/NAME.yaml, one may have the name of an agent that ships, and replaces it.
 """
 
 from pathlib import Path
@@ -25,8 +26,21 @@ def zoo_folder_of(recipe: Path) -> Path:
 
 
 def shipped_agents() -> dict[str, Path]:
-    """{name: weights}, by name; one's own replaces the one of that name which ships."""
-    files = {file.stem: file for folder in zoo_folders() for file in folder.glob("*.safetensors")}
+    """{name: weights}, by name; one's own replaces the one of that name which ships, as its recipe does.
+
+    Raises:
+        CheckpointError: one's own has the name of an agent that ships, and no recipe beside it.
+    """
+    shipped, *own = ({file.stem: file for file in one.glob("*.safetensors")} for one in zoo_folders())
+    files = dict(shipped)
+    for agents in own:
+        for name, file in agents.items():
+            if name in shipped and not file.with_suffix(".yaml").is_file():
+                raise CheckpointError(
+                    f"{file} has the name of an agent that ships; expected another name, or its recipe"
+                    f" {name}.yaml beside it, which says that it replaces that one"
+                )
+        files.update(agents)
     return dict(sorted(files.items()))
 
 
@@ -34,7 +48,7 @@ def agent_place(given: str) -> Path:
     """The file of `zoo:NAME`; the path itself of anything else, which need not exist.
 
     Raises:
-        CheckpointError: no agent of that name ships.
+        CheckpointError: no agent of that name ships, or see `shipped_agents`.
     """
     if not given.startswith(ZOO):
         return Path(given).expanduser()

@@ -2,12 +2,19 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from ringyard import Cluster, JobTable
+from ringyard.mdp.setting import Setting
 from ringyard_agents import cli
+from ringyard_agents.learning.constraint import Constraint
+from ringyard_agents.learning.evaluation import Evaluation
+from ringyard_agents.learning.learner import world_of
+from toy_learner import ToyLearner
 
 SMALL = "{small: ['workload.num_jobs=6', 'cluster.num_servers=2', 'workload.load=8']}"
 TOY = [
@@ -94,6 +101,36 @@ def test_who_keeps_a_constraint_is_best_and_a_broken_one_costs_more_and_more(ins
     assert "x the bound on the evaluation workloads: kept" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("reward", ["fairness", "jct"])
+def test_an_agent_is_judged_by_whole_episodes_as_its_baselines_are(inside, reward):
+    found = []
+    for name, limit in (("whole", "null"), ("short", 500)):
+        words = [f"reward={reward}", f"name={name}", f"limit_seconds={limit}", "total_decisions=1"]
+        assert cli.main([*TOY, *words]) == 0
+        found.append(json.loads((inside / f"runs/{name}/training.json").read_text()))
+    assert found[0] == found[1]
+
+
+class Late:
+    """Two jobs that cannot end in time, so that they are blocked when they start."""
+
+    num_jobs = 2
+
+    def sample(self, cluster, rng):
+        jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [100.0, 100.0])
+        return replace(jobs, acceptable_jct=np.full(2, 50.0))
+
+
+def test_who_serves_no_job_keeps_no_constraint():
+    learner = ToyLearner()
+    world = world_of(learner, Setting(Cluster((1,)), workload=Late(), num_workloads=2))
+    evaluation = Evaluation(learner, {"own": world}, 1, Constraint("worst_fairness", {"own": 4.0}, 0.5))
+    evaluation.evaluate()
+    assert np.isnan(evaluation.latest)
+    assert evaluation.used > 1.0
+    assert 0.0 < evaluation.constraint.price < np.inf
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -101,6 +138,7 @@ def test_who_keeps_a_constraint_is_best_and_a_broken_one_costs_more_and_more(ins
         ([*KEEPING, "constraint.metric=null", "constraint.most=2"], "constraint.metric is None"),
         ([*KEEPING, "constraint.metric=stops", "constraint.most=2"], "constraint.metric is 'stops'"),
         ([*KEEPING, "constraint.most=-1"], "constraint.most is -1"),
+        ([*KEEPING, "constraint.most=9", "constraint.step=1e300"], "constraint.step is 1e+300"),
         ([*KEEPING, "constraint.most=themiss"], "schedulers has 'themiss'"),
         ([*KEEPING, "constraint.metric=blocking_rate", "constraint.most=fifo"], "whose blocking_rate is 0"),
         ([*TOY, "constraint.metric=p99_jct", "constraint.most=9"], "expected one that scores jobs"),

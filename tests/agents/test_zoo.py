@@ -193,6 +193,32 @@ def test_what_cannot_be_judged_is_not_trained(own, capsys, change, said):
     assert not (own / "runs").exists()
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"title": "t", "training": {}}'])
+def test_a_damaged_record_is_met_before_anything_is_trained(own, capsys, content):
+    (own / "mine/zoo/old.safetensors").write_bytes(shipped_agents()["elastic"].read_bytes())
+    (own / "mine/zoo/old.json").write_text(content)
+    assert cli.main(["reproduce", "agents", "--only=tiny", "--workers=1", "--out=page.md"]) == 2
+    assert "mine/zoo/old.json is no record of `ringyard reproduce agents`" in capsys.readouterr().err
+    assert not (own / "runs").exists()
+
+
+def test_damaged_weights_are_met_before_anything_is_judged(own, capsys):
+    (own / "mine/zoo/tiny.safetensors").write_bytes(b"nothing")
+    (own / "mine/zoo/tiny.json").write_text(json.dumps(RECORDS["elastic"]))
+    assert cli.main(["reproduce", "agents", "--only=tiny", "--skip-training", "--out=page.md"]) == 2
+    assert "mine/zoo/tiny.safetensors" in capsys.readouterr().err
+    assert not (own / "runs").exists()
+
+
+def test_who_has_the_name_of_an_agent_that_ships_says_so_by_a_recipe(own):
+    mine = own / "mine/zoo/elastic.safetensors"
+    mine.write_bytes(shipped_agents()["sharing"].read_bytes())
+    with pytest.raises(CheckpointError, match=r"elastic.safetensors has the name of an agent that ships"):
+        load_agent("zoo:elastic")
+    (own / "mine/zoo/elastic.yaml").write_text(yaml.safe_dump(RECIPE))
+    assert shipped_agents()["elastic"] == mine
+
+
 def test_a_recipe_that_is_no_yaml_is_named(own):
     (own / "mine/zoo/tiny.yaml").write_text("seeds: [0\n")
     with pytest.raises(ConfigurationError, match=r"tiny\.yaml is no yaml of a recipe"):

@@ -1,16 +1,19 @@
 """Looking ahead: it gains where futures are known, and sees none of what the allocator may not see."""
 
+import inspect
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ringyard import Cluster, JobTable, Simulator, ideal
+from ringyard.errors import ConfigurationError
 from ringyard.failures import Failures, no_failures
 from ringyard.restart import constant
 from ringyard.sim.allocator import Allocator
-from ringyard_baselines.families.allocating import AllocatingScheduler
-from ringyard_baselines.families.looking_ahead import LookingAhead
+from ringyard_baselines.families.allocating import AllocatingScheduler, allocator, allocator_attained
+from ringyard_baselines.families.looking_ahead import LookingAhead, lookahead
 from ringyard_baselines.scheduler import run
 
 CLUSTER = Cluster.homogeneous(4, 4)
@@ -104,3 +107,21 @@ def test_it_is_the_allocator_without_candidates_and_better_with_them():
             sums[name] += sim.metrics().mean_jct
     assert sums["none"] == sums["plain"]
     assert sums["ahead"] < 0.99 * sums["plain"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spread", 1e300), ("spread", 0.0), ("margin", 1.0), ("every", 0), ("candidates", -1),
+        ("gamma", 1e300), ("gamma", float("nan")), ("stay", 1e-300), ("unknown_seconds", 1e300),
+    ],
+)  # fmt: skip
+def test_errors_name_what_a_command_line_calls_it(name, value):
+    said, wrong = rf"^scheduler\.{name} is {re.escape(repr(value))}; expected", {name: value}
+    with pytest.raises(ConfigurationError, match=said):
+        lookahead(**wrong)
+    if name in inspect.signature(allocator).parameters:
+        with pytest.raises(ConfigurationError, match=said):
+            allocator(**wrong)
+        with pytest.raises(ConfigurationError, match=said):
+            allocator_attained(**wrong)

@@ -171,7 +171,7 @@ def test_a_job_larger_than_a_server_is_placed_as_by_consolidate():
 
 
 def test_what_makes_no_sense_is_refused():
-    with pytest.raises(ConfigurationError, match=r"starts.hold"):
+    with pytest.raises(ConfigurationError, match=r"action\.allocator\.starts\.hold is -2"):
         Starts(hold=-2.0)
     with pytest.raises(ConfigurationError, match=r"placement.imbalance"):
         least_fragmenting(imbalance=-1.0)

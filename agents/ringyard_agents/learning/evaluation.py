@@ -1,6 +1,7 @@
 """How good an agent is while it learns: the reward's metric on workloads it does not learn from."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ def _beyond(used: float) -> float:
 class Evaluation:
     """Every so many decisions: the reward's metric on unseen workloads, and its ratio to baselines.
 
+    Episodes end when every job has ended, whatever their `limit_seconds`, as those of the baselines do: means
+    of the jobs that happen to end before a limit are of other jobs under each scheduler.
+
     In several worlds it is the geometric mean (`over_worlds`) of each world's mean; so is what is used of a
     constraint's bound. Who keeps a constraint is better than who does not, and of those who do not who uses
     less of it.
@@ -89,7 +93,10 @@ class Evaluation:
         self.used = float("nan")
         self.in_vain = 0
         self._means: dict[str, float] = {}
-        self._batches = {label: ClusterBatch(one, one.num_workloads) for label, one in worlds.items()}
+        self._batches = {
+            label: ClusterBatch(replace(one, limit_seconds=None), one.num_workloads)
+            for label, one in worlds.items()
+        }
         self._evaluated = -1
         self._next = learner.decisions
 
@@ -123,8 +130,9 @@ class Evaluation:
         """See what is used of the constraint's bound, and set its price."""
         if self.constraint is None:
             return
-        metric, most = self.constraint.metric, self.constraint.most
-        self.used = over_worlds(_mean(of_world, metric) / most[label] for label, of_world in episodes.items())
+        self.used = over_worlds(
+            float(self.constraint.used(label, of_world).mean()) for label, of_world in episodes.items()
+        )
         self.constraint.adjust(self.used)
 
     @property

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch.func import functional_call, vmap
 
 from ringyard.checks import Count, Positive, checked
-from ringyard_agents.learning.score_learner import ScoreLearner, require_pairs
+from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
 from ringyard_agents.learning.score_networks import ScoreNetwork
 from ringyard_agents.learning.score_policy import Seen
 
@@ -75,7 +75,7 @@ class EvolutionStrategies(ScoreLearner):
     group_size: Annotated[int, "[2, 4096]"] = 16
     learning_rate: Positive = 3e-2
     averaging: Annotated[float, "[0, 1)"] = 0.8
-    spread: Positive = 0.1
+    spread: Spread = 0.1
 
     def __post_init__(self) -> None:
         require_pairs(self.group_size)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ringyard.checks import Count, Positive, checked
 from ringyard_agents.learning.episodes import Episodes, World
 from ringyard_agents.learning.noisy_scores import NoisyPlayer, Samples, add_gradient, mirrored_noise, steady
-from ringyard_agents.learning.score_learner import ScoreLearner, require_pairs
+from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
 
 __all__ = ["ForkAndCompare"]
 
@@ -40,7 +40,7 @@ class ForkAndCompare(ScoreLearner):
     workloads: Count = 6
     learning_rate: Positive = 2e-3
     averaging: Annotated[float, "[0, 1)"] = 0.99
-    noise: Positive = 0.1
+    noise: Spread = 0.1
     events: Count = 48
     arrivals: Count = 400
     batch_size: Count = 16384

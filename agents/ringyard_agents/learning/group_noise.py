@@ -8,7 +8,7 @@ import torch
 from ringyard.checks import Count, Positive, checked
 from ringyard_agents.learning.credit import Credit, group_advantages
 from ringyard_agents.learning.noisy_scores import NoisyPlayer, Samples, add_gradient, mirrored_noise
-from ringyard_agents.learning.score_learner import ScoreLearner, require_pairs
+from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
 
 __all__ = ["GroupNoise"]
 
@@ -31,7 +31,7 @@ class GroupNoise(ScoreLearner):
         max_grad_norm: longer gradients are shortened.
     """
 
-    noise: Positive = 0.05
+    noise: Spread = 0.05
     credit: Credit = "time_aligned"
     n_epochs: Count = 2
     batch_size: Count = 32768

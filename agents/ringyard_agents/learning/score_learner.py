@@ -21,7 +21,10 @@ from ringyard_agents.learning.score_networks import ScoreNetwork
 from ringyard_agents.learning.score_policy import ScorePolicy
 from ringyard_agents.learning.torch_state import network_state, restore_network, weights_of
 
-__all__ = ["ScoreLearner", "require_pairs"]
+__all__ = ["ScoreLearner", "Spread", "require_pairs"]
+
+#: of what is tried: weights and scores are of the order of 1
+Spread = Annotated[float, "(0, 10]"]
 
 _AVERAGE = "average."
 _LIVE = Each.LIVE.value  # what actions call the live jobs that get a score

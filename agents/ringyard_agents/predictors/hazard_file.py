@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Positive
+from ringyard.checks import Amount, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
-from ringyard.sim.allocator import Allocator
+from ringyard.sim.allocator import Allocator, Gamma, SizePower, Stay
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.learner import Saved
 from ringyard_baselines.families.allocating import AllocatingScheduler
@@ -59,8 +59,9 @@ def hazard(
     return LeastEstimated(placement, read_hazards(file), "hazard", gpu_power, stay, round_seconds)
 
 
+@checked("scheduler")
 def allocator_hazard(
-    file: str | None = None, stay: float = 0.5, gamma: Amount = 0.75, size_power: float = 0.7
+    file: str | None = None, stay: Stay = 0.5, gamma: Gamma = 0.75, size_power: SizePower = 0.7
 ) -> AllocatingScheduler:
     """The allocator by weights (1 / Gittins index) ** -gamma; arguments as of these."""
     allocator = Allocator(gamma=gamma, size_power=size_power, stay=stay, estimate=read_hazards(file))

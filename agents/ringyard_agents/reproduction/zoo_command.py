@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +15,12 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.presets import search_own_folders
 from ringyard_agents.command_line import Arguments
 from ringyard_agents.files import replaced, require_writable
-from ringyard_agents.reproduction.zoo_judging import judge, read_records, require_judges, write_record
+from ringyard_agents.learning.agent import load_agent
+from ringyard_agents.reproduction.zoo_judging import Record, judge, read_records, require_judges, write_record
 from ringyard_agents.reproduction.zoo_page import agents_page, draw_training
 from ringyard_agents.reproduction.zoo_recipes import Recipe, read_recipes
 from ringyard_agents.reproduction.zoo_training import is_trained, ship, train_all, training_record
+from ringyard_agents.shipped_agents import ZOO
 
 __all__ = ["reproduce_agents"]
 
@@ -39,19 +41,19 @@ def reproduce_agents(words: Sequence[str]) -> None:
     console = Console()
     if own_folders():
         search_own_folders()
+    records = read_records()
     with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
         if options.skip_training:
-            _require_shipped(recipes)
-        else:
-            for recipe in recipes:
-                require_judges(recipe)
+            _require_shipped(recipes, records)
+        for recipe in recipes:
+            require_judges(recipe)
+        if not options.skip_training:
             workers = options.workers or len(os.sched_getaffinity(0))
             train_all(
                 recipes,
                 workers,
                 lambda line: console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False),
             )
-        records = dict(read_records())
         for recipe in recipes:
             if options.skip_training:
                 training = records[recipe.name]["training"]
@@ -88,13 +90,15 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _require_shipped(recipes: Sequence[Recipe]) -> None:
-    missing = [one.name for one in recipes if not (one.weights.is_file() and one.record.is_file())]
+def _require_shipped(recipes: Sequence[Recipe], records: Mapping[str, Record]) -> None:
+    missing = [one.name for one in recipes if not (one.weights.is_file() and one.name in records)]
     if missing:
         raise ConfigurationError(
             f"{', '.join(missing)}: no weights ship, or no record of their training; leave --skip-training"
             " out"
         )
+    for one in recipes:
+        load_agent(ZOO + one.name)
 
 
 def _ship_best(recipe: Recipe) -> dict[str, Any]:

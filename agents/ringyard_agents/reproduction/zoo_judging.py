@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from ringyard.errors import ConfigurationError, RingyardError, SchedulerError
+from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.compare import Race, races
 from ringyard_agents.measuring.evaluate import RunResult, build
@@ -19,10 +19,11 @@ from ringyard_agents.measuring.race_rows import table_rows
 from ringyard_agents.measuring.ranking import rank, values_of
 from ringyard_agents.measuring.series import Series
 from ringyard_agents.measuring.statistics import ratio_interval
+from ringyard_agents.reproduction.zoo_page import agents_page
 from ringyard_agents.reproduction.zoo_recipes import Recipe, World
 from ringyard_agents.shipped_agents import ZOO, shipped_agents
 
-__all__ = ["judge", "race_of", "read_records", "require_judges", "write_record"]
+__all__ = ["Record", "judge", "race_of", "read_records", "require_judges", "write_record"]
 
 #: Ringyard's own, what scores go through: what learning has to add to
 _ALLOCATOR = "allocator"
@@ -168,9 +169,25 @@ def _bound_row(bound: float) -> dict[str, str]:
 
 
 def read_records() -> dict[str, Record]:
-    """{name: its record} of the agents that have one, by name: how each was trained, and its figures."""
-    records = {name: file.with_suffix(".json") for name, file in shipped_agents().items()}
-    return {name: json.loads(file.read_text()) for name, file in records.items() if file.is_file()}
+    """{name: its record} of the agents that have one, by name: how each was trained, and its figures.
+
+    Raises:
+        CheckpointError: one is damaged, so that there is no page to write of it.
+    """
+    files = {name: file.with_suffix(".json") for name, file in shipped_agents().items()}
+    return {name: _read(file) for name, file in files.items() if file.is_file()}
+
+
+def _read(file: Path) -> Record:
+    try:
+        record: Record = json.loads(file.read_text())
+        agents_page({file.stem: record})
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{file} is no record of `ringyard reproduce agents`, or damaged ({type(error).__name__}:"
+            f" {error}); remove it: until its agent is trained again, the page has no section on it"
+        ) from error
+    return record
 
 
 def write_record(recipe: Recipe, record: Mapping[str, Any]) -> None:

@@ -18,8 +18,8 @@ Written by `ringyard reproduce agents`, which trains what is not trained yet, ju
 by hand; recipes are in [conf/zoo](../conf/zoo). `ringyard compare schedulers=[zoo:NAME,...]` runs an agent
 anywhere, `ringyard train init=zoo:NAME` goes on from it.
 
-Each agent is trained from several seeds. The one that ships is the best on the evaluation workloads of its
-training; the tables are of other workloads, which nothing was chosen by, the same for all rows. *Best
+Each agent is trained from the seeds listed below. The one that ships is the best on the evaluation workloads
+of its training; the tables are of other workloads, which nothing was chosen by, the same for all rows. *Best
 published*: of the published schedulers that the recipe names, each with the rule and options that
 `ringyard tune` found for it on yet other workloads, the one with the least mean there. `allocator`, tuned in
 the same way, is what agents' scores go through, with every score at 0: what learning adds to. Differences are

@@ -1,4 +1,4 @@
-"""Training the agents that ship: several seeds at a time, each going on where it was stopped."""
+"""Training the agents that ship: several runs at a time, each going on where it was stopped."""
 
 import csv
 import json

@@ -13,8 +13,12 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.allocator import (
     UNKNOWN_SECONDS,
     Allocator,
+    Gamma,
     Plan,
     Rules,
+    SizePower,
+    Stay,
+    UnknownSeconds,
     allocate,
     attained,
     empty_plan,
@@ -53,7 +57,7 @@ def powers_of(allocator: Allocator) -> Powers:
     return Powers.STOPS | Powers.RESIZES | Powers.CORES
 
 
-@checked("allocating")
+@checked("scheduler")
 class AllocatingScheduler(Scheduler):
     """The allocator (`ringyard.sim.allocator`) with every score at 0.
 
@@ -110,8 +114,12 @@ class AllocatingScheduler(Scheduler):
             raise_stalled(sim)
 
 
+@checked("scheduler")
 def allocator(
-    gamma: float = 1.0, size_power: float = 0.7, stay: float = 1.0, unknown_seconds: float = UNKNOWN_SECONDS
+    gamma: Gamma = 1.0,
+    size_power: SizePower = 0.7,
+    stay: Stay = 1.0,
+    unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
 ) -> AllocatingScheduler:
     """The allocator by predicted seconds left.
 
@@ -125,8 +133,12 @@ def allocator(
     return AllocatingScheduler(Allocator(gamma, size_power, stay=stay, estimate=predicted(unknown_seconds)))
 
 
+@checked("scheduler")
 def allocator_attained(
-    gamma: float = 0.5, size_power: float = 0.7, stay: float = 1.0, unknown_seconds: float = UNKNOWN_SECONDS
+    gamma: Gamma = 0.5,
+    size_power: SizePower = 0.7,
+    stay: Stay = 1.0,
+    unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
 ) -> AllocatingScheduler:
     """The allocator for which nobody knows how long jobs run: they weigh by how long they have run.
 

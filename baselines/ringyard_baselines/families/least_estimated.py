@@ -80,7 +80,7 @@ def _run(
     return True
 
 
-@checked("least_estimated")
+@checked("scheduler")
 class LeastEstimated(PreemptiveScheduler):
     """Least estimated seconds left x GPUs ** gpu_power first, preemptive.
 

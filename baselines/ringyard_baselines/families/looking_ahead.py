@@ -1,10 +1,11 @@
 """The allocator, whose decisions are tried out on copies before they are made."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
-from ringyard.checks import Amount, Count, Positive, Whole, checked
+from ringyard.checks import Count, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, UIntVector, bundle, kernel, linked_kernel
 from ringyard.jobs import JobTable
@@ -12,8 +13,12 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.allocator import (
     UNKNOWN_SECONDS,
     Allocator,
+    Gamma,
     Plan,
     Rules,
+    SizePower,
+    Stay,
+    UnknownSeconds,
     allocate,
     empty_plan,
     predicted,
@@ -34,6 +39,11 @@ from ringyard_baselines.tools.imagined import believe, imagine, play_on, room_to
 __all__ = ["LookingAhead", "lookahead"]
 
 _WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
+
+_Candidates = Annotated[int, "[0, 100000]"]
+_Margin = Annotated[float, "[0, 1)"]
+#: agents' scores are between -1 and 1
+_Spread = Annotated[float, "(0, 1]"]
 
 
 @bundle
@@ -138,7 +148,7 @@ def _run(state: State, b: int, plan: Plan, head: _Foresight, physics: Physics) -
     return True
 
 
-@checked("looking_ahead")
+@checked("scheduler")
 class LookingAhead(AllocatingScheduler):
     """At each decision, tries other scores of a few jobs on copies of the cluster and takes what ends best.
 
@@ -163,9 +173,9 @@ class LookingAhead(AllocatingScheduler):
     def __init__(
         self,
         allocator: Allocator,
-        candidates: Whole = 8,
-        margin: Amount = 0.002,
-        spread: Positive = 0.3,
+        candidates: _Candidates = 8,
+        margin: _Margin = 0.002,
+        spread: _Spread = 0.3,
         every: Count = 1,
         name: str = "lookahead",
     ) -> None:
@@ -216,15 +226,16 @@ class LookingAhead(AllocatingScheduler):
             raise_stalled(sim)
 
 
+@checked("scheduler")
 def lookahead(
-    gamma: float = 1.0,
-    size_power: float = 0.7,
-    stay: float = 1.0,
-    unknown_seconds: float = UNKNOWN_SECONDS,
-    candidates: int = 8,
-    margin: float = 0.002,
-    spread: float = 0.3,
-    every: int = 1,
+    gamma: Gamma = 1.0,
+    size_power: SizePower = 0.7,
+    stay: Stay = 1.0,
+    unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
+    candidates: _Candidates = 8,
+    margin: _Margin = 0.002,
+    spread: _Spread = 0.3,
+    every: Count = 1,
 ) -> LookingAhead:
     """The allocator by predicted seconds left, looking ahead.
 

@@ -1,12 +1,13 @@
 """From how much each job matters to legal allocations, for baselines and for agents' scores."""
 
-from ringyard.sim.allocator.allocate import Allocator, allocate
+from ringyard.sim.allocator.allocate import Allocator, Gamma, SizePower, Stay, allocate
 from ringyard.sim.allocator.plan import (
     UNKNOWN_SECONDS,
     Estimate,
     EstimateLeft,
     Plan,
     Rules,
+    UnknownSeconds,
     attained,
     empty_plan,
     moves_of,
@@ -20,10 +21,14 @@ __all__ = [
     "Allocator",
     "Estimate",
     "EstimateLeft",
+    "Gamma",
     "Plan",
     "Rates",
     "Rules",
+    "SizePower",
     "Starts",
+    "Stay",
+    "UnknownSeconds",
     "allocate",
     "attained",
     "empty_plan",

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated
 
-from ringyard.checks import Amount, Positive, checked
+from ringyard.checks import Amount, checked
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.information import Information
 from ringyard.placement.room import cpu_server
@@ -34,13 +34,18 @@ from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
 from ringyard.state.arrays import State
 from ringyard.state.records import UNLIMITED_CORES, JobKind, JobStatus
 
-__all__ = ["Allocator", "allocate"]
+__all__ = ["Allocator", "Gamma", "SizePower", "Stay", "allocate"]
+
+#: beyond these, weights are no numbers or all alike
+Gamma = Annotated[float, "[0, 10]"]
+SizePower = Annotated[float, "(0, 1]"]
+Stay = Annotated[float, "[0.001, 1]"]
 
 _WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
 
-@checked("allocator")
+@checked("action.allocator")
 @dataclass(frozen=True)
 class Allocator:
     """How much jobs matter becomes who holds how many GPUs, and where.
@@ -67,14 +72,14 @@ class Allocator:
         starts: not None: jobs are only started, as they ask, in this way; what runs stays as it is.
     """
 
-    gamma: Amount = 1.0
-    size_power: Annotated[float, "(0, 1]"] = 0.7
+    gamma: Gamma = 1.0
+    size_power: SizePower = 0.7
     resize_price: Amount = 5.0
-    score_scale: Positive = 5.0
-    sharing_power: Amount = 0.5
+    score_scale: Annotated[float, "(0, 100]"] = 5.0
+    sharing_power: Gamma = 0.5
     move_price: Amount = 10.0
     stay_bonus: Amount = 0.5
-    stay: Annotated[float, "(0, 1]"] = 1.0
+    stay: Stay = 1.0
     estimate: Estimate = field(default_factory=predicted)
     starts: Starts | None = None
 

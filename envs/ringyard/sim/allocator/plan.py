@@ -1,12 +1,12 @@
 """What the allocator goes by, and its notes of one decision."""
 
 from dataclasses import field
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, checked
+from ringyard.checks import checked
 from ringyard.compiled import (
     FloatCube,
     FloatMatrix,
@@ -32,6 +32,7 @@ __all__ = [
     "EstimateLeft",
     "Plan",
     "Rules",
+    "UnknownSeconds",
     "attained",
     "empty_plan",
     "live_job",
@@ -47,6 +48,7 @@ _COUNTS = 4
 MOVE_COLUMNS = 8
 #: what a job has left at least of which nothing is known: assumption, the order of traces' median run times
 UNKNOWN_SECONDS = 600.0
+UnknownSeconds = Annotated[float, "[0, 1e10]"]
 
 
 @kernel
@@ -117,8 +119,8 @@ def _predicted(state: State, b: int, parameters: FloatVector, memory: FloatMatri
             out[j] = run_seconds(job, now) + parameters[0]
 
 
-@checked("estimate")
-def predicted(unknown_seconds: Amount = UNKNOWN_SECONDS) -> Estimate:
+@checked("action.allocator.estimate")
+def predicted(unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS) -> Estimate:
     """Predicted seconds left; of unpredictable jobs, as long as they have run, and `unknown_seconds`.
 
     Raises:
@@ -136,8 +138,8 @@ def _attained(state: State, b: int, parameters: FloatVector, memory: FloatMatrix
         out[j] = run_seconds(state.jobs[b, j], now) + parameters[0]
 
 
-@checked("estimate")
-def attained(unknown_seconds: Amount = UNKNOWN_SECONDS) -> Estimate:
+@checked("action.allocator.estimate")
+def attained(unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS) -> Estimate:
     """As long as they have run, and `unknown_seconds`: what is left where run times vary widely.
 
     Raises:

@@ -17,7 +17,7 @@ from ringyard.state.arrays import State
 __all__ = ["Starts", "start_by_weight"]
 
 
-@checked("starts")
+@checked("action.allocator.starts")
 @dataclass(frozen=True)
 class Starts:
     """How an `Allocator` starts jobs where those that run shall stay as they are.
