@@ -50,6 +50,15 @@ def test_a_run_in_several_worlds_is_judged_in_all_and_stops_when_it_gets_no_bett
     assert "trust=[pathlib.Path]" in capsys.readouterr().err
 
 
+def test_an_agent_is_compared_with_schedulers_that_meet_the_same_failures(inside):
+    words = ["experiment=full", "action=scores", "observation=live_jobs", "agent=evolution"]
+    small = ["agent.workloads=1", "agent.group_size=2", "num_workloads=2", "evaluate.workloads=2"]
+    assert cli.main(["train", *words, *small, "evaluate.schedulers=[allocator]", "total_decisions=1"]) == 0
+    [file] = inside.glob("runs/*/tensorboard/progress.csv")
+    first = next(csv.DictReader(file.read_text().splitlines()))
+    assert float(first["eval/mean_jct_ratio_to_allocator"]) == 1.0  # every score is 0 before it learns
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

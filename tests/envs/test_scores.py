@@ -23,6 +23,7 @@ from ringyard.mdp.observations import live_jobs, queue_and_cluster
 from ringyard.mdp.presets import preset
 from ringyard.performance import ideal
 from ringyard.sim.allocator import Allocator
+from ringyard.state.random_numbers import own_seed
 from ringyard.state.records import JobStatus
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.families.allocating import AllocatingScheduler
@@ -81,7 +82,7 @@ def test_scores_of_zero_are_the_allocator(name):
             table,
             setting.performance,
             setting.restart,
-            seed=entry,
+            seed=own_seed(setting.workload_seed, entry),
             failures=setting.failures,
         )
         run(sim, AllocatingScheduler(Allocator()), np.random.default_rng(0))

@@ -18,11 +18,12 @@ from ringyard.errors import SchedulerError
 from ringyard.sim.bounds import LowerBounds, bounds_of
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
+from ringyard.state.random_numbers import own_seed
 from ringyard_agents.configuration import plain
 from ringyard_agents.measuring.workers import spread
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 
-__all__ = ["RunResult", "Task", "build", "check", "evaluate", "own_seed", "run_all", "simulator"]
+__all__ = ["RunResult", "Task", "build", "check", "evaluate", "run_all", "simulator"]
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,6 @@ def _text(config: Mapping[str, Any]) -> str:
 def build(config: Mapping[str, Any]) -> Any:
     """The object of a plain config; equal configs share one, so that files are read once per process."""
     return _built(_text(config))
-
-
-def own_seed(*numbers: int) -> int:
-    """A seed that no other numbers give (but by chance, one in four billion), in place of their sum."""
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 def simulator(

@@ -11,8 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard.information import Information
+from ringyard.state.random_numbers import own_seed
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_names
-from ringyard_agents.measuring.evaluate import build, own_seed, simulator
+from ringyard_agents.measuring.evaluate import build, simulator
 
 __all__ = ["able", "benchmarks", "drawn_for", "entries_of", "wants_all", "worlds_of"]
 

@@ -14,6 +14,7 @@ from ringyard.mdp.setting import Setting
 from ringyard.sim.allocator import Rates
 from ringyard.sim.allocator.rates import TABLES
 from ringyard.sim.engine.setup import prepare_jobs
+from ringyard.state.random_numbers import own_seed
 from ringyard.state.records import INTEGRALS, Job
 
 __all__ = ["QUEUE_TAKES", "WorkloadBank", "queue_priority", "static_features"]
@@ -70,15 +71,16 @@ class WorkloadBank:
 
     Attributes:
         records: [entries, jobs] `Job`, static: [entries, jobs, STATIC_FEATURES], num_jobs: [entries],
-        weights: [entries, Integral] of the reward.
+        weights: [entries, Integral] of the reward, seeds: [entries] of all that is random in an episode.
         rates: {entry: `rates_of` its jobs}.
     """
 
-    _ARRAYS = ("records", "static", "num_jobs", "weights")
+    _ARRAYS = ("records", "static", "num_jobs", "weights", "seeds")
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.records, self.static, self.num_jobs, self.weights = self._empty(setting, setting.num_workloads)
+        size = setting.num_workloads
+        self.records, self.static, self.num_jobs, self.weights, self.seeds = self._empty(setting, size)
         self.rates: dict[int, Rates | None] = {}
 
     @staticmethod
@@ -86,7 +88,8 @@ class WorkloadBank:
         """The arrays, of so many entries."""
         jobs = setting.workload.num_jobs
         static = np.zeros((size, jobs, STATIC_FEATURES), np.float32)
-        return Job.zeros(size, jobs), static, np.zeros(size, np.int64), np.zeros((size, INTEGRALS))
+        num_jobs, seeds = np.zeros((2, size), np.int64)
+        return Job.zeros(size, jobs), static, num_jobs, np.zeros((size, INTEGRALS)), seeds
 
     @classmethod
     def entry_bytes(cls, setting: Setting) -> int:
@@ -139,4 +142,5 @@ class WorkloadBank:
             self.records[entry, :count] = jobs
             self.static[entry, :count] = static_features(jobs)
             self.weights[entry] = setting.reward.weights(jobs, setting.cluster)
+            self.seeds[entry] = own_seed(setting.workload_seed, int(entry))  # as comparisons have it
             self.num_jobs[entry] = count

@@ -121,7 +121,7 @@ class ClusterBatch:
     def _connect(self) -> None:
         """Find what is no part of pickles and copies: the view of the bank, and machine code."""
         bank = self.bank
-        self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights)
+        self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights, bank.seeds)
         # types are looked at here, once: `_play` vouches for those of its arguments
         self._kernel = entry_point(self._plays.kernel)
 

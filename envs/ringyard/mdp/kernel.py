@@ -98,12 +98,14 @@ class Bank:
         static: [entries, jobs, STATIC_FEATURES].
         num_jobs: [entries].
         weights: [entries, Integral] of the reward.
+        seeds: [entries] of failures, stragglers and whatever else of an episode is random.
     """
 
     records: Records2[Job]
     static: Float32Cube
     num_jobs: IntVector
     weights: FloatMatrix
+    seeds: IntVector
 
 
 @kernel
@@ -112,7 +114,7 @@ def begin(
 ) -> None:
     """Load workload `entry` of the bank into cluster b; nothing has arrived yet."""
     count = bank.num_jobs[entry]
-    load(state, b, bank.records[entry, :count], limit_seconds, entry)
+    load(state, b, bank.records[entry, :count], limit_seconds, bank.seeds[entry])
     for j in range(count):
         for feature in range(bank.static.shape[2]):
             episode.static[b, j, feature] = bank.static[entry, j, feature]

@@ -1,11 +1,16 @@
-"""Random numbers in compiled code: a stream per cluster, and draws that depend on their place alone."""
+"""Random numbers of a simulation: its seed, a stream per cluster, draws that depend on their place alone."""
 
 import numpy as np
 
 from ringyard.compiled import UIntVector, kernel, u8, whole
 from ringyard.state.records import ClusterRecord
 
-__all__ = ["exponential_at", "next_random", "next_uniform", "normal_at", "uniform_at"]
+__all__ = ["exponential_at", "next_random", "next_uniform", "normal_at", "own_seed", "uniform_at"]
+
+
+def own_seed(*numbers: int) -> int:
+    """A seed that no other numbers give (but by chance, one in four billion), in place of their sum."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 @kernel
