@@ -81,6 +81,10 @@ def _recipe(command: str) -> Callable[[Any], None]:
     return train
 
 
+#: beginnings of words of `train` that may name an agent to begin with
+_SAY_INIT = ("init=", "experiment=", "debug=")
+
+
 def _run_hydra(command: str, words: Sequence[str]) -> None:
     import hydra
 
@@ -94,7 +98,7 @@ def _run_hydra(command: str, words: Sequence[str]) -> None:
 
         search_own_folders()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
-    if command == "train" and any(word.lstrip("+").startswith("init=") for word in words):
+    if command == "train" and any(word.lstrip("+").startswith(_SAY_INIT) for word in words):
         from ringyard_agents.learning.initial import inherited
 
         words = inherited(words)

@@ -1,18 +1,25 @@
 """`ringyard train init=AGENT`: an agent that has learnt elsewhere learns on.
 
-What it is made of (its learner, what it sees, what it does) is the agent's own wherever the command line
-chooses nothing else, so that a run begins exactly as good as the agent is. Optimiser, counters and random
-states are new.
+What it is made of (its learner, what it sees, what it does) is the agent's own wherever the command line, or
+the experiment that says `init`, chooses nothing else, so that a run begins exactly as good as the agent is.
+Optimiser, counters and random states are new.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import hydra
+import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
+from ringyard.config_folder import config_files, config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.configuration import plain
 from ringyard_agents.learning.checkpoint import find_checkpoint, parts_of_agent, read_agent
@@ -23,39 +30,89 @@ __all__ = ["adopt_initial", "inherited"]
 #: what the agent's own parts are called in their groups of Hydra's
 _OWN = "init"
 
+#: groups whose yamls may say `init`
+_SPEAKING = ("experiment", "debug")
+
 
 def inherited(words: Sequence[str]) -> list[str]:
-    """The words of `ringyard train` with the parts of the agent that `init=` names, where they choose none.
+    """The words of `ringyard train` with the parts of the agent that `init` names, where they choose none.
 
     Hydra then knows these parts as `agent=init`, `observation=init` and `action=init`: other words, such as
     `agent.learning_rate=1e-4`, change them.
 
     Args:
-        words: of the command line, after `train`.
+        words: of the command line, after `train`; the yaml of an experiment may say `init` as well.
 
     Raises:
         CheckpointError: no such agent, or it names classes that are not trusted.
         ConfigurationError: several agents.
     """
     chosen = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
-    given = _value(chosen["init"]) if "init" in chosen else None
-    if given is None or "resume" in chosen:  # a run that goes on has its own parts
+    if "resume" in chosen:  # a run that goes on has its own parts
+        return list(words)
+    said = [chosen[one] for one in ("init", *_SPEAKING) if one in chosen]
+    if "init" in chosen:
+        agent, chosen_by_yamls = _value(chosen["init"]), set[str]()
+    else:
+        agent, chosen_by_yamls = _said_by_yamls(said)
+    if agent is None:
         return list(words)
     trust = _value(chosen["trust"]) if "trust" in chosen else ()
-    parts = parts_of_agent(find_checkpoint(str(given)), trust)
+    parts = parts_of_agent(find_checkpoint(str(agent)), trust)
     if parts["agent"].get("teacher") is not None:
         parts["agent"]["teacher"] = None  # it would be imitated in place of what has been learnt
     for group, part in parts.items():
         ConfigStore.instance().store(_OWN, part, group)
-    return [*(f"{group}={_OWN}" for group in parts if group not in chosen), *words]
+    left = [group for group in parts if group not in chosen and group not in chosen_by_yamls]
+    place = words.index(said[0])  # among overrides; options, which may stand around, must not come between
+    return [*words[:place], *(f"{group}={_OWN}" for group in left), *words[place:]]
+
+
+def _parsed(word: str) -> Override:
+    return OverridesParser.create().parse_override(word)
 
 
 def _value(word: str) -> Any:
     """Of an override: 3 of `seed=3`."""
-    override = OverridesParser.create().parse_override(word)
+    override = _parsed(word)
     if override.is_sweep_override():
-        raise ConfigurationError(f"{word}: a run begins with one agent; expected one, or a command for each")
+        raise _several(word)
     return override.value()
+
+
+def _several(said: str) -> ConfigurationError:
+    return ConfigurationError(f"{said}: a run begins with one agent; expected one, or a command for each")
+
+
+def _said_by_yamls(words: Sequence[str]) -> tuple[Any, set[str]]:
+    """(`init` of the yamls that words choose, groups of which these yamls choose a leaf themselves)."""
+    agents, groups = set[Any](), set[str]()
+    for leaves in itertools.product(*map(_leaves, words)):
+        try:
+            with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
+                agents.add(hydra.compose("train", ["=".join(one) for one in leaves]).init)
+        except (HydraException, OmegaConfBaseException):
+            return None, set()  # the command itself meets it
+        groups.update(*(_overridden(*one) for one in leaves))
+    if len(agents) > 1:
+        raise _several(" ".join(words))
+    return agents.pop(), groups
+
+
+def _leaves(word: str) -> list[tuple[str, str]]:
+    """[(group, leaf)] that an override chooses, one after the other if it sweeps."""
+    override = _parsed(word)
+    sweeps = override.is_sweep_override()
+    names = override.sweep_string_iterator() if sweeps else [override.get_value_element_as_str()]
+    return [(override.key_or_group, str(name)) for name in names]
+
+
+def _overridden(group: str, leaf: str) -> set[str]:
+    """Groups of which a yaml chooses a leaf: `- override /action: scores`."""
+    file = config_files(group).get(leaf)
+    content = {} if file is None else yaml.safe_load(file.read_text())
+    entries = [one for one in content.get("defaults", ()) if isinstance(one, Mapping)]
+    return {str(key).removeprefix("override").strip(" /") for entry in entries for key in entry}
 
 
 def adopt_initial(learner: Learner, config: DictConfig) -> None:
