@@ -161,7 +161,7 @@ def _text(error: BaseException) -> str:
         if isinstance(cause, MemoryError):
             said = f" ({cause})" if str(cause) else ""
             return f"not enough memory{said}; fewer jobs, servers, seeds or workers need less"
-        if isinstance(cause, OSError):
+        if isinstance(cause, OSError) and not isinstance(cause, HydraException):
             return f"{cause.strerror}: {cause.filename}" if cause.filename is not None else str(cause)
         if isinstance(cause, RecursionError):
             return "the settings are nested too deeply"
@@ -169,6 +169,12 @@ def _text(error: BaseException) -> str:
         return f"{error.full_key} has no value; give {error.full_key}=..."
     if isinstance(error, HydraException | OmegaConfBaseException):
         said = str(error).partition("Config search path:")[0]
+        agent = said.partition("Could not find 'scheduler/")[2].partition("'")[0]
+        if ":" in agent:
+            return (
+                f"scheduler is {agent}; agents run in `ringyard compare schedulers=[{agent}]`, alone with"
+                " scheduler=learned/agent scheduler.checkpoint=zoo:NAME (or a run folder)"
+            )
         if "override 'checkpoint'" in said:  # once the way to name the one agent of a comparison
             return "checkpoint has gone; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
         if "Error merging override schedulers=" in said:

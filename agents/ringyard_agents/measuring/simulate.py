@@ -4,11 +4,13 @@ import csv
 from pathlib import Path
 
 import numpy as np
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
+from ringyard.errors import ConfigurationError
 from ringyard.sim.bounds import bounds_of
 from ringyard.sim.metrics import JobTimes, job_times
 from ringyard_agents.configuration import WORLD, plain
@@ -57,7 +59,19 @@ def simulate(config: DictConfig) -> None:
         _simulate(config, run_folder())
 
 
+def _require_rule_used(config: DictConfig) -> None:
+    """Raise a ConfigurationError if a placement rule was chosen that the scheduler does not go by."""
+    words = HydraConfig.get().overrides.task
+    chosen = [word for word in words if word.partition("=")[0].lstrip("+~").split(".")[0] == "placement"]
+    if chosen and plain(config.scheduler).get("placement") != plain(config.placement):
+        name = HydraConfig.get().runtime.choices["scheduler"]
+        raise ConfigurationError(
+            f"{chosen[0]}: scheduler={name} places jobs in its own way, by no rule; leave placement out"
+        )
+
+
 def _simulate(config: DictConfig, folder: Path) -> None:
+    _require_rule_used(config)
     scheduler = instantiate(config.scheduler, _convert_="all")
     world = {name: plain(config[name]) for name in WORLD}
     rounds = config.round_seconds if config.round_seconds is not None else scheduler.round_seconds
