@@ -149,7 +149,7 @@ def one_line(error: BaseException) -> str:
 
 def _text(error: BaseException) -> str:
     import yaml
-    from hydra.errors import HydraException
+    from hydra.errors import HydraException, OverrideParseException
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     for cause in _causes(error):
@@ -169,6 +169,9 @@ def _text(error: BaseException) -> str:
         return f"{error.full_key} has no value; give {error.full_key}=..."
     if isinstance(error, HydraException | OmegaConfBaseException):
         said = str(error).partition("Config search path:")[0]
+        if isinstance(error, OverrideParseException) and error.override.lstrip("+").startswith("worlds="):
+            form = "\"worlds=[contention, {large: ['experiment=elastic', 'cluster.num_servers=64']}]\""
+            return f"{error.override} cannot be read; expected words in quotes, such as {form}"
         agent = said.partition("Could not find 'scheduler/")[2].partition("'")[0]
         if ":" in agent:
             return (

@@ -38,32 +38,35 @@ class Entry:
         scheduler: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` or `zoo:NAME` of a
             trained agent.
         options: replace those of the scheduler's yaml.
+        setting: where it stands, as its user knows it.
     """
 
     label: str
     scheduler: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    setting: str = "schedulers"
 
     @classmethod
-    def read(cls, given: Any) -> Self:
+    def read(cls, given: Any, setting: str = "schedulers") -> Self:
         """An entry as people write it.
 
         Args:
             given: text, which is its own label but for the checkpoint of an agent of one's own, or
                 {label: {scheduler: text, options: {name: value}}}.
+            setting: where it stands.
 
         Raises:
             ConfigurationError: it is neither.
         """
         if isinstance(given, str):
-            return cls(given if given.startswith(ZOO) else given.partition(":")[0], given)
+            return cls(given if given.startswith(ZOO) else given.partition(":")[0], given, setting=setting)
         if isinstance(given, Mapping) and len(given) == 1:
             [(label, said)] = given.items()
             known = isinstance(said, Mapping) and {"scheduler"} <= set(said) <= {"scheduler", "options"}
             if known and isinstance(said["scheduler"], str) and isinstance(said.get("options", {}), Mapping):
-                return cls(str(label), said["scheduler"], dict(said.get("options", {})))
+                return cls(str(label), said["scheduler"], dict(said.get("options", {})), setting)
         raise ConfigurationError(
-            f"schedulers has {shown(given)}; expected a name such as fifo@consolidate, or"
+            f"{setting} has {shown(given)}; expected a name such as fifo@consolidate, or"
             " {LABEL: {scheduler: NAME, options: {OPTION: VALUE}}}"
         )
 
@@ -104,7 +107,7 @@ def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
     name, at, placement = entry.scheduler.partition("@")
     if name not in scheduler_names() or bool(at) != bool(placement):
         raise ConfigurationError(
-            f"schedulers has {entry.scheduler!r}; expected {', '.join(scheduler_names())}, one of them"
+            f"{entry.setting} has {entry.scheduler!r}; expected {', '.join(scheduler_names())}, one of them"
             " @placement, or a trained agent: name:run_folder, for instance mine:runs/quickstart, or zoo:NAME"
         )
     if placement:

@@ -153,6 +153,8 @@ def test_reproduce_refuses_nonsense():
         main([])
     with pytest.raises(ConfigurationError, match="unknown paper"):
         main(["nobody"])
+    with pytest.raises(ConfigurationError, match="agents comes first"):
+        main(["--seeds=3", "agents"])
 
 
 def selected(*overrides):

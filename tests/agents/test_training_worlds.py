@@ -66,6 +66,8 @@ def test_an_agent_is_compared_with_schedulers_that_meet_the_same_failures(inside
         ("[nowhere]", "experiment/nowhere"),
         ("[{small: cluster}]", "expected the name of an experiment"),
         ("[{small: ['cluster.gpus=3']}]", "worlds: small: Could not override 'cluster.gpus'"),
+        ("[{small: ['reward=fairness']}]", "worlds: small: reward=fairness is about no part of a world"),
+        ("[{small: [experiment=elastic]}]", "expected words in quotes"),
     ],
 )
 def test_worlds_that_are_none_are_refused(inside, capsys, given, said):
@@ -148,7 +150,9 @@ def test_who_serves_no_job_keeps_no_constraint():
         ([*KEEPING, "constraint.metric=stops", "constraint.most=2"], "constraint.metric is 'stops'"),
         ([*KEEPING, "constraint.most=-1"], "constraint.most is -1"),
         ([*KEEPING, "constraint.most=9", "constraint.step=1e300"], "constraint.step is 1e+300"),
-        ([*KEEPING, "constraint.most=themiss"], "schedulers has 'themiss'"),
+        ([*KEEPING, "constraint.most=themiss"], "constraint.most has 'themiss'"),
+        ([*KEEPING, "constraint.most=zoo:nobody"], "train: there is no agent 'zoo:nobody'"),
+        ([*TOY, "evaluate.schedulers=[sjff]"], "evaluate.schedulers has 'sjff'"),
         ([*KEEPING, "constraint.metric=blocking_rate", "constraint.most=fifo"], "whose blocking_rate is 0"),
         ([*TOY, "constraint.metric=p99_jct", "constraint.most=9"], "expected one that scores jobs"),
         ([*KEEPING, "constraint.most=9", "limit_seconds=60"], "constraint: limit_seconds is 60 (world own)"),

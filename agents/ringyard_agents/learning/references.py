@@ -9,7 +9,7 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.evaluation import over_worlds
-from ringyard_agents.measuring.evaluate import Task, run_all
+from ringyard_agents.measuring.evaluate import Task, check, run_all
 
 __all__ = ["baselines_of", "constraint_of"]
 
@@ -25,7 +25,7 @@ def baselines_of(config: DictConfig, worlds: Mapping[str, DictConfig], metric: s
     Raises:
         RingyardError: no such scheduler, or it cannot serve the jobs of a world.
     """
-    entries = [Entry.read(one) for one in plain(config.evaluate.schedulers)]
+    entries = [Entry.read(one, "evaluate.schedulers") for one in plain(config.evaluate.schedulers)]
     return {entry.label: over_worlds(_means(entry, config, worlds, metric).values()) for entry in entries}
 
 
@@ -57,7 +57,7 @@ def constraint_of(config: DictConfig, worlds: Mapping[str, DictConfig]) -> Const
             )
     if isinstance(most, int | float):
         return Constraint(given.metric, dict.fromkeys(worlds, float(most)), given.step)
-    entry = Entry.read(most)
+    entry = Entry.read(most, "constraint.most")
     bounds = _means(entry, config, worlds, given.metric)
     for label, bound in bounds.items():
         if not bound > 0:
@@ -78,6 +78,7 @@ def _means(
         parts = {name: plain(world[name]) for name in WORLD}
         numbers = range(evaluate.workloads)
         tasks = [Task(entry.label, scheduler, parts, number, evaluate.workload_seed) for number in numbers]
+        check(tasks[:1])  # the scheduler
         results = run_all(tasks, 1, lambda result: None)
         means[label] = float(np.mean([getattr(one.metrics, metric) for one in results]))
     return means

@@ -1,10 +1,12 @@
 """The worlds that a training run learns in: its own, and others that experiments or overrides describe."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -22,6 +24,9 @@ OWN = "own"
 #: what the agent is made for, so that it is the run's in every world
 _SHARED = ("observation", "action", "reward")
 
+#: what the words of another world may be about
+_OF_WORLDS = (*WORLD, "limit_seconds", "experiment", "debug")
+
 
 def worlds_of(config: DictConfig) -> dict[str, DictConfig]:
     """{label: config} of the run's own world, called `OWN`, and of `worlds`; Hydra must be initialised.
@@ -33,7 +38,8 @@ def worlds_of(config: DictConfig) -> dict[str, DictConfig]:
             {label: [override, ...]} with the words of a command line.
 
     Raises:
-        ConfigurationError: an entry that is neither, two of one label, or overrides that do not fit.
+        ConfigurationError: an entry that is neither, two of one label, or overrides that do not fit or are
+            about what is the run's own everywhere.
         CheckpointError: a run that goes on, whose overrides name classes that are not trusted.
     """
     worlds = {OWN: config}
@@ -58,13 +64,26 @@ def _read(given: Any) -> tuple[str, list[str]]:
             return label, overrides
     raise ConfigurationError(
         f"worlds has {shown(given)}; expected the name of an experiment, or {{label: [override, ...]}} such"
-        " as {large: [experiment=elastic, cluster.num_servers=64]}"
+        " as {large: ['experiment=elastic', 'cluster.num_servers=64']}"
     )
+
+
+def _require_of_worlds(label: str, word: str) -> None:
+    """Raise a ConfigurationError for a word that a world would ignore."""
+    override = OverridesParser.create().parse_override(word)
+    about = re.split("[./]", override.package or override.key_or_group)[0]
+    if about not in _OF_WORLDS:
+        raise ConfigurationError(
+            f"worlds: {label}: {word} is about no part of a world; expected {', '.join(_OF_WORLDS)}: the rest"
+            " is the run's own everywhere"
+        )
 
 
 def _composed(label: str, overrides: list[str], config: DictConfig) -> DictConfig:
     """What is simulated in another world, and what the agent sees, does and is told as in this one."""
     try:
+        for word in overrides:
+            _require_of_worlds(label, word)
         other = hydra.compose("train", overrides)
         parts = {"limit_seconds": other.limit_seconds, **{name: plain(other[name]) for name in WORLD}}
     except (HydraException, OmegaConfBaseException) as error:

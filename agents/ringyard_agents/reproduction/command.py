@@ -44,6 +44,8 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
     parser.add_argument("--out", default=None, help="also write a page (with --all: docs/reproduction.md)")
     options = parser.parse_args(words)
+    if options.paper == "agents":
+        parser.error("agents comes first: ringyard reproduce agents [--only NAME] ...")
     if (options.paper is None) != options.all:
         parser.error("name one paper, or say --all")
     require("--seeds", options.seeds, Annotated[int, "[2, 1000000]"] | None)
