@@ -180,6 +180,9 @@ def test_recipes_are_checked(own, change, said):
         ({"references": ["sjff"]}, "small: schedulers has 'sjff'; expected"),
         ({"references": ["lookahead"]}, "small: references is ['lookahead']; expected a published scheduler"),
         ({"best": "nowhere"}, "small: "),
+        ({"train": [*RECIPE["train"], "agent.sprd=3"]}, "train: Could not override 'agent.sprd'"),
+        ({"train": [*RECIPE["train"], "agent=nobody"]}, "train: In 'train': Could not find 'agent/nobody'"),
+        ({"train": [*RECIPE["train"], "worlds=3"]}, "train: worlds is 3; expected a list"),
         (
             {"elsewhere": {"far": {"title": "x", "overrides": ["cluster.servers=1"]}}},
             "far: Could not override",
@@ -217,6 +220,16 @@ def test_who_has_the_name_of_an_agent_that_ships_says_so_by_a_recipe(own):
         load_agent("zoo:elastic")
     (own / "mine/zoo/elastic.yaml").write_text(yaml.safe_dump(RECIPE))
     assert shipped_agents()["elastic"] == mine
+
+
+def test_a_recipe_may_begin_with_an_agent(own):
+    train = [*TINY, "num_workloads=2", "evaluate.workloads=2", "total_decisions=1"]
+    recipe = RECIPE | {"train": ["experiment=quickstart", "init=zoo:elastic", *train]}
+    (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(recipe))
+    [recipe] = read_recipes("tiny")
+    assert cli.main(["train", *recipe.words(0)]) == 0
+    with hydra():
+        assert is_trained(recipe, 0)
 
 
 def test_a_recipe_that_is_no_yaml_is_named(own):

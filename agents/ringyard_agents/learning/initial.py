@@ -7,12 +7,14 @@ Optimiser, counters and random states are new.
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import hydra
 import yaml
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -48,9 +50,9 @@ def inherited(words: Sequence[str]) -> list[str]:
         ConfigurationError: several agents.
     """
     chosen = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
-    if "resume" in chosen:  # a run that goes on has its own parts
-        return list(words)
     said = [chosen[one] for one in ("init", *_SPEAKING) if one in chosen]
+    if not said or "resume" in chosen:  # a run that goes on has its own parts
+        return list(words)
     if "init" in chosen:
         agent, chosen_by_yamls = _value(chosen["init"]), set[str]()
     else:
@@ -89,7 +91,7 @@ def _said_by_yamls(words: Sequence[str]) -> tuple[Any, set[str]]:
     agents, groups = set[Any](), set[str]()
     for leaves in itertools.product(*map(_leaves, words)):
         try:
-            with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
+            with _hydra():
                 agents.add(hydra.compose("train", ["=".join(one) for one in leaves]).init)
         except (HydraException, OmegaConfBaseException):
             return None, set()  # the command itself meets it
@@ -97,6 +99,16 @@ def _said_by_yamls(words: Sequence[str]) -> tuple[Any, set[str]]:
     if len(agents) > 1:
         raise _several(" ".join(words))
     return agents.pop(), groups
+
+
+def _hydra() -> AbstractContextManager[Any]:
+    """Hydra on our configs, if it is on none yet."""
+    if GlobalHydra.instance().is_initialized():
+        return nullcontext()
+    started: AbstractContextManager[Any] = hydra.initialize_config_dir(
+        str(config_folder()), version_base="1.3"
+    )
+    return started
 
 
 def _leaves(word: str) -> list[tuple[str, str]]:

@@ -19,7 +19,13 @@ from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.reproduction.zoo_judging import Record, judge, read_records, require_judges, write_record
 from ringyard_agents.reproduction.zoo_page import agents_page, draw_training
 from ringyard_agents.reproduction.zoo_recipes import Recipe, read_recipes
-from ringyard_agents.reproduction.zoo_training import is_trained, ship, train_all, training_record
+from ringyard_agents.reproduction.zoo_training import (
+    is_trained,
+    require_training,
+    ship,
+    train_all,
+    training_record,
+)
 from ringyard_agents.shipped_agents import ZOO
 
 __all__ = ["reproduce_agents"]
@@ -48,6 +54,8 @@ def reproduce_agents(words: Sequence[str]) -> None:
         for recipe in recipes:
             require_judges(recipe)
         if not options.skip_training:
+            for recipe in recipes:
+                require_training(recipe)
             workers = options.workers or len(os.sched_getaffinity(0))
             train_all(
                 recipes,

@@ -15,18 +15,22 @@ from pathlib import Path
 from typing import IO, Any
 
 import hydra
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 
-from ringyard.errors import CheckpointError, SchedulerError
+from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
 from ringyard_agents.configuration import plain
 from ringyard_agents.files import replaced
 from ringyard_agents.learning.checkpoint import AGENT, LAST
+from ringyard_agents.learning.initial import inherited
 from ringyard_agents.learning.resume import check_agreement, read_run_config
 from ringyard_agents.learning.training_run import read_last
 from ringyard_agents.reproduction.zoo_recipes import Recipe
+from ringyard_agents.settings import check_settings
 
-__all__ = ["hardware", "is_trained", "ship", "train_all", "training_record"]
+__all__ = ["hardware", "is_trained", "require_training", "ship", "train_all", "training_record"]
 
 
 def hardware() -> str:
@@ -35,6 +39,29 @@ def hardware() -> str:
     with Path("/proc/cpuinfo").open() as lines:
         models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{(models or [name])[0]}, {len(os.sched_getaffinity(0))} cores"
+
+
+def require_training(recipe: Recipe) -> None:
+    """Find what a recipe cannot be trained by, before others are; Hydra must be initialised.
+
+    Raises:
+        ConfigurationError: words that `ringyard train` does not take.
+    """
+    for seed in recipe.seeds:
+        try:
+            _config(recipe, seed)
+        except (RingyardError, HydraException, OmegaConfBaseException) as error:
+            raise ConfigurationError(
+                f"conf/zoo: {recipe.name}: train: {' '.join(str(error).split())}"
+            ) from error
+
+
+def _config(recipe: Recipe, seed: int) -> dict[str, Any]:
+    """Of a training run, as `ringyard train` composes it."""
+    config = hydra.compose("train", inherited(recipe.words(seed)))
+    check_settings("train", config)
+    composed: dict[str, Any] = plain(config)
+    return composed
 
 
 def is_trained(recipe: Recipe, seed: int) -> bool:
@@ -49,9 +76,8 @@ def is_trained(recipe: Recipe, seed: int) -> bool:
         return False
     file = folder / "config.yaml"
     saved = read_run_config(file, ())
-    words = recipe.words(seed)
-    asked = plain(hydra.compose("train", words))
-    check_agreement(words, asked, {**saved, "name": asked["name"]}, file)
+    asked = _config(recipe, seed)
+    check_agreement(recipe.words(seed), asked, {**saved, "name": asked["name"]}, file)
     learner, evaluation = read_last(folder)
     patience = saved["evaluate"]["patience"]
     enough = patience is not None and evaluation["in_vain"] >= patience
