@@ -27,7 +27,7 @@ from ringyard.sim.allocator.plan import (
     predicted,
 )
 from ringyard.sim.allocator.sharing import share
-from ringyard.sim.allocator.sizes import choose_sizes, pop, queue_up, weigh
+from ringyard.sim.allocator.sizes import choose_sizes, pop, queue_up, queue_waiting, weigh
 from ringyard.sim.allocator.starting import Starts, start_by_weight
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
@@ -181,16 +181,9 @@ def _start_as_is(state: State, b: int, j: int, shape: Shape, plan: Plan, physics
 def _backfill(state: State, b: int, plan: Plan, physics: Physics) -> None:
     """Start waiting jobs, the heaviest per GPU first, as they ask or smaller, on what nobody holds."""
     cluster = state.clusters[b]
-    count = 0
     if cluster.free_gpus == 0:
         return
-    for i in range(cluster.num_waiting):
-        j = state.waiting[b, i]
-        if state.jobs[b, j].asked_gpus > 0:
-            plan.slope[b, j] = plan.weight[b, j] / state.jobs[b, j].asked_gpus
-            plan.queue[b, count] = j
-            count += 1
-    queue_up(plan, b, count)
+    count = queue_waiting(state, b, plan.weight, whole(cluster.num_gpus), plan)
     while count > 0 and cluster.free_gpus > 0:
         j = pop(plan, b, count)
         count -= 1

@@ -9,7 +9,7 @@ from ringyard.restart import restart_pause
 from ringyard.sim.allocator.beside import least_beside
 from ringyard.sim.allocator.moves import give, take
 from ringyard.sim.allocator.plan import DECISIONS, Plan, Rules, live_job, num_live
-from ringyard.sim.allocator.sizes import pop, queue_up
+from ringyard.sim.allocator.sizes import pop, queue_up, queue_waiting
 from ringyard.sim.engine.holding import lift, put_back
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape, shape_of
@@ -93,21 +93,6 @@ def _find_company(state: State, b: int, j: int, wanted: int, gpu_type: int, plan
 
 
 @kernel
-def _queue_waiting(state: State, b: int, most_gpus: int, plan: Plan) -> int:
-    """Queue waiting jobs of so many GPUs at most, the heaviest per GPU first; how many."""
-    count = 0
-    for i in range(state.clusters[b].num_waiting):
-        j = state.waiting[b, i]
-        asked = state.jobs[b, j].asked_gpus
-        if 0 < asked <= most_gpus:
-            plan.slope[b, j] = plan.shared_weight[b, j] / asked
-            plan.queue[b, count] = j
-            count += 1
-    queue_up(plan, b, count)
-    return count
-
-
-@kernel
 def _least_shape(state: State, b: int, j: int) -> Shape:
     """How waiting job j would start beside others; its record has this shape until it is asked again."""
     shape = least_beside(state, b, asked_shape(state.jobs[b, j]))
@@ -119,7 +104,7 @@ def _least_shape(state: State, b: int, j: int) -> Shape:
 def _join(state: State, b: int, plan: Plan, physics: Physics) -> None:
     """Start waiting jobs, the heaviest first, beside others where that wins weighted speed."""
     cluster = state.clusters[b]
-    count = _queue_waiting(state, b, whole(cluster.open_gpus), plan)
+    count = queue_waiting(state, b, plan.shared_weight, whole(cluster.open_gpus), plan)
     while count > 0 and cluster.open_gpus > 0:
         j = pop(plan, b, count)
         count -= 1
@@ -161,7 +146,7 @@ def _restart_cost(job: Job, j: int, b: int, plan: Plan, rules: Rules) -> float:
 @kernel
 def _keep_rivals(state: State, b: int, plan: Plan) -> int:
     """Keep the heaviest waiting jobs at the end of the queue's array, the heaviest last; how many."""
-    count = _queue_waiting(state, b, whole(state.clusters[b].num_gpus), plan)
+    count = queue_waiting(state, b, plan.shared_weight, whole(state.clusters[b].num_gpus), plan)
     kept = min(count, _RIVALS)
     for i in range(kept):
         j = pop(plan, b, count - i)

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from ringyard.compiled import address_of, complain, complaint, kernel, linked_kernel, whole
+from ringyard.compiled import FloatMatrix, address_of, complain, complaint, kernel, linked_kernel, whole
 from ringyard.restart import resize_pause, restart_pause
 from ringyard.sim.allocator.plan import ORDERED, Plan, Rules, live_job, num_live
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 
-__all__ = ["choose_sizes", "pop", "queue_up", "weigh"]
+__all__ = ["choose_sizes", "pop", "queue_up", "queue_waiting", "weigh"]
 
 _RUNNING = int(JobStatus.RUNNING)
 _LEAST_SECONDS = 1.0
@@ -81,6 +81,26 @@ def pop(plan: Plan, b: int, count: int) -> int:
     queue[count - 1] = j
     _sink(plan, b, 0, count - 1)
     return whole(j)
+
+
+@kernel
+def queue_waiting(state: State, b: int, weight: FloatMatrix, most_gpus: int, plan: Plan) -> int:
+    """Queue the waiting jobs that ask for so many GPUs at most, the heaviest per GPU first; how many.
+
+    Args:
+        weight: [clusters, jobs] `Plan.weight`, or one of its like.
+        (others): as everywhere.
+    """
+    count = 0
+    for i in range(state.clusters[b].num_waiting):
+        j = state.waiting[b, i]
+        asked = state.jobs[b, j].asked_gpus
+        if 0 < asked <= most_gpus:
+            plan.slope[b, j] = weight[b, j] / asked
+            plan.queue[b, count] = j
+            count += 1
+    queue_up(plan, b, count)
+    return count
 
 
 @kernel

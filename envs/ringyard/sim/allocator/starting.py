@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from ringyard.checks import checked
-from ringyard.compiled import kernel, linked_kernel
+from ringyard.compiled import linked_kernel, whole
 from ringyard.information import Information
 from ringyard.placement import PlacementRule, consolidate, place
 from ringyard.sim.allocator.moves import give
 from ringyard.sim.allocator.plan import Plan, Rules
-from ringyard.sim.allocator.sizes import pop, queue_up
+from ringyard.sim.allocator.sizes import pop, queue_waiting
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import asked_shape
 from ringyard.state.arrays import State
@@ -41,32 +41,19 @@ class Starts:
         return self.placement.takes | Information.SIZES
 
 
-@kernel
-def _queue_waiting(state: State, b: int, plan: Plan, rules: Rules) -> int:
-    """Queue the waiting jobs that ask for GPUs and are not held back; how many."""
-    cluster = state.clusters[b]
-    count = 0
-    for i in range(cluster.num_waiting):
-        j = state.waiting[b, i]
-        held = plan.score[b, j] < rules.hold and cluster.num_running > 0
-        if state.jobs[b, j].asked_gpus > 0 and not held:
-            plan.slope[b, j] = plan.weight[b, j] / state.jobs[b, j].asked_gpus
-            plan.queue[b, count] = j
-            count += 1
-    queue_up(plan, b, count)
-    return count
-
-
 @linked_kernel
 def start_by_weight(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> None:
     """Start waiting jobs that ask for GPUs; of equal demands that find no place, one is tried."""
     cluster = state.clusters[b]
     cluster.stamp += 1
     out = plan.out[b]
-    count = _queue_waiting(state, b, plan, rules)
+    running = cluster.num_running > 0
+    count = queue_waiting(state, b, plan.weight, whole(cluster.num_gpus), plan)
     while count > 0:
         j = pop(plan, b, count)
         count -= 1
+        if running and plan.score[b, j] < rules.hold:
+            continue
         demand = state.jobs[b, j].demand_class
         if state.class_stamp[b, demand] == cluster.stamp:
             continue
