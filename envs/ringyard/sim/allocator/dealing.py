@@ -153,6 +153,53 @@ def _pays(state: State, b: int, first: int, last: int, plan: Plan, rules: Rules,
     return gain >= 0.0
 
 
+@kernel
+def _next_dealt(state: State, b: int, first: int, last: int, plan: Plan) -> int:
+    """The job of slots first to last - 1 whose step adds most per core, of equal ones by row; -1: none."""
+    best = -1
+    for i in range(first, last):
+        if _deals(state, b, i):
+            j = whole(state.slots[b, i].job)
+            ahead = plan.slope[b, j] - (0.0 if best < 0 else plan.slope[b, best])
+            if ahead > 0.0 or (ahead == 0.0 and j < best):
+                best = j
+    return best
+
+
+@kernel
+def _deal(
+    state: State, b: int, first: int, last: int, left: int, plan: Plan, rules: Rules, physics: Physics
+) -> None:
+    """Deal workers of the jobs of slots first to last - 1 a core each, then `left` more, best steps first."""
+    for i in range(first, last):
+        if _deals(state, b, i):
+            j = whole(state.slots[b, i].job)
+            plan.dealt[b, j] = 1
+            _find_grant(state, b, j, left, plan, rules, physics)
+    while left > 0:
+        best = _next_dealt(state, b, first, last, plan)
+        if best < 0:
+            return
+        cores = whole((plan.step[b, best] - plan.dealt[b, best]) * state.jobs[b, best].num_gpus)
+        if cores <= left:
+            plan.dealt[b, best] = plan.step[b, best]
+            left -= cores
+        _find_grant(state, b, best, left, plan, rules, physics)
+
+
+@kernel
+def _hand_out(state: State, b: int, first: int, last: int, more: bool, plan: Plan, physics: Physics) -> None:
+    """Give jobs of slots first to last - 1 what they are dealt, where that is more, or where it is less."""
+    for i in range(first, last):
+        if _deals(state, b, i):
+            j = whole(state.slots[b, i].job)
+            job = state.jobs[b, j]
+            cores = whole(plan.dealt[b, j])
+            if cores != job.cores_per_worker and (cores > job.cores_per_worker) == more:
+                collect(state, b, j, plan.out[b])
+                give(state, b, j, with_cores(shape_of(job), cores), plan.out[b], plan, physics)
+
+
 @linked_kernel
 def deal_cores(state: State, b: int, s: int, plan: Plan, rules: Rules, physics: Physics) -> None:
     """Deal the cores of server s anew among the jobs that have all their GPUs there: each where it adds most.
@@ -162,37 +209,9 @@ def deal_cores(state: State, b: int, s: int, plan: Plan, rules: Rules, physics: 
     """
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
-    first = server.first_gpu * per_gpu
-    last = (server.first_gpu + server.num_gpus) * per_gpu
-    left = whole(server.free_cores) + spare_cores(state, b, s)
-    for i in range(first, last):
-        if _deals(state, b, i):
-            j = whole(state.slots[b, i].job)
-            plan.dealt[b, j] = 1
-            _find_grant(state, b, j, left, plan, rules, physics)
-    while left > 0:
-        best = -1
-        for i in range(first, last):
-            if _deals(state, b, i):
-                j = whole(state.slots[b, i].job)
-                ahead = plan.slope[b, j] - (0.0 if best < 0 else plan.slope[b, best])
-                if ahead > 0.0 or (ahead == 0.0 and j < best):
-                    best = j
-        if best < 0:
-            break
-        cores = whole((plan.step[b, best] - plan.dealt[b, best]) * state.jobs[b, best].num_gpus)
-        if cores <= left:
-            plan.dealt[b, best] = plan.step[b, best]
-            left -= cores
-        _find_grant(state, b, best, left, plan, rules, physics)
-    if not _pays(state, b, first, last, plan, rules, physics):
-        return
-    for grows in (False, True):
-        for i in range(first, last):
-            if _deals(state, b, i):
-                j = whole(state.slots[b, i].job)
-                job = state.jobs[b, j]
-                cores = whole(plan.dealt[b, j])
-                if cores != job.cores_per_worker and (cores > job.cores_per_worker) == grows:
-                    collect(state, b, j, plan.out[b])
-                    give(state, b, j, with_cores(shape_of(job), cores), plan.out[b], plan, physics)
+    first = whole(server.first_gpu * per_gpu)
+    last = whole((server.first_gpu + server.num_gpus) * per_gpu)
+    _deal(state, b, first, last, whole(server.free_cores) + spare_cores(state, b, s), plan, rules, physics)
+    if _pays(state, b, first, last, plan, rules, physics):
+        for more in (False, True):
+            _hand_out(state, b, first, last, more, plan, physics)
