@@ -134,6 +134,11 @@ class Figures:
         return self.growth + size / self.storage_bytes_per_second
 
 
+def _alike(jobs: JobTable, figure: float) -> NDArray[np.float64]:
+    """[jobs] the same for all."""
+    return np.full(len(jobs), float(figure))
+
+
 @checked("restart")
 @dataclass(frozen=True)
 class RestartCost(Pause):
@@ -163,21 +168,17 @@ class RestartCost(Pause):
     def restart_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] seconds more at each doubling of the GPUs that a job starts with."""
         if self.figures is None:
-            return np.full(len(jobs), float(self.growth))
+            return _alike(jobs, self.growth)
         figures = [self.figures.growth_of(model) for model in catalogue()]
         return self._by_model(jobs, self.figures.growth, figures)
 
     def resize_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] of each change of GPUs or batch while running, to one GPU."""
-        if self.resize is None:
-            return self.restart_seconds(jobs)
-        return np.full(len(jobs), float(self.resize.seconds))
+        return self.restart_seconds(jobs) if self.resize is None else _alike(jobs, self.resize.seconds)
 
     def resize_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] seconds more at each doubling of the GPUs that a job goes on with."""
-        if self.resize is None:
-            return self.restart_growth(jobs)
-        return np.full(len(jobs), float(self.resize.growth))
+        return self.restart_growth(jobs) if self.resize is None else _alike(jobs, self.resize.growth)
 
     @property
     def resize_jump(self) -> float:
@@ -186,15 +187,11 @@ class RestartCost(Pause):
 
     def servers_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] of each change of the number of parameter servers, on one GPU."""
-        if self.servers is None:
-            return self.resize_seconds(jobs)
-        return np.full(len(jobs), float(self.servers.seconds))
+        return self.resize_seconds(jobs) if self.servers is None else _alike(jobs, self.servers.seconds)
 
     def servers_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] seconds more at each doubling of the GPUs that the job has."""
-        if self.servers is None:
-            return self.resize_growth(jobs)
-        return np.full(len(jobs), float(self.servers.growth))
+        return self.resize_growth(jobs) if self.servers is None else _alike(jobs, self.servers.growth)
 
     @property
     def servers_jump(self) -> float:
@@ -211,7 +208,7 @@ class RestartCost(Pause):
     ) -> NDArray[np.float64]:
         """[jobs] figure of each job's model; the fallback where there is none."""
         if self.figures is None:
-            return np.full(len(jobs), float(fallback))
+            return _alike(jobs, fallback)
         by_model = np.array([fallback if figure is None else figure for figure in figures] + [fallback])
         return by_model[jobs.model_ids]
 
