@@ -12,7 +12,6 @@ from ringyard.mdp.actions.moves import (
 from ringyard.mdp.actions.space import REJECT, STOP
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.kernel import (
-    BEGIN,
     DONE,
     GOES_ON,
     STALLED,
@@ -21,8 +20,8 @@ from ringyard.mdp.kernel import (
     Bank,
     Outputs,
     Sight,
-    begin,
     conclude,
+    enter,
 )
 from ringyard.mdp.positions import next_running, running_at
 from ringyard.placement.places import sort_ascending
@@ -236,13 +235,9 @@ def play_chosen(
         out: `Outputs`, written at those indices.
     """
     for b in clusters:
-        end = GOES_ON
-        if what == STEP:
-            end = out.ends[b]  # not GOES_ON: an episode that was over as it began
-            if end == GOES_ON:
-                end = _act(state, episode, b, actions[b], how, physics)
-        elif what == BEGIN:
-            begin(state, episode, b, entries[b], bank, limit_seconds, out)
+        end = enter(state, episode, b, what, entries[b], bank, limit_seconds, out)
+        if what == STEP and end == GOES_ON:
+            end = _act(state, episode, b, actions[b], how, physics)
         if end == GOES_ON:
             end = _settle(state, episode, b, how, physics, out.masks[b])
         conclude(state, episode, b, end, what, how.sight, out)

@@ -16,6 +16,7 @@ from ringyard.compiled import (
     complaint,
     is_watched,
     kernel,
+    whole,
 )
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.observation import Observe
@@ -34,8 +35,8 @@ __all__ = [
     "Bank",
     "Outputs",
     "Sight",
-    "begin",
     "conclude",
+    "enter",
 ]
 
 #: values of an observation lie between minus this and this
@@ -109,7 +110,7 @@ class Bank:
 
 
 @kernel
-def begin(
+def _begin(
     state: State, episode: Episode, b: int, entry: int, bank: Bank, limit_seconds: float, out: Outputs
 ) -> None:
     """Load workload `entry` of the bank into cluster b; nothing has arrived yet."""
@@ -125,6 +126,23 @@ def begin(
     episode.num_arrived[b] = 0
     out.returns[b] = 0.0
     out.lengths[b] = 0
+
+
+@kernel
+def enter(
+    state: State,
+    episode: Episode,
+    b: int,
+    what: int,
+    entry: int,
+    bank: Bank,
+    limit_seconds: float,
+    out: Outputs,
+) -> int:
+    """Make cluster b ready for what brings it on; not GOES_ON: its episode was over as it began."""
+    if what == BEGIN:
+        _begin(state, episode, b, entry, bank, limit_seconds, out)
+    return whole(out.ends[b]) if what == STEP else GOES_ON
 
 
 @kernel

@@ -5,7 +5,6 @@ import numpy as np
 from ringyard.compiled import BoolVector, Float32Matrix, Float32Vector, IntVector, bundle, kernel
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.kernel import (
-    BEGIN,
     DONE,
     GOES_ON,
     STALLED,
@@ -14,8 +13,8 @@ from ringyard.mdp.kernel import (
     Bank,
     Outputs,
     Sight,
-    begin,
     conclude,
+    enter,
 )
 from ringyard.sim.allocator import Rules, allocate
 from ringyard.sim.engine.clock import is_round
@@ -146,13 +145,9 @@ def play_scored(
         out: `Outputs`, written at those indices.
     """
     for b in clusters:
-        end = GOES_ON
-        if what == STEP:
-            end = out.ends[b]  # not GOES_ON: an episode that was over as it began
-            if end == GOES_ON:
-                end = _act(state, episode, b, actions[b], how, physics)
-        elif what == BEGIN:
-            begin(state, episode, b, entries[b], bank, limit_seconds, out)
+        end = enter(state, episode, b, what, entries[b], bank, limit_seconds, out)
+        if what == STEP and end == GOES_ON:
+            end = _act(state, episode, b, actions[b], how, physics)
         if end == GOES_ON:
             end = _settle(state, episode, b, how, physics, out.masks[b])
         conclude(state, episode, b, end, what, how.sight, out)
