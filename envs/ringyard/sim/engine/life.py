@@ -1,21 +1,20 @@
-"""The life of a job: start, change, stop, end it, and re-rate those whose surroundings changed."""
+"""The life of a job: it arrives, starts, changes, stops and ends."""
 
 import numpy as np
 
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
 from ringyard.restart import cores_pause, resize_pause, restart_pause, servers_pause
 from ringyard.sim.engine.holding import collect, hold, let_go
-from ringyard.sim.engine.links import count_links
 from ringyard.sim.engine.losses import count_kernels, count_lost, count_rolled_back, rate_losses
+from ringyard.sim.engine.pace import expect_end, rerate_neighbours, rerate_rings, straggle, sync
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
 from ringyard.sim.engine.segments import log_segments
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
 from ringyard.sim.engine.surroundings import nowhere, surround
 from ringyard.state.arrays import State
-from ringyard.state.progress import attained_service, remaining_iterations, run_seconds, seconds_to_compute
-from ringyard.state.random_numbers import normal_at
-from ringyard.state.records import ClusterRecord, Integral, Job, JobKind, JobOutcome, JobStatus, Network
+from ringyard.state.progress import seconds_to_compute
+from ringyard.state.records import Integral, Job, JobKind, JobOutcome, JobStatus
 
 __all__ = [
     "arrive",
@@ -34,142 +33,10 @@ _DONE = int(JobStatus.DONE)
 _COMPLETED = int(JobOutcome.COMPLETED)
 _BLOCKED = int(JobOutcome.BLOCKED)
 _CPU_ONLY = int(JobKind.CPU_ONLY)
-_NO_NETWORK = int(Network.NONE)
 _FAIR_SHARE = int(Integral.FAIR_SHARE)
 _BLOCKED_JOBS = int(Integral.BLOCKED_JOBS)
 _FAIRNESS = int(Integral.FAIRNESS)
 _WORST_FAIRNESS = int(Integral.WORST_FAIRNESS)
-
-
-@kernel
-def _sync(job: Job, now: float) -> None:
-    """Bring progress and service of a running job up to `now`."""
-    remaining = remaining_iterations(job, now)
-    service = attained_service(job, now)
-    ran = run_seconds(job, now)
-    job.remaining_iterations = remaining
-    job.attained_service = service
-    job.run_seconds = ran
-    job.synced_seconds = now
-
-
-@kernel
-def _expect_end(cluster: ClusterRecord, job: Job) -> None:
-    """When the job will end at its present speed, and when the engine has to look at it."""
-    begin = max(job.synced_seconds, job.progress_from_seconds)
-    job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
-    job.due_seconds = job.end_seconds
-    if job.predictable == 0 and job.predictable_from < 1.0:
-        left = job.total_iterations * (1.0 - job.predictable_from)
-        ahead = max(job.remaining_iterations - left, 0.0)
-        job.due_seconds = min(job.end_seconds, begin + ahead * job.iteration_seconds)
-    if job.end_seconds > job.deadline_seconds:
-        cluster.may_be_late = 1
-
-
-@kernel
-def _rerate(state: State, b: int, j: int, physics: Physics) -> None:
-    """Give running job j the speed of its surroundings, unless its end has come.
-
-    What time has passed since its speed changed is rounded: such a job might end a little later.
-    """
-    cluster = state.clusters[b]
-    job = state.jobs[b, j]
-    seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
-    ends = job.end_seconds <= cluster.now and job.synced_seconds < cluster.now
-    counts = state.losses.shape[1] > 0 and not ends
-    if counts:
-        count_lost(state, b, j)
-    if seconds != job.iteration_seconds and not ends:
-        _sync(job, cluster.now)
-        job.iteration_seconds = seconds
-        _expect_end(cluster, job)
-        heap_update(state, b, j)
-    if counts:
-        rate_losses(state, b, j, physics)
-
-
-@kernel
-def _rerate_if_changed(state: State, b: int, j: int, stamp: int, physics: Physics) -> None:
-    """Re-rate neighbour j if its surroundings changed, once per stamp."""
-    job = state.jobs[b, j]
-    if job.stamp != stamp:
-        job.stamp = stamp
-        if surround(state, b, j):
-            _rerate(state, b, j, physics)
-
-
-@kernel
-def _rerate_server(state: State, b: int, s: int, stamp: int, physics: Physics) -> None:
-    """Look at every job on server s."""
-    server = state.servers[b, s]
-    per_gpu = state.clusters[b].jobs_per_gpu
-    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
-        j = state.slots[b, i].job
-        if j >= 0:
-            _rerate_if_changed(state, b, j, stamp, physics)
-    j = server.first_cpu_job
-    while j >= 0:
-        _rerate_if_changed(state, b, j, stamp, physics)
-        j = state.jobs[b, j].next_cpu_job
-
-
-@linked_kernel
-def _rerate_rings(state: State, b: int, newcomer: int, physics: Physics) -> None:
-    """Count all links anew and re-rate every ring whose share changed.
-
-    Args:
-        newcomer: a job that holds its GPUs but is not among the running ones yet: it gets its count and is
-            rated by the caller; -1: none.
-        (others): as everywhere.
-    """
-    if not count_links(state, b, newcomer):
-        return
-    if newcomer >= 0:
-        state.jobs[b, newcomer].contenders = state.jobs[b, newcomer].new_contenders
-    for i in range(state.slots.shape[1]):  # not the heap, which moves while its jobs are rated
-        j = state.slots[b, i].job
-        if j < 0 or state.jobs[b, j].first_slot != i or state.jobs[b, j].num_servers <= 1:
-            continue
-        job = state.jobs[b, j]
-        if job.contenders != job.new_contenders:
-            job.contenders = job.new_contenders
-            _rerate(state, b, j, physics)
-
-
-@linked_kernel
-def _rerate_neighbours(state: State, b: int, j: int, physics: Physics) -> None:
-    """Re-rate the other jobs that feel job j on their links, GPUs or servers."""
-    cluster = state.clusters[b]
-    job = state.jobs[b, j]
-    linked = job.num_servers > 1 and cluster.network != _NO_NETWORK and cluster.global_links == 0
-    close = cluster.sharing != 0 or cluster.bandwidth_limited != 0 or cluster.storage_limited != 0
-    if not linked and not close:
-        return
-    cluster.stamp += 1
-    stamp = cluster.stamp
-    job.stamp = stamp
-    if job.kind == _CPU_ONLY:
-        _rerate_server(state, b, job.server, stamp, physics)
-        return
-    head = job.first_slot
-    while head >= 0:
-        s = state.slots[b, head].server
-        if close or state.servers[b, s].spanning_jobs > 0:
-            _rerate_server(state, b, s, stamp, physics)
-        head = state.slots[b, head].next_server_slot
-
-
-@kernel
-def _straggle(cluster: ClusterRecord, job: Job, j: int) -> None:
-    """Draw how much slower the slowest worker is: log-normal of mean 1 each, at least 1; 1 for one worker."""
-    variance = np.log(1.0 + cluster.straggler_cv**2)
-    slowest = -np.inf
-    for worker in range(job.num_gpus):
-        position = (job.num_preemptions + job.num_failures + job.num_resizes) * 65536 + worker
-        slowest = max(slowest, normal_at(cluster.seed, j, position))
-    if job.num_gpus > 1:
-        job.straggler = max(np.exp(np.sqrt(variance) * slowest - 0.5 * variance), 1.0)
 
 
 @linked_kernel
@@ -188,16 +55,16 @@ def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physic
     job.last_start_seconds = now
     job.progress_from_seconds = now + pause
     if cluster.straggler_cv > 0.0:
-        _straggle(cluster, job, j)
+        straggle(cluster, job, j)
     surround(state, b, j)
     if cluster.global_links and job.num_servers > 1:
-        _rerate_rings(state, b, j, physics)
+        rerate_rings(state, b, j, physics)
     job.iteration_seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     if counts:
         rate_losses(state, b, j, physics)
-    _expect_end(cluster, job)
+    expect_end(cluster, job)
     heap_push(state, b, j)
-    _rerate_neighbours(state, b, j, physics)
+    rerate_neighbours(state, b, j, physics)
 
 
 @kernel
@@ -227,14 +94,14 @@ def _release(state: State, b: int, j: int, physics: Physics) -> None:
     job = state.jobs[b, j]
     if state.losses.shape[1] > 0:
         count_lost(state, b, j)
-    _sync(job, cluster.now)
+    sync(job, cluster.now)
     job.computed_seconds -= seconds_to_compute(job)
     log_segments(state, b, j)
     heap_remove(state, b, j)
     let_go(state, b, j)
     if cluster.global_links and job.num_servers > 1:
-        _rerate_rings(state, b, -1, physics)
-    _rerate_neighbours(state, b, j, physics)
+        rerate_rings(state, b, -1, physics)
+    rerate_neighbours(state, b, j, physics)
     job.first_slot = -1
     job.server = -1
     job.num_racks = 0
@@ -423,5 +290,5 @@ def become_predictable(state: State, b: int, j: int) -> None:
     """Schedulers may see the remaining time of running job j from now on."""
     job = state.jobs[b, j]
     job.predictable = 1
-    _expect_end(state.clusters[b], job)
+    expect_end(state.clusters[b], job)
     heap_update(state, b, j)
