@@ -17,7 +17,8 @@ from ringyard_agents.predictors.hazard_file import read_hazards, write_hazards
 from ringyard_baselines.families.least_estimated import LeastEstimated
 from ringyard_baselines.orders.las import las
 from ringyard_baselines.scheduler import run
-from ringyard_baselines.tools.hazards import BINS, EDGES, FEATURES, PARAMETERS
+from ringyard_baselines.tools.hazards import PARAMETERS
+from ringyard_baselines.tools.tenants import BINS, EDGES, FEATURES
 
 
 def tenants(count, seed):

@@ -17,16 +17,14 @@ from ringyard_baselines.families.allocating import AllocatingScheduler
 from ringyard_baselines.families.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run
 from ringyard_baselines.tools import hazards
-from ringyard_baselines.tools.hazards import (
+from ringyard_baselines.tools.hazards import PARAMETERS, Hazards, constant_rates
+from ringyard_baselines.tools.tenants import (
     BINS,
     EDGES,
     FEATURE_NAMES,
     FEATURES,
-    PARAMETERS,
-    Hazards,
     bins_of,
-    constant_rates,
-    judged_now,
+    described_now,
     unnamed,
 )
 
@@ -109,7 +107,7 @@ def test_features_are_what_slow_python_counts_and_jobs_are_judged_when_something
         over |= set(new)
         live = {j: facts[j] for j in range(80) if records["status"][j] in (1, 2)}
         scheduler.turn(sim)
-        seen = judged_now(scheduler.notes)
+        seen = described_now(scheduler.notes)
         tenants = {jobs.vc[j] for j in new}, {jobs.user[j] for j in new}
         news = {j for j in live if jobs.vc[j] in tenants[0] and jobs.user[j] in tenants[1]}
         assert set(seen.rows.tolist()) == news | (live.keys() - judged)
@@ -141,7 +139,7 @@ def test_seconds_left_are_the_inverse_of_the_gittins_index(rng):
     while sim.now < 800.0:
         scheduler.turn(sim)
     for row, features in zip(
-        *(getattr(judged_now(scheduler.notes), n) for n in ("rows", "features")), strict=True
+        *(getattr(described_now(scheduler.notes), n) for n in ("rows", "features")), strict=True
     ):
         for a in (0, 5, 11, 23):
             assert _left(scheduler.notes, row, EDGES[a]) == pytest.approx(slow_left(features, network, a))
@@ -187,7 +185,7 @@ def test_nothing_of_the_future_is_known(rng):
     times = ("first_start_seconds", "run_seconds", "num_preemptions")
     for name in times:
         assert np.array_equal(first.state.jobs[name][0, :-1], second.state.jobs[name][0, :-1], equal_nan=True)
-    assert np.array_equal(judged_now(scheduler.notes).features, judged_now(again.notes).features)
+    assert np.array_equal(described_now(scheduler.notes).features, described_now(again.notes).features)
     knows = Hazards(drawn_network(1)).takes
     assert knows == Information.SIZES | Information.ATTAINED_SERVICE | Information.HISTORY
     check_reads(hazards._by_hazard, knows, "the estimate")
@@ -235,7 +233,7 @@ def test_networks_of_other_shapes_are_refused():
 def test_the_memory_is_one_row_a_job_and_kernels_stay_inside(rng):
     """The smallest table: tenants, lists and scratch have room in as many rows as there are jobs."""
     one = drawn_jobs(rng, 1)
-    memory = hazards.first_memory(one)
+    memory = Hazards(drawn_network(0)).memory_of(one)
     guarded = np.full((3, *memory.shape), 7.0)
     guarded[1] = memory
     sim, scheduler = watched(one, drawn_network(0))

@@ -28,18 +28,14 @@ from ringyard_agents.measuring.evaluate import build, simulator
 from ringyard_agents.predictors.hazard_file import write_hazards
 from ringyard_agents.record import run_folder, write_record
 from ringyard_baselines.families.least_estimated import LeastEstimated
-from ringyard_baselines.tools.hazards import (
+from ringyard_baselines.tools.hazards import CLIPPED, LOG_RATES, PARAMETERS, Hazards, constant_rates
+from ringyard_baselines.tools.tenants import (
     BINS,
-    CLIPPED,
     FEATURE_NAMES,
     FEATURES,
-    LOG_RATES,
-    PARAMETERS,
     TIMES,
-    Hazards,
     bins_of,
-    constant_rates,
-    judged_now,
+    described_now,
     unnamed,
 )
 
@@ -115,7 +111,7 @@ def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
     kept = []
     while not sim.done:
         scheduler.turn(sim)
-        judged = judged_now(scheduler.notes)
+        judged = described_now(scheduler.notes)
         if len(judged.rows):
             kept.append(judged.some(~seen[judged.rows] | (rng.random(len(judged.rows)) < _AGAIN)))
             seen[judged.rows] = True
