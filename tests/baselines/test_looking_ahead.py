@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 
+from conftest import CONF
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError
 from ringyard.failures import Failures, no_failures
@@ -16,6 +18,8 @@ from ringyard_baselines.families.allocating import AllocatingScheduler, allocato
 from ringyard_baselines.families.looking_ahead import LookingAhead, lookahead
 from ringyard_baselines.scheduler import run
 
+USUAL = yaml.safe_load((CONF / "scheduler" / "lookahead.yaml").read_text())
+USUAL.pop("_target_")
 CLUSTER = Cluster.homogeneous(4, 4)
 ARRIVED = 100.0  # seconds; nothing ends before
 
@@ -32,8 +36,8 @@ def drawn(seed):
     return replace(jobs, predictable_from=np.full(40, np.inf))
 
 
-def looking(margin=0.0):
-    return LookingAhead(Allocator(0.7), candidates=6, margin=margin)
+def looking(allocator=None, candidates=6, margin=0.0):
+    return LookingAhead(allocator or Allocator(0.7), candidates, margin, spread=0.3, every=1)
 
 
 def decided(jobs, failures, seed, performance):
@@ -99,8 +103,8 @@ def test_it_is_the_allocator_without_candidates_and_better_with_them():
         rules = Allocator(1.0)
         for name, scheduler in (
             ("plain", AllocatingScheduler(rules)),
-            ("none", LookingAhead(rules, candidates=0)),
-            ("ahead", LookingAhead(rules, candidates=8, margin=0.0)),
+            ("none", looking(rules, candidates=0)),
+            ("ahead", looking(rules, candidates=8)),
         ):
             sim = Simulator(CLUSTER, jobs, ideal(), constant(30.0), seed=0)
             run(sim, scheduler, np.random.default_rng(seed))
@@ -119,7 +123,7 @@ def test_it_is_the_allocator_without_candidates_and_better_with_them():
 def test_errors_name_what_a_command_line_calls_it(name, value):
     said, wrong = rf"^scheduler\.{name} is {re.escape(repr(value))}; expected", {name: value}
     with pytest.raises(ConfigurationError, match=said):
-        lookahead(**wrong)
+        lookahead(**(USUAL | wrong))
     if name in inspect.signature(allocator).parameters:
         with pytest.raises(ConfigurationError, match=said):
             allocator(**wrong)

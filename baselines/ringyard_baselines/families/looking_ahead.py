@@ -11,7 +11,6 @@ from ringyard.compiled import FloatMatrix, FloatVector, IntVector, UIntVector, b
 from ringyard.jobs import JobTable
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.allocator import (
-    UNKNOWN_SECONDS,
     Allocator,
     Gamma,
     Plan,
@@ -156,7 +155,8 @@ class LookingAhead(AllocatingScheduler):
     allocator says (`ringyard_baselines.tools.imagined`): nothing is seen that the allocator does not see.
     There the decision is carried out, the allocator serves the jobs until all are done, with every score at
     0, and the sum of their completion times is what counts. One job at a time gets a random score, and keeps
-    it where that is better. All figures are assumptions, chosen on workloads that no table reports.
+    it where that is better. All figures are assumptions, chosen on workloads that no table reports; those of
+    `conf/scheduler/lookahead.yaml` are the usual ones.
 
     Args:
         allocator: its parameters.
@@ -173,10 +173,10 @@ class LookingAhead(AllocatingScheduler):
     def __init__(
         self,
         allocator: Allocator,
-        candidates: _Candidates = 8,
-        margin: _Margin = 0.002,
-        spread: _Spread = 0.3,
-        every: Count = 1,
+        candidates: _Candidates,
+        margin: _Margin,
+        spread: _Spread,
+        every: Count,
         name: str = "lookahead",
     ) -> None:
         super().__init__(allocator, name)
@@ -228,14 +228,14 @@ class LookingAhead(AllocatingScheduler):
 
 @checked("scheduler")
 def lookahead(
-    gamma: Gamma = 1.0,
-    size_power: SizePower = 0.7,
-    stay: Stay = 1.0,
-    unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
-    candidates: _Candidates = 8,
-    margin: _Margin = 0.002,
-    spread: _Spread = 0.3,
-    every: Count = 1,
+    gamma: Gamma,
+    size_power: SizePower,
+    stay: Stay,
+    unknown_seconds: UnknownSeconds,
+    candidates: _Candidates,
+    margin: _Margin,
+    spread: _Spread,
+    every: Count,
 ) -> LookingAhead:
     """The allocator by predicted seconds left, looking ahead.
 
