@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 
-import twins
+from drawn_worlds import SEED, fresh_seed
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
@@ -22,14 +22,14 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    os.environ[twins.SEED] = str(twins.fresh_seed())  # processes that run tests for this one see the same
+    os.environ[SEED] = str(fresh_seed())  # processes that run tests for this one see the same
 
 
 def pytest_sessionstart(session):
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None:
-        seed = os.environ[twins.SEED]
-        terminal.write_line(f"fresh worlds from seed {seed}; {twins.SEED}={seed} plays them again")
+        seed = os.environ[SEED]
+        terminal.write_line(f"fresh worlds from seed {seed}; {SEED}={seed} plays them again")
 
 
 @pytest.fixture

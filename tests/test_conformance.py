@@ -11,6 +11,7 @@ import pytest
 from hydra.utils import instantiate
 
 from conftest import CONF, WITH, composed, leaf, names
+from drawn_worlds import draw_world
 from ringyard import Cluster, ClusterEnv, Simulator, ideal
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures, no_failures
@@ -26,7 +27,6 @@ from ringyard_agents.measuring.evaluate import simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
 from ringyard_baselines.scheduler import DrivingScheduler, Information, Powers, powers_used, run
-from twins import draw_world
 from worlds import everything, random_jobs, rings
 
 SCHEDULERS = names("scheduler")

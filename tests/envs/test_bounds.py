@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from drawn_worlds import draw_allocation, draw_world, drawn_profiles, fresh_seed, simulator
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.performance import composed, pair_table
@@ -17,7 +18,6 @@ from ringyard.sim.bounds import bounds_of, fastest_alone
 from ringyard.state.records import JobStatus
 from ringyard_baselines.orders.srtf import srtf
 from ringyard_baselines.scheduler import run
-from twins import draw_allocation, draw_world, drawn_profiles, fresh_seed, simulator
 from worlds import elastic, figures, perfect, specs
 
 INF = float("inf")

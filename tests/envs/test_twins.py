@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from drawn_worlds import fresh_seed
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.state.records import JobOutcome
-from twins import fresh_seed, play, play_all
+from twins import play, play_all
 from worlds import rings
 
 FRESH_WORLDS = 2000
