@@ -17,16 +17,9 @@ from rich.table import Table
 from ringyard.checks import shown
 from ringyard.config_folder import OWN_FOLDERS
 from ringyard.errors import ConfigurationError
-from ringyard_agents.calibration.own import (
-    Constants,
-    OwnModel,
-    fit_rows,
-    gradient_bytes_of,
-    held_out,
-    missing,
-    own_models,
-    split_given,
-)
+from ringyard.profiles import catalogue
+from ringyard_agents.calibration.own_fits import Constants, fit_rows, held_out, missing
+from ringyard_agents.calibration.own_profiles import OwnModel, own_models
 from ringyard_agents.calibration.shipped import calibrate_shipped, texts_of
 from ringyard_agents.calibration.yamls import fabric_yaml, profile_yaml
 from ringyard_agents.measured import parts_of, read_rows
@@ -35,6 +28,7 @@ __all__ = ["calibrate"]
 
 _COMMAND = "ringyard calibrate"
 _HEADER = f"Written by `{_COMMAND}"
+_MOST_BYTES = 1e15  # of one all-reduce
 
 
 def calibrate(
@@ -67,7 +61,7 @@ def calibrate(
     for column, name in (("network", network), ("interconnect", interconnect)):
         rows[column] = rows[column].mask(rows[column] == "", name)
     _check_names(rows, path)
-    given = gradient_bytes_of(rows, split_given(gradient_bytes))
+    given = _gradient_bytes(rows, _split(gradient_bytes))
     usable = rows[rows.seconds.notna() & parts_of(rows).isin(_PARTS)].reset_index(drop=True)
     if usable.empty:
         raise ConfigurationError(
@@ -95,6 +89,47 @@ def _check_names(rows: pd.DataFrame, path: Path) -> None:
                     f"{path}: {column} is {shown(name)}, which becomes the name of a yaml; expected letters,"
                     " digits, _, ., + and -, beginning with one of the first three"
                 )
+
+
+def _gradient_bytes(rows: pd.DataFrame, given: Mapping[str, float]) -> Mapping[str, float]:
+    """{model: bytes of one all-reduce}: given, else of the profile of that name.
+
+    Raises:
+        ConfigurationError: a model has neither, or bytes are given of a model that the rows do not name.
+    """
+    known: dict[str, float] = {model.name: model.gradient_bytes for model in catalogue()}
+    models = sorted(set(rows.model) - {""})
+    for name in sorted(set(given) - set(models)):
+        raise ConfigurationError(
+            f"--gradient-bytes names {name!r}, of which there is no row; expected one of {', '.join(models)}"
+        )
+    for name in models:
+        if name not in known and name not in given:
+            raise ConfigurationError(
+                f"model {name} has no profile; give --gradient-bytes {name}=BYTES (4 x parameters in fp32)"
+            )
+    return {**known, **given}
+
+
+def _split(words: Sequence[str]) -> Mapping[str, float]:
+    """{model: bytes} of NAME=BYTES.
+
+    Raises:
+        ConfigurationError: something else.
+    """
+    given: dict[str, float] = {}
+    for word in words:
+        name, equals, number = word.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = -1.0
+        if not name or not equals or not 0 <= value <= _MOST_BYTES or name in given:
+            raise ConfigurationError(
+                f"--gradient-bytes is {word!r}; expected NAME=BYTES, such as mynet=102e6, once for each model"
+            )
+        given[name] = value
+    return given
 
 
 _PARTS = ("one GPU", "inside a server", "between servers", "sharing a GPU", "all-reduce")
