@@ -12,7 +12,7 @@ from ringyard import Cluster, JobTable
 from ringyard.mdp.setting import Setting
 from ringyard_agents import cli
 from ringyard_agents.learning.constraint import Constraint
-from ringyard_agents.learning.evaluation import Evaluation
+from ringyard_agents.learning.evaluation import Evaluation, rank
 from ringyard_agents.learning.learner import world_of
 from toy_learner import ToyLearner
 
@@ -87,6 +87,11 @@ KEEPING = [
     "cluster.num_servers=1", "workload.num_jobs=8", "workload.load=6", "evaluate.every=50",
     "evaluate.workloads=2", "evaluate.schedulers=[sjf]", "constraint.metric=worst_fairness",
 ]  # fmt: skip
+
+
+def test_who_keeps_a_constraint_comes_before_who_is_better():
+    assert rank(0.9, 5.0) < rank(1.2, 3.0) < rank(1.3, 2.0)
+    assert rank(0.2, 5.0) == rank(1.0, 5.0) == rank(None, 5.0) == rank(float("nan"), 5.0)
 
 
 def test_who_keeps_a_constraint_is_best_and_a_broken_one_costs_more_and_more(inside, capsys):

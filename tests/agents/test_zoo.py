@@ -1,6 +1,8 @@
 """The agents that ship are what their recipes and their page say, and new ones are made by one command."""
 
 import json
+import os
+import platform
 import subprocess
 import sys
 
@@ -19,7 +21,7 @@ from ringyard_agents.measuring.evaluate import evaluate
 from ringyard_agents.reproduction.zoo_judging import race_of, read_records
 from ringyard_agents.reproduction.zoo_page import agents_page
 from ringyard_agents.reproduction.zoo_recipes import read_recipes
-from ringyard_agents.reproduction.zoo_training import is_trained
+from ringyard_agents.reproduction.zoo_training import hardware, is_trained
 from ringyard_agents.shipped_agents import shipped_agents
 
 RECIPES = {recipe.name: recipe for recipe in read_recipes()}
@@ -236,3 +238,15 @@ def test_a_recipe_that_is_no_yaml_is_named(own):
     (own / "mine/zoo/tiny.yaml").write_text("seeds: [0\n")
     with pytest.raises(ConfigurationError, match=r"tiny\.yaml is no yaml of a recipe"):
         read_recipes("tiny")
+
+
+def test_hardware_is_named_wherever_it_runs(tmp_path, monkeypatch):
+    file = tmp_path / "cpuinfo"
+    file.write_text("processor\t: 0\nmodel name\t: A Processor @ 2 GHz\n")
+    cores = f"{len(os.sched_getaffinity(0))} cores"
+    assert hardware(file) == f"A Processor @ 2 GHz, {cores}"
+    monkeypatch.setattr(platform, "processor", lambda: "arm")
+    assert hardware(tmp_path / "none") == f"arm, {cores}"
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert hardware(tmp_path / "none") == f"{platform.machine()}, {os.cpu_count()} cores"

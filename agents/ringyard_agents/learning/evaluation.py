@@ -12,7 +12,7 @@ from ringyard.sim.metrics import Metrics
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.learner import Learner, Policy
 
-__all__ = ["Evaluation", "episode_metrics", "over_worlds", "ratio"]
+__all__ = ["Evaluation", "episode_metrics", "over_worlds", "rank", "ratio"]
 
 
 def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
@@ -43,9 +43,16 @@ def _mean(episodes: Sequence[Metrics], metric: str) -> float:
     return float(np.mean([getattr(episode, metric) for episode in episodes]))
 
 
-def _beyond(used: float) -> float:
-    """What is used of a bound, if it is more than there is; else, or if there is no bound, 1."""
-    return 1.0 if np.isnan(used) else max(used, 1.0)
+def rank(used: float | None, value: float) -> tuple[float, float]:
+    """How good an agent is; less is better: who keeps a constraint comes first, then who uses less of it.
+
+    Args:
+        used: what it uses of the constraint's bound, 1: all; NaN or None: there is no constraint.
+        value: of the metric.
+    """
+    if used is None or np.isnan(used):
+        return 1.0, value
+    return max(used, 1.0), value
 
 
 class Evaluation:
@@ -55,8 +62,7 @@ class Evaluation:
     of the jobs that happen to end before a limit are of other jobs under each scheduler.
 
     In several worlds it is the geometric mean (`over_worlds`) of each world's mean; so is what is used of a
-    constraint's bound. Who keeps a constraint is better than who does not, and of those who do not who uses
-    less of it.
+    constraint's bound. `rank` says who is better.
 
     Args:
         learner: who learns.
@@ -120,7 +126,7 @@ class Evaluation:
         self._means = {label: _mean(of_world, self.metric) for label, of_world in episodes.items()}
         self.latest = over_worlds(self._means.values())
         self._judge(episodes)
-        better = (_beyond(self.used), self.latest) < (_beyond(self.best_used), self.best)
+        better = rank(self.used, self.latest) < rank(self.best_used, self.best)
         if better:
             self.best, self.best_used = self.latest, self.used
         self.in_vain = 0 if better else self.in_vain + 1

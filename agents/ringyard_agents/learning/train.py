@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from hydra.utils import instantiate
@@ -91,34 +92,78 @@ def train(config: DictConfig) -> None:
 
 
 def _train(config: DictConfig, folder: Path) -> None:
-    saved, evaluated, total_so_far = None, None, 0
-    if config.resume is not None:
-        config, total_so_far = resumed_config(config)
-        saved, evaluated = read_last(folder)
-    elif not config.overwrite:
-        refuse_to_replace(folder)
+    config, earlier = _earlier(config, folder)
     _check(config)
     worlds = worlds_of(config)
     learner: Learner = instantiate(config.agent, _convert_="all")
     constraint = _constrain(learner, config, worlds)
-    _begin(learner, config, worlds, saved)
+    _begin(learner, config, worlds, earlier.saved)
+    evaluation = _evaluation(learner, config, worlds, constraint, earlier.evaluated)
+    if config.total_decisions < min(learner.decisions, earlier.total_decisions):
+        raise ConfigurationError(
+            f"{folder} has learnt from {learner.decisions:,} decisions already; total_decisions is"
+            f" {config.total_decisions:,}, expected more"
+        )
+    run = _open(folder, config, learner, evaluation, earlier.saved is not None)
+    console = Console()
+    _learn(run, config, console)
+    _print_results(console, folder, evaluation)
+
+
+class _Earlier(NamedTuple):
+    """What a run that goes on has behind it; a new one has nothing.
+
+    Attributes:
+        saved: state of the learner.
+        evaluated: state of the evaluation.
+        total_decisions: it was to learn from.
+    """
+
+    saved: Saved | None = None
+    evaluated: Mapping[str, Any] | None = None
+    total_decisions: int = 0
+
+
+def _earlier(config: DictConfig, folder: Path) -> tuple[DictConfig, _Earlier]:
+    """(config of the run, what it has behind it)."""
+    if config.resume is not None:
+        config, total_decisions = resumed_config(config)
+        return config, _Earlier(*read_last(folder), total_decisions)
+    if not config.overwrite:
+        refuse_to_replace(folder)
+    return config, _Earlier()
+
+
+def _evaluation(
+    learner: Learner,
+    config: DictConfig,
+    worlds: Mapping[str, DictConfig],
+    constraint: Constraint | None,
+    evaluated: Mapping[str, Any] | None,
+) -> Evaluation:
+    """On workloads that the learner does not see, beside the baselines; new, or as an earlier run left it."""
     unseen = _settings(learner, worlds, config.evaluate.workloads, config.evaluate.workload_seed)
     evaluation = Evaluation(learner, unseen, config.evaluate.every, constraint)
     evaluation.baselines = baselines_of(config, worlds, evaluation.metric)
     if evaluated is not None:
         evaluation.restore(evaluated)
-    going_on = saved is not None
-    if config.total_decisions < min(learner.decisions, total_so_far):
-        raise ConfigurationError(
-            f"{folder} has learnt from {learner.decisions:,} decisions already; total_decisions is"
-            f" {config.total_decisions:,}, expected more"
-        )
+    return evaluation
+
+
+def _open(
+    folder: Path, config: DictConfig, learner: Learner, evaluation: Evaluation, going_on: bool
+) -> TrainingRun:
+    """The run in its folder, with its record; what a new one replaces is removed."""
     if not going_on:
         remove_run(folder)
     seeds = {"seed": config.seed, "evaluation": config.evaluate.workload_seed}
     write_record(folder, "train", config, seeds, going_on)
-    run = TrainingRun(folder, learner, evaluation, parts_of(config), config.save_minutes, going_on)
-    console = Console()
+    return TrainingRun(folder, learner, evaluation, parts_of(config), config.save_minutes, going_on)
+
+
+def _learn(run: TrainingRun, config: DictConfig, console: Console) -> None:
+    """Learn until there are enough decisions or it gets no better; whatever ends it, the run is saved."""
+    learner, evaluation = run.learner, run.evaluation
     try:
         with ProgressBar(config.total_decisions, evaluation, console) as bar:
 
@@ -139,11 +184,10 @@ def _train(config: DictConfig, folder: Path) -> None:
             ) from error
         raise
     except KeyboardInterrupt as stop:
-        stop.add_note(f"go on with: ringyard train resume={folder}")
+        stop.add_note(f"go on with: ringyard train resume={run.folder}")
         raise
     finally:
         run.close()
-    _print_results(console, folder, evaluation)
 
 
 def _kept(constraint: Constraint, used: float) -> str:

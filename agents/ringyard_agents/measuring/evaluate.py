@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import hashlib
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import own_seed
 from ringyard_agents.configuration import plain
-from ringyard_agents.measuring.workers import spread
+from ringyard_agents.measuring.workers import spread, usable_cores
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 
 __all__ = ["RunResult", "Task", "build", "check", "evaluate", "run_all", "simulator"]
@@ -188,7 +187,7 @@ def run_all(
     Raises:
         SchedulerError: a task failed; says which.
     """
-    count = min(workers if workers is not None else len(os.sched_getaffinity(0)), len(tasks))
+    count = min(workers if workers is not None else usable_cores(), len(tasks))
     results: dict[tuple[str, int], RunResult] = {}
     outcomes = spread(evaluate, tasks, count) if count > 1 else ((task, _tried(task)) for task in tasks)
     with contextlib.closing(outcomes):

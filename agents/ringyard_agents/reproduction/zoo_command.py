@@ -1,7 +1,6 @@
 """The command line of `ringyard reproduce agents`."""
 
 import argparse
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from ringyard.mdp.presets import search_own_folders
 from ringyard_agents.command_line import Arguments
 from ringyard_agents.files import replaced, require_writable
 from ringyard_agents.learning.agent import load_agent
+from ringyard_agents.measuring.workers import usable_cores
 from ringyard_agents.reproduction.zoo_judging import Record, judge, read_records, require_judges, write_record
 from ringyard_agents.reproduction.zoo_page import agents_page, draw_training
 from ringyard_agents.reproduction.zoo_recipes import Recipe, read_recipes
@@ -56,7 +56,7 @@ def reproduce_agents(words: Sequence[str]) -> None:
         if not options.skip_training:
             for recipe in recipes:
                 require_training(recipe)
-            workers = options.workers or len(os.sched_getaffinity(0))
+            workers = options.workers or usable_cores()
             train_all(
                 recipes,
                 workers,

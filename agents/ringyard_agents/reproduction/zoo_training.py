@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import platform
 import shlex
 import shutil
@@ -24,21 +23,27 @@ from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, 
 from ringyard_agents.configuration import plain
 from ringyard_agents.files import replaced
 from ringyard_agents.learning.checkpoint import AGENT, LAST
+from ringyard_agents.learning.evaluation import rank
 from ringyard_agents.learning.initial import inherited
 from ringyard_agents.learning.resume import check_agreement, read_run_config
 from ringyard_agents.learning.training_run import read_last
+from ringyard_agents.measuring.workers import usable_cores
 from ringyard_agents.reproduction.zoo_recipes import Recipe
 from ringyard_agents.settings import check_settings
 
 __all__ = ["hardware", "is_trained", "require_training", "ship", "train_all", "training_record"]
 
 
-def hardware() -> str:
-    """The processor of this machine, and how many of its cores this process may use."""
-    name = platform.processor() or platform.machine()
-    with Path("/proc/cpuinfo").open() as lines:
-        models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{(models or [name])[0]}, {len(os.sched_getaffinity(0))} cores"
+def hardware(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor of this machine, and how many of its cores this process may use.
+
+    Args:
+        cpuinfo: Linux' file of processors; elsewhere Python says what it knows.
+    """
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = models[0] if models else platform.processor() or platform.machine()
+    return f"{name}, {usable_cores()} cores"
 
 
 def require_training(recipe: Recipe) -> None:
@@ -154,15 +159,9 @@ def training_record(recipe: Recipe) -> dict[str, Any]:
         "baselines": summary["baselines"],
         "hardware": hardware(),
         "constraint": summary.get("constraint", {}).get("metric"),
-        "shipped_seed": min(runs, key=_rank)["seed"],
+        "shipped_seed": min(runs, key=lambda run: rank(run["used"], run["best"]))["seed"],
         "runs": runs,
     }
-
-
-def _rank(run: Mapping[str, Any]) -> tuple[float, float]:
-    """Less is better, as in `Evaluation`: who keeps the constraint, if there is one, before who does not."""
-    used = run["used"]
-    return 1.0 if used is None else max(used, 1.0), run["best"]
 
 
 def _summary(recipe: Recipe, seed: int) -> Mapping[str, Any]:
