@@ -24,7 +24,8 @@ published*: of the published schedulers that the recipe names, each with the rul
 `ringyard tune` found for it on yet other workloads, the one with the least mean there. `allocator`, tuned in
 the same way, is what agents' scores go through, with every score at 0: what learning adds to. Differences are
 of means, paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). Minutes
-are of wall time, on a machine that may have had other things to do.
+are of wall time, on a machine that may have had other things to do. Aims, what was tried without
+gain and what bounds it: [learning.md](learning.md).
 """
 
 
