@@ -22,6 +22,7 @@ from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting
 from ringyard.placement import least_fragmenting
 from ringyard.sim.allocator import Allocator, Starts, attained
+from ringyard.state.random_numbers import own_seed
 from ringyard_agents.learning.agent import AgentScheduler, load_agent, powers_of
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.evaluation import episode_metrics
@@ -62,7 +63,7 @@ def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator)
             whole.performance,
             whole.restart,
             scheduler.round_seconds,
-            seed=0,
+            seed=own_seed(world.workload_seed, 0),
             failures=whole.failures,
         )
         run(sim, scheduler, np.random.default_rng(0), drive)
