@@ -65,7 +65,7 @@ def steps(make):
     setting = replace(make(), num_workloads=64)
     env = ClusterVectorEnv(64, setting, autoreset_mode="SameStep", copy=False)
     env.reset(seed=0)
-    env.batch.bank.fill(np.arange(64))
+    env.batch.bank.rows_of(np.arange(64))
     actions = np.zeros(64, np.int64)
 
     def turn():

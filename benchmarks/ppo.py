@@ -54,7 +54,7 @@ def measure(learner, decisions):
     """(samples/s, share of the time in environment, forward, update)."""
     world = world_of(learner, Setting(num_workloads=512))
     learner.begin({"one": world}, 0)
-    learner._env.batch.bank.fill(np.arange(512))
+    learner._env.batch.bank.rows_of(np.arange(512))
     learner.learn(1, lambda measured: None)
     watch = Stopwatch()
     labels = ("environment", "forward", "update")

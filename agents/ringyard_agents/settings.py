@@ -106,6 +106,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "agent": Group,
         "total_decisions": Decisions,
         "num_workloads": Count,
+        "num_threads": Count | None,
         "init": str | None,
         "resume": str | None,
         "overwrite": bool,

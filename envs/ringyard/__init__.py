@@ -12,6 +12,7 @@ from ringyard.performance import PerformanceModel, ideal, ring_contention
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
+from ringyard.threads import get_num_threads, set_num_threads
 
 __all__ = [
     "Allocation",
@@ -26,8 +27,10 @@ __all__ = [
     "SchedulingView",
     "Setting",
     "Simulator",
+    "get_num_threads",
     "ideal",
     "ring_contention",
+    "set_num_threads",
 ]
 
 register_environments()

@@ -276,6 +276,8 @@ class JobTable:
         job_id: ArrayLike | None = None,
         vc: ArrayLike | None = None,
         user: ArrayLike | None = None,
+        *,
+        firsts: Sequence[int] = (0,),
     ) -> Self:
         """A table without model data: every job computes 1 s per iteration and sends nothing.
 
@@ -288,6 +290,7 @@ class JobTable:
             job_id: [jobs] whole numbers, or texts; None: positions.
             vc: [jobs] names of virtual clusters; None: none is named.
             user: [jobs] names of users; None: none is named.
+            firsts: see `check`.
 
         Raises:
             WorkloadError: see `check`.
@@ -303,7 +306,8 @@ class JobTable:
             | {"vc": _texts("vc", vc, len(submit)), "user": _texts("user", user, len(submit))},
             past=_NO_PAST,
         )
-        table.check()
+        table._check_columns(("submit_seconds", "num_gpus", "duration_seconds"))  # the others are neutral
+        table._check_arrivals(firsts)
         return table
 
     @classmethod
@@ -362,12 +366,9 @@ class JobTable:
         Args:
             model_ids: [jobs] positions in `ringyard.profiles.catalogue()`, -1 keeps a job as it is.
         """
-        models = catalogue()
 
         def column(name: str, absent: float) -> NDArray[np.float64]:
-            values = [getattr(model, name) for model in models]
-            figures = np.array([absent if value is None else value for value in values] + [np.nan])
-            return figures[model_ids]
+            return _figures(name, absent)[model_ids]
 
         def kept(values: NDArray[np.float64], old: NDArray[Any]) -> NDArray[np.float64]:
             return np.where(model_ids < 0, old, values)
@@ -431,25 +432,29 @@ class JobTable:
         }
         return JobTable(**columns, past=self.past)
 
-    def check(self, cluster: Cluster | None = None) -> None:
+    @classmethod
+    def one_after_the_other(cls, tables: Sequence[Self]) -> Self:
+        """The rows of many tables, for work on all of them at once: times ascend within each only."""
+        columns = {name: np.concatenate([getattr(one, name) for one in tables]) for name in _columns()}
+        return cls(**columns, past=_NO_PAST)
+
+    def check(self, cluster: Cluster | None = None, firsts: Sequence[int] = (0,)) -> None:
         """Raise WorkloadError naming the first bad row, if any.
 
         Args:
             cluster: also check that every job fits it.
+            firsts: rows where tables begin that stand one after the other: times may go back there.
         """
-        self._check_columns()
-        submit, gpus = self.submit_seconds, self.num_gpus
+        self._check_columns(tuple(_intervals()))
+        self._check_arrivals(firsts)
         cpu_only, served = self.kind == JobKind.CPU_ONLY, self.kind == JobKind.PARAMETER_SERVER
-        unsorted = np.concatenate([[False], np.diff(submit) < 0])
-        self._refuse(unsorted, "submit_seconds", "ascending submit times (sort the rows first)")
-        self._refuse((gpus < 1) & ~cpu_only, "num_gpus", "1 or more")
         for name in ("num_gpus", "min_gpus", "max_gpus"):
             self._refuse((getattr(self, name) != 0) & cpu_only, name, "0, being a CPU-only job")
         self._refuse((self.min_gpus < 1) & ~cpu_only, "min_gpus", "1 or more")
         self._refuse(
             cpu_only & (self.cores_per_worker < 1), "cores_per_worker", "1 or more, being a CPU-only job"
         )
-        self._refuse(~(self.cancel_seconds > submit), "cancel_seconds", "after its arrival")
+        self._refuse(~(self.cancel_seconds > self.submit_seconds), "cancel_seconds", "after its arrival")
         self._refuse(
             served & (self.parameter_servers < 1), "parameter_servers", "1 or more, being such a job"
         )
@@ -468,15 +473,27 @@ class JobTable:
         if cluster is not None:
             self._check_fit(cluster)
 
-    def _check_columns(self) -> None:
-        """Raise WorkloadError for a column of another shape, or a number that its annotation excludes."""
+    def _check_arrivals(self, firsts: Sequence[int]) -> None:
+        """Raise WorkloadError for times that descend, and for a job that asks for neither GPU nor cores."""
+        unsorted = np.concatenate([[False], np.diff(self.submit_seconds) < 0])
+        unsorted[list(firsts)] = False
+        self._refuse(unsorted, "submit_seconds", "ascending submit times (sort the rows first)")
+        wrong = (self.num_gpus < 1) & (self.kind != JobKind.CPU_ONLY)
+        self._refuse(wrong, "num_gpus", "1 or more")
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        """Raise WorkloadError for a column of another shape, or a number that its annotation excludes.
+
+        Args:
+            names: columns of numbers; those of texts are all looked at.
+        """
         count = len(self)
         if count == 0:
             raise WorkloadError("the workload has no jobs; expected at least 1")
         for name in ("job_id", "vc", "user"):
             self._check_texts(name)
-        for name, interval in _intervals().items():
-            values = getattr(self, name)
+        for name in names:
+            values, interval = getattr(self, name), _intervals()[name]
             if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
                 raise WorkloadError(f"column {name} is {shown(values)}; expected an array of numbers")
             if values.shape != (count,):
@@ -585,6 +602,14 @@ class JobTable:
 _EITHER = {"duration_seconds": "iterations", "iterations": "duration_seconds"}
 
 
+@functools.cache
+def _figures(name: str, absent: float) -> _Float:
+    """[models + 1] a figure of each profile of the catalogue; NaN for position -1, which is none."""
+    values = [getattr(model, name) for model in catalogue()]
+    return np.array([absent if value is None else value for value in values] + [np.nan])
+
+
+@functools.cache
 def _columns() -> list[str]:
     """Names of the columns, one value a job."""
     return [field.name for field in fields(JobTable) if field.name != "past"]

@@ -107,7 +107,7 @@ def constructions(setting) -> Iterator[Misuse]:
     makes = (ClusterEnv, lambda one: ClusterVectorEnv(2, one), lambda one: RingyardVecEnv(one, 2))
     for make in makes:
         yield Misuse(make, [*NOTHING_WHOLE, 0, [], {}, ""])
-        yield Misuse(lambda size, make=make: make(replace(setting, num_workloads=size)), [0, *TOO_MANY])
+        yield Misuse(lambda size, make=make: make(replace(setting, num_workloads=size)), [0, 10**30])
     yield Misuse(lambda count: ClusterVectorEnv(count, setting), counts)
     yield Misuse(lambda count: RingyardVecEnv(setting, count), counts)
     yield Misuse(lambda size: RingyardVecEnv(setting, 4, size), [*NOTHING_WHOLE, None, 0, 3])

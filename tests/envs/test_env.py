@@ -135,7 +135,8 @@ def test_values_stay_in_the_space():
 def test_vector_equals_gymnasiums_vector_of_singles(mode):
     one = replace(setting(on_invalid="wait", preemptive=True), limit_seconds=1500.0)
     ours = ClusterVectorEnv(4, one, autoreset_mode=mode)
-    theirs = SyncVectorEnv([lambda: ClusterEnv(one)] * 4, autoreset_mode=mode)
+    with pytest.warns(UserWarning, match=r"make_vec\(id, num_envs"):
+        theirs = SyncVectorEnv([lambda: ClusterEnv(one)] * 4, autoreset_mode=mode)
     rng = np.random.default_rng(0)
     ended = 0
 

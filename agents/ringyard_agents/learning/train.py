@@ -13,6 +13,7 @@ from rich.console import Console
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.presets import setting_of
 from ringyard.mdp.setting import Setting
+from ringyard.threads import set_num_threads
 from ringyard_agents.files import locked
 from ringyard_agents.learning.checkpoint import AGENT, LAST, parts_of
 from ringyard_agents.learning.constraint import Constrained, Constraint
@@ -87,6 +88,7 @@ def train(config: DictConfig) -> None:
         KeyboardInterrupt: it was stopped; everything is saved.
     """
     folder = run_folder()
+    set_num_threads(config.num_threads)
     with locked(folder):
         _train(config, folder)
 

@@ -155,6 +155,16 @@ class RingyardVecEnv(VecEnv):
         return self._masks
 
     def _begin(self, clusters: NDArray[np.int64]) -> None:
+        self.batch.reset(clusters, self._entries(clusters))
+        self._episodes[clusters] += 1
+        self.batch.bank.needed_soon(self._entries(clusters))
+        self._begun[clusters] = len(self._played)
+        oldest = int(self._begun.min())
+        del self._played[:oldest]
+        self._begun -= oldest
+
+    def _entries(self, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[clusters] job tables of their next episodes, the same for all of a group."""
         entries = np.zeros(len(clusters), np.int64)
         for i, b in enumerate(clusters.tolist()):
             group = b // self.group_size
@@ -162,12 +172,7 @@ class RingyardVecEnv(VecEnv):
             while len(drawn) <= self._episodes[b]:
                 drawn.append(int(self._generators[group].integers(self.setting.num_workloads)))
             entries[i] = drawn[self._episodes[b]]
-            self._episodes[b] += 1
-        self.batch.reset(clusters, entries)
-        self._begun[clusters] = len(self._played)
-        oldest = int(self._begun.min())
-        del self._played[:oldest]
-        self._begun -= oldest
+        return entries
 
     def position(self) -> dict[str, NDArray[Any]]:
         """Where it stands: what `restore` needs in an environment of the same setting and seed.

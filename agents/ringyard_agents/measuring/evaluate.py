@@ -18,8 +18,9 @@ from ringyard.sim.bounds import LowerBounds, bounds_of
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import own_seed
+from ringyard.threads import usable_cores
 from ringyard_agents.configuration import plain
-from ringyard_agents.measuring.workers import spread, usable_cores
+from ringyard_agents.measuring.workers import spread
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 
 __all__ = ["RunResult", "Task", "build", "check", "evaluate", "run_all", "simulator"]

@@ -17,19 +17,12 @@ from typing import Any, Generic, TypeVar
 
 from ringyard.errors import SchedulerError, WorkloadWarning
 
-__all__ = ["spread", "usable_cores"]
+__all__ = ["spread"]
 
 TASK = TypeVar("TASK")
 RESULT = TypeVar("RESULT")
 
 _PR_SET_PDEATHSIG = 1
-
-
-def usable_cores() -> int:
-    """How many cores this process may use; all of them where the system does not say which."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def spread(

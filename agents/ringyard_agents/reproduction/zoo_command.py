@@ -12,10 +12,10 @@ from ringyard.checks import require
 from ringyard.config_folder import config_folder, own_folders
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.presets import search_own_folders
+from ringyard.threads import usable_cores
 from ringyard_agents.command_line import Arguments
 from ringyard_agents.files import replaced, require_writable
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.measuring.workers import usable_cores
 from ringyard_agents.reproduction.zoo_judging import Record, judge, read_records, require_judges, write_record
 from ringyard_agents.reproduction.zoo_page import agents_page, draw_training
 from ringyard_agents.reproduction.zoo_recipes import Recipe, read_recipes

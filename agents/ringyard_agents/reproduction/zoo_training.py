@@ -20,6 +20,7 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tensorboard.compat.proto.event_pb2 import Event
 
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
+from ringyard.threads import usable_cores
 from ringyard_agents.configuration import plain
 from ringyard_agents.files import replaced
 from ringyard_agents.learning.checkpoint import AGENT, LAST
@@ -27,7 +28,6 @@ from ringyard_agents.learning.evaluation import rank
 from ringyard_agents.learning.initial import inherited
 from ringyard_agents.learning.resume import check_agreement, read_run_config
 from ringyard_agents.learning.training_run import read_last
-from ringyard_agents.measuring.workers import usable_cores
 from ringyard_agents.reproduction.zoo_recipes import Recipe
 from ringyard_agents.settings import check_settings
 

@@ -1,5 +1,7 @@
 """Workloads made ready for the engine once and replayed by a copy."""
 
+from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,15 +9,21 @@ from numpy.typing import NDArray
 
 from ringyard.checks import row_bytes
 from ringyard.compiled import Records1
+from ringyard.errors import RingyardError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.mdp.episode import STATIC_FEATURES
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocator import Rates
 from ringyard.sim.allocator.rates import TABLES
-from ringyard.sim.engine.setup import prepare_jobs
-from ringyard.state.random_numbers import own_seed
+from ringyard.sim.engine.setup import prepare_together
 from ringyard.state.records import INTEGRALS, Job
+from ringyard.workloads.workload import draw_together
+
+#: job tables made ready together: more of them cost little less each
+_TOGETHER = 128
+#: entries that are kept at least, if there are so many
+_KEPT = 1024
 
 __all__ = ["QUEUE_TAKES", "WorkloadBank", "queue_priority", "static_features"]
 
@@ -61,27 +69,44 @@ def static_features(jobs: Records1[Job]) -> NDArray[np.float32]:
     return np.clip(np.stack(columns, axis=1), -10.0, 10.0).astype(np.float32)
 
 
-def _table(setting: Setting, entry: int) -> JobTable:
-    rng = np.random.default_rng((setting.workload_seed, entry))
-    return setting.workload.sample(setting.cluster, rng)
+def _copy_records(jobs: Any, out: Any) -> None:
+    """All in one go: NumPy copies records field by field, in twenty times the time."""
+    raw = np.dtype((np.void, jobs.dtype.itemsize))
+    out.view(raw)[:] = jobs.view(raw)
 
 
 class WorkloadBank:
-    """Job tables of a setting, made on first use; entry k depends on (workload_seed, k) only.
+    """Job tables of a setting, made ready when they are needed; entry k depends on (workload_seed, k) only.
+
+    Where there are more than rows for them, those that were needed longest ago make way.
+
+    Args:
+        setting: the decision process.
+        num_clusters: that may need one each at the same time.
 
     Attributes:
-        records: [entries, jobs] `Job`, static: [entries, jobs, STATIC_FEATURES], num_jobs: [entries],
-        weights: [entries, Integral] of the reward, seeds: [entries] of all that is random in an episode.
+        records: [rows, jobs] `Job`, static: [rows, jobs, STATIC_FEATURES], num_jobs: [rows],
+        weights: [rows, Integral] of the reward, seeds: [rows] of all that is random in an episode.
         rates: {entry: `rates_of` its jobs}.
     """
 
     _ARRAYS = ("records", "static", "num_jobs", "weights", "seeds")
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, num_clusters: int = 1) -> None:
         self.setting = setting
-        size = setting.num_workloads
-        self.records, self.static, self.num_jobs, self.weights, self.seeds = self._empty(setting, size)
+        self.num_rows = self.rows_for(setting, num_clusters)
+        self.records, self.static, self.num_jobs, self.weights, self.seeds = self._empty(
+            setting, self.num_rows
+        )
         self.rates: dict[int, Rates | None] = {}
+        #: {entry: its row}, in the order in which they were needed last
+        self._rows: OrderedDict[int, int] = OrderedDict()
+        self._soon: list[int] = []
+
+    @staticmethod
+    def rows_for(setting: Setting, num_clusters: int) -> int:
+        """How many entries there is room for: memory that nobody has written yet is what costs most time."""
+        return min(setting.num_workloads, max(_KEPT, 2 * num_clusters))
 
     @staticmethod
     def _empty(setting: Setting, size: int) -> tuple[Any, ...]:
@@ -101,46 +126,93 @@ class WorkloadBank:
         """Of an entry's tables of rates, which are as long as its largest job: those of the first."""
         if not setting.actions.goes_by_rates:
             return 0
-        table = _table(setting, 0)
+        rng = np.random.default_rng((setting.workload_seed, 0))
+        table = setting.workload.sample(setting.cluster, rng)
         sizes = min(int(table.max_gpus.max()), setting.cluster.num_gpus) + 1
         return len(TABLES) * np.dtype(np.float64).itemsize * len(table) * sizes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Only entries that exist travel with pickles and copies."""
-        made = np.flatnonzero(self.num_jobs)
-        arrays = {name: getattr(self, name)[made] for name in self._ARRAYS}
-        return {"setting": self.setting, "made": made, "arrays": arrays, "rates": self.rates}
+        """Only entries that are there travel with pickles and copies."""
+        made = len(self._rows)
+        arrays = {name: getattr(self, name)[:made].copy() for name in self._ARRAYS}
+        kept = {name: self.__dict__[name] for name in ("setting", "rates", "_rows", "_soon")}
+        return {"num_rows": self.num_rows, "arrays": arrays, "kept": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Room for all entries, and those that exist."""
-        self.__init__(state["setting"])  # type: ignore[misc]
-        for name, rows in state["arrays"].items():
-            getattr(self, name)[state["made"]] = rows
-        self.rates = state["rates"]
+        """Room for as many entries, and those that were there."""
+        self.__dict__.update(state["kept"], num_rows=state["num_rows"])
+        for name, room in zip(self._ARRAYS, self._empty(self.setting, self.num_rows), strict=True):
+            room[: len(self._rows)] = state["arrays"][name]
+            setattr(self, name, room)
 
     def table(self, entry: int) -> JobTable:
         """The job table of an entry."""
-        return _table(self.setting, entry)
+        return self.setting.workload.sample(self.setting.cluster, self._generator(entry)[0])
 
     def rates_of(self, jobs: Records1[Job]) -> Rates | None:
         """How fast jobs are on so many GPUs, if the setting's actions go by it."""
         return self.setting.actions.rates(jobs, self.setting.cluster, self.setting.performance)
 
-    def fill(self, entries: NDArray[np.int64]) -> None:
-        """Make the entries that do not exist yet.
+    def rows_of(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[entries] where they are, until others are asked for; makes those that are not there.
 
         Raises:
             WorkloadError: a table that does not fit the cluster.
         """
+        needed = entries.tolist()
+        for entry in needed:
+            if entry in self._rows:
+                self._rows.move_to_end(entry)
+        missing = sorted({entry for entry in needed if entry not in self._rows})
+        if missing:
+            self._fill(missing, self.num_rows - len(set(needed)))
+        return np.array([self._rows[entry] for entry in needed], np.int64)
+
+    def needed_soon(self, entries: NDArray[np.int64]) -> None:
+        """Make these entries, too, when some are made next: one of many costs a fraction of one alone."""
+        self._soon += entries.tolist()
+
+    def _fill(self, missing: list[int], room: int) -> None:
+        """Make entries, and so many more at most of those that will be needed soon."""
+        soon = sorted({one for one in self._soon if one not in self._rows}.difference(missing))[:room]
+        self._soon = []
+        wanted = missing + soon
+        try:
+            for first in range(0, len(wanted), _TOGETHER):
+                self._make(wanted[first : first + _TOGETHER])
+        except RingyardError:
+            for entry in missing:  # by itself, which names a row of its own table
+                if entry not in self._rows:
+                    self._make([entry])
+
+    def _free_row(self) -> int:
+        """A row that holds nothing, or what was needed longest ago."""
+        if len(self._rows) < self.num_rows:
+            return len(self._rows)
+        entry, row = self._rows.popitem(last=False)
+        del self.rates[entry]
+        return row
+
+    def _generator(self, entry: int) -> tuple[np.random.Generator, int]:
+        """(what an entry is drawn from, `own_seed` of its simulation, as comparisons have it)."""
+        sequence = np.random.SeedSequence((self.setting.workload_seed, entry))
+        return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
+
+    def _make(self, entries: Sequence[int]) -> None:
+        """Make entries that do not exist."""
         setting = self.setting
-        for entry in np.unique(entries[self.num_jobs[entries] == 0]):
-            table = self.table(int(entry))
-            jobs = prepare_jobs(table, setting.cluster, setting.performance, setting.restart)
-            self.rates[int(entry)] = self.rates_of(jobs)
-            jobs["priority"] = queue_priority(setting.actions.queue_order, jobs)
-            count = len(jobs)
-            self.records[entry, :count] = jobs
-            self.static[entry, :count] = static_features(jobs)
-            self.weights[entry] = setting.reward.weights(jobs, setting.cluster)
-            self.seeds[entry] = own_seed(setting.workload_seed, int(entry))  # as comparisons have it
-            self.num_jobs[entry] = count
+        generators, seeds = zip(*map(self._generator, entries), strict=True)
+        tables, lengths = draw_together(setting.workload, setting.cluster, generators)
+        parts = setting.cluster, setting.performance, setting.restart
+        jobs = prepare_together(tables, lengths, *parts)
+        jobs["priority"] = queue_priority(setting.actions.queue_order, jobs)
+        static, end = static_features(jobs), 0
+        for entry, seed, length in zip(entries, seeds, lengths, strict=True):
+            here = slice(end, end + length)
+            own, end = jobs[here], end + length
+            rates, weights = self.rates_of(own), setting.reward.weights(own, setting.cluster)
+            row = self._free_row()
+            _copy_records(own, self.records[row, :length])
+            self.static[row, :length] = static[here]
+            self.num_jobs[row], self.weights[row], self.seeds[row] = length, weights, seed
+            self._rows[entry], self.rates[entry] = row, rates

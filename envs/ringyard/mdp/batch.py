@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import require_memory, row_bytes
 from ringyard.compiled import entry_point
-from ringyard.errors import SchedulerError
+from ringyard.errors import ActionError, SchedulerError
 from ringyard.mdp.arguments import ClosedError, ResetNeededError
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.episode import Episode
@@ -24,6 +24,7 @@ from ringyard.sim.engine.standstill import raise_if_still
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
+from ringyard.threads import get_num_threads, in_parts
 
 __all__ = ["ClusterBatch"]
 
@@ -74,6 +75,7 @@ class ClusterBatch:
         num_clusters: B.
         segment_rows: history kept for drawing.
         state: arrays of a simulation set up elsewhere, to be acted on; None makes new ones.
+        num_threads: that step parts of the batch; None: `ringyard.get_num_threads()`. Results are the same.
 
     Attributes:
         observations: [B, size] float32, overwritten by each step.
@@ -93,26 +95,27 @@ class ClusterBatch:
         num_clusters: int,
         segment_rows: int = 0,
         state: State | None = None,
+        num_threads: int | None = None,
     ) -> None:
         self.setting = setting
+        self.num_threads = get_num_threads() if num_threads is None else num_threads
         self._plays = playing(setting)
         empty = partial(_empty, setting, self._plays, segment_rows, state)
         if state is None:
             each = row_bytes(_arrays(*empty(0))) + WorkloadBank.rates_bytes(setting)
-            entry = WorkloadBank.entry_bytes(setting)
-            require_memory(
-                {"num_envs": (num_clusters, each), "setting.num_workloads": (setting.num_workloads, entry)}
-            )
-        self.bank = WorkloadBank(setting)
+            entry, rows = WorkloadBank.entry_bytes(setting), WorkloadBank.rows_for(setting, num_clusters)
+            require_memory({"num_envs": (num_clusters, each), "workloads kept": (rows, entry)})
+        self.bank = WorkloadBank(setting, num_clusters)
         self.state, self.episode, self._out = empty(num_clusters)
         self._physics = physics_of(setting.performance)
+        self._horizon = float(setting.horizon)
         self._windows = setting.observation.windows(setting.cluster, setting.actions)
         out = self._out
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
         self.returns, self.lengths = out.returns, out.lengths
         self._ends, self._playing = out.ends, out.playing
         self._closed = False
-        self.entries = np.zeros(num_clusters, np.int64)
+        self.entries, self._rows = np.zeros((2, num_clusters), np.int64)
         self._everyone = np.arange(num_clusters)
         self._none_masked = np.zeros(num_clusters, np.bool_)
         self._nothing = self._plays.nothing(num_clusters)
@@ -124,10 +127,12 @@ class ClusterBatch:
         self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights, bank.seeds)
         # types are looked at here, once: `_play` vouches for those of its arguments
         self._kernel = entry_point(self._plays.kernel)
+        self._all_valid = entry_point(self._plays.all_valid)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but what `_connect` finds."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_bank", "_kernel")}
+        found = ("_bank", "_kernel", "_all_valid")
+        return {name: value for name, value in self.__dict__.items() if name not in found}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Go on where the other batch was."""
@@ -136,20 +141,28 @@ class ClusterBatch:
 
     def _play(self, clusters: NDArray[np.int64], what: int, actions: NDArray[Any]) -> None:
         """Bring clusters to their next decision; actions are [B, ...], read in a step."""
-        self._kernel(
+        given = np.ascontiguousarray(actions, self._nothing.dtype)
+        play = partial(self._play_some, what, given)
+        clusters = np.ascontiguousarray(clusters, np.int64)
+        if sum(in_parts(play, clusters, self.num_threads, self._plays.least_per_thread)):
+            self._raise_stalled()
+
+    def _play_some(self, what: int, actions: NDArray[Any], clusters: NDArray[np.int64]) -> int:
+        """The same in this thread; how many clusters are stalled."""
+        stalled: int = self._kernel(
             self.state,
             self.episode,
-            np.ascontiguousarray(clusters, np.int64),
+            clusters,
             what,
-            self.entries,
-            np.ascontiguousarray(actions, self._nothing.dtype),
+            self._rows,
+            actions,
             self._bank,
-            float(self.setting.horizon),
+            self._horizon,
             self._plays.how,
             self._physics,
             self._out,
         )
-        self._raise_stalled()
+        return stalled
 
     @property
     def num_clusters(self) -> int:
@@ -174,15 +187,20 @@ class ClusterBatch:
             ClosedError: after `close`.
         """
         self._check_open()
-        self.bank.fill(entries)
+        self._rows[clusters] = self.bank.rows_of(entries)
         self.entries[clusters] = entries
         for b, entry in zip(clusters.tolist(), entries.tolist(), strict=True):
-            self.episode = self._plays.with_rates(self.episode, b, self.bank.rates.get(entry))
+            self.episode = self._plays.with_rates(self.episode, b, self.bank.rates[entry])
         self._play(clusters, BEGIN, self._nothing)
 
     def possible(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
         """Whether the given clusters are in an episode and their actions [B, ...] can be carried out."""
-        return self._plays.all_valid(self._out, actions, clusters)
+        given = np.ascontiguousarray(actions, self._nothing.dtype)
+        if given.shape != self._nothing.shape:  # which machine code does not look at
+            raise ActionError(f"actions have shape {given.shape}; expected {self._nothing.shape}")
+        out = self._out
+        valid: bool = self._all_valid(out.masks, out.playing, given, np.ascontiguousarray(clusters, np.int64))
+        return valid
 
     def valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
         """[clusters] replace masked actions as `Actions.on_invalid` says, in place; which were masked.
@@ -264,13 +282,12 @@ class ClusterBatch:
         return self._plays.allocations(self.state, self.episode, b, action, self._physics)
 
     def _raise_stalled(self) -> None:
-        if self._ends.max() == STALLED:
-            b = int(np.flatnonzero(self._ends == STALLED)[0])
-            raise_if_still(self.state, b)
-            raise SchedulerError(
-                f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
-                " template finds GPUs for them; add one that can split jobs over servers (pack)"
-            )
+        b = int(np.flatnonzero(self._ends == STALLED)[0])
+        raise_if_still(self.state, b)
+        raise SchedulerError(
+            f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
+            " template finds GPUs for them; add one that can split jobs over servers (pack)"
+        )
 
     def mean_jct(self, b: int) -> float:
         """Mean completion time of cluster b's finished jobs that were not blocked, seconds; NaN if none."""

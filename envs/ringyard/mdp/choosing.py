@@ -210,15 +210,15 @@ def play_chosen(
     episode: Episode,
     clusters: IntVector,
     what: int,
-    entries: IntVector,
+    rows: IntVector,
     actions: IntVector,
     bank: Bank,
     limit_seconds: float,
     how: Choices,
     physics: Physics,
     out: Outputs,
-) -> None:
-    """Bring each of the given clusters to its next choice. One kernel, so that it is compiled once.
+) -> int:
+    """Bring each of the given clusters to its next choice; how many are STALLED. One kernel, compiled once.
 
     Args:
         state: simulation arrays.
@@ -226,7 +226,7 @@ def play_chosen(
         clusters: [stepped] indices.
         what: STEP: by one valid action each; BEGIN: from the start of a workload; SETTLE: from where
             something else has put it.
-        entries: [clusters] bank entries, read at those indices.
+        rows: [clusters] of the bank, read at those indices.
         actions: [clusters], read at those indices.
         bank: workloads.
         limit_seconds: the window's end of a new episode; inf: until all jobs are done.
@@ -234,10 +234,13 @@ def play_chosen(
         physics: performance model.
         out: `Outputs`, written at those indices.
     """
+    stalled = 0
     for b in clusters:
-        end = enter(state, episode, b, what, entries[b], bank, limit_seconds, out)
+        end = enter(state, episode, b, what, rows[b], bank, limit_seconds, out)
         if what == STEP and end == GOES_ON:
             end = _act(state, episode, b, actions[b], how, physics)
         if end == GOES_ON:
             end = _settle(state, episode, b, how, physics, out.masks[b])
         conclude(state, episode, b, end, what, how.sight, out)
+        stalled += end == STALLED
+    return stalled

@@ -95,11 +95,11 @@ class Bank:
     """Workloads ready to be loaded.
 
     Attributes:
-        records: [entries, jobs] `ringyard.state.records.Job` at time zero.
-        static: [entries, jobs, STATIC_FEATURES].
-        num_jobs: [entries].
-        weights: [entries, Integral] of the reward.
-        seeds: [entries] of failures, stragglers and whatever else of an episode is random.
+        records: [rows, jobs] `ringyard.state.records.Job` at time zero.
+        static: [rows, jobs, STATIC_FEATURES].
+        num_jobs: [rows].
+        weights: [rows, Integral] of the reward.
+        seeds: [rows] of failures, stragglers and whatever else of an episode is random.
     """
 
     records: Records2[Job]
@@ -111,16 +111,16 @@ class Bank:
 
 @kernel
 def _begin(
-    state: State, episode: Episode, b: int, entry: int, bank: Bank, limit_seconds: float, out: Outputs
+    state: State, episode: Episode, b: int, row: int, bank: Bank, limit_seconds: float, out: Outputs
 ) -> None:
-    """Load workload `entry` of the bank into cluster b; nothing has arrived yet."""
-    count = bank.num_jobs[entry]
-    load(state, b, bank.records[entry, :count], limit_seconds, bank.seeds[entry])
+    """Load row `row` of the bank into cluster b; nothing has arrived yet."""
+    count = bank.num_jobs[row]
+    load(state, b, bank.records[row, :count], limit_seconds, bank.seeds[row])
     for j in range(count):
         for feature in range(bank.static.shape[2]):
-            episode.static[b, j, feature] = bank.static[entry, j, feature]
+            episode.static[b, j, feature] = bank.static[row, j, feature]
     for k in range(bank.weights.shape[1]):
-        episode.reward_weights[b, k] = bank.weights[entry, k]
+        episode.reward_weights[b, k] = bank.weights[row, k]
     episode.last_integrals[b] = 0.0
     episode.num_live[b] = 0
     episode.num_arrived[b] = 0
@@ -134,14 +134,14 @@ def enter(
     episode: Episode,
     b: int,
     what: int,
-    entry: int,
+    row: int,
     bank: Bank,
     limit_seconds: float,
     out: Outputs,
 ) -> int:
     """Make cluster b ready for what brings it on; not GOES_ON: its episode was over as it began."""
     if what == BEGIN:
-        _begin(state, episode, b, entry, bank, limit_seconds, out)
+        _begin(state, episode, b, row, bank, limit_seconds, out)
     return whole(out.ends[b]) if what == STEP else GOES_ON
 
 

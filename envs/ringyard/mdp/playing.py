@@ -12,7 +12,7 @@ from ringyard.mdp.actions import ActionKind, Actions, Scores
 from ringyard.mdp.actions.moves import describe, options_of
 from ringyard.mdp.choosing import Choices, all_valid, play_chosen
 from ringyard.mdp.episode import Episode, empty_episode
-from ringyard.mdp.kernel import Outputs, Sight
+from ringyard.mdp.kernel import Sight
 from ringyard.mdp.scoring import Scorings, all_inside, allocate_by, play_scored
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
@@ -28,12 +28,17 @@ class Playing(Protocol):
     """What a `ClusterBatch` leaves to the kind of its actions.
 
     Attributes:
-        kernel: brings clusters to their next decision.
+        kernel: brings clusters to their next decision; how many are stalled.
+        all_valid: (masks, playing, actions, clusters) -> whether these clusters are in an episode and their
+            actions in the space and not masked; a kernel.
         how: what clusters share, as the kernel reads it.
+        least_per_thread: clusters below which another thread costs more than it saves.
     """
 
     kernel: Any
+    all_valid: Any
     how: Any
+    least_per_thread: int
 
     def episode(self, state: State) -> Episode:
         """Arrays for the clusters of a state."""
@@ -41,10 +46,6 @@ class Playing(Protocol):
 
     def nothing(self, num_clusters: int) -> NDArray[Any]:
         """[num_clusters, ...] actions that nobody reads."""
-        ...
-
-    def all_valid(self, out: Outputs, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
-        """Whether the given clusters are in an episode and their actions in the space and not masked."""
         ...
 
     def mend(self, masks: NDArray[np.bool_], actions: NDArray[Any], clusters: NDArray[np.int64]) -> Any:
@@ -67,9 +68,11 @@ class Playing(Protocol):
 
 
 class _Choosing:
-    """Plays `Actions`."""
+    """Plays `Actions`: a step takes microseconds, as handing clusters to a thread does."""
 
     kernel = play_chosen
+    all_valid = all_valid
+    least_per_thread = 128
 
     def __init__(self, setting: Setting, actions: Actions) -> None:
         self._actions = actions
@@ -82,10 +85,6 @@ class _Choosing:
 
     def nothing(self, num_clusters: int) -> NDArray[np.int64]:
         return np.zeros(num_clusters, np.int64)
-
-    def all_valid(self, out: Outputs, actions: NDArray[np.int64], clusters: NDArray[np.int64]) -> bool:
-        valid: bool = all_valid(out.masks, out.playing, actions, clusters)
-        return valid
 
     def mend(
         self, masks: NDArray[np.bool_], actions: NDArray[np.int64], clusters: NDArray[np.int64]
@@ -128,9 +127,11 @@ class _Choosing:
 
 
 class _Scoring:
-    """Plays `Scores`."""
+    """Plays `Scores`: an allocation takes tens of microseconds."""
 
     kernel = play_scored
+    all_valid = all_inside
+    least_per_thread = 2
 
     def __init__(self, setting: Setting, actions: Scores) -> None:
         self._actions = actions
@@ -151,10 +152,6 @@ class _Scoring:
 
     def nothing(self, num_clusters: int) -> NDArray[np.float32]:
         return np.zeros((num_clusters, self._actions.num_jobs), np.float32)
-
-    def all_valid(self, out: Outputs, actions: NDArray[np.float32], clusters: NDArray[np.int64]) -> bool:
-        valid: bool = all_inside(out.playing, actions, clusters)
-        return valid
 
     def mend(
         self, masks: NDArray[np.bool_], actions: NDArray[np.float32], clusters: NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.compiled import BoolVector, Float32Matrix, Float32Vector, IntVector, bundle, kernel
+from ringyard.compiled import BoolMatrix, BoolVector, Float32Matrix, Float32Vector, IntVector, bundle, kernel
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.kernel import (
     DONE,
@@ -104,7 +104,7 @@ def _act(
 
 
 @kernel
-def all_inside(playing: BoolVector, scores: Float32Matrix, clusters: IntVector) -> bool:
+def all_inside(masks: BoolMatrix, playing: BoolVector, scores: Float32Matrix, clusters: IntVector) -> bool:
     """Whether the given clusters are in an episode and their scores from -1 to 1."""
     outside = 0
     for b in clusters:
@@ -120,15 +120,15 @@ def play_scored(
     episode: Episode,
     clusters: IntVector,
     what: int,
-    entries: IntVector,
+    rows: IntVector,
     actions: Float32Matrix,
     bank: Bank,
     limit_seconds: float,
     how: Scorings,
     physics: Physics,
     out: Outputs,
-) -> None:
-    """Bring each of the given clusters to its next decision. One kernel, so that it is compiled once.
+) -> int:
+    """Bring each of the given clusters to its next decision; how many are STALLED. One kernel, compiled once.
 
     Args:
         state: simulation arrays.
@@ -136,7 +136,7 @@ def play_scored(
         clusters: [stepped] indices.
         what: STEP: by one valid action each; BEGIN: from the start of a workload; SETTLE: from where
             something else has put it.
-        entries: [clusters] bank entries, read at those indices.
+        rows: [clusters] of the bank, read at those indices.
         actions: [clusters, N] scores, read at those indices.
         bank: workloads.
         limit_seconds: the window's end of a new episode; inf: until all jobs are done.
@@ -144,10 +144,13 @@ def play_scored(
         physics: performance model.
         out: `Outputs`, written at those indices.
     """
+    stalled = 0
     for b in clusters:
-        end = enter(state, episode, b, what, entries[b], bank, limit_seconds, out)
+        end = enter(state, episode, b, what, rows[b], bank, limit_seconds, out)
         if what == STEP and end == GOES_ON:
             end = _act(state, episode, b, actions[b], how, physics)
         if end == GOES_ON:
             end = _settle(state, episode, b, how, physics, out.masks[b])
         conclude(state, episode, b, end, what, how.sight, out)
+        stalled += end == STALLED
+    return stalled

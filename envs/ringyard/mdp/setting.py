@@ -53,7 +53,7 @@ class Setting:
         actions: what it can do: `Actions` or `Scores`.
         reward: what it is told.
         limit_seconds: truncate the episode at this time; None: until every job is done.
-        num_workloads: how many different job tables episodes draw from; each is made once.
+        num_workloads: how many different job tables episodes draw from.
         workload_seed: another seed gives other tables: keep training and evaluation apart.
 
     Raises:

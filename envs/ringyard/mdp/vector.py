@@ -19,6 +19,7 @@ from ringyard.mdp.arguments import (
 )
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.recycling import Recycling
 from ringyard.mdp.setting import Setting
 
 __all__ = ["ClusterVectorEnv"]
@@ -52,6 +53,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             DISABLED (`reset(options={"reset_mask": ended})` begins the next episodes).
         copy: give fresh arrays each step; False gives windows on buffers that the next step overwrites.
         render_mode: must be None; render a `ClusterEnv`.
+        num_threads: that step parts of the clusters at once; None: `ringyard.get_num_threads()`. Results are
+            the same.
 
     Raises:
         ConfigurationError: an argument that is none of these.
@@ -69,8 +72,10 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         copy: bool = True,
         render_mode: str | None = None,
+        num_threads: int | None = None,
     ) -> None:
         require("num_envs", num_envs, Count)
+        require("num_threads", num_threads, Count | None)
         require("setting", setting, Setting | None)
         require("copy", copy, bool)
         try:
@@ -89,7 +94,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self.num_envs = int(num_envs)
         self.render_mode = None
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
-        self.batch = ClusterBatch(self.setting, self.num_envs)
+        self.batch = ClusterBatch(self.setting, self.num_envs, num_threads=num_threads)
         self.single_observation_space = self.setting.observation.space(
             self.setting.cluster, self.setting.actions
         )
@@ -97,9 +102,12 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._copy = copy
+        self._recycling = Recycling()
         self._nobody = np.zeros(self.num_envs, np.bool_)
         self._generators: dict[int, np.random.Generator] = {}
         self._seeds: dict[int, int] = {}
+        #: what clusters play after their present episodes
+        self._next: dict[int, int] = {}
         #: [num_envs] the next step resets it
         self._resets = self._nobody
 
@@ -224,13 +232,18 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         for b in np.flatnonzero(clusters).tolist():
             if seeds[b] is not None or b not in self._generators:
                 self._generators[b], self._seeds[b] = seeding.np_random(seeds[b])
+                self._next.pop(b, None)
 
     def _begin(self, clusters: NDArray[np.bool_], workload: int | None = None) -> None:
-        rows, size = np.flatnonzero(clusters), self.setting.num_workloads
-        entries = np.array([int(self._generators[b].integers(size)) for b in rows.tolist()])
-        if workload is not None:
-            entries[:] = workload
+        rows = np.flatnonzero(clusters)
+        drawn = [self._next.pop(b) if b in self._next else self._draw(b) for b in rows.tolist()]
+        self._next |= {b: self._draw(b) for b in rows.tolist()}
+        entries = np.array(drawn) if workload is None else np.full(len(rows), workload)
         self.batch.reset(rows, entries)
+        self.batch.bank.needed_soon(np.array([self._next[b] for b in rows.tolist()]))
+
+    def _draw(self, b: int) -> int:
+        return int(self._generators[b].integers(self.setting.num_workloads))
 
     def _eventful(
         self, invalid: NDArray[np.bool_], ended: NDArray[np.bool_], begun: NDArray[np.bool_]
@@ -281,4 +294,4 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
 
     def _observations(self) -> Any:
         rows = self.batch.observations
-        return self.batch.split(rows.copy() if self._copy else rows)
+        return self.batch.split(self._recycling.copy(rows) if self._copy else rows)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ __all__ = ["Assignment", "ModelMix", "UniformCosts"]
 class Assignment(Protocol):
     """Fills a table's compute seconds and gradient bytes."""
 
-    def assign(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
+    def assign(self, jobs: JobTable, rng: Any) -> JobTable:
         """The same jobs with costs per iteration."""
         ...
 
@@ -33,8 +33,10 @@ class ModelMix:
     Attributes:
         by_gpus: {smallest GPU count: {model: weight}}; a job uses the largest key not above its count.
             Default: the four models of Ada-SRSF's public simulator, equally likely at every size.
+        by_job: see `EachOf`.
     """
 
+    by_job = True
     by_gpus: Mapping[Count, Weights] = field(default_factory=lambda: {1: _FOUR})
 
     def __post_init__(self) -> None:
@@ -44,7 +46,7 @@ class ModelMix:
             for name in weights:
                 model_id(name)
 
-    def assign(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
+    def assign(self, jobs: JobTable, rng: Any) -> JobTable:
         """The same jobs, each with a model."""
         draws = rng.random(len(jobs))
         ids = np.zeros(len(jobs), dtype=np.int64)
@@ -65,12 +67,14 @@ class UniformCosts:
     Attributes:
         compute_seconds: (low, high) of the GPU seconds of one iteration.
         gradient_bytes: (low, high) of the gradient size.
+        by_job: see `EachOf`.
     """
 
+    by_job = True
     compute_seconds: Annotated[tuple[Positive, Positive], "ascending"]
     gradient_bytes: Annotated[tuple[Amount, Amount], "ascending"]
 
-    def assign(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
+    def assign(self, jobs: JobTable, rng: Any) -> JobTable:
         """The same jobs, each with its own costs."""
         return replace(
             jobs,

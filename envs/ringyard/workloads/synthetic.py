@@ -1,9 +1,9 @@
 """Generated workloads: arrivals, sizes, durations and models drawn independently."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,14 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.workloads.assignment import Assignment
+from ringyard.workloads.workload import EachOf
 
 __all__ = ["Arrivals", "Durations", "LogNormalDurations", "QuantileDurations", "Sizes", "Synthetic"]
 
 _DAY = 86400.0
+
+#: of one table, or of several
+Draws = np.random.Generator | EachOf
 
 
 @checked("workload.arrivals")
@@ -42,17 +46,23 @@ class Arrivals:
 
     def times(self, count: int, per_second: float, rng: np.random.Generator) -> NDArray[np.float64]:
         """[count] ascending arrival times from 0 on, `per_second` jobs on average."""
-        gaps = np.ones(count)
-        if self.cv > 0:
-            shape = self.cv**-2
-            gaps = rng.gamma(shape, 1.0 / shape, count)
-        begin = rng.random() * _DAY
-        operational = np.cumsum(gaps) - gaps[0]
-        times = operational / per_second
+        return self.times_together(count, per_second, [rng])[0]
+
+    def times_together(
+        self, count: int, per_second: float, generators: Sequence[np.random.Generator]
+    ) -> NDArray[np.float64]:
+        """[generators, count] `times` of each."""
+        gaps, begin = np.ones((len(generators), count)), np.zeros((len(generators), 1))
+        shape = self.cv**-2 if self.cv > 0 else 0.0
+        for row, one in enumerate(generators):
+            if self.cv > 0:
+                gaps[row] = one.gamma(shape, 1.0 / shape, count)
+            begin[row] = one.random() * _DAY
+        times = (np.cumsum(gaps, axis=1) - gaps[:, :1]) / per_second
         if self.hourly_factors is None:
             return times
-        warped = self._invert(times + self._elapsed(np.array([begin]))[0])
-        return np.maximum.accumulate(np.maximum(warped - warped[0], 0.0))
+        warped = self._invert(times + self._elapsed(begin))
+        return np.maximum.accumulate(np.maximum(warped - warped[:, :1], 0.0), axis=1)
 
     @cached_property
     def _edges(self) -> NDArray[np.float64]:
@@ -80,7 +90,7 @@ class Sizes:
 
     fractions: Annotated[Mapping[Count, Amount], "of positive sum"]
 
-    def draw(self, count: int, max_gpus: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def draw(self, count: int, max_gpus: int, rng: Draws) -> NDArray[np.int64]:
         """[count] sizes of at most `max_gpus`; larger ones are left out, the others scaled up."""
         sizes = np.array([size for size in sorted(self.fractions) if size <= max_gpus], dtype=np.int64)
         shares = np.array([self.fractions[int(size)] for size in sizes], dtype=np.float64)
@@ -88,13 +98,15 @@ class Sizes:
             raise ConfigurationError(
                 f"sizes.fractions has no size up to {max_gpus} GPUs; got {sorted(self.fractions)}"
             )
-        return rng.choice(sizes, count, p=shares / shares.sum())
+        edges = np.cumsum(shares / shares.sum())
+        drawn: NDArray[np.int64] = sizes[np.searchsorted(edges / edges[-1], rng.random(count), side="right")]
+        return drawn
 
 
 class Durations(Protocol):
     """Isolated run times."""
 
-    def draw(self, num_gpus: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    def draw(self, num_gpus: NDArray[np.int64], rng: Any) -> NDArray[np.float64]:
         """[jobs] seconds, above 0, for jobs of the given sizes."""
         ...
 
@@ -109,8 +121,10 @@ class LogNormalDurations:
         sigma: its standard deviation.
         min_seconds: shorter draws take this long.
         max_seconds: longer draws take this long.
+        by_job: see `EachOf`.
     """
 
+    by_job = True
     mu: float
     sigma: Amount
     min_seconds: Positive = 1.0
@@ -123,7 +137,7 @@ class LogNormalDurations:
                 f" {self.max_seconds}"
             )
 
-    def draw(self, num_gpus: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    def draw(self, num_gpus: NDArray[np.int64], rng: Draws) -> NDArray[np.float64]:
         """[jobs] seconds."""
         return rng.lognormal(self.mu, self.sigma, len(num_gpus)).clip(self.min_seconds, self.max_seconds)
 
@@ -137,8 +151,10 @@ class QuantileDurations:
         probabilities: [quantiles] ascending from 0 to 1.
         seconds_from_gpus: {smallest GPU count: [quantiles] seconds}; a job uses the largest key not
             above its count.
+        by_job: see `EachOf`.
     """
 
+    by_job = True
     probabilities: Annotated[Sequence[Share], "ascending"]
     seconds_from_gpus: Mapping[Count, Annotated[Sequence[Positive], "not empty"]]
 
@@ -152,7 +168,7 @@ class QuantileDurations:
                     f" {len(self.probabilities)} numbers, one per probability"
                 )
 
-    def draw(self, num_gpus: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    def draw(self, num_gpus: NDArray[np.int64], rng: Draws) -> NDArray[np.float64]:
         """[jobs] seconds."""
         draws = rng.random(len(num_gpus))
         seconds = np.zeros(len(num_gpus))
@@ -187,15 +203,35 @@ class Synthetic:
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """One episode's jobs."""
+        return self._sample(cluster, rng, lambda rate: self._arrivals().times(self.num_jobs, rate, rng), 1)
+
+    def sample_together(self, cluster: Cluster, generators: Sequence[np.random.Generator]) -> JobTable | None:
+        """See `draw_together`; None: a part does not draw job by job."""
+        if not all(getattr(part, "by_job", False) for part in (self.durations, self.models)):
+            return None
+
+        def times(rate: float) -> NDArray[np.float64]:
+            return self._arrivals().times_together(self.num_jobs, rate, generators).reshape(-1)
+
+        return self._sample(cluster, EachOf(generators), times, len(generators))
+
+    def _sample(
+        self, cluster: Cluster, rng: Any, times: Callable[[float], NDArray[np.float64]], tables: int
+    ) -> JobTable:
+        """Jobs of so many tables, one after the other, whose arrival times follow from the rate."""
         largest = min(self.max_gpus or cluster.num_gpus, cluster.num_gpus)
-        sizes = self.sizes.draw(self.num_jobs, largest, rng)
+        count = tables * self.num_jobs
+        sizes = self.sizes.draw(count, largest, rng)
         durations = self.durations.draw(sizes, rng)
-        if self.arrivals is None:
-            submit = np.zeros(self.num_jobs)
-        else:
-            rate = self.load * cluster.num_gpus / self._mean_gpu_seconds(largest)
-            submit = self.arrivals.times(self.num_jobs, rate, rng)
-        return self.models.assign(JobTable.from_columns(submit, sizes, durations), rng)
+        submit = np.zeros(count)
+        if self.arrivals is not None:
+            submit = times(self.load * cluster.num_gpus / self._mean_gpu_seconds(largest))
+        firsts = range(0, count, self.num_jobs)
+        return self.models.assign(JobTable.from_columns(submit, sizes, durations, firsts=firsts), rng)
+
+    def _arrivals(self) -> Arrivals:
+        assert self.arrivals is not None
+        return self.arrivals
 
     def _mean_gpu_seconds(self, largest: int) -> float:
         """Mean GPU seconds of a job, from a fixed sample (the same for every seed)."""

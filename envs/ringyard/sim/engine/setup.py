@@ -1,5 +1,6 @@
 """Fill the state arrays: jobs made ready for the engine, and clusters at time zero."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ringyard.compiled import (
     kernel,
     linked_kernel,
 )
-from ringyard.errors import ConfigurationError
+from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.failures import Failures
 from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.jobs import JobTable
@@ -31,7 +32,7 @@ from ringyard.state.arrays import Sizes, State, empty_state
 from ringyard.state.on_gpus import least_slowness
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, JobKind, Network
 
-__all__ = ["load", "new_state", "prepare_jobs", "slowness_of"]
+__all__ = ["load", "new_state", "prepare_jobs", "prepare_together", "slowness_of"]
 
 
 @kernel
@@ -88,10 +89,13 @@ def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceMod
         performance.interference.check(table.model_ids, cluster.distinct_gpu_types)
 
 
-def _demand_class(table: JobTable, cluster: Cluster) -> NDArray[np.int64]:
-    """[jobs] equal for jobs that any placement rule treats alike: only columns that matter are compared."""
+def _demand_class(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[jobs] equal for jobs of one owner that any placement rule treats alike, from 0 on for each owner.
+
+    Only columns that matter are compared.
+    """
     elastic = (table.min_gpus < table.max_gpus).any() or (table.min_batch < table.max_batch).any()
-    columns: list[NDArray[Any]] = [table.num_gpus, table.kind]
+    columns: list[NDArray[Any]] = [owner, table.num_gpus, table.kind]
     if cluster.cores_per_server:
         columns += [table.cores_per_worker, table.parameter_servers, table.cores_per_server_task]
     if cluster.ram_bytes_per_server:
@@ -107,11 +111,12 @@ def _demand_class(table: JobTable, cluster: Cluster) -> NDArray[np.int64]:
         values, codes = np.unique(column, return_inverse=True)
         if len(values) > 1:
             classes = np.unique(classes * len(values) + codes, return_inverse=True)[1]
-    return classes
+    firsts = np.flatnonzero(np.diff(owner, prepend=-1))
+    return np.asarray(classes - np.minimum.reduceat(classes, firsts)[owner])
 
 
 def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> Records1[Job]:
-    """[jobs] records with the columns of the table."""
+    """[jobs] records with the columns of a table."""
     jobs: Records1[Job] = Job.zeros(len(table))
     same: tuple[str, ...] = (
         "submit_seconds",
@@ -151,7 +156,6 @@ def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> Records1[
     jobs["resize_jump"] = restart.resize_jump
     jobs["servers_jump"] = restart.servers_jump
     jobs["jump_gpus"] = restart.jump_gpus
-    jobs["demand_class"] = _demand_class(table, cluster)
     for name in ("progress_per_iteration", "sharing_slowdown", "bandwidth_slowdown", "straggler"):
         jobs[name] = 1.0
     for name in ("first_slot", "server", "next_cpu_job"):
@@ -171,11 +175,44 @@ def prepare_jobs(
         ConfigurationError: a model without a figure that this simulation needs.
         PluginError: the performance model or the restart cost answer what is no time.
     """
-    table.check(cluster)
-    _check_models(table, cluster, performance)
+    return prepare_together(table, [len(table)], cluster, performance, restart)
+
+
+def prepare_together(
+    tables: JobTable,
+    lengths: Sequence[int],
+    cluster: Cluster,
+    performance: PerformanceModel,
+    restart: RestartCost,
+) -> Records1[Job]:
+    """`prepare_jobs` of many tables that stand one after the other, in little more time than of one.
+
+    Args:
+        tables: see `ringyard.workloads.draw_together`.
+        lengths: jobs of each.
+        cluster: they are for.
+        performance: model.
+        restart: cost.
+
+    Raises:
+        RingyardError: as `prepare_jobs`; rows that it names are counted over all tables.
+    """
+    if 0 in lengths:
+        raise WorkloadError("a workload has no jobs; expected at least 1")
+    firsts = np.cumsum([0, *lengths[:-1]])
+    tables.check(cluster, firsts.tolist())
+    _check_models(tables, cluster, performance)
     announce_compilation(load)
-    jobs = _given(table, cluster, restart)
-    jobs["row"] = np.arange(len(jobs))
+    jobs = _given(tables, cluster, restart)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    jobs["demand_class"] = _demand_class(tables, cluster, owner)
+    jobs["row"] = np.arange(len(jobs)) - firsts[owner]
+    _measure(jobs, tables, cluster, performance)
+    return jobs
+
+
+def _measure(jobs: Records1[Job], table: JobTable, cluster: Cluster, performance: PerformanceModel) -> None:
+    """Write how long jobs take alone, per iteration and in all."""
     jobs["overlap_exponent"] = _overlap_exponents(performance)[jobs["model"]]
     _isolate(jobs, alone(cluster, table.num_gpus), slowness_of(cluster), physics_of(performance))
     iteration = jobs["isolated_iteration_seconds"]
@@ -185,7 +222,6 @@ def prepare_jobs(
     jobs["saved_iterations"] = iterations
     derived = np.isnan(table.duration_seconds) | ~np.isnan(table.iterations)
     jobs["isolated_seconds"] = np.where(derived, iterations * iteration, table.duration_seconds)
-    return jobs
 
 
 def new_state(

@@ -1,0 +1,195 @@
+"""Workloads made ready: many at once, in the background, and stepped by several threads."""
+
+import copy
+import pickle
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+import ringyard
+from ringyard import Cluster, ClusterVectorEnv, JobTable
+from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.mdp.actions import Scores
+from ringyard.mdp.bank import WorkloadBank
+from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.presets import preset
+from ringyard.mdp.setting import Setting
+from ringyard.sim.engine.setup import prepare_jobs, prepare_together
+from ringyard.threads import in_parts
+from ringyard.workloads.workload import draw_together
+
+PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
+
+
+class SomeTooLarge:
+    """Every third table has a job that no cluster holds, in row 2."""
+
+    num_jobs = 4
+
+    def sample(self, cluster, rng):
+        wrong = int(rng.integers(3)) == 0
+        return JobTable.from_columns(np.arange(4.0), [1, 1, 99 if wrong else 2, 1], np.full(4, 50.0))
+
+
+def rng(entry):
+    return np.random.default_rng((7, entry))
+
+
+def play(env, rng, steps):
+    """Everything that is seen in some random steps."""
+    seen = [np.concatenate([block for block in env.reset(seed=7)[0].values()], axis=1)]
+    for _ in range(steps):
+        if isinstance(env.setting.actions, Scores):
+            actions = rng.uniform(-1, 1, env.batch.masks.shape).astype(np.float32)
+        else:
+            actions = (rng.random(env.batch.masks.shape) * env.batch.masks).argmax(axis=1)
+        observations, rewards, *_ = env.step(actions)
+        seen += [np.concatenate(list(observations.values()), axis=1), rewards[:, None]]
+    return np.concatenate(seen, axis=1)
+
+
+@pytest.mark.parametrize("name", [*PRESETS, "quickstart"])
+def test_tables_made_ready_together_are_those_made_ready_alone(name):
+    setting = preset(name)
+    parts = setting.cluster, setting.performance, setting.restart
+    drawn, lengths = draw_together(setting.workload, setting.cluster, [rng(k) for k in range(5)])
+    together = prepare_together(drawn, lengths, *parts)
+    tables = [setting.workload.sample(setting.cluster, rng(k)) for k in range(5)]
+    assert lengths == [len(table) for table in tables]
+    assert together.tobytes() == b"".join(prepare_jobs(table, *parts).tobytes() for table in tables)
+    for column in fields(JobTable):
+        if column.name not in ("job_id", "past"):
+            whole = np.concatenate([getattr(table, column.name) for table in tables])
+            assert np.array_equal(getattr(drawn, column.name), whole, equal_nan=whole.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("part", ["durations", "models"])
+def test_a_part_that_looks_at_the_whole_table_is_asked_for_one_at_a_time(part):
+    setting = preset("quickstart")
+    own = getattr(setting.workload, part)
+    alone = type(part, (), {"__getattr__": lambda self, name: lent(own, name)})()
+    workload = replace(setting.workload, **{part: alone})
+    assert workload.sample_together(setting.cluster, [rng(0)]) is None
+    drawn, _ = draw_together(workload, setting.cluster, [rng(0), rng(1)])
+    same, _ = draw_together(setting.workload, setting.cluster, [rng(0), rng(1)])
+    assert np.array_equal(drawn.submit_seconds, same.submit_seconds)
+    assert np.array_equal(drawn.model_ids, same.model_ids)
+
+
+def lent(own, name):
+    """What a part has, but for what says that many tables may be drawn as one."""
+    if name == "by_job":
+        raise AttributeError(name)
+    return getattr(own, name)
+
+
+def test_what_is_wrong_with_one_of_many_tables_is_said_of_its_own_row():
+    setting = Setting(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=40)
+    bank = WorkloadBank(setting)
+    with pytest.raises(WorkloadError, match=r"job 2 \(row 2\) has num_gpus 99"):
+        bank.rows_of(np.arange(40))
+
+
+def test_what_will_be_needed_soon_is_complained_of_when_it_is():
+    setting = Setting(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=100)
+    bank = WorkloadBank(setting)
+    good = [entry for entry in range(100) if bank.table(entry).num_gpus.max() <= 4]
+    bank.needed_soon(np.arange(100))
+    bank.rows_of(np.array(good[:1]))
+    assert len(set(bank.rows_of(np.array(good)).tolist())) == len(good)
+    bad = next(entry for entry in range(100) if entry not in good)
+    with pytest.raises(WorkloadError, match="num_gpus 99"):
+        bank.rows_of(np.array([bad]))
+
+
+def test_what_was_needed_longest_ago_makes_way(monkeypatch):
+    monkeypatch.setattr("ringyard.mdp.bank._KEPT", 3)
+    bank = WorkloadBank(
+        replace(preset("elastic", action="scores", observation="live_jobs"), num_workloads=9), 2
+    )
+    assert bank.num_rows == 4
+    first = bank.rows_of(np.array([0, 1, 2, 3]))
+    bank.rows_of(np.array([0]))
+    bank.needed_soon(np.arange(9))
+    rows = bank.rows_of(np.array([0, 8]))  # beside those two there is room for two that are needed soon
+    assert rows[0] == first[0]
+    assert set(bank.rates) == {0, 8, 4, 5}
+    assert len(set(bank.rows_of(np.array([0, 8, 4, 5])).tolist())) == 4
+    for kept in (bank, pickle.loads(pickle.dumps(bank)), copy.deepcopy(bank)):
+        for entry, row in zip((0, 8, 4, 5), kept.rows_of(np.array([0, 8, 4, 5])), strict=True):
+            table = kept.table(entry)
+            assert kept.num_jobs[row] == len(table)
+            assert np.array_equal(kept.records["submit_seconds"][row, : len(table)], table.submit_seconds)
+            assert len(kept.rates[entry].worth) == len(table)
+
+
+def test_an_episode_does_not_depend_on_what_was_made_with_it():
+    setting = replace(preset("full"), num_workloads=50)
+    seen = []
+    for others in ((), (3, 20, 11)):
+        env = ClusterVectorEnv(1, setting, "SameStep")
+        env.batch.bank.needed_soon(np.array(others, np.int64))
+        seen.append(play(env, np.random.default_rng(1), 60))
+    assert seen[0].tobytes() == seen[1].tobytes()
+
+
+@pytest.mark.parametrize("name", ["full", "elastic"])
+@pytest.mark.parametrize("scores", [False, True])
+def test_any_number_of_threads_gives_equal_bytes(name, scores):
+    setting = preset(name, action="scores", observation="live_jobs") if scores else preset(name)
+    setting = replace(setting, num_workloads=8)
+    seen = []
+    for threads in (1, 2, 3):
+        env = ClusterVectorEnv(70, setting, "SameStep", num_threads=threads)
+        seen.append(play(env, np.random.default_rng(1), 40))
+    assert seen[0].tobytes() == seen[1].tobytes() == seen[2].tobytes()
+
+
+def test_batches_are_stepped_by_as_many_threads_as_were_asked_for():
+    setting = Setting(num_workloads=2)
+    try:
+        ringyard.set_num_threads(3)
+        assert ringyard.get_num_threads() == ClusterBatch(setting, 1).num_threads == 3
+        assert ClusterBatch(setting, 1, num_threads=2).num_threads == 2
+        with pytest.raises(ConfigurationError, match="num_threads is 0"):
+            ringyard.set_num_threads(0)
+        with pytest.raises(ConfigurationError, match="num_threads is 0"):
+            ClusterVectorEnv(1, setting, num_threads=0)
+    finally:
+        ringyard.set_num_threads(None)
+    assert ringyard.get_num_threads() >= 1
+
+
+def test_parts_are_the_whole_and_errors_come_back():
+    done = []
+    in_parts(lambda some: done.extend(some.tolist()), np.arange(100), 4, 10)
+    assert sorted(done) == list(range(100))
+
+    def fail(some):
+        done.extend(some.tolist())
+        raise ValueError(int(some[0]))
+
+    done.clear()
+    with pytest.raises(ValueError, match="0"):
+        in_parts(fail, np.arange(100), 4, 10)
+    assert sorted(done) == list(range(100))  # nobody is still at work
+
+
+def test_fresh_arrays_are_written_again_when_nobody_holds_them():
+    env = ClusterVectorEnv(3, preset("quickstart"), "SameStep")
+    held = [env.reset(seed=0)[0]]
+    wait = np.full(3, env.setting.actions.wait)
+    for _ in range(6):
+        held.append(env.step(np.where(env.batch.masks[:, -1], wait, env.batch.masks.argmax(axis=1)))[0])
+    owners = {id(one["cluster"].base) for one in held}
+    assert len(owners) == len(held)  # all are held
+    window = held.pop()["cluster"][0]  # the last lives on in a part of it
+    before = window.copy()
+    held.clear()
+    seen = set()
+    for _ in range(20):
+        one = env.step(np.where(env.batch.masks[:, -1], wait, env.batch.masks.argmax(axis=1)))[0]
+        seen.add(id(one["cluster"].base))
+    assert len(seen) < 20
+    assert np.array_equal(window, before)
