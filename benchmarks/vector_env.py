@@ -9,6 +9,7 @@ from common import machine
 
 import ringyard
 from ringyard.compiled import kernel
+from ringyard.mdp.bank import WorkloadBank
 from ringyard.mdp.observations import queue_and_cluster
 from ringyard.mdp.setting import Setting
 from ringyard.state.random_numbers import next_uniform
@@ -72,6 +73,19 @@ def single_rate(steps):
     return steps / (time.perf_counter() - begin)
 
 
+def table_milliseconds(together):
+    """Of one job table of 100 jobs, drawn and made ready with others at a time, in memory used before."""
+    bank = WorkloadBank(Setting(num_workloads=FRESH), 64)
+    parts = [np.arange(first, first + together) for first in range(0, bank.num_rows + 1024, together)]
+    warm = bank.num_rows // together
+    for part in parts[:warm]:
+        bank.rows_of(part)
+    begin = time.perf_counter()
+    for part in parts[warm:]:
+        bank.rows_of(part)
+    return 1e3 * (time.perf_counter() - begin) / (together * len(parts[warm:]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=2_000_000, help="of all clusters of a row together")
@@ -99,6 +113,8 @@ def main():
         words = ("fresh" if fresh else "cached", "flat" if flat else "dict", "yes" if copy else "no")
         print(f"{num_envs:8d}  {count:7d}  {words[0]:9s}  {words[1]:11s}  {words[2]:12s} {rate:10,.0f}")
     print(f"ClusterEnv.step, workloads made on the first reset:{single:22,.0f}")
+    alone, many = (min(table_milliseconds(count) for _ in range(options.rounds)) for count in (1, 64))
+    print(f"a job table drawn and made ready: {alone:.2f} ms alone, {many:.3f} ms each with 63 others")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def set_num_threads(num_threads: Annotated[int, "[1, inf)"] | None) -> None:
     _chosen = num_threads
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def _pool(process: int, num_threads: int) -> ThreadPoolExecutor:
     """Of this process: a forked one has none of the threads of its parent."""
     return ThreadPoolExecutor(num_threads, "ringyard")

@@ -5,6 +5,8 @@ import importlib.util
 import pickle
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -232,3 +234,27 @@ def _changed(data):
     changed = bytearray(data)
     changed[len(data) * 2 // 3] ^= 255
     return bytes(changed)
+
+
+def test_threads_that_meet_a_bundle_at_once_get_one_address():
+    @bundle
+    class Held:
+        one: FloatVector
+        two: FloatVector
+        three: FloatVector
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(300):
+                held, together = Held(*np.zeros((3, 2))), threading.Barrier(4)
+
+                def ask(held=held, together=together):
+                    together.wait()
+                    return held._address
+
+                addresses = {one.result() for one in [pool.submit(ask) for _ in range(4)]}
+                assert addresses == {held._kept[0].ctypes.data}
+    finally:
+        sys.setswitchinterval(usual)

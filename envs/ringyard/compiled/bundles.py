@@ -188,8 +188,9 @@ def bundle(cls: C) -> C:
         kept: list[Any] = []
         words = [_words(getattr(self, field), kind, kept) for field, kind in fields.items()]
         packed = np.array([word for part in words for word in part], dtype=np.int64)
-        self.__dict__.update(_address=int(packed.ctypes.data), _kept=[packed, *kept])
-        return int(packed.ctypes.data)
+        first, *_ = self.__dict__.setdefault("_kept", (packed, *kept))  # another thread may have been first
+        self.__dict__["_address"] = address = int(first.ctypes.data)
+        return address
 
     def state(self: Any) -> dict[str, Any]:
         """Pickles and copies are packed anew, where they are."""
