@@ -10,6 +10,7 @@ from ringyard import Allocation, Cluster, Fabric, JobSpec, JobTable, Simulator, 
 from ringyard.compiled import FloatVector, Int32Vector, fills
 from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
+from ringyard.jobs import _figures as figures_of_profiles
 from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import FindGpus, PlacementRule
 from ringyard.profiles import model_id, profile
@@ -102,10 +103,12 @@ def figures(gpus):
     try:
         for name, by_type in gpus.items():
             object.__setattr__(profile(name), "gpus", by_type)
+        figures_of_profiles.cache_clear()
         yield
     finally:
         for name, by_type in kept.items():
             object.__setattr__(profile(name), "gpus", by_type)
+        figures_of_profiles.cache_clear()
 
 
 MODELS = ("resnet18_cifar10", "resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "vgg16_imagenet")
