@@ -97,6 +97,8 @@ def test_what_will_be_needed_soon_is_complained_of_when_it_is():
     good = [entry for entry in range(100) if bank.table(entry).num_gpus.max() <= 4]
     bank.needed_soon(np.arange(100))
     bank.rows_of(np.array(good[:1]))
+    bank.needed_soon(np.array(good[:1] * 1000))
+    assert not bank._soon  # what is there is not noted, or the notes of a long training would grow
     assert len(set(bank.rows_of(np.array(good)).tolist())) == len(good)
     bad = next(entry for entry in range(100) if entry not in good)
     with pytest.raises(WorkloadError, match="num_gpus 99"):

@@ -69,6 +69,12 @@ def static_features(jobs: Records1[Job]) -> NDArray[np.float32]:
     return np.clip(np.stack(columns, axis=1), -10.0, 10.0).astype(np.float32)
 
 
+def _drawn_from(setting: Setting, entry: int) -> tuple[np.random.Generator, int]:
+    """(what an entry is drawn from, `own_seed` of its simulation, as comparisons have it)."""
+    sequence = np.random.SeedSequence((setting.workload_seed, entry))
+    return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
+
+
 def _copy_records(jobs: Any, out: Any) -> None:
     """All in one go: NumPy copies records field by field, in twenty times the time."""
     raw = np.dtype((np.void, jobs.dtype.itemsize))
@@ -126,8 +132,7 @@ class WorkloadBank:
         """Of an entry's tables of rates, which are as long as its largest job: those of the first."""
         if not setting.actions.goes_by_rates:
             return 0
-        rng = np.random.default_rng((setting.workload_seed, 0))
-        table = setting.workload.sample(setting.cluster, rng)
+        table = setting.workload.sample(setting.cluster, _drawn_from(setting, 0)[0])
         sizes = min(int(table.max_gpus.max()), setting.cluster.num_gpus) + 1
         return len(TABLES) * np.dtype(np.float64).itemsize * len(table) * sizes
 
@@ -147,7 +152,7 @@ class WorkloadBank:
 
     def table(self, entry: int) -> JobTable:
         """The job table of an entry."""
-        return self.setting.workload.sample(self.setting.cluster, self._generator(entry)[0])
+        return self.setting.workload.sample(self.setting.cluster, _drawn_from(self.setting, entry)[0])
 
     def rates_of(self, jobs: Records1[Job]) -> Rates | None:
         """How fast jobs are on so many GPUs, if the setting's actions go by it."""
@@ -170,7 +175,7 @@ class WorkloadBank:
 
     def needed_soon(self, entries: NDArray[np.int64]) -> None:
         """Make these entries, too, when some are made next: one of many costs a fraction of one alone."""
-        self._soon += entries.tolist()
+        self._soon += [one for one in entries.tolist() if one not in self._rows]
 
     def _fill(self, missing: list[int], room: int) -> None:
         """Make entries, and so many more at most of those that will be needed soon."""
@@ -193,15 +198,10 @@ class WorkloadBank:
         del self.rates[entry]
         return row
 
-    def _generator(self, entry: int) -> tuple[np.random.Generator, int]:
-        """(what an entry is drawn from, `own_seed` of its simulation, as comparisons have it)."""
-        sequence = np.random.SeedSequence((self.setting.workload_seed, entry))
-        return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
-
     def _make(self, entries: Sequence[int]) -> None:
         """Make entries that do not exist."""
         setting = self.setting
-        generators, seeds = zip(*map(self._generator, entries), strict=True)
+        generators, seeds = zip(*(_drawn_from(setting, entry) for entry in entries), strict=True)
         tables, lengths = draw_together(setting.workload, setting.cluster, generators)
         parts = setting.cluster, setting.performance, setting.restart
         jobs = prepare_together(tables, lengths, *parts)

@@ -10,8 +10,16 @@ __all__ = ["Recycling"]
 
 #: arrays that are kept: callers hold the last one or two
 _KEPT = 4
-#: references to an array that nobody else holds: the list, the name in the loop, the argument of the count
-_OWN = 3
+
+
+def _references(kept: list[NDArray[Any]], number: int) -> int:
+    """How many there are to one of the arrays, counted from here."""
+    one = kept[number]
+    return sys.getrefcount(one)
+
+
+#: to an array that nobody else holds: measured, since versions of Python count differently
+_OWN = _references([np.zeros(1)], 0)
 
 
 class Recycling:
@@ -25,10 +33,11 @@ class Recycling:
 
     def copy(self, array: NDArray[Any]) -> NDArray[Any]:
         """The array's values, in an array that nobody else holds."""
-        for one in self._kept:
-            if sys.getrefcount(one) == _OWN:  # nor a window on it, which would count
-                np.copyto(one, array)
-                return one
+        for number in range(len(self._kept)):
+            if _references(self._kept, number) == _OWN:  # nor a window on it, which would count
+                free = self._kept[number]
+                np.copyto(free, array)
+                return free
         fresh = array.copy()
         if len(self._kept) < _KEPT:
             self._kept.append(fresh)
