@@ -18,13 +18,14 @@ from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 __all__ = ["check_agreement", "read_run_config", "resumed_config"]
 
 #: settings that a run may change when it goes on
-_CHANGEABLE = ("total_decisions", "save_minutes")
+_CHANGEABLE = ("total_decisions", "save_minutes", "num_threads")
 _OF_THE_COMMAND = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
 #: settings that runs of older versions have not, as they ran
 _LATER: dict[str, Any] = {
     "worlds": [],
     "init": None,
+    "num_threads": None,
     "constraint": {"metric": None, "most": None, "step": 1.0},
 }
 
