@@ -1,0 +1,34 @@
+"""The commands of `ringyard`: modules of this folder with `run(words)`, each imported when it is called."""
+
+import importlib
+from collections.abc import Sequence
+
+__all__ = ["COMMANDS", "run"]
+
+#: {command: what it does}, in the order of `ringyard --help`; `-` is `_` in its module's name
+COMMANDS = {
+    "simulate": "one scheduler on one workload: a table and per-job times",
+    "compare": "several schedulers on the same workloads: table, plots, CSV, TensorBoard",
+    "tune": "the placement rule and options that suit each scheduler in a setting",
+    "train": "train an agent; -m sweeps over seeds and anything else",
+    "calibrate": "profiles and networks from your own measurements: `ringyard calibrate FILE`",
+    "validate": "what ships against measurements: `ringyard validate FOLDER` (or a CSV) writes a page",
+    "reproduce": "a paper's claims beside what is measured: `ringyard reproduce PAPER`, or --all;\n"
+    "`ringyard reproduce agents` trains the agents that ship and judges them",
+    "fit": "train the interference predictors IASP and IAPP, and say how wrong they are on unseen jobs",
+    "fit-hazard": "learn from a workload's tenants how soon jobs end that have run so long, for `hazard`",
+    "traces": "where the public traces are; `ringyard traces NAME FILE` checks a local copy",
+}
+
+
+def run(command: str, words: Sequence[str]) -> None:
+    """Run a command.
+
+    Args:
+        command: one of `COMMANDS`.
+        words: what stands behind it on the command line.
+
+    Raises:
+        RingyardError: bad input.
+    """
+    importlib.import_module(f"{__name__}.{command.replace('-', '_')}").run(words)
