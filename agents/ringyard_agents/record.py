@@ -1,15 +1,20 @@
-"""Where a run's files go, and what it leaves beside its results: resolved config, commit, seeds."""
+"""Where a run's files go, and its record beside the results: config, commit, seeds, versions, machine."""
 
 import json
 import os
+import platform
 import subprocess
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.threads import usable_cores
 from ringyard_agents.files import replaced
 
 __all__ = ["again", "register_run_folders", "run_folder", "run_folders", "write_record"]
@@ -70,6 +75,43 @@ def _commit() -> str | None:
         return None
 
 
+#: libraries that decide what a run computes, as pip calls them
+_LIBRARIES = (
+    *("ringyard", "gymnasium", "hydra-core", "numba", "numpy", "pandas", "scipy"),
+    *("torch", "stable-baselines3", "sb3-contrib"),
+)
+
+
+def _versions() -> dict[str, str]:
+    """{library: version} of those that are installed."""
+    found = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _cpu() -> str:
+    """What the processor calls itself."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _surroundings() -> dict[str, Any]:
+    """When and on what a command runs."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "cores": usable_cores(),
+        "versions": _versions(),
+    }
+
+
 def run_folder() -> Path:
     """The running job's output folder."""
     from hydra.core.hydra_config import HydraConfig
@@ -98,6 +140,7 @@ def write_record(
     file = folder / "run.json"
     _check_command(file, command)
     record: Any = {"command": command, "arguments": sys.argv[1:], "commit": _commit(), "seeds": seeds}
+    record |= _surroundings()
     if goes_on and file.is_file():
         first = _read(file)
         record = {**first, "resumed": [*first.get("resumed", []), record]}

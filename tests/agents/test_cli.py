@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import warnings
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -71,6 +72,10 @@ def test_simulate_writes_what_it_says(tmp_path, jobs_file):
     record = json.loads((tmp_path / "runs" / "run" / "run.json").read_text())
     assert record["command"] == "simulate"
     assert record["seeds"] == {"seed": 0}
+    assert record["versions"]["numpy"] == np.__version__
+    assert datetime.fromisoformat(record["date"]).tzinfo is not None
+    assert record["cpu"]
+    assert record["cores"] >= 1
     assert "fifo_strict" in (tmp_path / "runs" / "run" / "config.yaml").read_text()
 
 
@@ -159,6 +164,7 @@ def test_ids_and_tenants_come_back_and_what_is_left_out_is_said_once(tmp_path):
     ]
     jobs = list(csv.DictReader((tmp_path / "runs" / "run" / "jobs.csv").read_text().splitlines()))
     ids = {f"job-{i:02d}": "6214e9" if i % 3 else "7f04ca" for i in range(25) if i % 5}
+    assert {(job["job_id"], job["vc"]) for job in jobs} == set(ids.items())
     tenants = list(csv.DictReader((tmp_path / "runs" / "run" / "tenants.csv").read_text().splitlines()))
     assert {(row["scheduler"], row["workload"], row["tenant"]) for row in tenants} == {
         (scheduler, workload, vc)

@@ -251,7 +251,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
         assert one.workloads == (3 if one.entry.name == "fifo" else 2)
         assert all(other.change >= -1e-9 for other in one.others if other.workloads == 2)
     rows = list(csv.DictReader((tmp_path / "runs/tuned/table.csv").read_text().splitlines()))
-    assert [row["tried"] for row in rows if row["vs best"] == "best"] == [
+    assert [row["tried"] for row in rows if row["best"] == "True"] == [
         one.entry.scheduler for one in best.values()
     ]
     assert "runs are from before" in command(*TUNE)

@@ -2,8 +2,10 @@
 
 import csv
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
@@ -12,6 +14,7 @@ from ringyard.errors import PluginError
 from ringyard_agents.cli import main
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.measuring.evaluate import Task, build, check, evaluate, simulator
+from ringyard_agents.measuring.frames import schedulers_frame, write_frame
 from ringyard_agents.measuring.race_rows import (
     best_line,
     blocking_notes,
@@ -21,6 +24,7 @@ from ringyard_agents.measuring.race_rows import (
 )
 from ringyard_agents.measuring.ranking import rank
 from ringyard_agents.measuring.selection import able
+from ringyard_agents.measuring.statistics import mean_interval, p_value, ratio_interval
 from ringyard_baselines.orders.fifo import fifo
 from ringyard_baselines.scheduler import Powers, run
 
@@ -59,7 +63,7 @@ def test_who_blocks_jobs_is_not_compared_by_the_others_times(one):
     found = results(one, {"picky": [1.0, 1.1], "fifo": [9.0, 9.5], "sjf": [8.0, 8.7]}, {"picky": 0.25})
     ranking = rank(found)
     assert (ranking.rows, ranking.stars, ranking.reference) == (["sjf", "fifo", "picky"], ["sjf"], "sjf")
-    rows = {row["scheduler"]: row for row in table_rows(found, ranking)}
+    rows = {row["scheduler"]: row for row in table_rows(schedulers_frame(found, ranking), ranking)}
     assert [rows["picky"][name] for name in ("best", "vs sjf", "p (Holm)", "/ bound")] == [""] * 4
     assert "" not in (rows["fifo"]["/ bound"], rows["fifo"]["p (Holm)"])
     (note,) = blocking_notes(ranking)
@@ -68,7 +72,28 @@ def test_who_blocks_jobs_is_not_compared_by_the_others_times(one):
     assert rank(found, "left out").reference == "sjf"
     asked = rank(found, "picky")
     assert asked.compared == []  # nobody else has served the same jobs
-    assert {row["vs picky"] for row in table_rows(found, asked)} == {"reference", ""}
+    assert {row["vs picky"] for row in table_rows(schedulers_frame(found, asked), asked)} == {"reference", ""}
+
+
+def test_tables_are_numbers_that_read_back(one, tmp_path):
+    found = results(one, {"fifo": [9.0, 9.5, 8.8], "sjf": [8.0, 8.7, 8.1]})
+    frame = schedulers_frame(found, rank(found))
+    write_frame(tmp_path / "table.csv", frame)
+    read = pd.read_csv(tmp_path / "table.csv", index_col="scheduler")
+    fifo, mean = read.loc["fifo"], mean_interval(np.array([9.0, 9.5, 8.8]))
+    exactly = partial(pytest.approx, rel=1e-14)  # not every pandas reads the last bit
+    names = ("mean_jct", "mean_jct_low", "mean_jct_high")
+    assert fifo[[*names]].tolist() == exactly([mean.value, mean.low, mean.high])
+    assert (fifo["workloads"], fifo["reference"], fifo["best"]) == (3, "sjf", False)
+    ratio = ratio_interval(np.array([9.0, 9.5, 8.8]), np.array([8.0, 8.7, 8.1]))
+    names = ("ratio", "ratio_low", "ratio_high")
+    assert fifo[[*names]].tolist() == exactly([ratio.value, ratio.low, ratio.high])
+    assert fifo["p_holm"] == exactly(p_value(np.array([9.0, 9.5, 8.8]), np.array([8.0, 8.7, 8.1])))
+    assert read.loc["sjf", "ratio"] == 1
+    assert np.isnan(read.loc["sjf", "p_holm"])
+    assert table_rows(frame, rank(found))[1]["vs sjf"].startswith(f"{100 * (ratio.value - 1):+.1f}% [")
+    text = [name for name in read if not pd.api.types.is_numeric_dtype(read[name])]
+    assert text == ["may", "knows", "reference", "compared_by"]
 
 
 def test_where_all_block_jobs_what_they_block_decides(one):
@@ -80,7 +105,7 @@ def test_where_all_block_jobs_what_they_block_decides(one):
     ]
     ranking = rank(found)
     assert (ranking.rows, ranking.stars) == (["good", "fair", "fifo"], ["good"])
-    rows = table_rows(found, ranking)
+    rows = table_rows(schedulers_frame(found, ranking), ranking)
     assert rows[1]["blocked vs good"].startswith("+200.0% [")
     assert rows[2]["mean JCT [95% CI] (s)"] == "-"
     assert not any("nan" in text for row in rows for text in row.values())
@@ -100,7 +125,7 @@ def test_ties_go_to_who_was_named_first_and_not_to_random(one):
 def test_equal_workloads_make_no_intervals(one, workloads, said):
     found = results(one, {"fifo": [9.0] * workloads, "sjf": [8.0] * workloads})
     ranking = rank(found)
-    rows = table_rows(found, ranking)
+    rows = table_rows(schedulers_frame(found, ranking), ranking)
     assert rows[1]["vs sjf"] == "+12.5%"
     assert rows[1]["mean JCT (s)"] == "9"
     assert "p (Holm)" not in rows[0]

@@ -16,7 +16,8 @@ from ringyard_agents.configuration import Entry, plain, scheduler_config, takes_
 from ringyard_agents.files import locked
 from ringyard_agents.measuring.best import Best, at_best, found_elsewhere, read_best, shown_options, tuned_for
 from ringyard_agents.measuring.evaluate import RunResult, Task, check
-from ringyard_agents.measuring.outputs import remove_stale, remove_stale_worlds, write_csv
+from ringyard_agents.measuring.frames import schedulers_frame
+from ringyard_agents.measuring.outputs import remove_stale, remove_stale_worlds, write_results
 from ringyard_agents.measuring.race_rows import (
     best_line,
     blocking_notes,
@@ -195,14 +196,16 @@ def _report(
 ) -> None:
     """Print one world's table and write its files, in place of those of an earlier comparison."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = write_csv(folder, results)
+    written = write_results(folder, results)
     ranking = rank(results, race.reference)
-    rows = table_rows(results, ranking)
-    for row in rows:
-        row["options"] = shown_options(race.entries[row["scheduler"]])
+    frame = schedulers_frame(results, ranking)
+    frame.insert(4, "options", [shown_options(race.entries[label]) for label in frame["scheduler"]])
+    rows = table_rows(frame, ranking)
+    for row, options in zip(rows, frame["options"], strict=True):
+        row["options"] = options
     workloads = len({result.workload for result in results})
     notes = _notes(race, ranking, rows, results, workloads)
-    written += write_tables(folder, rows, [*notes, *_others_tried(race)])
+    written += write_tables(folder, frame, rows, [*notes, *_others_tried(race)])
     title = f"{counted(workloads, 'workload')}, the same for all; means over workloads"
     _print_all(console, f"{name}: {title}" if name else title, rows, notes, ranking.groups)
     runs = {label: [r.times for r in results if r.label == label] for label in ranking.rows}

@@ -1,17 +1,14 @@
 """The files of a comparison: what every run and every job was, and what an earlier comparison left behind."""
 
-import csv
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ringyard.config_folder import config_files
-from ringyard.sim.metrics import LOSSES
-from ringyard.state.records import JobOutcome
-from ringyard_agents.files import replaced
 from ringyard_agents.measuring.evaluate import RunResult
+from ringyard_agents.measuring.frames import jobs_frame, runs_frame, write_frame
 
-__all__ = ["outcome_names", "remove_stale", "remove_stale_worlds", "write_csv"]
+__all__ = ["remove_stale", "remove_stale_worlds", "write_results"]
 
 #: all that a comparison writes of a world, beside what it keeps of the runs
 _OUTPUTS = (
@@ -20,33 +17,10 @@ _OUTPUTS = (
 )
 
 
-def outcome_names(outcomes: Sequence[int]) -> list[str]:
-    """How each job ended, as files say it: completed, failed, cancelled or blocked."""
-    return [JobOutcome(one).name.lower() for one in outcomes]
-
-
-def write_csv(folder: Path, results: Sequence[RunResult]) -> list[str]:
+def write_results(folder: Path, results: Sequence[RunResult]) -> list[str]:
     """runs.csv: every metric of every run; jobs.csv: every job that counts of every run; their names."""
-    lost = [f"lost_to_{name}" for name in LOSSES]
-    with replaced(folder / "runs.csv") as partial, partial.open("w", newline="") as stream:
-        metrics = list(results[0].metrics.as_dict())
-        writer = csv.writer(stream)
-        writer.writerow(["scheduler", "workload", "information", *metrics, "bound_mean_jct", "wall_seconds"])
-        for r in results:
-            values = [repr(value) for value in r.metrics.as_dict().values()]
-            bound = repr(r.bounds.mean_jct)
-            writer.writerow([r.label, r.workload, r.information, *values, bound, f"{r.wall_seconds:.4f}"])
-    with replaced(folder / "jobs.csv") as partial, partial.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        times = ("submit_time", "gpus", "start_time", "end_time", "jct", "queueing", *lost, "work_seconds")
-        writer.writerow(["scheduler", "workload", "job_id", *times, "outcome"])
-        for r in results:
-            t = r.times
-            columns = (t.job_id, t.submit_seconds, t.num_gpus, t.start_seconds, t.end_seconds, t.jct)
-            columns += (t.queueing_seconds, *(getattr(t, name) for name in lost), t.work_seconds)
-            lists = [*(column.tolist() for column in columns), outcome_names(t.outcome.tolist())]
-            for job in zip(*lists, strict=True):
-                writer.writerow([r.label, r.workload, *job])
+    write_frame(folder / "runs.csv", runs_frame(results))
+    write_frame(folder / "jobs.csv", jobs_frame(results))
     return ["runs.csv", "jobs.csv"]
 
 

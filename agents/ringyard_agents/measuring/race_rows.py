@@ -1,14 +1,15 @@
 """What a comparison's table says: its columns, its rows in groups, and the notes below it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from ringyard.sim.metrics import LOSSES, Window
 from ringyard_agents.measuring.evaluate import RunResult
-from ringyard_agents.measuring.ranking import Ranking, values_of
-from ringyard_agents.measuring.statistics import caution, holm, mean_interval, p_value, ratio_interval
+from ringyard_agents.measuring.ranking import Ranking
+from ringyard_agents.measuring.statistics import caution
 
 __all__ = [
     "LOSS_COLUMNS",
@@ -75,15 +76,8 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _text(form: str, value: float) -> str:
-    return NOTHING if np.isnan(value) else form.format(value)
-
-
-def _adjusted(results: Sequence[RunResult], ranking: Ranking) -> dict[str, float]:
-    """{label: p-value against the reference, adjusted for the number of rows} of those compared with it."""
-    against = values_of(results, ranking.reference, ranking.metric)
-    alone = [p_value(values_of(results, label, ranking.metric), against) for label in ranking.compared]
-    return dict(zip(ranking.compared, holm(np.array(alone)).tolist(), strict=True))
+def _text(form: str, value: float, nothing: str = NOTHING) -> str:
+    return nothing if np.isnan(value) else form.format(value)
 
 
 def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
@@ -159,37 +153,33 @@ def window_notes(measured: Window) -> list[str]:
     ]
 
 
-def table_rows(results: Sequence[RunResult], ranking: Ranking) -> list[dict[str, str]]:
-    """One row of texts per scheduler, group by group, the best first.
+def table_rows(frame: pd.DataFrame, ranking: Ranking) -> list[dict[str, str]]:
+    """The numbers of `ringyard_agents.measuring.frames.schedulers_frame` as texts, a row each.
 
     Args:
-        results: of every scheduler on every workload.
+        frame: one row per scheduler.
         ranking: of the schedulers.
     """
-    adjusted = _adjusted(results, ranking)
-    rows = []
-    for label in ranking.rows:
-        own = [result for result in results if result.label == label]
-        jct = values_of(results, label, "mean_jct")
-        bound = float(np.mean([result.bounds.mean_jct for result in own]))
-        row = {
-            "scheduler": label,
-            "best": "*" if label in ranking.stars else "",
-            "may": str(own[0].may),
-            "knows": own[0].information,
-            "mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)": _mean_text(jct, ranking.varied),
-            _versus(ranking): _change(results, ranking, label),
-        }
-        if ranking.varied:
-            row["p (Holm)"] = f"{adjusted[label]:.3f}" if label in adjusted else ""
-        row["/ bound"] = "" if ranking.blocked[label] else f"{jct.mean() / bound:.2f}"
-        for title, name, form in (*METRIC_COLUMNS, *LOSS_COLUMNS):
-            row[title] = _text(form, float(values_of(results, label, name).mean()))
-        row["run (s)"] = f"{np.mean([result.wall_seconds for result in own]):.3f}"
-        decisions = sum(result.num_decisions for result in own)
-        row["per decision (ms)"] = f"{1e3 * sum(result.wall_seconds for result in own) / decisions:.3f}"
-        rows.append(row)
-    return rows
+    return [_texts(row, ranking) for row in frame.to_dict("records")]
+
+
+def _texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
+    texts = {
+        "scheduler": row["scheduler"],
+        "best": "*" if row["best"] else "",
+        "may": row["may"],
+        "knows": row["knows"],
+        "mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)": _mean_text(row, ranking.varied),
+        _versus(ranking): _change(row, ranking),
+    }
+    if ranking.varied:
+        texts["p (Holm)"] = _text("{:.3f}", row["p_holm"], "")
+    texts["/ bound"] = _text("{:.2f}", row["over_bound"], "")
+    for title, name, form in (*METRIC_COLUMNS, *LOSS_COLUMNS):
+        texts[title] = _text(form, row[name])
+    texts["run (s)"] = f"{row['wall_seconds']:.3f}"
+    texts["per decision (ms)"] = f"{row['milliseconds_per_decision']:.3f}"
+    return texts
 
 
 def _versus(ranking: Ranking) -> str:
@@ -198,23 +188,21 @@ def _versus(ranking: Ranking) -> str:
     return f"blocked vs {own}" if ranking.metric == "blocking_rate" else f"vs {own}"
 
 
-def _mean_text(values: NDArray[np.float64], varied: bool) -> str:
-    mean = mean_interval(values)
-    if np.isnan(mean.value) or not varied:
-        return _text("{:,.0f}", mean.value)
-    return f"{mean.value:,.0f} [{mean.low:,.0f}, {mean.high:,.0f}]"
+def _mean_text(row: Mapping[Hashable, Any], varied: bool) -> str:
+    mean = _text("{:,.0f}", row["mean_jct"])
+    if mean == NOTHING or not varied:
+        return mean
+    return f"{mean} [{row['mean_jct_low']:,.0f}, {row['mean_jct_high']:,.0f}]"
 
 
-def _change(results: Sequence[RunResult], ranking: Ranking, label: str) -> str:
+def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:
     """How far a row is from the reference; "" if they cannot be compared."""
-    if label == ranking.reference:
+    if row["scheduler"] == ranking.reference:
         return "reference"
-    if label not in ranking.compared:
+    if row["scheduler"] not in ranking.compared:
         return ""
-    values, against = (values_of(results, one, ranking.metric) for one in (label, ranking.reference))
-    ratio = ratio_interval(values, against)
-    low, high = (ratio.low - 1) * 100, (ratio.high - 1) * 100
-    return f"{(ratio.value - 1) * 100:+.1f}%" + (f" [{low:+.1f}, {high:+.1f}]" if ranking.varied else "")
+    change, low, high = ((row[name] - 1) * 100 for name in ("ratio", "ratio_low", "ratio_high"))
+    return f"{change:+.1f}%" + (f" [{low:+.1f}, {high:+.1f}]" if ranking.varied else "")
 
 
 def notes_of_equal_rows(results: Sequence[RunResult]) -> list[str]:

@@ -16,7 +16,7 @@ from ringyard.sim.metrics import JobTimes, job_times
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.evaluate import simulator
-from ringyard_agents.measuring.outputs import outcome_names
+from ringyard_agents.measuring.frames import outcome_names
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import run_folder, write_record
 from ringyard_baselines.scheduler import run

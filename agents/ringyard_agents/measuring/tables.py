@@ -1,12 +1,13 @@
 """Tables of texts: as Markdown, as files, on a console."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pandas as pd
 from rich.console import Console
 
 from ringyard_agents.files import replaced
+from ringyard_agents.measuring.frames import write_frame
 
 __all__ = ["markdown", "wide", "write_tables"]
 
@@ -21,18 +22,18 @@ def markdown(rows: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_tables(folder: Path, rows: Sequence[Mapping[str, str]], below: Sequence[str] = ()) -> list[str]:
-    """table.csv and table.md of one row or more; their names.
+def write_tables(
+    folder: Path, frame: pd.DataFrame, rows: Sequence[Mapping[str, str]], below: Sequence[str] = ()
+) -> list[str]:
+    """table.csv for programs and table.md for people; their names.
 
     Args:
         folder: of both.
-        rows: by title of the column.
+        frame: numbers and names, for table.csv.
+        rows: one row or more, by title of the column, for table.md.
         below: paragraphs after the Markdown table.
     """
-    with replaced(folder / "table.csv") as partial, partial.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
+    write_frame(folder / "table.csv", frame)
     with replaced(folder / "table.md") as partial:
         partial.write_text("\n\n".join([markdown(rows).rstrip(), *below]) + "\n")
     return ["table.csv", "table.md"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 from rich.box import SIMPLE_HEAD
@@ -271,20 +272,31 @@ def _change(values: NDArray[np.float64], best: NDArray[np.float64]) -> float:
     return own / other - 1.0
 
 
-def _rows(found: Mapping[str, Best]) -> list[dict[str, str]]:
-    """Everything that was tried, scheduler by scheduler, the best first."""
-    rows = []
-    for name, best in found.items():
-        for tried in (Tried(best.entry, best.workloads, 0.0), *best.others):
-            row = {
-                "scheduler": name,
-                "tried": tried.entry.scheduler,
-                "options": shown_options(tried.entry),
-                "workloads": str(tried.workloads),
-                "vs best": "best" if tried.entry == best.entry else f"{tried.change:+.1%}",
-            }
-            rows.append(row)
-    return rows
+def _tried_frame(found: Mapping[str, Best]) -> pd.DataFrame:
+    """Everything that was tried, scheduler by scheduler, the best first; `change` is against the best."""
+    return pd.DataFrame(
+        {
+            "scheduler": name,
+            "tried": tried.entry.scheduler,
+            "options": shown_options(tried.entry),
+            "workloads": tried.workloads,
+            "best": tried.entry == best.entry,
+            "change": tried.change,
+        }
+        for name, best in found.items()
+        for tried in (Tried(best.entry, best.workloads, 0.0), *best.others)
+    )
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, str]]:
+    """The same as texts."""
+    return [
+        {
+            **{name: str(row[name]) for name in ("scheduler", "tried", "options", "workloads")},
+            "vs best": "best" if row["best"] else f"{row['change']:+.1%}",
+        }
+        for row in frame.to_dict("records")
+    ]
 
 
 def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning: _Tuning) -> None:
@@ -301,7 +313,8 @@ def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning:
         write_best(file, found, setting, comment)
         console.print(f"best: {file}", soft_wrap=True)
     notes = tuning.blocking_notes()
-    write_tables(folder, _rows(found), [*tuning.notes, *notes])
+    frame = _tried_frame(found)
+    write_tables(folder, frame, _rows(frame), [*tuning.notes, *notes])
     console.print(f"everything that was tried: {folder / 'table.md'}", soft_wrap=True)
     table = Table(title=comment, title_justify="left", box=SIMPLE_HEAD)
     for name in ("scheduler", "options", config.metric, "workloads", "next best"):

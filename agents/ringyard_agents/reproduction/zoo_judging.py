@@ -15,6 +15,7 @@ from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, 
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.compare import Race, races
 from ringyard_agents.measuring.evaluate import RunResult, build
+from ringyard_agents.measuring.frames import schedulers_frame
 from ringyard_agents.measuring.race_rows import table_rows
 from ringyard_agents.measuring.ranking import rank, values_of
 from ringyard_agents.measuring.series import Series
@@ -148,8 +149,8 @@ def _against(values: Any, reference: Any) -> list[float]:
 def _rows(results: Sequence[RunResult], agents: Sequence[str], best: str) -> list[dict[str, str]]:
     """The agents, then the rest, the best first: columns of a comparison, against two references."""
     ranking, beside = rank(results, best), rank(results, _ALLOCATOR)
-    against_best = {row["scheduler"]: row for row in table_rows(results, ranking)}
-    against_own = {row["scheduler"]: row for row in table_rows(results, beside)}
+    against_best = {row["scheduler"]: row for row in table_rows(schedulers_frame(results, ranking), ranking)}
+    against_own = {row["scheduler"]: row for row in table_rows(schedulers_frame(results, beside), beside)}
     return [
         {
             "scheduler": label,
