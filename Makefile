@@ -4,7 +4,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin/
 NAME ?= quickstart
 
-.PHONY: setup quickstart test oracle attack check benchmark clean
+.PHONY: setup quickstart test oracle attack check docs benchmark clean
 
 setup: $(VENV)/.installed
 
@@ -30,15 +30,21 @@ oracle: setup
 attack: setup
 	$(RUN)python tests/attacks/run_all.py
 
+# the site, build/docs/index.html; a warning is an error
+docs: setup
+	$(RUN)python -m sphinx --fail-on-warning --keep-going --quiet -b html -d build/doctrees docs build/docs
+
 check: setup
 	$(RUN)ruff check .
 	$(RUN)ruff format --check .
 	$(RUN)mypy
 	$(RUN)lint-imports
+	$(MAKE) docs
 
 benchmark: setup
 	$(RUN)python benchmarks/run_all.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf build docs/environments docs/reference docs/registry docs/schedulers
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

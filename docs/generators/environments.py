@@ -1,0 +1,135 @@
+"""A page for each environment that has an id: its yaml, its spaces and what was measured on it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ringyard.mdp.actions import Actions, Adjustment
+from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.observations.tables import feature_table
+from ringyard.mdp.presets import preset
+from ringyard.mdp.registration import preset_ids
+from ringyard.mdp.setting import Setting
+
+from .sources import Leaf, first_table, leaf, leaves, page, parts_of, rendered, section
+
+__all__ = ["pages"]
+
+#: parts that say what is simulated
+_WORLD = ("cluster", "workload", "performance", "network", "interconnect", "restart", "failures")
+
+#: the environment without a yaml: what its defaults are like
+_USUAL = Leaf("experiment", "cluster", "# Jobs as on Helios, on 16 servers of 4 GPUs with rings over 10GbE.")
+_USUAL_PARTS = {
+    "cluster": "default",
+    "performance": "ring_10gbe",
+    "restart": "none",
+    "failures": "none",
+    "reward": "jct",
+}
+
+_ORDERS = {
+    "submit": "time of submission",
+    "duration": "predicted duration",
+    "work": "predicted GPU seconds",
+    "gpus": "GPUs",
+}
+
+#: columns of presets.md that the page of an environment does without
+_LEFT_OUT = {"best", "p (Holm)", "makespan (s)", "queueing (s)", "slowdown", "mean rho", "GPU use", "stops"}
+
+#: what stands in other pages, of environments without a table in presets.md
+_ELSEWHERE = {
+    "cluster": "The quickstart's jobs on this cluster: [results](../results.md#generated-helios-like).",
+    "partitioning": "Blocking rates of PAC-ML's heuristics: [published comparisons]"
+    "(../reproduction.md#pac-mls-blocking-rates-parsonson-et-al-arxiv-230113799).",
+}
+
+
+def pages() -> dict[str, str]:
+    """{name: page}, with an index of them."""
+    ids = {"cluster": "Cluster-v0"}
+    ids |= {experiment: name.partition("/")[2] for name, experiment in preset_ids().items()}
+    found = {name: _described(name, id_) for name, id_ in ids.items()}
+    others = [one for one in leaves("experiment") if one.name not in ids]
+    written = {name: rendered("environment", **one) for name, one in found.items()}
+    return {**written, "index": rendered("environments", environments=list(found.values()), others=others)}
+
+
+def _described(name: str, id_: str) -> dict[str, Any]:
+    usual = name == _USUAL.name
+    experiment = _USUAL if usual else leaf("experiment", name)
+    parts = _USUAL_PARTS if usual else parts_of(experiment)
+    setting = Setting() if usual else preset(name)
+    env = ClusterEnv(setting)
+    title = id_.partition("-v")[0]
+    return {
+        "experiment": name,
+        "id": id_,
+        "title": title,
+        "told": experiment.told,
+        **_actions(setting, parts),
+        "action_space": env.action_space,
+        "space": env.observation_space,
+        "blocks": setting.observation.blocks,
+        "features": feature_table(setting.observation.blocks),
+        "reward": leaf("reward", parts["reward"]).told,
+        "metric": setting.reward.metric,
+        "num_workloads": f"{setting.num_workloads:,}",
+        "limit": setting.limit_seconds,
+        "cluster": setting.cluster,
+        "world": [leaf(part, parts[part]) for part in _WORLD if part in parts],
+        "agents": _agents(title),
+        "results": _results(title),
+        "elsewhere": _ELSEWHERE.get(name),
+        "versions": section(page("versions"), title),
+    }
+
+
+def _actions(setting: Setting, parts: Mapping[str, str]) -> dict[str, Any]:
+    actions = setting.actions
+    assert isinstance(actions, Actions)
+    chosen = leaf("action", parts["action"]) if "action" in parts else None
+    templates = chosen.said["templates"] if chosen else [{}] * len(actions.starts)
+    starts = [f"{one.name}{_arguments(said)}" for one, said in zip(actions.starts, templates, strict=True)]
+    changes = ["stop it"] if actions.preemptive else []
+    changes += [_adjustment(one) for one in actions.adjustments]
+    return {
+        "actions": actions,
+        "action": chosen,
+        "starts": list(enumerate(starts)),
+        "changes": list(enumerate(changes)),
+        "order": _ORDERS[actions.queue_order],
+    }
+
+
+def _arguments(template: Mapping[str, Any]) -> str:
+    """Of a placement rule, as its yaml has them."""
+    if "placement" in template or "gpu_factor" in template:
+        return ""  # the template's name says how much it gives
+    said = [f"{name} {value}" for name, value in template.items() if name != "_target_"]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _adjustment(one: Adjustment) -> str:
+    factors = {"GPUs": one.gpu_factor, "batch": one.batch_factor, "cores": one.core_factor}
+    said = [f"{what} x {value:g}" for what, value in factors.items() if value != 1.0]
+    if one.bandwidth_cap is not None:
+        said.append(f"memory bandwidth capped at {one.bandwidth_cap:g}")
+    if one.placement is not None:
+        said.append(f"on GPUs that `{one.placement.name}` finds")
+    return ", ".join(said)
+
+
+def _results(title: str) -> list[list[str]]:
+    """The table of presets.md, without what few look for; none if the environment has none there."""
+    if f"\n## {title}\n" not in page("presets"):
+        return []
+    heads, *rows = first_table(section(page("presets"), title))
+    kept = [number for number, head in enumerate(heads) if head not in _LEFT_OUT]
+    return [[row[number] for number in kept] for row in (heads, *rows)]
+
+
+def _agents(title: str) -> Sequence[Sequence[str]]:
+    """Rows of the page of agents about one preset, the heads first."""
+    rows = first_table(page("agents"))
+    return [row for number, row in enumerate(rows) if number == 0 or row[1] == f"the preset {title}"]

@@ -1,0 +1,108 @@
+"""A page for each scheduler: paper, what was read and assumed, options, docstring, results, reproduction."""
+
+import re
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from ringyard_agents.configuration import Entry, scheduler_config, takes_rule
+from ringyard_agents.measuring.evaluate import build
+from ringyard_agents.measuring.selection import benchmarks
+
+from .sources import CONF, Leaf, first_table, leaf, leaves, page, rendered, section
+
+__all__ = ["pages"]
+
+
+def pages() -> dict[str, str]:
+    """{name: page}, with an index of them."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        described = [_described(one) for one in leaves("scheduler")]
+    seen: set[str] = set()
+    found = {}
+    for one in described:
+        # families have a page in the reference
+        first = one["module"] not in seen and ".families." not in one["module"]
+        seen.add(one["module"])
+        found[one["name"]] = rendered("scheduler", first=first, **one)
+    return {**found, "index": rendered("schedulers", schedulers=described)}
+
+
+def _described(one: Leaf) -> dict[str, Any]:
+    scheduler = build(scheduler_config(Entry.read(one.name)))
+    module = str(one.said["_target_"]).rpartition(".")[0]
+    papers = _papers().values()
+    return {
+        "name": one.name,
+        "told": one.told,
+        "may": scheduler.may,
+        "knows": scheduler.knows,
+        "published": scheduler.published,
+        "takes_rule": takes_rule(one.name),
+        "module": module,
+        "module_told": (import_module(module).__doc__ or "").splitlines()[0],
+        "paper": _paper(one.name),
+        "options": [option for option in one.options if option[0] != "placement"],
+        "results": [row for preset in benchmarks() for row in _rows(preset, one.name)],
+        "claims": [paper for paper in papers if one.name in paper["subjects"]],
+        "comparator": [paper for paper in papers if one.name in paper["runs"] - paper["subjects"]],
+    }
+
+
+def _paper(name: str) -> list[str]:
+    """Cells of the scheduler's row in the table of what is whose; none: it has no paper there."""
+    for row in first_table(page("schedulers"))[1:]:
+        if f"`{name}`" in row[0].split(", ") and not row[1].startswith("none"):
+            return [re.sub(r"\]\((?=\w)", "](../", cell) for cell in row[1:]]
+    return []
+
+
+def _rows(preset: str, name: str) -> list[dict[str, str]]:
+    """What presets.md measured of a scheduler on a preset."""
+    title = str(leaf("experiment", preset).said["gym"]).partition("-v")[0]
+    heads, *rows = first_table(section(page("presets"), title))
+    [against] = [head for head in heads if head.startswith("vs ")]
+    return [
+        {
+            "preset": title,
+            "label": row[0],
+            "mean": row[heads.index("mean JCT [95% CI] (s)")],
+            "difference": row[heads.index(against)],
+            "against": against.removeprefix("vs "),
+            "bound": row[heads.index("/ bound")],
+            "decision": row[heads.index("per decision (ms)")],
+        }
+        for row in rows
+        if row[0].partition("@")[0] == name
+    ]
+
+
+@cache
+def _papers() -> dict[str, dict[str, Any]]:
+    """{paper: its claims, schedulers that they are about, and all that run}."""
+    found = {}
+    for one in leaves("reproduction"):
+        said = one.said
+        cases = said["cases"].values()
+        entries = {label: entry for case in cases for label, entry in case["schedulers"].items()}
+        # what names no scheduler is an agent, or the paper's own simulator
+        runs = {
+            label: entry.get("scheduler", one.name).partition("@")[0]
+            for label, entry in entries.items()
+            if "train" not in entry
+        }
+        written = section(page("reproduction"), said["title"])
+        differences = re.search(r"What differs, and why:\n\n(?:\*.*\n?)+", written)
+        found[one.name] = {
+            "paper": one.name,
+            "title": said["title"],
+            "runs": set(runs.values()),
+            "subjects": {runs[claim["scheduler"]] for claim in said["claims"] if claim["scheduler"] in runs},
+            "table": first_table(written),
+            "differences": differences[0] if differences else "",
+        }
+    return found
