@@ -8,6 +8,7 @@ from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.registration import register_environments
 from ringyard.mdp.setting import Setting
 from ringyard.mdp.vector import ClusterVectorEnv
+from ringyard.mdp.wrappers import ActionMaskObservation
 from ringyard.performance import PerformanceModel, ideal, ring_contention
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
@@ -15,6 +16,7 @@ from ringyard.sim.view import SchedulingView
 from ringyard.threads import get_num_threads, set_num_threads
 
 __all__ = [
+    "ActionMaskObservation",
     "Allocation",
     "Cluster",
     "ClusterEnv",

@@ -72,8 +72,8 @@ def test_pointer_permutes_with_the_jobs():
     network = PointerNetwork(env.observation_space, int(env.action_space.n), 32)
     order = torch.randperm(16)
     permuted = dict(blocks)
-    permuted["waiting"] = blocks["waiting"].reshape(3, 16, -1)[:, order].flatten(1)
-    permuted["placements"] = blocks["placements"].reshape(3, 16, -1)[:, order].flatten(1)
+    permuted["waiting"] = blocks["waiting"][:, order]
+    permuted["placements"] = blocks["placements"][:, order]
     logits, context = network(blocks)
     moved, same_context = network(permuted)
     assert torch.allclose(context, same_context, atol=1e-6)
@@ -88,6 +88,21 @@ def test_pointer_weights_fit_any_cluster_and_queue():
     second = PointerNetwork(large.observation_space, int(large.action_space.n), 32)
     second.load_state_dict(first.state_dict())
     assert second(blocks_of(large))[0].shape == (2, large.action_space.n)
+
+
+def test_pointers_that_learnt_from_flat_blocks_choose_the_same():
+    env = RingyardVecEnv(setting(), 2)
+    flat = spaces.Dict({name: spaces.flatten_space(box) for name, box in env.observation_space.items()})
+    torch.manual_seed(0)
+    policy = PointerPolicy(flat, env.action_space, lambda progress: 1e-3)  # as saved before 0.2
+    observations = env.reset()
+    rows = {name: block.reshape(2, -1) for name, block in observations.items()}
+    for _ in range(20):
+        masks = env.action_masks()
+        chosen = GreedyPolicy(policy, False, True).act(observations, masks)
+        assert np.array_equal(chosen, GreedyPolicy(policy, False, True).act(rows, masks))
+        observations, *_ = env.step(chosen)
+        rows = {name: block.reshape(2, -1) for name, block in observations.items()}
 
 
 def test_pointer_needs_blocks():

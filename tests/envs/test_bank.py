@@ -36,16 +36,21 @@ def rng(entry):
     return np.random.default_rng((7, entry))
 
 
+def rows(blocks):
+    """[clusters, size] of what is seen of some clusters."""
+    return np.concatenate([block.reshape(len(block), -1) for block in blocks.values()], axis=1)
+
+
 def play(env, rng, steps):
     """Everything that is seen in some random steps."""
-    seen = [np.concatenate([block for block in env.reset(seed=7)[0].values()], axis=1)]
+    seen = [rows(env.reset(seed=7)[0])]
     for _ in range(steps):
         if isinstance(env.setting.actions, Scores):
             actions = rng.uniform(-1, 1, env.batch.masks.shape).astype(np.float32)
         else:
             actions = (rng.random(env.batch.masks.shape) * env.batch.masks).argmax(axis=1)
         observations, rewards, *_ = env.step(actions)
-        seen += [np.concatenate(list(observations.values()), axis=1), rewards[:, None]]
+        seen += [rows(observations), rewards[:, None]]
     return np.concatenate(seen, axis=1)
 
 

@@ -51,7 +51,7 @@ def test_blocks_fill_the_row_in_the_order_of_the_space(factory):
     end = 0
     for name, window in windows.items():
         assert window.start == end
-        assert (window.stop - window.start,) == space[name].shape
+        assert window.stop - window.start == np.prod(space[name].shape)
         end = window.stop
     assert end == observation.size(CLUSTER, actions)
     assert factory(flat=True).space(CLUSTER, actions).shape == (end,)
@@ -85,6 +85,38 @@ def test_features_of_a_block_have_names_of_their_own(factory):
 def test_the_default_has_the_documented_length():
     # 5 jobs x (12 + 1), 5 x 2 templates x 3, 7 running x (7 + 1), 3 servers x 3, 8 of the cluster
     assert queue_and_cluster().size(CLUSTER, ACTIONS) == 65 + 30 + 56 + 9 + 8
+
+
+def test_blocks_have_their_shapes_and_their_features_names():
+    blocks = ClusterEnv().metadata["blocks"]
+    assert blocks["waiting"]["shape"] == (16, 12)
+    assert blocks["waiting"]["features"][:2] == ("run_time", "gpus")
+    shapes = {name: box.shape for name, box in queue_and_cluster().space(CLUSTER, ACTIONS).items()}
+    assert shapes == {
+        "waiting": (5, 12),
+        "waiting_mask": (5,),
+        "placements": (5, 2, 3),
+        "running": (7, 7),
+        "running_mask": (7,),
+        "servers": (3, 3),
+        "cluster": (8,),
+    }
+
+
+@pytest.mark.parametrize("factory", factories())
+def test_metadata_describe_the_observation(factory):
+    actions = actions_of(factory())
+    settings = [replace(preset("full"), actions=actions, observation=factory(one)) for one in (False, True)]
+    blocks, flat = map(ClusterEnv, settings)
+    for name, box in blocks.observation_space.items():
+        said = blocks.metadata["blocks"][name]
+        assert said["shape"] == box.shape
+        assert len(said["features"]) in (1, box.shape[-1])
+    sizes = (np.prod(said["shape"]) for said in flat.metadata["blocks"].values())
+    assert (sum(sizes),) == flat.observation_space.shape
+    seen, _ = blocks.reset(seed=3)
+    row, _ = flat.reset(seed=3)
+    assert np.array_equal(np.concatenate([seen[name].ravel() for name in flat.metadata["blocks"]]), row)
 
 
 def test_the_environments_page_holds_the_table():

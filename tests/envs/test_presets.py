@@ -32,6 +32,7 @@ from worlds import specs
 PRESETS = registration.preset_ids()
 
 
+@pytest.mark.filterwarnings("ignore:.*(our observation|image):UserWarning:stable_baselines3")
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_pass_the_checkers_and_finish(name):
     env = gymnasium.make(name)

@@ -51,7 +51,7 @@ class _Blocks(BaseFeaturesExtractor):
 
 
 def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
-    """What the observation says of a kind of item, flat blocks [B, n], as [B, *shape, features]."""
+    """What the observation says of a kind of item, blocks [B, ...], as [B, *shape, features]."""
     parts = [blocks[part] for part in _ITEMS[name] if part in blocks]
     return torch.cat([part.reshape(part.shape[0], *shape, -1) for part in parts], -1)
 
@@ -127,7 +127,7 @@ class PointerNetwork(nn.Module):
         waiting, running = blocks["waiting_mask"] > 0, blocks["running_mask"] > 0
         jobs = self.job(_joined(blocks, "waiting", waiting.shape[1])[waiting])
         runs = self.running(_joined(blocks, "running", running.shape[1])[running])
-        num_servers = blocks["servers"].shape[1] // SERVER_FEATURES
+        num_servers = blocks["servers"].flatten(1).shape[1] // SERVER_FEATURES
         pooled = (
             _pool(torch.relu(jobs), waiting.nonzero()[:, 0], waiting),
             _pool(runs, running.nonzero()[:, 0], running),

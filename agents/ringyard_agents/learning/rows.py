@@ -10,7 +10,7 @@ __all__ = ["stacked", "take"]
 
 
 def take(observations: Any, rows: NDArray[Any]) -> Any:
-    """Some rows, by number or by mask, of [clusters, size] or of {block: [clusters, length]}."""
+    """Some rows, by number or by mask, of [clusters, size] or of {block: [clusters, ...]}."""
     if isinstance(observations, dict):
         return {name: block[rows] for name, block in observations.items()}
     return observations[rows]

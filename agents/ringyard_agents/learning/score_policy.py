@@ -33,7 +33,7 @@ def look(observations: Any, masks: NDArray[np.bool_]) -> Seen:
     """What observations with the blocks `jobs` and `cluster` show.
 
     Args:
-        observations: {block: [clusters, length]}.
+        observations: {block: [clusters, ...]}.
         masks: [clusters, jobs shown] True where there is a job.
 
     Raises:

@@ -109,7 +109,13 @@ class ClusterBatch:
         self.state, self.episode, self._out = empty(num_clusters)
         self._physics = physics_of(setting.performance)
         self._horizon = float(setting.horizon)
-        self._windows = setting.observation.windows(setting.cluster, setting.actions)
+        #: a row of the observation as a record of its blocks
+        self._blocks = np.dtype(
+            [
+                (block.name, np.float32, block.shape(setting.cluster, setting.actions))
+                for block in setting.observation.blocks
+            ]
+        )
         out = self._out
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
         self.returns, self.lengths = out.returns, out.lengths
@@ -300,7 +306,8 @@ class ClusterBatch:
         return measure(self.state, b, self.bank.table(int(self.entries[b])))
 
     def split(self, rows: NDArray[np.float32]) -> Any:
-        """Observation rows as the space has them."""
+        """Observation rows [..., size] as the space has them: windows on the same numbers, no copies."""
         if self.setting.observation.flat:
             return rows
-        return {name: rows[..., window] for name, window in self._windows.items()}
+        records = rows.view(self._blocks)[..., 0]
+        return {name: records[name] for name in self._blocks.names or ()}

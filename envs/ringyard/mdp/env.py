@@ -47,17 +47,19 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     change one (none by default). Action `i * T + t` starts visible job i as template t says; action
     `V * T + r * A + a` changes running slot r by adjustment a (with `preemptive`, adjustment 0 stops it;
     others resize, rebatch, move, give or take cores, cap memory bandwidth); the last action waits for the
-    next event. A start takes no time. Moments with nothing to decide pass by themselves. `action_masks()` and
-    `info["action_mask"]` say which actions are valid.
+    next event. A start takes no time. Moments with nothing to decide pass by themselves.
+    `info["action_mask"]` says which actions are valid, in int8, as `action_space.sample` wants it;
+    `action_masks()` says the same in booleans, as sb3-contrib wants it.
 
     With `Scores` it is `Box(-1, 1, (N,))`: a score for each live job, of which an allocator makes
     allocations; the mask says which scores have a job (`ringyard.mdp.actions.Scores`).
 
     ## Observation space
-    A Dict of one-dimensional float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives
-    the same numbers as one Box. A block holds the features of one item after the other. Unused slots
-    are 0 and have a 0 in the block's mask. `s(x, c)` is x / (x + c). This is the default,
-    `queue_and_cluster`; docs/observations.md has the others.
+    A Dict of float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives the same numbers as
+    one Box. A block has a row of features for each item; `env.metadata["blocks"]` has the shapes and the
+    names of the features. Unused slots are 0 and have a 0 in the block's mask. `s(x, c)` is x / (x + c).
+    This is the default, `queue_and_cluster`; docs/observations.md has the others.
+    `ringyard.ActionMaskObservation` puts the action mask into it.
 
     FEATURE TABLE
 
@@ -106,6 +108,8 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         self._batch = ClusterBatch(self.setting, 1, SEGMENT_ROWS if render_mode else 0)
         self.observation_space = self.setting.observation.space(self.setting.cluster, self.setting.actions)
         self.action_space = self.setting.actions.space
+        blocks = self.setting.observation.names(self.setting.cluster, self.setting.actions)
+        self.metadata = type(self).metadata | {"blocks": blocks}
 
     @property
     def batch(self) -> ClusterBatch:
@@ -127,7 +131,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         drawn = int(self.np_random.integers(self.setting.num_workloads))
         entry = drawn if chosen is None else chosen
         self._batch.reset(_ONLY, np.array([entry]))
-        return self._observation(), {"action_mask": self._mask(), "workload": entry}
+        return self._observation(), {"action_mask": self._mask().view(np.int8), "workload": entry}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action; see the class."""
@@ -135,7 +139,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         masked = self._batch.valid(actions, _ONLY)
         self._batch.step(actions)
         done, truncated = bool(self._batch.done[0]), bool(self._batch.truncated[0])
-        info: dict[str, Any] = {"action_mask": self._mask()}
+        info: dict[str, Any] = {"action_mask": self._mask().view(np.int8)}
         if masked[0]:
             info["invalid_action"] = True
         if done or truncated:

@@ -42,7 +42,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
 
     Observations, rewards and infos are those of Gymnasium's `SyncVectorEnv` over `ClusterEnv`: each key of
     `info` is an array over clusters, `_key` marks the clusters that say it, 0 stands for the others.
-    `info["action_mask"]` is [num_envs, actions]. Where an episode ends, `info` has `episode_jct`,
+    `info["action_mask"]` is [num_envs, actions] in int8. Where an episode ends, `info` has `episode_jct`,
     `num_finished` and `workload`; in same-step mode `info["final_info"]` has them, and `info["final_obs"]`
     the last observations.
 
@@ -93,7 +93,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self.setting = Setting() if setting is None else setting
         self.num_envs = int(num_envs)
         self.render_mode = None
-        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
+        blocks = self.setting.observation.names(self.setting.cluster, self.setting.actions)
+        self.metadata = type(self).metadata | {"autoreset_mode": self.autoreset_mode, "blocks": blocks}
         self.batch = ClusterBatch(self.setting, self.num_envs, num_threads=num_threads)
         self.single_observation_space = self.setting.observation.space(
             self.setting.cluster, self.setting.actions
@@ -181,7 +182,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             invalid[stepping[masked]] = True
             info = self._eventful(invalid, ended, begun)
         else:
-            info = {"action_mask": self._masks(), "_action_mask": ~self._nobody}
+            info = {"action_mask": self._masks().view(np.int8), "_action_mask": ~self._nobody}
         return self._observations(), rewards, done, truncated, info
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -282,7 +283,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         ended = self._nobody if ended is None else ended
         begun = self._nobody if begun is None else begun
         jct = np.array([batch.mean_jct(b) if ended[b] else 0.0 for b in range(self.num_envs)])
-        tell("action_mask", batch.masks, told)
+        tell("action_mask", batch.masks.view(np.int8), told)
         tell("invalid_action", invalid, invalid)
         tell("episode_jct", jct, ended)
         tell("num_finished", batch.state.clusters["num_done"].astype(np.int64), ended)

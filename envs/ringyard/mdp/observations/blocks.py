@@ -35,6 +35,16 @@ class Each(StrEnum):
             )
         return there[self]
 
+    def axes(self, cluster: Cluster, actions: ActionKind) -> tuple[int, ...]:
+        """The axes of the items: (V,), (V, T), (R,), (N,), (S,), and () for the one cluster."""
+        items = self.items(cluster, actions)
+        if self is Each.CLUSTER:
+            return ()
+        if self is Each.PLACEMENT:
+            waiting = Each.WAITING.items(cluster, actions)
+            return waiting, items // waiting
+        return (items,)
+
 
 @dataclass(frozen=True)
 class Feature:
@@ -68,6 +78,20 @@ class Block:
     def length(self, cluster: Cluster, actions: ActionKind) -> int:
         """Items x features."""
         return self.each.items(cluster, actions) * len(self.features)
+
+    @property
+    def _last_axis(self) -> tuple[int, ...]:
+        return (len(self.features),) if len(self.features) > 1 else ()
+
+    def shape(self, cluster: Cluster, actions: ActionKind) -> tuple[int, ...]:
+        """Axes of its items, then one of its features, unless it has only one: (V, 12), (V, T, 3), (V,)."""
+        return *self.each.axes(cluster, actions), *self._last_axis
+
+    @property
+    def label(self) -> str:
+        """Its shape in letters: V x 12."""
+        items = () if self.each is Each.CLUSTER else (self.each.value,)
+        return " x ".join(map(str, (*items, *self._last_axis)))
 
     @property
     def low(self) -> float:

@@ -44,7 +44,7 @@ class Observation:
 
     Attributes:
         write: fills `Observe`.
-        blocks: what it writes, in order. Each is one-dimensional in the space, as Stable-Baselines3 wants.
+        blocks: what it writes, in order.
         flat: give the row as one Box instead of a Dict of its blocks.
         knows: what it shows of jobs, besides arrivals and the present.
         parameters: [parameters] what `write` reads.
@@ -72,10 +72,20 @@ class Observation:
             return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
         return spaces.Dict(
             {
-                block.name: spaces.Box(block.low, 10.0, (block.length(cluster, actions),), np.float32)
+                block.name: spaces.Box(block.low, 10.0, block.shape(cluster, actions), np.float32)
                 for block in self.blocks
             }
         )
+
+    def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:
+        """{block: its shape, and the names of its features}, in the order of the row: what metadata say."""
+        return {
+            block.name: {
+                "shape": block.shape(cluster, actions),
+                "features": tuple(feature.name for feature in block.features),
+            }
+            for block in self.blocks
+        }
 
     def windows(self, cluster: Cluster, actions: ActionKind) -> dict[str, slice]:
         """{block: where it stands in the row}."""

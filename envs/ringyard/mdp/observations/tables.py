@@ -13,10 +13,11 @@ _INTRODUCTION = """# Observations
 What an agent sees, feature by feature. This page is generated from the blocks in `ringyard.mdp.observations`;
 `pytest tests/envs/test_observations.py --update-docs` writes it anew.
 
-An observation is a Dict of one-dimensional float32 blocks, or, with `flat=True`, the same numbers in the
-same order as one Box. A block holds the features of one item after the other: V visible waiting jobs, T
-templates, R running slots, N live jobs that get a score, S servers. Values are within [-10, 10], most
-within [0, 1]; `s(x, c)` is x / (x + c). Unused slots are 0 and have a 0 in the block's mask.
+An observation is a Dict of float32 blocks, or, with `flat=True`, the same numbers in the same order as one
+Box. A block has a row of features for each item: V visible waiting jobs, T templates, R running slots, N live
+jobs that get a score, S servers. `env.metadata["blocks"]` has each block's shape and the names of its
+features. Values are within [-10, 10], most within [0, 1]; `s(x, c)` is x / (x + c). Unused slots are 0 and
+have a 0 in the block's mask.
 """
 
 
@@ -28,7 +29,7 @@ def feature_table(blocks: Sequence[Block]) -> str:
     """
     rows = ["| block | # | feature | meaning | unit before scaling |", "|---|---|---|---|---|"]
     for block in blocks:
-        label = f"{block.name} [{block.each} x {len(block.features)}]"
+        label = f"{block.name} [{block.label}]"
         for number, feature in enumerate(block.features):
             rows.append(f"| {label} | {number} | {feature.name} | {feature.meaning} | {feature.unit} |")
             label = ""

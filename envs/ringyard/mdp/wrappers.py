@@ -1,0 +1,64 @@
+"""`ActionMaskObservation`: the action mask as a part of the observation, where libraries look for it."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+
+from ringyard.checks import require
+from ringyard.errors import ConfigurationError
+
+__all__ = ["ActionMaskObservation"]
+
+
+class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Observations become `{"observation": what the environment gives, "action_mask": int8 [actions]}`.
+
+    PettingZoo's names by default. RLlib's example of action masking reads "observations" and "action_mask",
+    Tianshou's policies "obs" and "mask".
+
+    Args:
+        env: gives `info["action_mask"]`, as `ClusterEnv` does.
+        observation_key: name of what the environment gives.
+        mask_key: name of the mask.
+
+    Raises:
+        ConfigurationError: names that are no two different texts.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        observation_key: str = "observation",
+        mask_key: str = "action_mask",
+    ) -> None:
+        require("observation_key", observation_key, str)
+        require("mask_key", mask_key, str)
+        if observation_key == mask_key:
+            raise ConfigurationError(
+                f"observation_key and mask_key are both {mask_key!r}; expected two names"
+            )
+        RecordConstructorArgs.__init__(self, observation_key=observation_key, mask_key=mask_key)
+        super().__init__(env)
+        self._keys = observation_key, mask_key
+        one = env.action_space
+        shape = (int(one.n),) if isinstance(one, spaces.Discrete) else one.shape
+        masks = spaces.Box(0, 1, shape, np.int8)
+        self.observation_space = spaces.Dict({observation_key: env.observation_space, mask_key: masks})
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._with_mask(observation, info), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Carry out one action."""
+        observation, reward, done, truncated, info = self.env.step(action)
+        return self._with_mask(observation, info), reward, done, truncated, info
+
+    def _with_mask(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(self._keys, (observation, info["action_mask"]), strict=True))
