@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-from ringyard.errors import ConfigurationError, RingyardError, WorkloadWarning
-
 __all__ = ["BAD_INPUT", "Arguments", "Terminated", "exit_code", "one_line"]
 
 BAD_INPUT = 2
@@ -28,6 +26,8 @@ class Arguments(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigurationError."""
+        from ringyard.errors import ConfigurationError
+
         raise ConfigurationError(f"{message}; see {self.prog} --help")
 
 
@@ -108,6 +108,8 @@ def _plain_warnings(command: str) -> Iterator[None]:
     def plain(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
+        from ringyard.errors import WorkloadWarning
+
         if issubclass(category, WorkloadWarning):
             text = f"{command}: {message}\n"
             new = text not in said
@@ -151,6 +153,8 @@ def _text(error: BaseException) -> str:
     import yaml
     from hydra.errors import HydraException, OverrideParseException
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+    from ringyard.errors import RingyardError
 
     for cause in _causes(error):
         if isinstance(cause, RingyardError):

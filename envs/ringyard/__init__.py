@@ -1,19 +1,26 @@
 """Ringyard: a multi-tenant GPU cluster as a Gymnasium environment; importing it registers the ids."""
 
-from ringyard.cluster import Cluster
-from ringyard.errors import RingyardError
-from ringyard.fabric import Fabric
-from ringyard.jobs import JobSpec, JobTable
-from ringyard.mdp.env import ClusterEnv
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
 from ringyard.mdp.registration import register_environments
-from ringyard.mdp.setting import Setting
-from ringyard.mdp.vector import ClusterVectorEnv
-from ringyard.mdp.wrappers import ActionMaskObservation
-from ringyard.performance import PerformanceModel, ideal, ring_contention
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.simulator import Simulator
-from ringyard.sim.view import SchedulingView
-from ringyard.threads import get_num_threads, set_num_threads
+
+if TYPE_CHECKING:
+    from ringyard.cluster import Cluster
+    from ringyard.errors import RingyardError
+    from ringyard.fabric import Fabric
+    from ringyard.jobs import JobSpec, JobTable
+    from ringyard.mdp.env import ClusterEnv
+    from ringyard.mdp.setting import Setting
+    from ringyard.mdp.vector import ClusterVectorEnv
+    from ringyard.mdp.wrappers import ActionMaskObservation
+    from ringyard.performance import PerformanceModel, ideal, ring_contention
+    from ringyard.sim.allocation import Allocation
+    from ringyard.sim.simulator import Simulator
+    from ringyard.sim.view import SchedulingView
+    from ringyard.threads import get_num_threads, set_num_threads
+
+    __version__: str
 
 __all__ = [
     "ActionMaskObservation",
@@ -29,10 +36,59 @@ __all__ = [
     "SchedulingView",
     "Setting",
     "Simulator",
+    "__version__",
     "get_num_threads",
     "ideal",
     "ring_contention",
     "set_num_threads",
 ]
+
+#: {module: what is found here by a shorter name}, imported when asked for: a command's help needs no numba
+_FOUND_IN = {
+    "cluster": ("Cluster",),
+    "errors": ("RingyardError",),
+    "fabric": ("Fabric",),
+    "jobs": ("JobSpec", "JobTable"),
+    "mdp.env": ("ClusterEnv",),
+    "mdp.setting": ("Setting",),
+    "mdp.vector": ("ClusterVectorEnv",),
+    "mdp.wrappers": ("ActionMaskObservation",),
+    "performance": ("PerformanceModel", "ideal", "ring_contention"),
+    "sim.allocation": ("Allocation",),
+    "sim.simulator": ("Simulator",),
+    "sim.view": ("SchedulingView",),
+    "threads": ("get_num_threads", "set_num_threads"),
+}
+_HOMES = {name: module for module, names in _FOUND_IN.items() for name in names}
+
+if not TYPE_CHECKING:  # else every name would be one of this package's
+
+    def __getattr__(name: str) -> Any:
+        """What `__all__` lists, `__version__` and this package's modules, on first use."""
+        if name == "__version__":
+            return _version()
+        if name in _HOMES:
+            value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+            globals()[name] = value
+            return value
+        module = f"{__name__}.{name}"
+        if not name.startswith("_") and importlib.util.find_spec(module) is not None:
+            return importlib.import_module(module)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    """Of the installed package; a checkout that is only on the path has none."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ringyard")
+    except PackageNotFoundError:
+        return "0+unknown"
+
 
 register_environments()

@@ -7,13 +7,13 @@ from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, composed
 from ringyard.errors import ConfigurationError
+from ringyard_agents.commands.reproduce import run as main
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.measuring.evaluate import simulator
 from ringyard_agents.measuring.selection import able, benchmarks, entries_of, worlds_of
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction import run
 from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims, read_tables
-from ringyard_agents.reproduction.command import main
 from ringyard_agents.reproduction.page import claim_rows, page
 from ringyard_agents.reproduction.run import Reproduction, papers, read_ablation, reproduce
 

@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ringyard_agents.commands import COMMANDS
+from ringyard_agents.commands.help_page import asked_for, help_page
+
 __all__ = ["run_hydra"]
 
 
@@ -31,6 +34,11 @@ def run_hydra(
     Raises:
         Exception: of the first job that failed; a sweep has run its others.
     """
+    topic = asked_for(words)
+    if topic is not None:
+        print(help_page(command, COMMANDS[command], topic), end="")
+        return
+
     import hydra
 
     from ringyard.config_folder import config_folder, own_folders

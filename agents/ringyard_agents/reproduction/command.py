@@ -1,60 +1,34 @@
-"""The command line of `ringyard reproduce`."""
+"""`ringyard reproduce`: papers' claims, printed and written as they are measured."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 from rich.console import Console
 from rich.table import Table
 
-from ringyard.checks import require
-from ringyard_agents.command_line import Arguments
 from ringyard_agents.measuring.statistics import caution
 from ringyard_agents.reproduction.page import claim_rows, page
-from ringyard_agents.reproduction.run import papers, reproduce
+from ringyard_agents.reproduction.run import reproduce
 
-__all__ = ["main"]
+__all__ = ["reproduce_papers"]
 
 
-def main(words: Sequence[str]) -> None:
-    """Run one paper or all, or train and judge the agents that ship.
+def reproduce_papers(names: Sequence[str], seeds: int | None, workers: int | None, out: str | None) -> None:
+    """Run papers' settings and print their claims beside what is measured.
 
     Args:
-        words: as on the command line, after `reproduce`.
+        names: of `papers()`.
+        seeds: workloads; None: each paper's own.
+        workers: processes; None: one per core.
+        out: also write a page there.
 
     Raises:
         RingyardError: bad input.
     """
-    if words[:1] == ["agents"]:
-        from ringyard_agents.reproduction.zoo_command import reproduce_agents
-
-        reproduce_agents(words[1:])
-        return
-    parser = Arguments(
-        prog="ringyard reproduce",
-        description="Run a paper's setting and print its claims beside what is measured.",
-    )
-    parser.add_argument(
-        "paper", nargs="?", help=f"one of {', '.join(papers())}; agents: train and judge those that ship"
-    )
-    parser.add_argument("--all", action="store_true", help="every paper")
-    parser.add_argument(
-        "--seeds", type=int, default=None, help="workloads (default: each paper's own, 10 or more)"
-    )
-    parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
-    parser.add_argument("--out", default=None, help="also write a page (with --all: docs/reproduction.md)")
-    options = parser.parse_args(words)
-    if options.paper == "agents":
-        parser.error("agents comes first: ringyard reproduce agents [--only NAME] ...")
-    if (options.paper is None) != options.all:
-        parser.error("name one paper, or say --all")
-    require("--seeds", options.seeds, Annotated[int, "[2, 1000000]"] | None)
-    require("--workers", options.workers, Annotated[int, "[1, 10000]"] | None)
     console = Console()
     done = []
-    out = options.out or ("docs/reproduction.md" if options.all else None)
-    for paper in papers() if options.all else [options.paper]:
-        one = reproduce(paper, options.seeds, options.workers, lambda line: console.print(line, style="dim"))
+    for paper in names:
+        one = reproduce(paper, seeds, workers, lambda line: console.print(line, style="dim"))
         done.append(one)
         table = Table(title=f"{one.title}; {one.seeds} seeds", title_justify="left")
         for title in ("claim", "claimed", "measured [95% CI]", "reproduced"):

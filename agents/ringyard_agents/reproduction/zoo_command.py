@@ -1,19 +1,16 @@
-"""The command line of `ringyard reproduce agents`."""
+"""`ringyard reproduce agents`: train the agents that ship, judge them, write the page."""
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import hydra
 from rich.console import Console
 
-from ringyard.checks import require
 from ringyard.config_folder import config_folder, own_folders
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.presets import search_own_folders
 from ringyard.threads import usable_cores
-from ringyard_agents.command_line import Arguments
 from ringyard_agents.files import replaced, require_writable
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.reproduction.zoo_judging import Record, judge, read_records, require_judges, write_record
@@ -31,17 +28,22 @@ from ringyard_agents.shipped_agents import ZOO
 __all__ = ["reproduce_agents"]
 
 
-def reproduce_agents(words: Sequence[str]) -> None:
+def reproduce_agents(
+    only: str | None, skip_training: bool, workloads: int | None, workers: int | None, out: str
+) -> None:
     """Train what is not trained yet, ship the best seeds, judge them and write the page.
 
     Args:
-        words: as on the command line, after `reproduce agents`.
+        only: one agent; None: all.
+        skip_training: judge the weights that ship.
+        workloads: in each world, for the page alone; None: as many as the recipe says.
+        workers: processes; None: one per core.
+        out: the page.
 
     Raises:
         RingyardError: bad input, or a run failed; what has been done is kept.
     """
-    options = _options(words)
-    page, recipes = Path(options.out).expanduser(), read_recipes(options.only)
+    page, recipes = Path(out).expanduser(), read_recipes(only)
     for setting, file in (("--out", page), *(("the zoo", one.record) for one in recipes)):
         require_writable(setting, file)
     console = Console()
@@ -49,53 +51,32 @@ def reproduce_agents(words: Sequence[str]) -> None:
         search_own_folders()
     records = read_records()
     with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
-        if options.skip_training:
+        if skip_training:
             _require_shipped(recipes, records)
         for recipe in recipes:
             require_judges(recipe)
-        if not options.skip_training:
+        if not skip_training:
             for recipe in recipes:
                 require_training(recipe)
-            workers = options.workers or usable_cores()
             train_all(
                 recipes,
-                workers,
+                workers or usable_cores(),
                 lambda line: console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False),
             )
         for recipe in recipes:
-            if options.skip_training:
+            if skip_training:
                 training = records[recipe.name]["training"]
             else:
                 training = _ship_best(recipe)
             others = _other_seeds(recipe, training["shipped_seed"])
-            found = judge(recipe, others, options.workloads, options.workers, console)
+            found = judge(recipe, others, workloads, workers, console)
             records[recipe.name] = {"title": recipe.title, "training": training, **found}
-            if options.workloads is None:
+            if workloads is None:
                 write_record(recipe, records[recipe.name])
             draw_training(page.parent / "images", recipe.name, training)
             with replaced(page) as partial:  # what has been judged stays if a later agent fails
                 partial.write_text(agents_page(dict(sorted(records.items()))))
     console.print(f"page: {page}", soft_wrap=True)
-
-
-def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = Arguments(
-        prog="ringyard reproduce agents",
-        description="Train the agents of conf/zoo, ship the best seeds, judge them, write the page.",
-    )
-    parser.add_argument("--only", metavar="NAME", help="one agent (default: all)")
-    parser.add_argument("--skip-training", action="store_true", help="judge the weights that ship")
-    parser.add_argument(
-        "--workloads",
-        type=int,
-        help="in each world, to try it: for the page alone (default: as many as the recipe says)",
-    )
-    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
-    parser.add_argument("--out", default="docs/agents.md", help="the page (%(default)s)")
-    options = parser.parse_args(words)
-    require("--workloads", options.workloads, Annotated[int, "[2, 1000000]"] | None)
-    require("--workers", options.workers, Annotated[int, "[1, 10000]"] | None)
-    return options
 
 
 def _require_shipped(recipes: Sequence[Recipe], records: Mapping[str, Record]) -> None:
