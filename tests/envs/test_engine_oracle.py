@@ -9,7 +9,8 @@ from ringyard import Cluster, Simulator, ideal
 from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
-from ringyard.state.records import DOWN, Integral, JobKind, JobStatus
+from ringyard.state.arrays import SERVERS_PER_WORD
+from ringyard.state.records import DOWN, Integral, JobKind, JobStatus, Network
 from worlds import random_decision, random_jobs, rings, worlds
 
 RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -75,6 +76,29 @@ def check_invariants(sim):
     free = state.servers["free_gpus"][0]
     partly = free < state.servers["num_gpus"][0]
     assert cluster["fragmented_gpus"] == free[partly].sum()
+    check_indices(sim)
+
+
+def check_indices(sim):
+    """What is kept so that little has to be looked at says what looking at everything would."""
+    state, cluster = sim.state, sim.state.clusters[0]
+    free = state.servers["free_gpus"][0]
+    bits = state.free_bits[0].reshape(state.num_with_free.shape[1], -1)
+    for number, words in enumerate(bits):
+        marked = [s for s in range(len(free)) if words[s // SERVERS_PER_WORD] >> s % SERVERS_PER_WORD & 1]
+        assert marked == np.flatnonzero(free == number).tolist()
+        assert state.num_with_free[0, number] == len(marked)
+    jobs = state.jobs[0, : len(sim.jobs)]
+    ended = state.ended[0, : cluster["num_done"]]
+    assert sorted(ended) == np.flatnonzero(jobs["status"] == JobStatus.DONE).tolist()
+    assert (np.diff(jobs["end_seconds"][ended]) >= 0).all()
+    if cluster["global_links"] and cluster["network"] != Network.MAX_MIN:
+        rings = (jobs["status"] == JobStatus.RUNNING) & (jobs["num_servers"] > 1)
+        weights = np.where(rings, jobs["link_weight"], 0.0)
+        holders = state.slots["job"][0].reshape(-1, sim.cluster.jobs_per_gpu)
+        for s in range(sim.cluster.num_servers):
+            here = holders[sim.cluster.server_of_gpu == s].ravel()
+            assert state.links["load"][0, s] == weights[np.unique(here[here >= 0])].sum()
 
 
 @RELAXED

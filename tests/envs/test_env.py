@@ -26,6 +26,7 @@ from ringyard.mdp.setting import Setting
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate, least_contended, pack, random_gpus
 from ringyard.state.records import Integral
+from ringyard.state.waiting import waiting_rows
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from worlds import nowhere
 
@@ -268,7 +269,7 @@ def test_queue_order_decides_who_is_visible(order):
         if env.action_masks()[waits]:
             env.step(waits)
     state = env.batch.state
-    rows = state.waiting[0, : state.clusters["num_waiting"][0]]
+    rows = waiting_rows(state, 0)
     jobs = state.jobs[0, rows]
     keys = {
         "submit": jobs["submit_seconds"],

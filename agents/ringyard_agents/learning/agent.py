@@ -20,6 +20,7 @@ from ringyard.sim.allocator import Rates
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
+from ringyard.state.waiting import waiting_rows
 from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.trust import Trust
@@ -91,7 +92,7 @@ class AgentScheduler(Scheduler):
         rows = view.waiting
         priority = queue_priority(self.actions.queue_order, state.jobs[0, :-1])
         state.jobs["priority"][0, : len(priority)] = priority
-        state.waiting[0, : len(rows)] = rows[np.lexsort((rows, priority[rows]))]
+        waiting_rows(state, 0)[:] = rows[np.lexsort((rows, priority[rows]))]
         events = state.clusters["num_decisions"][0]
         allocations: list[Allocation] = []
         batch = self._attach(state, performance)

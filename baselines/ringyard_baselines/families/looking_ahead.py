@@ -206,7 +206,7 @@ class LookingAhead(AllocatingScheduler):
                 every=self.every,
                 state=room_to_imagine(state),
                 plan=with_rates_of(own, plan),
-                left=np.zeros(state.waiting.shape[1]),
+                left=np.zeros(state.running.shape[1]),
                 generator=self._generator,
                 since=np.zeros(1, np.int64),
             )

@@ -20,6 +20,7 @@ from ringyard.sim.engine.standstill import raise_if_still
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import State
+from ringyard.state.waiting import waiting_at
 from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["OrderedScheduler", "raise_stalled"]
@@ -35,7 +36,7 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
     i = 0
     out = state.gpu_scratch[b]
     while closed < cluster.num_waiting and cluster.free_gpus >= cluster.smallest_demand:
-        j = state.waiting[b, i]
+        j = waiting_at(state, b, i)
         demand = state.jobs[b, j].demand_class
         if state.class_stamp[b, demand] == stamp:
             i += 1
@@ -57,7 +58,7 @@ def start_counted(state: State, b: int, rule: PlacementRule, physics: Physics) -
     i = 0
     out = state.gpu_scratch[b]
     while i < cluster.num_waiting and left >= cluster.smallest_demand:
-        j = state.waiting[b, i]
+        j = waiting_at(state, b, i)
         demand = state.jobs[b, j].num_gpus
         if demand <= left:
             left -= demand

@@ -54,8 +54,12 @@ def _copy(state: State, b: int, copy: State) -> None:
     for i in range(state.shared.shape[1]):
         for column in range(state.shared.shape[2]):
             copy.shared[b, i, column] = state.shared[b, i, column]
-    for i in range(cluster.num_waiting):
+    for i in range(cluster.first_waiting, cluster.first_waiting + cluster.num_waiting):
         copy.waiting[b, i] = state.waiting[b, i]
+    for i in range(state.free_bits.shape[1]):
+        copy.free_bits[b, i] = state.free_bits[b, i]
+    for i in range(state.num_with_free.shape[1]):
+        copy.num_with_free[b, i] = state.num_with_free[b, i]
     for i in range(cluster.num_running):
         copy.running[b, i] = state.running[b, i]
     for i in range(state.class_waiting.shape[1]):

@@ -32,6 +32,7 @@ from ringyard.sim.engine.standstill import count_step
 from ringyard.sim.engine.surroundings import look, seconds_in
 from ringyard.state.arrays import State
 from ringyard.state.progress import slowdown
+from ringyard.state.waiting import waiting_at
 
 __all__ = ["Choices", "all_valid", "play_chosen"]
 
@@ -66,7 +67,7 @@ def _look_at_templates(state: State, episode: Episode, b: int, how: Choices, phy
     out = state.gpu_scratch[b]
     whole_only = cluster.jobs_per_gpu == 1
     for i in range(visible):
-        j = state.waiting[b, i]
+        j = waiting_at(state, b, i)
         job = state.jobs[b, j]
         demand = job.demand_class
         known = state.class_stamp[b, demand] == stamp
@@ -139,7 +140,7 @@ def _write_mask(state: State, episode: Episode, b: int, how: Choices, mask: Bool
     any_valid = False
     num_waiting = episode.looks.shape[1]
     for i in range(min(num_waiting, cluster.num_waiting)):
-        stopped_now = state.jobs[b, state.waiting[b, i]].last_stop_seconds == cluster.now
+        stopped_now = state.jobs[b, waiting_at(state, b, i)].last_stop_seconds == cluster.now
         if options.num_adjustments > 0 and stopped_now and time_can_pass:
             continue
         for t in range(num_templates):
@@ -184,7 +185,7 @@ def _act(state: State, episode: Episode, b: int, action: int, how: Choices, phys
     num_starts = episode.looks.shape[1] * options.num_templates
     change = action - num_starts
     if change < 0:
-        j = state.waiting[b, action // options.num_templates]
+        j = waiting_at(state, b, action // options.num_templates)
         start_by(state, b, j, options, action % options.num_templates, physics)
     elif change < how.num_running * options.num_adjustments:
         j = running_at(state, b, change // options.num_adjustments)

@@ -60,7 +60,7 @@ def empty_episode(
         num_scores: N.
         plan: of an allocator, where there are scores.
     """
-    (num_clusters, num_jobs), num_classes = state.waiting.shape, state.class_waiting.shape[1]
+    (num_clusters, num_jobs), num_classes = state.running.shape, state.class_waiting.shape[1]
     table = (num_clusters, num_visible, num_templates)
     return Episode(
         static=np.zeros((num_clusters, num_jobs, STATIC_FEATURES), np.float32),

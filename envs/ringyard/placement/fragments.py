@@ -13,6 +13,7 @@ from ringyard.placement.room import room, take_free
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import consolidate_gpus
 from ringyard.state.arrays import State
+from ringyard.state.waiting import waiting_at
 
 __all__ = ["least_fragmenting"]
 
@@ -22,7 +23,7 @@ def _next_demand(state: State, b: int, j: int) -> int:
     """GPUs that the oldest waiting job but j asks for; 0: none waits."""
     first = -1
     for i in range(state.clusters[b].num_waiting):
-        k = state.waiting[b, i]
+        k = waiting_at(state, b, i)
         if k != j and state.jobs[b, k].asked_gpus > 0 and (first < 0 or k < first):
             first = k
     return int(state.jobs[b, first].asked_gpus) if first >= 0 else 0

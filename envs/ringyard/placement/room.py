@@ -4,7 +4,15 @@ from ringyard.compiled import Int32Vector, kernel
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, Server
 
-__all__ = ["cpu_server", "idle_room", "open_gpus", "room", "take_free", "workers_beside_gpus"]
+__all__ = [
+    "cpu_server",
+    "idle_room",
+    "open_gpus",
+    "room",
+    "take_free",
+    "takes_any_free",
+    "workers_beside_gpus",
+]
 
 
 @kernel
@@ -42,6 +50,13 @@ def room(state: State, b: int, j: int, s: int) -> int:
     if job.beside_gpus:
         return min(free, _workers_there(server, job))
     return free
+
+
+@kernel
+def takes_any_free(state: State, b: int, j: int) -> bool:
+    """Whether `room` is the free GPUs on every server: job j takes nothing else, and its memory fits all."""
+    job = state.jobs[b, j]
+    return job.beside_gpus == 0 and job.gpu_memory_bytes <= state.clusters[b].least_gpu_memory
 
 
 @kernel

@@ -5,9 +5,10 @@ import numpy as np
 from ringyard.checks import Whole, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.information import Information
-from ringyard.placement.room import idle_room, room, take_free
+from ringyard.placement.room import idle_room, room, take_free, takes_any_free
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.state.arrays import State
+from ringyard.state.free_servers import next_server, next_with_free
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.random_numbers import next_random
@@ -31,21 +32,35 @@ __all__ = [
 @kernel
 def _tightest_server(state: State, b: int, j: int, wanted: int) -> int:
     """Server with the fewest free GPUs that still has room for `wanted` of job j; -1 if none."""
-    best = -1
-    best_free = 1 << 30
-    for s in range(state.servers.shape[1]):
-        free = state.servers[b, s].free_gpus
-        if wanted <= free < best_free and wanted <= room(state, b, j, s):
-            best = s
-            best_free = free
-            if free == wanted:
-                break
-    return best
+    for free in range(wanted, state.clusters[b].most_gpus_of_server + 1):
+        s = -1 if state.num_with_free[b, free] == 0 else next_server(state, b, free, -1)
+        while s >= 0:
+            if wanted <= room(state, b, j, s):
+                return s
+            s = next_server(state, b, free, s)
+    return -1
 
 
 @kernel
 def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, out: Int32Vector) -> int:
     """Take GPUs server by server, most room first, from servers with at most `most_jobs` spanning jobs."""
+    if not takes_any_free(state, b, j):
+        return _most_room_first(state, b, j, wanted, most_jobs, out)
+    count = 0
+    for free in range(state.clusters[b].most_gpus_of_server, 0, -1):
+        s = -1 if state.num_with_free[b, free] == 0 else next_server(state, b, free, -1)
+        while s >= 0:
+            if state.servers[b, s].spanning_jobs <= most_jobs:
+                count = take_free(state, b, j, s, wanted - count, out, count)
+                if count == wanted:
+                    return count
+            s = next_server(state, b, free, s)
+    return 0
+
+
+@kernel
+def _most_room_first(state: State, b: int, j: int, wanted: int, most_jobs: int, out: Int32Vector) -> int:
+    """`_most_free_first` where room is not the free GPUs."""
     used = state.server_scratch[b]
     used[:] = 0
     count = 0
@@ -69,10 +84,13 @@ def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, 
 def _by_number(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
     """Take GPUs server by server, lowest numbers first."""
     count = 0
-    for s in range(state.servers.shape[1]):
-        if count < wanted and state.servers[b, s].free_gpus > 0:
-            count = take_free(state, b, j, s, wanted - count, out, count)
-    return count if count == wanted else 0
+    s = next_with_free(state, b, -1)
+    while s >= 0:
+        count = take_free(state, b, j, s, wanted - count, out, count)
+        if count == wanted:
+            return count
+        s = next_with_free(state, b, s)
+    return 0
 
 
 @kernel
@@ -107,11 +125,13 @@ def _least_contended(
     while True:
         free = 0
         more = False
-        for s in range(state.servers.shape[1]):
+        s = next_with_free(state, b, -1)
+        while s >= 0:
             if state.servers[b, s].spanning_jobs <= most_jobs:
                 free += room(state, b, j, s)
             else:
                 more = True
+            s = next_with_free(state, b, s)
         if free >= wanted:
             return _most_free_first(state, b, j, wanted, most_jobs, out)
         if not more:
@@ -164,6 +184,8 @@ def spread() -> PlacementRule:
 @kernel
 def most_on_one_server(state: State, b: int, j: int) -> int:
     """GPUs that job j could have on one server, were the cluster idle."""
+    if takes_any_free(state, b, j):
+        return int(state.clusters[b].most_gpus_of_server)
     most = 0
     for s in range(state.servers.shape[1]):
         most = max(most, idle_room(state, b, j, s))
@@ -171,8 +193,31 @@ def most_on_one_server(state: State, b: int, j: int) -> int:
 
 
 @kernel
+def _equal_whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
+    """`_whole_servers` where room is the free GPUs and every server has the same number, `largest`."""
+    count = 0
+    s = next_server(state, b, largest, -1)
+    while s >= 0 and wanted - count >= largest:
+        count = take_free(state, b, j, s, largest, out, count)
+        s = next_server(state, b, largest, s)
+    left = wanted - count
+    if left == 0:
+        return count
+    if left >= largest:
+        return 0
+    if s >= 0:
+        return take_free(state, b, j, s, left, out, count)
+    for free in range(largest - 1, left - 1, -1):
+        if state.num_with_free[b, free] > 0:
+            return take_free(state, b, j, next_server(state, b, free, -1), left, out, count)
+    return 0
+
+
+@kernel
 def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
     """Wholly free servers, lowest first, and one more for a remainder smaller than `largest`."""
+    if takes_any_free(state, b, j) and state.clusters[b].fewest_gpus_of_server == largest:
+        return _equal_whole_servers(state, b, j, wanted, largest, out)
     used = state.server_scratch[b]
     used[:] = 0
     count = 0
@@ -319,9 +364,10 @@ def lwf(kappa: Whole) -> PlacementRule:
 def _random_gpus(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     cluster = state.clusters[b]
     free = 0
-    for s in range(state.servers.shape[1]):
-        if state.servers[b, s].free_gpus > 0:
-            free = take_free(state, b, j, s, 1 << 30, out, free)
+    s = next_with_free(state, b, -1)
+    while s >= 0:
+        free = take_free(state, b, j, s, 1 << 30, out, free)
+        s = next_with_free(state, b, s)
     if free < wanted:
         return 0
     for i in range(wanted):

@@ -18,6 +18,7 @@ from ringyard.sim.fits import check_allocation, gpus_of, held, wanted
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Workers, excess_between
 from ringyard.state.records import Job, JobKind, JobStatus
+from ringyard.state.waiting import waiting_rows
 
 __all__ = ["Live", "SchedulingView", "live"]
 
@@ -143,7 +144,7 @@ class SchedulingView:
     @property
     def waiting(self) -> NDArray[np.int32]:
         """[waiting] rows of the waiting jobs, in the order of the waiting list."""
-        return self._state.waiting[self._b, : self._state.clusters["num_waiting"][self._b]].copy()
+        return waiting_rows(self._state, self._b).copy()
 
     @property
     def running(self) -> NDArray[np.int32]:

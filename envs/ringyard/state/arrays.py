@@ -17,6 +17,7 @@ from ringyard.compiled import (
     FloatVector,
     Int32Matrix,
     Int32Vector,
+    IntMatrix,
     Records1,
     Records2,
     bundle,
@@ -35,7 +36,10 @@ from ringyard.state.records import (
     Slot,
 )
 
-__all__ = ["Sizes", "State", "copy_state", "empty_state"]
+__all__ = ["SERVERS_PER_WORD", "Sizes", "State", "copy_state", "empty_state"]
+
+#: servers that one word of `State.free_bits` stands for
+SERVERS_PER_WORD = 32
 
 
 @bundle
@@ -58,8 +62,10 @@ class State:
         shared: [clusters, gpus x K, 2] sensitivity and pressure of the job in each slot, at its present
             batch; [clusters, 0, 2] without `sharing`.
         between_servers: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS.
-        waiting: [clusters, jobs] waiting jobs by (priority, row), the first `num_waiting` valid.
+        waiting: [clusters, 2 x jobs] waiting jobs by (priority, row), `num_waiting` of them from
+            `first_waiting` on (`ringyard.state.waiting`).
         running: [clusters, jobs] running jobs, a heap on (due, row), the first `num_running` valid.
+        ended: [clusters, jobs] jobs that have left, in that order, the first `num_done` valid.
         class_waiting: [clusters, classes] waiting jobs of each demand class.
         class_stamp: [clusters, classes] scratch marks of one pass over classes.
         integrals: [clusters, Integral].
@@ -73,6 +79,10 @@ class State:
         held_scratch: [clusters, gpus] GPU ids put aside while a what-if question is answered.
         server_scratch: [clusters, servers] work space of placement rules.
         link_scratch: [clusters, servers + racks] links of one job.
+        ring_scratch: [clusters, gpus x K] rings that feel one that comes or goes.
+        free_bits: [clusters, numbers x words] bit s of number f: server s has f free GPUs
+            (`ringyard.state.free_servers`).
+        num_with_free: [clusters, numbers] servers with so many free GPUs.
     """
 
     jobs: Records2[Job]
@@ -88,6 +98,7 @@ class State:
     between_servers: FloatVector
     waiting: Int32Matrix
     running: Int32Matrix
+    ended: Int32Matrix
     class_waiting: Int32Matrix
     class_stamp: Int32Matrix
     integrals: FloatMatrix
@@ -100,6 +111,9 @@ class State:
     held_scratch: Int32Matrix
     server_scratch: Int32Matrix
     link_scratch: Int32Matrix
+    ring_scratch: Int32Matrix
+    free_bits: IntMatrix
+    num_with_free: Int32Matrix
 
     def __iter__(self) -> Iterator[Any]:
         """The arrays, in order."""
@@ -120,12 +134,14 @@ class Sizes(NamedTuple):
     sharing_batches: int = 0  # most of any model on any GPU type; 0: no `sharing`
     paired: bool = False
     losses: bool = False  # whether they are counted
+    gpus_of_server: int = 0  # most of any server
 
 
 def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment_rows: int = 0) -> State:
     """Zeroed arrays of the given sizes; slowness is 1."""
     b, jobs, gpus = num_clusters, sizes.jobs, sizes.gpus
     models, batches = sizes.models + 1, sizes.sharing_batches
+    numbers = sizes.gpus_of_server + 1
     return State(
         jobs=Job.zeros(b, jobs + 1),
         gpus=Gpu.zeros(b, gpus),
@@ -138,8 +154,9 @@ def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment
         pairs=np.zeros((models, models) if sizes.paired else (0, 0)),
         shared=np.zeros((b, gpus * sizes.jobs_per_gpu if batches else 0, 2)),
         between_servers=np.zeros(FABRIC_COLUMNS),
-        waiting=np.zeros((b, jobs), np.int32),
+        waiting=np.zeros((b, 2 * jobs), np.int32),
         running=np.zeros((b, jobs), np.int32),
+        ended=np.zeros((b, jobs), np.int32),
         class_waiting=np.zeros((b, sizes.classes), np.int32),
         class_stamp=np.zeros((b, sizes.classes), np.int32),
         integrals=np.zeros((b, INTEGRALS)),
@@ -152,6 +169,9 @@ def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment
         held_scratch=np.zeros((b, gpus), np.int32),
         server_scratch=np.zeros((b, sizes.servers), np.int32),
         link_scratch=np.zeros((b, sizes.servers + sizes.racks), np.int32),
+        ring_scratch=np.zeros((b, gpus * sizes.jobs_per_gpu), np.int32),
+        free_bits=np.zeros((b, numbers * -(-sizes.servers // SERVERS_PER_WORD)), np.int64),
+        num_with_free=np.zeros((b, numbers), np.int32),
     )
 
 

@@ -145,6 +145,7 @@ class Job(Record):
     asked_parameter_servers: i4
     memory_bandwidth_cap: f8  # share of its memory bandwidth it may use, in (0, 1]
     new_contenders: f8  # scratch of one count of all links
+    link_weight: f8  # what its ring, if it spans servers, adds to the load of each of its links
     loading_serial_share: f8  # of the input pipeline, that more cores do not speed up
     stored_bytes: f8  # of a sample read from storage, on average: what its workers' RAM does not hold
     ram_per_worker: i8  # bytes held; CPU-only: all its RAM; 0: not counted
@@ -293,6 +294,7 @@ class ClusterRecord(Record):
     next_change_seconds: f8  # first server to fail or return
     inverse_durations: f8  # of the jobs in the system
     predicted_inverse_durations: f8  # as predicted, of those that were predictable on arrival
+    least_gpu_memory: i8  # bytes, of any GPU
     served_jct: f8  # total completion time of the finished jobs that were not blocked
     rng: u8
     seed: u8
@@ -300,9 +302,12 @@ class ClusterRecord(Record):
     num_gpus: i4
     num_servers: i4
     num_classes: i4
+    fewest_gpus_of_server: i4
+    most_gpus_of_server: i4
     smallest_demand: i4  # fewest free GPUs with which any job could start; 0 where GPUs are shared
     next_arrival: i4
     num_waiting: i4
+    first_waiting: i4  # where the waiting list begins in its array
     num_running: i4
     num_done: i4
     free_gpus: i4

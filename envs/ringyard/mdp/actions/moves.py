@@ -24,6 +24,7 @@ from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
 from ringyard.sim.fits import FITS, fits
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobKind, JobOutcome
+from ringyard.state.waiting import waiting_at
 
 __all__ = [
     "Options",
@@ -212,7 +213,7 @@ def describe(state: State, b: int, options: Options, num_waiting: int, action: i
     count = 0
     if change < 0:
         o = action % options.num_templates
-        j = whole(state.waiting[b, action // options.num_templates])
+        j = waiting_at(state, b, action // options.num_templates)
         target = target_shape(state.jobs[b, j], options, o)
         if options.kinds[o] != REJECT:
             count = propose_start(state, b, j, options, o, out)

@@ -8,6 +8,7 @@ from ringyard.mdp.observations.observation import Observation, Observe
 from ringyard.mdp.positions import next_running
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, predicted_iterations, predicted_share, slowdown
+from ringyard.state.waiting import waiting_at
 
 __all__ = [
     "BLOCKS",
@@ -131,7 +132,7 @@ def _write_waiting(state: State, episode: Episode, b: int, visible: int, out: Fl
     cluster = state.clusters[b]
     now = cluster.now
     for i in range(visible):
-        j = state.waiting[b, i]
+        j = waiting_at(state, b, i)
         job = state.jobs[b, j]
         static = episode.static[b, j]
         row = i * WAITING_FEATURES

@@ -12,6 +12,7 @@ from ringyard.performance.elastic import statistical_efficiency
 from ringyard.state.arrays import State
 from ringyard.state.progress import predicted_seconds
 from ringyard.state.records import JobKind
+from ringyard.state.waiting import waiting_at
 
 __all__ = ["queue_cluster_and_resources"]
 
@@ -100,7 +101,7 @@ def _log2_ratio(value: float, base: float) -> float:
 @kernel
 def _write_waiting(state: State, b: int, visible: int, out: Float32Vector) -> None:
     for i in range(visible):
-        job = state.jobs[b, state.waiting[b, i]]
+        job = state.jobs[b, waiting_at(state, b, i)]
         row = i * WAITING_RESOURCES
         out[row] = 1.0 if job.kind == _CPU_ONLY else 0.0
         out[row + 1] = 1.0 if job.kind == _PARAMETER_SERVER else 0.0

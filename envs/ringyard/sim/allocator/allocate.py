@@ -33,6 +33,7 @@ from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
 from ringyard.state.arrays import State
 from ringyard.state.records import UNLIMITED_CORES, JobKind, JobStatus
+from ringyard.state.waiting import waiting_at
 
 __all__ = ["Allocator", "Gamma", "SizePower", "Stay", "allocate"]
 
@@ -115,7 +116,7 @@ def _next_of_kind(state: State, b: int, plan: Plan, after: int) -> int:
     """The waiting CPU-only job with the least (seconds left, row) above those of row `after`; -1: none."""
     best = -1
     for i in range(state.clusters[b].num_waiting):
-        j = whole(state.waiting[b, i])
+        j = waiting_at(state, b, i)
         if state.jobs[b, j].kind != _CPU_ONLY:
             continue
         left = plan.left[b, j]

@@ -25,6 +25,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.state.arrays import State
 from ringyard.state.progress import predicted_iterations, run_seconds
 from ringyard.state.records import JobKind
+from ringyard.state.waiting import waiting_at
 
 __all__ = [
     "UNKNOWN_SECONDS",
@@ -61,7 +62,7 @@ def num_live(state: State, b: int) -> int:
 def live_job(state: State, b: int, i: int) -> int:
     """Row of the i-th job that waits or runs, waiting ones first."""
     waiting = state.clusters[b].num_waiting
-    return int(state.waiting[b, i] if i < waiting else state.running[b, i - waiting])
+    return waiting_at(state, b, i) if i < waiting else int(state.running[b, i - waiting])
 
 
 @slot
@@ -236,7 +237,7 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
         memory: numbers that the estimate keeps of each job.
         logged: note every move, for `moves_of`.
     """
-    clusters, jobs = state.waiting.shape
+    clusters, jobs = state.running.shape
     gpus, servers = state.gpus.shape[1], state.servers.shape[1]
     # a job is moved a few times at a decision at most; one without GPUs is started once, on one server
     moves, places = (8 * jobs, 8 * state.slots.shape[1] + jobs) if logged else (0, 0)

@@ -7,6 +7,7 @@ from ringyard.restart import resize_pause, restart_pause
 from ringyard.sim.allocator.plan import ORDERED, Plan, Rules, live_job, num_live
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
+from ringyard.state.waiting import waiting_at
 
 __all__ = ["choose_sizes", "pop", "queue_up", "queue_waiting", "weigh"]
 
@@ -93,7 +94,7 @@ def queue_waiting(state: State, b: int, weight: FloatMatrix, most_gpus: int, pla
     """
     count = 0
     for i in range(state.clusters[b].num_waiting):
-        j = state.waiting[b, i]
+        j = waiting_at(state, b, i)
         asked = state.jobs[b, j].asked_gpus
         if 0 < asked <= most_gpus:
             plan.slope[b, j] = weight[b, j] / asked

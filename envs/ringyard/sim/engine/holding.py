@@ -4,6 +4,7 @@ from ringyard.compiled import Int32Vector, kernel
 from ringyard.performance.cpu import bandwidth_asked
 from ringyard.placement.places import dealt, sort_ascending
 from ringyard.state.arrays import State
+from ringyard.state.free_servers import move_server
 from ringyard.state.on_gpus import Shared, shared_on, slowness_on
 from ringyard.state.records import DOWN, Job, JobKind, Server
 
@@ -19,6 +20,7 @@ def _count_gpus(state: State, b: int, s: int, change: int) -> None:
     server = state.servers[b, s]
     if server.free_gpus < server.num_gpus:
         cluster.fragmented_gpus -= server.free_gpus
+    move_server(state, b, s, server.free_gpus, server.free_gpus + change)
     server.free_gpus += change
     cluster.free_gpus += change
     if server.free_gpus < server.num_gpus:

@@ -58,7 +58,7 @@ def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physic
         straggle(cluster, job, j)
     surround(state, b, j)
     if cluster.global_links and job.num_servers > 1:
-        rerate_rings(state, b, j, physics)
+        rerate_rings(state, b, j, 1, physics)
     job.iteration_seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     if counts:
         rate_losses(state, b, j, physics)
@@ -100,7 +100,7 @@ def _release(state: State, b: int, j: int, physics: Physics) -> None:
     heap_remove(state, b, j)
     let_go(state, b, j)
     if cluster.global_links and job.num_servers > 1:
-        rerate_rings(state, b, -1, physics)
+        rerate_rings(state, b, j, -1, physics)
     rerate_neighbours(state, b, j, physics)
     job.first_slot = -1
     job.server = -1
@@ -271,6 +271,7 @@ def end(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
     else:
         job.outcome = outcome
     job.end_seconds = cluster.now
+    state.ended[b, cluster.num_done] = j
     job.fair_share_integral = state.integrals[b, _FAIR_SHARE] - job.fair_share_integral
     if outcome == _BLOCKED:
         state.integrals[b, _BLOCKED_JOBS] += 1.0

@@ -9,23 +9,31 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import summable
 from ringyard.state.records import Network
 
-__all__ = ["contenders_alone", "count_links"]
+__all__ = [
+    "clear_links",
+    "contenders_alone",
+    "count_links",
+    "crowd",
+    "find_rings_beside",
+    "put_on_links",
+    "weigh",
+]
 
 _LIVE = int(Network.LIVE_TRANSFERS)
-_MAX_MIN = int(Network.MAX_MIN)
 
 
 @kernel
-def _weight(state: State, b: int, j: int) -> float:
-    """What job j adds to the load of each of its links: the share of its time it would send, alone."""
-    if state.clusters[b].network != _LIVE:
-        return 1.0
+def weigh(state: State, b: int, j: int) -> None:
+    """Write what job j adds to the load of each of its links: the share of its time it would send, alone."""
     job = state.jobs[b, j]
+    job.link_weight = 1.0
+    if state.clusters[b].network != _LIVE:
+        return
     alone = ring_bytes_per_second(state.between_servers, 0, job.num_servers)
     sending = ring_seconds(job.num_gpus, job.gradient_bytes, alone, np.inf)
     ring = sending + latency_seconds(state.between_servers, 0, job.num_gpus)
     together = overlapped(job.compute_seconds / job.gpu_speed, ring, job.overlap_exponent)
-    return summable(sending / together)
+    job.link_weight = summable(sending / together)
 
 
 @kernel
@@ -61,18 +69,30 @@ def _ring(state: State, b: int, i: int, extra: int) -> int:
 
 
 @kernel
-def _load_links(state: State, b: int, extra: int) -> None:
-    """Rings on every link, from scratch; what each ring adds into its `new_contenders`."""
-    cluster = state.clusters[b]
+def put_on_links(state: State, b: int, j: int, sign: float) -> None:
+    """Add job j's ring, which has its weight, to its links, or take it off with sign -1. Sums are exact."""
+    weight = sign * state.jobs[b, j].link_weight
+    for k in range(_links_of(state, b, j)):
+        state.links[b, state.link_scratch[b, k]].load += weight
+
+
+@kernel
+def clear_links(state: State, b: int) -> None:
+    """No ring is anywhere."""
     for row in range(state.links.shape[1]):
         state.links[b, row].load = 0.0
+
+
+@kernel
+def _load_links(state: State, b: int, extra: int) -> None:
+    """Rings on every link, from scratch."""
+    cluster = state.clusters[b]
+    clear_links(state, b)
     for i in range(cluster.num_running + 1):
         j = _ring(state, b, i, extra)
         if j >= 0:
-            weight = _weight(state, b, j)
-            state.jobs[b, j].new_contenders = weight
-            for k in range(_links_of(state, b, j)):
-                state.links[b, state.link_scratch[b, k]].load += weight
+            weigh(state, b, j)
+            put_on_links(state, b, j, 1.0)
 
 
 @kernel
@@ -89,17 +109,62 @@ def contenders_alone(state: State, b: int, j: int) -> float:
 
 
 @kernel
-def _crowd(state: State, b: int, j: int) -> float:
+def crowd(state: State, b: int, j: int, weight: float) -> float:
     """Rings on the worst link of job j, itself counted as one, relative to what the link carries.
 
-    After `_load_links`, which says what the job itself adds.
+    Args:
+        weight: what the job itself has added to the links' loads.
+        (others): as everywhere.
     """
-    weight = state.jobs[b, j].new_contenders
     worst = 1.0
     for k in range(_links_of(state, b, j)):
         link = state.links[b, state.link_scratch[b, k]]
         worst = max(worst, (link.load - weight + 1.0) / link.capacity)
     return worst
+
+
+@kernel
+def find_rings_beside(state: State, b: int, j: int) -> int:
+    """Other rings that may use a link of job j's ring into `ring_scratch`, by their first GPU; how many."""
+    out = state.ring_scratch[b]
+    job = state.jobs[b, j]
+    count = 0
+    if job.num_racks > 1:  # those on the uplinks may be anywhere
+        for i in range(state.slots.shape[1]):
+            other = state.slots[b, i].job
+            if other >= 0 and other != j and state.jobs[b, other].first_slot == i:
+                if state.jobs[b, other].num_servers > 1:
+                    out[count] = other
+                    count += 1
+        return count
+    per_gpu = state.clusters[b].jobs_per_gpu
+    state.clusters[b].stamp += 1
+    job.stamp = state.clusters[b].stamp
+    head = job.first_slot
+    while head >= 0:
+        server = state.servers[b, state.slots[b, head].server]
+        first = server.first_gpu * per_gpu
+        for i in range(first, first + server.num_gpus * per_gpu if server.spanning_jobs > 0 else first):
+            other = state.slots[b, i].job
+            if other >= 0 and state.jobs[b, other].num_servers > 1:
+                if state.jobs[b, other].stamp != job.stamp:
+                    state.jobs[b, other].stamp = job.stamp
+                    count = _insert_by_first_gpu(state, b, other, count)
+        head = state.slots[b, head].next_server_slot
+    return count
+
+
+@kernel
+def _insert_by_first_gpu(state: State, b: int, j: int, count: int) -> int:
+    """Add job j to the rings of `ring_scratch`; how many there are now."""
+    out = state.ring_scratch[b]
+    first = state.jobs[b, j].first_slot
+    k = count
+    while k > 0 and state.jobs[b, out[k - 1]].first_slot > first:
+        out[k] = out[k - 1]
+        k -= 1
+    out[k] = j
+    return count + 1
 
 
 @kernel
@@ -152,22 +217,17 @@ def _fill(state: State, b: int, extra: int) -> None:
 
 @kernel
 def count_links(state: State, b: int, extra: int) -> bool:
-    """Every ring's `new_contenders`, links counted all together; whether any differs from its `contenders`.
+    """Every ring's `new_contenders` by max-min shares; whether any differs from its `contenders`.
 
     Args:
         extra: a job that holds its GPUs but is not among the running ones yet; -1: none.
         (others): as everywhere.
     """
     _load_links(state, b, extra)
-    fill = state.clusters[b].network == _MAX_MIN
-    if fill:
-        _fill(state, b, extra)
+    _fill(state, b, extra)
     changed = False
     for i in range(state.clusters[b].num_running + 1):
         j = _ring(state, b, i, extra)
         if j >= 0:
-            job = state.jobs[b, j]
-            if not fill:
-                job.new_contenders = _crowd(state, b, j)
-            changed = changed or job.new_contenders != job.contenders
+            changed = changed or state.jobs[b, j].new_contenders != state.jobs[b, j].contenders
     return changed

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import kernel, linked_kernel
-from ringyard.sim.engine.links import count_links
+from ringyard.sim.engine.links import count_links, crowd, find_rings_beside, put_on_links, weigh
 from ringyard.sim.engine.losses import count_lost, rate_losses
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.queues import heap_update
@@ -17,6 +17,7 @@ __all__ = ["expect_end", "rerate_neighbours", "rerate_rings", "straggle", "sync"
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _NO_NETWORK = int(Network.NONE)
+_MAX_MIN = int(Network.MAX_MIN)
 
 
 @kernel
@@ -93,14 +94,36 @@ def _rerate_server(state: State, b: int, s: int, stamp: int, physics: Physics) -
 
 
 @linked_kernel
-def rerate_rings(state: State, b: int, newcomer: int, physics: Physics) -> None:
-    """Count all links anew and re-rate every ring whose share changed.
+def rerate_rings(state: State, b: int, j: int, sign: int, physics: Physics) -> None:
+    """Count the ring of job j, which comes or goes, and re-rate every ring whose share of links changes.
 
     Args:
-        newcomer: a job that holds its GPUs but is not among the running ones yet: it gets its count and is
-            rated by the caller; -1: none.
+        j: a job that spans servers and is not among the running ones: one that comes gets its count, and is
+            rated by the caller.
+        sign: 1: it comes; -1: it goes.
         (others): as everywhere.
     """
+    if state.clusters[b].network == _MAX_MIN:
+        _rerate_all_rings(state, b, j if sign > 0 else -1, physics)
+        return
+    job = state.jobs[b, j]
+    if sign > 0:
+        weigh(state, b, j)
+    put_on_links(state, b, j, sign)
+    if sign > 0:
+        job.contenders = crowd(state, b, j, job.link_weight)
+    for i in range(find_rings_beside(state, b, j)):
+        k = state.ring_scratch[b, i]
+        other = state.jobs[b, k]
+        contenders = crowd(state, b, k, other.link_weight)
+        if contenders != other.contenders:
+            other.contenders = contenders
+            _rerate(state, b, k, physics)
+
+
+@kernel
+def _rerate_all_rings(state: State, b: int, newcomer: int, physics: Physics) -> None:
+    """Fill all links anew and re-rate every ring whose share changed, but the newcomer (-1: none)."""
     if not count_links(state, b, newcomer):
         return
     if newcomer >= 0:

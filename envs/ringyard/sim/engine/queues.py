@@ -2,6 +2,7 @@
 
 from ringyard.compiled import kernel
 from ringyard.state.arrays import State
+from ringyard.state.waiting import waiting_at
 
 __all__ = [
     "heap_push",
@@ -95,7 +96,7 @@ def _waiting_position(state: State, b: int, j: int) -> int:
     high = int(state.clusters[b].num_waiting)
     while low < high:
         middle = (low + high) >> 1
-        other = state.waiting[b, middle]
+        other = waiting_at(state, b, middle)
         key = state.jobs[b, other].priority
         if key < priority or (key == priority and other < j):
             low = middle + 1
@@ -105,13 +106,41 @@ def _waiting_position(state: State, b: int, j: int) -> int:
 
 
 @kernel
+def _shift(state: State, b: int, first: int, count: int, by: int) -> None:
+    """Move `count` entries of the waiting list's array, from `first` on, by so many places."""
+    if by < 0:
+        for i in range(first, first + count):
+            state.waiting[b, i + by] = state.waiting[b, i]
+    else:
+        for i in range(first + count - 1, first - 1, -1):
+            state.waiting[b, i + by] = state.waiting[b, i]
+
+
+@kernel
+def _to_the_middle(state: State, b: int) -> None:
+    """Leave as much room before the waiting list as behind it: half as many jobs as there are, at least."""
+    cluster = state.clusters[b]
+    first = (state.waiting.shape[1] - cluster.num_waiting) >> 1
+    _shift(state, b, cluster.first_waiting, cluster.num_waiting, first - cluster.first_waiting)
+    cluster.first_waiting = first
+
+
+@kernel
 def waiting_add(state: State, b: int, j: int) -> None:
-    """Insert job j by (priority, row)."""
+    """Insert job j by (priority, row); the shorter side of the list makes room."""
     cluster = state.clusters[b]
     position = _waiting_position(state, b, j)
-    for i in range(cluster.num_waiting, position, -1):
-        state.waiting[b, i] = state.waiting[b, i - 1]
-    state.waiting[b, position] = j
+    before = 2 * position < cluster.num_waiting
+    last = cluster.first_waiting + cluster.num_waiting
+    if (before and cluster.first_waiting == 0) or (not before and last == state.waiting.shape[1]):
+        _to_the_middle(state, b)
+    if before:
+        cluster.first_waiting -= 1
+        _shift(state, b, cluster.first_waiting + 1, position, -1)
+    else:
+        first = cluster.first_waiting + position
+        _shift(state, b, first, cluster.num_waiting - position, 1)
+    state.waiting[b, cluster.first_waiting + position] = j
     cluster.num_waiting += 1
     state.class_waiting[b, state.jobs[b, j].demand_class] += 1
 
@@ -121,7 +150,11 @@ def waiting_remove(state: State, b: int, j: int) -> None:
     """Take job j out of the waiting list."""
     cluster = state.clusters[b]
     position = _waiting_position(state, b, j)
+    first = cluster.first_waiting
     cluster.num_waiting -= 1
-    for i in range(position, cluster.num_waiting):
-        state.waiting[b, i] = state.waiting[b, i + 1]
+    if 2 * position < cluster.num_waiting:
+        _shift(state, b, first, position, 1)
+        cluster.first_waiting += 1
+    else:
+        _shift(state, b, first + position + 1, cluster.num_waiting - position, -1)
     state.class_waiting[b, state.jobs[b, j].demand_class] -= 1

@@ -24,11 +24,13 @@ from ringyard.performance.interference import no_interference
 from ringyard.profiles import catalogue
 from ringyard.restart import RestartCost
 from ringyard.sim.engine.events import first_failures
+from ringyard.sim.engine.links import clear_links
 from ringyard.sim.engine.losses import empty_losses
 from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.shape import ask
 from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
 from ringyard.state.arrays import Sizes, State, empty_state
+from ringyard.state.free_servers import file_servers
 from ringyard.state.on_gpus import least_slowness
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, JobKind, Network
 
@@ -266,6 +268,7 @@ def new_state(
         sharing_batches=sharing.shape[1],
         paired=interference.pairs is not None,
         losses=losses,
+        gpus_of_server=max(cluster.gpus_per_server),
     )
     state = empty_state(num_clusters, sizes, timeline_bins, segment_rows)
     state.slowness[:] = slowness_of(cluster)
@@ -279,6 +282,9 @@ def new_state(
     clusters["num_gpus"] = cluster.num_gpus
     clusters["num_servers"] = cluster.num_servers
     clusters["jobs_per_gpu"] = cluster.jobs_per_gpu
+    clusters["fewest_gpus_of_server"] = min(cluster.gpus_per_server)
+    clusters["most_gpus_of_server"] = max(cluster.gpus_per_server)
+    clusters["least_gpu_memory"] = state.servers["gpu_memory_bytes"].min(initial=UNLIMITED)
     clusters["round_seconds"] = np.inf if round_seconds is None else round_seconds
     clusters["rounds_only"] = rounds_only
     clusters["network"] = performance.network
@@ -341,6 +347,8 @@ def _empty_servers(state: State, b: int) -> None:
         for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
             state.gpus[b, g].num_jobs = 0
             state.gpus[b, g].free_memory_bytes = server.gpu_memory_bytes
+    clear_links(state, b)
+    file_servers(state, b)
 
 
 @linked_kernel
@@ -384,6 +392,7 @@ def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: 
     cluster.may_be_late = 0
     cluster.next_arrival = 0
     cluster.num_waiting = 0
+    cluster.first_waiting = num_jobs // 2
     cluster.num_running = 0
     cluster.num_done = 0
     cluster.demanded_gpus = 0

@@ -1,0 +1,208 @@
+"""Cost against size: steps with many waiting jobs or servers, schedules of large clusters, a million jobs.
+
+Each curve is measured in a process of its own, its sizes in turns; the best of several rounds counts.
+"""
+
+import argparse
+import json
+import multiprocessing
+import resource
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+from common import machine
+from schedulers import workload
+from vector_env import random_valid
+
+from ringyard import Cluster, JobTable, Simulator
+from ringyard.mdp.actions import Actions
+from ringyard.mdp.setting import Setting, ten_gigabit_rings
+from ringyard.placement import consolidate
+from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.orders.las import las
+from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.papers.gittins import GittinsTiresias
+from ringyard_baselines.papers.tiresias import tiresias
+from ringyard_baselines.scheduler import run
+
+WAITING = (100, 1_000, 10_000, 30_000)
+SERVERS = (16, 64, 256, 1_024)
+GPUS = (64, 1_024, 16_384, 100_000)
+CLUSTERS = 4
+ORDERS = {
+    "fifo": fifo,
+    "srtf": srtf,
+    "tiresias": tiresias,
+    "gittins": GittinsTiresias,
+    "las": lambda placement: las(placement, 600.0),
+}
+
+
+class Crowd:
+    """So many jobs at once, and as many more, one whenever about one job ends."""
+
+    def __init__(self, waiting, num_gpus, more):
+        self.num_jobs = waiting + more
+        self._first, self._gpus = waiting, num_gpus
+
+    def sample(self, cluster, rng):
+        """The published size mix, an hour each on average."""
+        jobs = workload(self.num_jobs, self._gpus, 1.0)
+        durations = rng.exponential(3600.0, self.num_jobs)
+        gap = (jobs.num_gpus * durations).mean() / self._gpus
+        submit = np.concatenate([np.zeros(self._first), np.arange(self.num_jobs - self._first) * gap])
+        drawn = JobTable.from_columns(submit, jobs.num_gpus, durations)
+        return drawn.with_models(jobs.model_ids)
+
+
+def stepped(setting, steps):
+    """Microseconds of a step of one cluster, through `gymnasium.make_vec`."""
+    env = gymnasium.make_vec(
+        "ringyard/Cluster-v0",
+        num_envs=CLUSTERS,
+        vectorization_mode="vector_entry_point",
+        setting=setting,
+        num_threads=1,
+    )
+    actions, generator = np.zeros(CLUSTERS, np.int64), np.ones(1, np.uint64)
+    _, info = env.reset(seed=0)
+    for _ in range(50):
+        random_valid(info["action_mask"], generator, actions)
+        *_, info = env.step(actions)
+    begin = time.perf_counter()
+    for _ in range(steps):
+        random_valid(info["action_mask"], generator, actions)
+        *_, info = env.step(actions)
+    taken = time.perf_counter() - begin
+    env.close()
+    return 1e6 * taken / (steps * CLUSTERS)
+
+
+def waiting_jobs(size, order):
+    """A step with so many waiting jobs on 16 x 4 GPUs."""
+    steps = 2_000
+    setting = Setting(
+        workload=Crowd(size + 70, 64, 2 * steps), actions=Actions(queue_order=order), num_workloads=1
+    )
+    return stepped(setting, steps)
+
+
+def servers(size):
+    """A step on so many servers of 4 GPUs, at full load."""
+    steps = 3_000
+    setting = Setting(
+        cluster=Cluster.homogeneous(size, 4), workload=Crowd(size, 4 * size, 2 * steps), num_workloads=1
+    )
+    return stepped(setting, steps)
+
+
+def schedule(size, name, load, num_jobs=None):
+    """(microseconds per job of the schedule, set-up, metrics; MB at most) on so many GPUs."""
+    jobs = workload(num_jobs or max(5 * size // 4, 20_000), size, load)
+    cluster = Cluster.homogeneous(size // 4, 4)
+    times = [time.perf_counter()]
+    sim = Simulator(cluster, jobs, ten_gigabit_rings())
+    times.append(time.perf_counter())
+    run(sim, ORDERS[name](consolidate()), np.random.default_rng(0))
+    times.append(time.perf_counter())
+    sim.metrics()
+    times.append(time.perf_counter())
+    setup, ran, measured = (1e6 * taken / len(jobs) for taken in np.diff(times))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return ran, setup, measured, peak
+
+
+def measured(function, sizes, arguments, rounds):
+    """[sizes] the least of what a function measures, each size once a round; runs in a process of its own."""
+    function(sizes[0], *arguments)  # compiled before it is timed
+    best = [np.inf] * len(sizes)
+    for _ in range(rounds):
+        for i, size in enumerate(sizes):
+            found = function(size, *arguments)
+            best[i] = np.minimum(best[i], found).tolist()
+    return best
+
+
+def apart(*task):
+    """`measured` in a new process: what one curve used is not in the next one's memory."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(measured, task)
+
+
+def print_steps(title, sizes, reference, rows):
+    """A line per curve: microseconds at each size, and the last size's over those of a reference."""
+    heads = "".join(f"{size:>10,}" for size in sizes)
+    print(f"\n{title}\n{'':24s}{heads}   x {sizes[reference]:,}")
+    for name, values in rows.items():
+        cells = "".join(f"{value:10.2f}" for value in values)
+        print(f"{name:24s}{cells}{values[-1] / values[reference]:12.2f}")
+
+
+def print_schedules(sizes, rows):
+    """A line per order: jobs per second at each size."""
+    title = "jobs/s of whole schedules, set-up and metrics apart; GPUs:"
+    print(f"\n{title}\n{'':24s}" + "".join(f"{size:>12,}" for size in sizes))
+    for name, values in rows.items():
+        print(f"{name:24s}" + "".join(f"{1e6 / value[0]:12,.0f}" for value in values))
+
+
+def draw(path, curves):
+    """One panel for each kind of size, logarithmic on both axes."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(curves), figsize=(5 * len(curves), 4), layout="constrained")
+    for axis, (title, (sizes, rows)) in zip(axes, curves.items(), strict=True):
+        for name, values in rows.items():
+            axis.loglog(sizes, [np.atleast_1d(value)[0] for value in values], marker="o", label=name)
+        axis.set(xlabel=title, ylabel=f"microseconds per {'job' if title == 'GPUs' else 'step'}")
+        axis.grid(visible=True, which="both", alpha=0.3)
+        axis.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--gpus", type=int, nargs="+", default=GPUS)
+    parser.add_argument("--orders", nargs="+", default=list(ORDERS), choices=list(ORDERS))
+    parser.add_argument("--only", nargs="+", choices=["waiting", "servers", "gpus", "million"])
+    parser.add_argument("--plot", type=Path, help="PNG to write")
+    parser.add_argument("--json", type=Path, help="figures to write")
+    options = parser.parse_args()
+    parts = options.only or ["waiting", "servers", "gpus", "million"]
+    curves = {}
+    print(f"{machine()}; 10GbE rings, consolidate; best of {options.rounds}")
+    if "waiting" in parts:
+        rows = {
+            f"queue by {order}": apart(waiting_jobs, WAITING, (order,), options.rounds)
+            for order in ("submit", "duration")
+        }
+        print_steps("microseconds of a step; waiting jobs:", WAITING, 0, rows)
+        curves["waiting jobs"] = (WAITING, rows)
+    if "servers" in parts:
+        rows = {"pack, least_contended": apart(servers, SERVERS, (), options.rounds)}
+        print_steps("microseconds of a step; servers of 4 GPUs:", SERVERS, 1, rows)
+        curves["servers"] = (SERVERS, rows)
+    if "gpus" in parts:
+        rows = {
+            f"{name}, load {load}": apart(schedule, options.gpus, (name, load), options.rounds)
+            for load in (0.8, 1.2)
+            for name in options.orders
+        }
+        print_schedules(options.gpus, rows)
+        curves["GPUs"] = (options.gpus, rows)
+    if "million" in parts:
+        print("\none million jobs:     GPUs  set-up (s)  run (s)  metrics (s)  most memory (MB)")
+        for name, size in (("fifo", 1_024), ("srtf", 1_024), ("tiresias", 1_024), ("fifo", 100_000)):
+            ((ran, setup, taken, peak),) = apart(schedule, (size,), (name, 0.8, 1_000_000), 1)
+            print(f"{name:16s} {size:10,} {setup:11.2f} {ran:8.2f} {taken:12.2f} {peak:17,.0f}", flush=True)
+    if options.plot:
+        draw(options.plot, curves)
+    if options.json:
+        options.json.write_text(json.dumps(curves))
+
+
+if __name__ == "__main__":
+    main()

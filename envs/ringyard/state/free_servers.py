@@ -1,0 +1,88 @@
+"""Servers by how many free GPUs they have: a row of bits for each number, so that few are looked at."""
+
+from ringyard.compiled import kernel
+from ringyard.state.arrays import SERVERS_PER_WORD, State
+
+__all__ = ["file_servers", "move_server", "next_server", "next_with_free"]
+
+_LOG2 = SERVERS_PER_WORD.bit_length() - 1
+_LAST = SERVERS_PER_WORD - 1
+_ALL = (1 << SERVERS_PER_WORD) - 1
+
+
+@kernel
+def _lowest_bit(word: int) -> int:
+    """Number of the lowest bit that is set; there is one."""
+    position = 0
+    if word & 0xFFFF == 0:
+        position = 16
+        word >>= 16
+    if word & 0xFF == 0:
+        position += 8
+        word >>= 8
+    if word & 0xF == 0:
+        position += 4
+        word >>= 4
+    if word & 0x3 == 0:
+        position += 2
+        word >>= 2
+    return position + 1 - (word & 1)
+
+
+@kernel
+def _num_words(state: State) -> int:
+    return (state.servers.shape[1] + _LAST) >> _LOG2
+
+
+@kernel
+def _flip(state: State, b: int, free: int, s: int, change: int) -> None:
+    """Server s is now (change 1), or no longer (-1), among those with so many free GPUs."""
+    state.free_bits[b, free * _num_words(state) + (s >> _LOG2)] ^= 1 << (s & _LAST)
+    state.num_with_free[b, free] += change
+
+
+@kernel
+def move_server(state: State, b: int, s: int, before: int, after: int) -> None:
+    """Note that server s has `after` free GPUs instead of `before`."""
+    _flip(state, b, before, s, -1)
+    _flip(state, b, after, s, 1)
+
+
+@kernel
+def file_servers(state: State, b: int) -> None:
+    """Note how many free GPUs every server has."""
+    state.free_bits[b] = 0
+    state.num_with_free[b] = 0
+    for s in range(state.servers.shape[1]):
+        _flip(state, b, state.servers[b, s].free_gpus, s, 1)
+
+
+@kernel
+def next_server(state: State, b: int, free: int, after: int) -> int:
+    """The first server above number `after` with exactly so many free GPUs; -1 if there is none."""
+    num_words = _num_words(state)
+    i = (after + 1) >> _LOG2
+    passed = (after + 1) & _LAST
+    while i < num_words:
+        word = (state.free_bits[b, free * num_words + i] >> passed) << passed
+        if word != 0:
+            return (i << _LOG2) + _lowest_bit(word)
+        passed = 0
+        i += 1
+    return -1
+
+
+@kernel
+def next_with_free(state: State, b: int, after: int) -> int:
+    """The first server above number `after` with a free GPU; -1 if there is none."""
+    num_words = _num_words(state)
+    i = (after + 1) >> _LOG2
+    passed = (after + 1) & _LAST
+    while i < num_words:
+        word = ((_ALL ^ state.free_bits[b, i]) >> passed) << passed
+        if word != 0:
+            s = (i << _LOG2) + _lowest_bit(word)
+            return s if s < state.servers.shape[1] else -1
+        passed = 0
+        i += 1
+    return -1
