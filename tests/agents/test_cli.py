@@ -270,7 +270,7 @@ def test_train_resume_compare(tmp_path):
     assert re.search(r"vs (fifo|sjf@pack): mean JCT", out)  # no agent is the reference unless one says so
     for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "losses.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0
-    assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 5
+    assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 6  # and the whole
     ringyard(tmp_path, *same, "name=c2", "workers=1", "plots=false", "tensorboard=false")
     first, second = (
         list(csv.DictReader((tmp_path / "runs" / name / "runs.csv").read_text().splitlines()))

@@ -194,7 +194,7 @@ def test_files_of_an_earlier_comparison_go(tmp_path, monkeypatch, capsys):
     command(*few)
     table = {"table.csv", "table.md", "runs.csv", "jobs.csv"}
     pictures = {one for one in files() if one.endswith(".png")}
-    assert len(pictures) == 5
+    assert len(pictures) == 7
     assert table <= files()
     mine = tmp_path / "runs" / "mine"
     (mine / "notes.png").touch()

@@ -9,6 +9,7 @@ __all__ = ["COMMANDS", "run"]
 COMMANDS = {
     "simulate": "one scheduler on one workload: a table and per-job times",
     "compare": "several schedulers on the same workloads: table, plots, CSV, TensorBoard",
+    "plot": "finished runs on each other: learning curves, JCTs, profiles: `ringyard plot RUN_OR_FOLDER ...`",
     "tune": "the placement rule and options that suit each scheduler in a setting",
     "train": "train an agent; -m sweeps over seeds and anything else",
     "calibrate": "profiles and networks from your own measurements: `ringyard calibrate FILE`",

@@ -259,21 +259,21 @@ def _draw(
     console: Console, config: DictConfig, folder: Path, results: Sequence[RunResult], ranking: Ranking
 ) -> list[str]:
     """Write the plots and the TensorBoard runs that the config asks for; the names of what was written."""
-    written = []
+    written: list[Path] = []
     if config.plots:
         from ringyard_agents.measuring.plots import draw_plots
 
         shown = set(ranking.order[:MOST_PLOTTED])
-        for file in draw_plots([result for result in results if result.label in shown], folder):
-            console.print(f"plot: {file}", soft_wrap=True)
-            written.append(file.name)
+        written += draw_plots([result for result in results if result.label in shown], folder)
+        console.print(f"plots: {', '.join(str(file) for file in written)}", soft_wrap=True)
     if config.tensorboard:
-        from ringyard_agents.measuring.tensorboard import write_tensorboard
+        from ringyard_agents.measuring.tensorboard import record_text, write_tensorboard
 
-        write_tensorboard(results, folder / "tensorboard")
+        text = f"{record_text(run_folder())}\n\n{(folder / 'table.md').read_text()}"
+        write_tensorboard(results, folder / "tensorboard", text, written)
         console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
-        written.append("tensorboard")
-    return written
+        written.append(folder / "tensorboard")
+    return [file.name for file in written]
 
 
 def compare(config: DictConfig) -> None:

@@ -14,6 +14,7 @@ __all__ = ["remove_stale", "remove_stale_worlds", "write_results"]
 _OUTPUTS = (
     *("table.csv", "table.md", "runs.csv", "jobs.csv", "tenants.csv", "tensorboard"),
     *("jct_distribution.png", "jct_over_time.png", "losses.png", "queue_length.png", "utilisation.png"),
+    *("performance_profile.png", "interquartile_means.png"),
 )
 
 

@@ -1,91 +1,107 @@
-"""One TensorBoard run per scheduler, so that their curves lie on each other."""
+"""TensorBoard of a comparison: a run per scheduler whose curves lie on each other, and one of the whole."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ringyard.sim.metrics import LOSSES
 from ringyard_agents.files import replaced_folder
 from ringyard_agents.measuring.evaluate import RunResult
+from ringyard_agents.measuring.over_time import curves
 
-__all__ = ["Curves", "curves", "write_tensorboard"]
+__all__ = ["add_images", "record_text", "write_tensorboard"]
 
-POINTS = 200
+#: groups of tags say what the x axis is
+_TIME, _PERCENTILE = "over_simulated_seconds", "over_percentile_of_jobs"
 
+#: {tag: (attribute of Curves, title of its chart)}
+_OVER_TIME = {
+    f"{_TIME}/mean_JCT_of_finished_jobs": (
+        "running_jct",
+        "mean JCT of finished jobs (s), by simulated seconds",
+    ),
+    f"{_TIME}/waiting_jobs": ("waiting", "jobs that wait, by simulated seconds"),
+    f"{_TIME}/share_of_GPUs_held": ("utilisation", "share of GPUs that jobs hold, by simulated seconds"),
+}
+_JCT = f"{_PERCENTILE}/JCT"
 
-class Curves:
-    """Means over workloads on a common time axis.
-
-    Attributes:
-        seconds: [points] simulated time.
-        running_jct: [points] mean JCT of the jobs finished so far, NaN before the first.
-        waiting: [points] mean jobs waiting.
-        utilisation: [points] mean share of busy GPUs.
-    """
-
-    def __init__(self, results: Sequence[RunResult], seconds: NDArray[np.float64]) -> None:
-        self.seconds = seconds
-        served = [result.times.served() for result in results]
-        ends = np.concatenate([times.end_seconds for times in served])
-        jcts = np.concatenate([times.jct for times in served])
-        order = np.argsort(ends, kind="stable")
-        finished = np.searchsorted(ends[order], seconds, side="right")
-        totals = np.concatenate([[0.0], np.cumsum(jcts[order])])
-        with np.errstate(invalid="ignore"):
-            self.running_jct = np.where(finished > 0, totals[finished] / np.maximum(finished, 1), np.nan)
-        self.waiting = self._mean(results, 1)
-        self.utilisation = self._mean(results, 2)
-
-    def _mean(self, results: Sequence[RunResult], column: int) -> NDArray[np.float64]:
-        """Mean over workloads; a run that has ended counts as 0."""
-        total = np.zeros(len(self.seconds))
-        for result in results:
-            ends, values = result.timeline[0], result.timeline[column]
-            bins = np.searchsorted(ends, self.seconds)
-            total += np.where(bins < len(ends), values[np.minimum(bins, len(ends) - 1)], 0.0)
-        return total / len(results)
+_LAYOUT = {
+    "comparison": {
+        **{title: ["Multiline", [f"{tag}$"]] for tag, (_, title) in _OVER_TIME.items()},
+        "JCT (s), by percentile of the jobs": ["Multiline", [f"{_JCT}$"]],
+    }
+}
 
 
-def curves(results: Sequence[RunResult]) -> dict[str, Curves]:
-    """{label: curves} for all schedulers on one time axis.
+def write_tensorboard(results: Sequence[RunResult], folder: Path, text: str, images: Sequence[Path]) -> None:
+    """Curves over simulated seconds and over percentiles, the table as text, the plots as images.
 
-    The axis reaches to where 99 % of all jobs have ended: the last ones would stretch it too far.
-    """
-    ends = np.concatenate([result.times.end_seconds for result in results])
-    most = float(np.percentile(ends, 99))
-    seconds = np.linspace(most / POINTS, most, POINTS)
-    labels = list(dict.fromkeys(result.label for result in results))
-    return {label: Curves([r for r in results if r.label == label], seconds) for label in labels}
-
-
-def write_tensorboard(results: Sequence[RunResult], folder: Path) -> None:
-    """Scalars over simulated seconds, JCT percentiles (the step is the percentile), and the mean JCT's parts.
+    The step of an event is its simulated second, and so is its wall time: TensorBoard's axis "relative" says
+    hours and days.
 
     Args:
         results: of every scheduler on every workload.
-        folder: gets one run per scheduler; those of an earlier comparison go.
+        folder: gets one run per scheduler and one called `comparison`; those of an earlier comparison go.
+        text: Markdown.
+        images: PNG files.
     """
     with replaced_folder(folder) as partial:
-        _write(results, partial)
+        _write_whole(partial / "comparison", text, images)
+        for label, curve in curves(results).items():
+            _write_scheduler([one for one in results if one.label == label], curve, partial / label)
 
 
-def _write(results: Sequence[RunResult], folder: Path) -> None:
+def _write_whole(folder: Path, text: str, images: Sequence[Path]) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
-    for label, curve in curves(results).items():
-        writer = SummaryWriter(str(folder / label))
-        for i, second in enumerate(curve.seconds.astype(np.int64).tolist()):
-            if np.isfinite(curve.running_jct[i]):
-                writer.add_scalar("simulated_time/running_mean_jct", curve.running_jct[i], second)
-            writer.add_scalar("simulated_time/waiting_jobs", curve.waiting[i], second)
-            writer.add_scalar("simulated_time/utilisation", curve.utilisation[i], second)
-        jcts = np.concatenate([result.times.served().jct for result in results if result.label == label])
-        for percentile in range(1, 100) if len(jcts) else ():
-            writer.add_scalar("jct/percentile", float(np.percentile(jcts, percentile)), percentile)
-        writer.add_scalar("jct/mean", float(jcts.mean()) if len(jcts) else float("nan"), 0)
-        metrics = [result.metrics for result in results if result.label == label]
-        for name in ("mean_queueing", *(f"lost_to_{name}" for name in LOSSES), "mean_work"):
-            writer.add_scalar(f"losses/{name}", float(np.mean([getattr(one, name) for one in metrics])), 0)
-        writer.close()
+    with SummaryWriter(str(folder)) as writer:
+        writer.add_custom_scalars(_LAYOUT)
+        writer.add_text("comparison", text)
+        add_images(writer, images)
+
+
+def _write_scheduler(results: Sequence[RunResult], curve: Any, folder: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+        seconds = curve.seconds.astype(np.int64).tolist()
+        for tag, (attribute, _) in _OVER_TIME.items():
+            for second, value in zip(seconds, getattr(curve, attribute).value.tolist(), strict=True):
+                if np.isfinite(value):
+                    writer.add_scalar(tag, value, second, walltime=second)
+        jcts = np.concatenate([result.times.served().jct for result in results])
+        for percent in range(1, 100) if len(jcts) else ():
+            writer.add_scalar(_JCT, float(np.percentile(jcts, percent)), percent, walltime=percent)
+
+
+def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
+    """PNG files as images.
+
+    Args:
+        writer: a SummaryWriter.
+        images: files; their names are the tags.
+        step: of the events.
+    """
+    from matplotlib.image import imread
+
+    for file in images:
+        writer.add_image(f"plots/{file.stem}", imread(file)[..., :3], step, dataformats="HWC")
+
+
+def record_text(folder: Path) -> str:
+    """What `run.json` says of a run, as Markdown."""
+    record = json.loads((folder / "run.json").read_text())
+    command = " ".join(["ringyard", record["command"], *record["arguments"]])
+    versions = ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())
+    facts = {
+        "commit": record["commit"] or "unknown",
+        "date": record.get("date"),
+        "Python": record.get("python"),
+        "CPU": record.get("cpu"),
+        "cores": record.get("cores"),
+        "versions": versions,
+    }
+    lines = [f"* {name}: {fact}" for name, fact in facts.items() if fact]
+    return "\n".join([f"# {folder.name}", "", f"    {command}", "", *lines])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringyard_agents.measuring.plots import save_plot
+from ringyard_agents.measuring.figures import save_plot
 from ringyard_agents.measuring.statistics import caution
 from ringyard_agents.measuring.tables import markdown
 from ringyard_agents.shipped_agents import ZOO
