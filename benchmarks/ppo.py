@@ -45,7 +45,7 @@ def watched(learner):
     """Who steps, who chooses actions and who updates: three (owner, method)."""
     if isinstance(learner, GroupRelative):
         network = learner.policy.network
-        return (learner._env, "step"), (network, "get_distribution"), (learner, "_update")
+        return (learner._env, "step"), (network.mlp_extractor, "forward_actor"), (learner, "_update")
     model = learner._running
     return (model.env, "step"), (model.policy, "forward"), (model, "train")
 

@@ -14,6 +14,7 @@ NAMES = (
     "features",
     "contention",
     "ppo",
+    "learning",
     "startup",
     "mechanisms",
     "sjf_bco_experiment",

@@ -107,6 +107,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "total_decisions": Decisions,
         "num_workloads": Count,
         "num_threads": Count | None,
+        "device": Literal["auto", "cpu", "cuda"],
         "init": str | None,
         "resume": str | None,
         "overwrite": bool,

@@ -23,6 +23,7 @@ from ringyard_agents.learning.evolution import EvolutionStrategies, Population
 from ringyard_agents.learning.fork_and_compare import ForkAndCompare
 from ringyard_agents.learning.group_noise import GroupNoise
 from ringyard_agents.learning.noisy_scores import NoisyPlayer, add_gradient, steady
+from ringyard_agents.learning.peers import ALONE
 from ringyard_agents.learning.score_networks import ScoreNetwork
 from ringyard_agents.learning.score_policy import ScorePolicy, Seen, look, scores_of
 
@@ -129,7 +130,8 @@ def test_the_gradient_is_that_of_each_scores_probability():
     player = NoisyPlayer(network, rng.standard_normal((4, 9), np.float32), spread)
     player(seen, np.arange(4), np.tile(np.arange(6), (4, 1)))
     advantages = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
-    add_gradient(network, player.samples(advantages), spread, 0.2)
+    samples = player.samples(advantages, ALONE)
+    add_gradient(network, samples, len(samples.jobs), spread, 0.2)
     found = [own.grad.clone() for own in network.parameters()]
     network.zero_grad()
     means = scores_of(network, seen)
@@ -147,7 +149,8 @@ def test_a_jobs_noise_is_credited_once_however_often_it_is_scored():
     player(random_seen(rng, [1, 1], 1), everyone, rows)  # decisions 0 and 1: the first job of each cluster
     player(random_seen(rng, [2, 1], 2), everyone, np.array([[0, 1], [2, 0]]))  # 2: its second too; 3: a third
     player(random_seen(rng, [1], 1), everyone[:1], rows[:1])  # 4: the first again, which takes three in all
-    advantages = player.samples(np.array([3.0, 5.0, 7.0, 9.0, 11.0], np.float32)).advantages
+    given = np.array([3.0, 5.0, 7.0, 9.0, 11.0], np.float32)
+    advantages = player.samples(given, ALONE).advantages
     # six scores of four jobs, in the order of decisions
     assert advantages == pytest.approx(1.5 * np.array([3 / 3, 5, 3 / 3, 7, 9, 3 / 3]))
 

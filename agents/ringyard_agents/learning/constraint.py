@@ -48,16 +48,16 @@ class Constraint:
         shares = np.array([float(getattr(one, self.metric)) for one in metrics]) / self.most[label]
         return np.where(np.isnan(shares), _UNSERVED, shares)
 
-    def charge(self, label: str, played: Episodes, metrics: Sequence[Metrics]) -> Episodes:
+    def charge(self, label: str, played: Episodes, metrics: Sequence[Metrics], usual: float) -> Episodes:
         """The same episodes, whose last rewards have paid for what they used of a world's bound.
 
         Args:
             label: of the world.
             played: in it.
             metrics: [clusters] of the episodes.
+            usual: mean size of the round's returns in that world.
         """
         used = self.used(label, metrics)
-        usual = np.abs(played.returns).mean()
         rewards = played.rewards.copy()
         last = len(rewards) - 1 - np.argmax(played.valid[::-1], axis=0)
         rewards[last, np.arange(len(used))] -= self.price * usual * used

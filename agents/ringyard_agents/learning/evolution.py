@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch.func import functional_call, vmap
 
 from ringyard.checks import Count, Positive, checked
+from ringyard_agents.learning.hardware import on
 from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
 from ringyard_agents.learning.score_networks import ScoreNetwork
 from ringyard_agents.learning.score_policy import Seen
@@ -37,6 +38,7 @@ class Population:
     def __init__(self, network: ScoreNetwork, changes: torch.Tensor) -> None:
         own = {name: one.detach() for name, one in network.named_parameters()}
         self._weights = {name: own[name] + change for name, change in _by_weight(network, changes).items()}
+        self._device = changes.device
         self._scores = vmap(lambda weights, *seen: functional_call(network, weights, seen))
 
     def __call__(
@@ -44,10 +46,10 @@ class Population:
     ) -> NDArray[np.float32]:
         """See `ScorePlayer`."""
         own = {name: values[clusters] for name, values in self._weights.items()}
-        present = torch.as_tensor(seen.present).float()
+        jobs, present, cluster = (on(self._device, part) for part in seen)
         with torch.no_grad():
-            scores = self._scores(own, torch.as_tensor(seen.jobs), present, torch.as_tensor(seen.cluster))
-        found: NDArray[np.float32] = scores.numpy()
+            scores = self._scores(own, jobs, present.float(), cluster)
+        found: NDArray[np.float32] = scores.cpu().numpy()
         return found
 
 
@@ -84,7 +86,8 @@ class EvolutionStrategies(ScoreLearner):
         half = self.workloads * self.group_size // 2
         size = sum(one.numel() for one in self._network.parameters())
         drawn = self._rng(len(self._worlds)).standard_normal((half, size), np.float32)
-        changes = torch.as_tensor(np.stack((drawn, -drawn), axis=1).reshape(2 * half, size))
+        both = np.stack((drawn, -drawn), axis=1).reshape(2 * half, size)[self._own_clusters]
+        changes = torch.as_tensor(both, device=self.hardware.device)
         player = Population(self._network, self.spread * changes)
         played = {
             label: self._paid(label, world.play(self._entries(number), player))
@@ -92,7 +95,8 @@ class EvolutionStrategies(ScoreLearner):
         }
         places = [_centred_ranks(one.returns.reshape(-1, self.group_size)) for one in played.values()]
         shares = torch.as_tensor(np.mean(places, axis=0).reshape(-1), dtype=torch.float32)
-        self._climb(shares @ changes / (2 * half * self.spread))
+        total = self.hardware.peers.total(shares.to(changes.device) @ changes)
+        self._climb(total / (2 * half * self.spread))
         return self._count(played)
 
     def _climb(self, gradient: torch.Tensor) -> None:

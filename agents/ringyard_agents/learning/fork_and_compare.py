@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ringyard.checks import Count, Positive, checked
 from ringyard_agents.learning.episodes import Episodes, World
 from ringyard_agents.learning.noisy_scores import NoisyPlayer, Samples, add_gradient, mirrored_noise, steady
+from ringyard_agents.learning.round_order import RoundOrder, round_order
 from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
 
 __all__ = ["ForkAndCompare"]
@@ -50,35 +50,39 @@ class ForkAndCompare(ScoreLearner):
         require_pairs(self.group_size)
 
     def _round(self) -> dict[str, float]:
-        played, samples = {}, []
+        played, samples, valid = {}, [], []
         for number, (label, world) in enumerate(self._worlds.items()):
-            played[label], noted = self._compare(number, label, world)
+            played[label], noted, noisy = self._compare(number, label, world)
             samples.append(noted)
-        return self._count(played) | self._step(Samples.joined(samples))
+            valid.append(noisy)
+        joined = Samples.joined(samples)
+        order = round_order(self.hardware.peers, valid, joined.counts)
+        return self._count(played) | self._step(joined, order)
 
-    def _compare(self, number: int, label: str, world: World) -> tuple[Episodes, Samples]:
-        """Copies of moments of a world, and samples of their decisions with noise."""
-        calm, clusters = steady(self._network), world.batch.num_clusters
+    def _compare(self, number: int, label: str, world: World) -> tuple[Episodes, Samples, NDArray[np.bool_]]:
+        """Copies of moments of a world, samples of their decisions with noise, and where these were made."""
+        calm, own = steady(self._network), self._own_workloads
         rng, num_jobs = self._rng(number, 1), world.setting.workload.num_jobs
         world.begin(self._entries(number)[:: self.group_size])
-        world.go_on(calm, arrivals=rng.uniform(0, num_jobs, self.workloads))
-        world.fork(np.repeat(np.arange(self.workloads), self.group_size), self.arrivals)
-        player = NoisyPlayer(self._network, mirrored_noise(rng, clusters, num_jobs), self.noise)
+        world.go_on(calm, arrivals=rng.uniform(0, num_jobs, self.workloads)[own])
+        world.fork(np.repeat(np.arange(own.stop - own.start), self.group_size), self.arrivals)
+        noise = mirrored_noise(rng, self.workloads * self.group_size, num_jobs)[self._own_clusters]
+        player = NoisyPlayer(self._network, noise, self.noise)
         noisy = world.go_on(player, events=self.events)
         played = self._paid(label, noisy.then(world.go_on(calm)))
         better = _advantages(played.returns, self.group_size)
-        return played, player.samples(np.broadcast_to(better, noisy.valid.shape)[noisy.valid])
+        advantages = np.broadcast_to(better, noisy.valid.shape)[noisy.valid]
+        return played, player.samples(advantages, self.hardware.peers), noisy.valid
 
-    def _step(self, samples: Samples) -> dict[str, float]:
+    def _step(self, samples: Samples, round_: RoundOrder) -> dict[str, float]:
         """One gradient step on some of the decisions; what to plot."""
-        order = self._rng(len(self._worlds)).permutation(len(samples.counts))
-        some = order[: np.searchsorted(np.cumsum(samples.counts[order]), self.batch_size) + 1]
+        order = self._rng(len(self._worlds)).permutation(len(round_.counts))
+        some = order[: np.searchsorted(np.cumsum(round_.counts[order]), self.batch_size) + 1]
         self._optimizer.zero_grad()
+        own, scores = samples.some(round_.among_own(some)), int(round_.counts[some].sum())
         # from where the noise was drawn: every ratio is 1, nothing is clipped
-        measured = add_gradient(self._network, samples.some(some), self.noise, np.inf)
-        torch.nn.utils.clip_grad_norm_(self._network.parameters(), self.max_grad_norm)
-        self._optimizer.step()
-        return measured
+        means = add_gradient(self._network, own, scores, self.noise, np.inf)
+        return self._descend(means, self.max_grad_norm)
 
 
 def _advantages(returns: NDArray[np.float64], group_size: int) -> NDArray[np.float32]:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from ringyard.checks import Count, Positive, checked
 from ringyard_agents.learning.credit import Credit, group_advantages
 from ringyard_agents.learning.noisy_scores import NoisyPlayer, Samples, add_gradient, mirrored_noise
+from ringyard_agents.learning.round_order import RoundOrder, round_order
 from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
 
 __all__ = ["GroupNoise"]
@@ -42,30 +42,34 @@ class GroupNoise(ScoreLearner):
         require_pairs(self.group_size)
 
     def _round(self) -> dict[str, float]:
-        played, samples = {}, []
+        played, samples, peers = {}, [], self.hardware.peers
         for number, (label, world) in enumerate(self._worlds.items()):
             jobs = world.setting.workload.num_jobs
-            noise = mirrored_noise(self._rng(number, 1), world.batch.num_clusters, jobs)
+            everyone = self.workloads * self.group_size
+            noise = mirrored_noise(self._rng(number, 1), everyone, jobs)[self._own_clusters]
             player = NoisyPlayer(self._network, noise, self.noise)
             one = played[label] = self._paid(label, world.play(self._entries(number), player))
-            samples.append(player.samples(group_advantages(*one, self.group_size, self.credit)[one.valid]))
-        return self._count(played) | self._update(Samples.joined(samples))
+            advantages = group_advantages(*one, self.group_size, self.credit)[one.valid]
+            samples.append(player.samples(advantages, peers))
+        joined = Samples.joined(samples)
+        order = round_order(peers, [one.valid for one in played.values()], joined.counts)
+        return self._count(played) | self._update(joined, order)
 
-    def _update(self, samples: Samples) -> dict[str, float]:
+    def _update(self, samples: Samples, round_: RoundOrder) -> dict[str, float]:
         """Epochs of gradient steps on a round; means of what they measured."""
         measured: list[dict[str, float]] = []
         rng = self._rng(len(self._worlds))
         for _ in range(self.n_epochs):
-            order = rng.permutation(len(samples.counts))
-            total = np.cumsum(samples.counts[order])
+            order = rng.permutation(len(round_.counts))
+            total = np.cumsum(round_.counts[order])
             steps = max(1, round(total[-1] / self.batch_size))
             for decisions in np.split(order, np.searchsorted(total, total[-1] * np.arange(1, steps) / steps)):
-                measured.append(self._step(samples.some(decisions)))
+                scores = int(round_.counts[decisions].sum())
+                measured.append(self._step(samples.some(round_.among_own(decisions)), scores))
         return {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
 
-    def _step(self, samples: Samples) -> dict[str, float]:
+    def _step(self, samples: Samples, scores: int) -> dict[str, float]:
+        """A gradient step on this process's part of so many scores; what to plot."""
         self._optimizer.zero_grad()
-        measured = add_gradient(self._network, samples, self.noise, self.clip_range)
-        torch.nn.utils.clip_grad_norm_(self._network.parameters(), self.max_grad_norm)
-        self._optimizer.step()
-        return measured
+        means = add_gradient(self._network, samples, scores, self.noise, self.clip_range)
+        return self._descend(means, self.max_grad_norm)

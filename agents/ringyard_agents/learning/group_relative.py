@@ -9,14 +9,18 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
-from stable_baselines3.common.utils import obs_as_tensor, set_random_seed
+from stable_baselines3.common.utils import set_random_seed
 
 from ringyard.checks import Amount, Count, Positive, checked
+from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.credit import Credit, group_advantages
 from ringyard_agents.learning.greedy import GreedyPolicy
+from ringyard_agents.learning.hardware import Hardware
 from ringyard_agents.learning.learner import Saved, Watch, only_world
+from ringyard_agents.learning.masked_choices import CURVES, Choices, add_ppo_gradient, draw, log_probabilities
+from ringyard_agents.learning.round_order import RoundOrder, round_order
 from ringyard_agents.learning.rows import stacked, take
 from ringyard_agents.learning.torch_state import (
     network_state,
@@ -32,13 +36,15 @@ __all__ = ["GroupRelative"]
 
 
 class _Round(NamedTuple):
-    """The decisions of one round, without those of clusters whose episode was over."""
+    """What one round has brought.
 
-    observations: Any  # [decisions, size] or {block: [decisions, length]}
-    masks: NDArray[np.bool_]  # [decisions, actions]
-    actions: NDArray[np.int64]  # [decisions]
-    log_probs: NDArray[np.float32]  # [decisions] when they were made
-    advantages: NDArray[np.float32]  # [decisions]
+    Attributes:
+        choices: of this process's clusters, without those of clusters whose episode was over.
+        order: of the decisions of all processes.
+    """
+
+    choices: Choices
+    order: RoundOrder
 
 
 @checked("agent")
@@ -49,12 +55,13 @@ class GroupRelative:
     Attributes:
         network: (observation space, action space, learning rate by progress) -> a maskable policy network.
         flat: the network reads one row of numbers a cluster; False: blocks.
-        num_envs: clusters played at once, a multiple of `group_size`.
+        num_envs: clusters played at once by all processes together, a multiple of `group_size`.
         group_size: episodes of each workload per round, 2 or more.
         credit: how decisions share their episode's return, see `ringyard_agents.learning.credit`.
         learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in
             Stable-Baselines3's PPO.
         teacher: whom to imitate before learning.
+        hardware: what it computes with.
         masked: its policy chooses valid actions only.
     """
 
@@ -71,6 +78,7 @@ class GroupRelative:
     max_grad_norm: Positive = 0.5
     target_kl: Positive | None = None
     teacher: CloneTeacher | None = None
+    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     masked: bool = field(default=True, init=False)
     decisions: int = field(default=0, init=False)
     _network: MaskableActorCriticPolicy = field(init=False, repr=False)
@@ -93,17 +101,35 @@ class GroupRelative:
         torch.set_num_threads(1)
         set_random_seed(seed)
         self._seed, self._rng, self.decisions, self._started = seed, np.random.RandomState(seed), 0, False
-        self._env = RingyardVecEnv(setting, self.num_envs, self.group_size, True, seed)
-        self._network = self._build(self._env.observation_space, self._env.action_space)
+        own = self._own
+        first_group = own.start // self.group_size
+        self._env = RingyardVecEnv(
+            setting, own.stop - own.start, self.group_size, True, seed, first_group=first_group
+        )
+        network = self._build(self._env.observation_space, self._env.action_space)
+        self._network = network.to(self.hardware.device)
         if saved is not None:
             self._restore(saved)
+
+    @property
+    def _own(self) -> slice:
+        """Which of all clusters this process plays."""
+        if self.num_envs % self.group_size:
+            raise ConfigurationError(
+                f"agent.num_envs is {self.num_envs}; expected a multiple of agent.group_size,"
+                f" {self.group_size}"
+            )
+        groups = self.hardware.peers.part(
+            "agent.num_envs / agent.group_size", self.num_envs // self.group_size
+        )
+        return slice(groups.start * self.group_size, groups.stop * self.group_size)
 
     def _restore(self, saved: Saved) -> None:
         facts, arrays = saved.facts, saved.arrays
         restore_network(self._network, saved, self._network.optimizer)
         self.decisions, self._started = facts["decisions"], facts["started"]
         if self._started:
-            self._env.restore(arrays)
+            self._env.restore_round(arrays["episodes"])
         self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
         restore_random(saved)
 
@@ -115,7 +141,8 @@ class GroupRelative:
         """Weights, optimiser, counters and random states; between rounds no episode matters."""
         network, random = network_state(self._network, self._network.optimizer), random_state()
         _, keys, *drawn = self._rng.get_state()
-        arrays = {**network.arrays, **random.arrays, **self._env.position(), "minibatches": np.array(keys)}
+        episodes = np.full(self.num_envs, self._env.rounds)
+        arrays = {**network.arrays, **random.arrays, "episodes": episodes, "minibatches": np.array(keys)}
         facts = {"decisions": self.decisions, "started": self._started, "minibatches": drawn}
         return Saved(arrays, {**network.facts, **random.facts, **facts})
 
@@ -136,12 +163,25 @@ class GroupRelative:
         if not self._started:
             self._env.reset()
             if self.teacher is not None:
-                measured = self.teacher.fit(self._network, self._env, self._seed)
+                measured = self._imitate(self.teacher)
             self._started = True
         watch(measured)
         while self.decisions < total_decisions:
             played, measured = self._play()
             watch(measured | self._update(played))
+
+    def _imitate(self, teacher: CloneTeacher) -> dict[str, float]:
+        """Fit the network to the teacher, in the first process for all; what to plot."""
+        peers, measured = self.hardware.peers, {}
+        if peers.rank == 0:
+            measured = teacher.fit(self._network, self._env, self._seed)
+        known = self._network.state_dict(), random_state(), self._env.rounds, measured
+        weights, random, rounds, measured = peers.from_first(known)
+        if peers.rank > 0:
+            self._network.load_state_dict(weights)
+            restore_random(random)
+            self._env.restore_round(np.full(self.num_envs, rounds))
+        return measured
 
     def _play(self) -> tuple[_Round, dict[str, float]]:
         """One round, and the mean return and length of its episodes."""
@@ -156,67 +196,58 @@ class GroupRelative:
             playing, masks = ~env.idle, env.action_masks().copy()
             times = env.batch.state.clusters["now"].copy()
             with torch.no_grad():
-                seen = obs_as_tensor(observations, self._network.device)
-                distribution = self._network.get_distribution(seen, action_masks=masks)
-                drawn = distribution.get_actions()
-                log_probs = distribution.log_prob(drawn).numpy()
-            actions = drawn.numpy()
+                possible = log_probabilities(self._network, observations, masks)
+                noise = self._noise(possible.shape[1]).to(possible.device)
+                drawn = draw(possible, noise)[:, None]
+                log_probs = possible.gather(1, drawn)[:, 0].cpu().numpy()
+            actions = drawn[:, 0].cpu().numpy()
             rows = take(observations, playing)
             decided.append((rows, masks[playing], actions[playing], log_probs[playing]))
             observations, rewards, _, _ = env.step(actions)
             outcomes.append((rewards, times, playing))
-            self.decisions += int(playing.sum())
         rewards, times, valid = (np.stack(column) for column in zip(*outcomes, strict=True))
         ends = env.batch.state.clusters["now"].copy()
         advantages = group_advantages(rewards, times, valid, ends, self.group_size, self.credit)
         seen, masks, actions, log_probs = (stacked(column) for column in zip(*decided, strict=True))
-        measured = {
-            "rollout/ep_rew_mean": float((rewards * valid).sum(0).mean()),
-            "rollout/ep_len_mean": float(valid.sum(0).mean()),
-        }
-        return _Round(seen, masks, actions, log_probs, advantages[valid]), measured
+        order = round_order(self.hardware.peers, [valid])
+        measured = self._count(rewards, valid)
+        choices = Choices(seen, masks, actions, log_probs, advantages[valid])
+        return _Round(choices, order), measured
+
+    def _noise(self, num_actions: int) -> torch.Tensor:
+        """[own clusters, actions] for `draw`; of all clusters, so that every process draws the same."""
+        return torch.empty(self.num_envs, num_actions).exponential_()[self._own]
+
+    def _count(self, rewards: NDArray[np.float32], valid: NDArray[np.bool_]) -> dict[str, float]:
+        """Count the decisions of a round and draw as often as the longest; means of returns and lengths."""
+        peers, clusters = self.hardware.peers, self.num_envs
+        for _ in range(int(peers.gathered(np.array([len(valid)])).max()) - len(valid)):
+            self._noise(self._env.action_masks().shape[1])
+        returns, decisions = peers.sums(np.array([(rewards * valid).sum(dtype=np.float64), valid.sum()]))
+        self.decisions += int(decisions)
+        return {"rollout/ep_rew_mean": returns / clusters, "rollout/ep_len_mean": decisions / clusters}
 
     def _update(self, played: _Round) -> dict[str, float]:
         """Epochs of PPO's clipped updates on a round; means of what they measured."""
         self._network.set_training_mode(True)
-        measured: list[dict[str, float]] = []
-        count = len(played.actions)
+        measured: list[NDArray[np.float64]] = []
+        peers, parameters = self.hardware.peers, list(self._network.parameters())
+        count = len(played.order.counts)
         for _ in range(self.n_epochs):
-            order = self._rng.permutation(count)
+            every = self._rng.permutation(count)
             for begin in range(0, count, self.batch_size):
-                loss, found = self._loss(played, order[begin : begin + self.batch_size])
-                measured.append(found)
-                if self.target_kl is not None and found["train/approx_kl"] > 1.5 * self.target_kl:
-                    return _means(measured)
+                batch = every[begin : begin + self.batch_size]
+                own = played.choices.some(played.order.among_own(batch))
                 self._network.optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                torch.nn.utils.clip_grad_norm_(self._network.parameters(), self.max_grad_norm)
+                part = add_ppo_gradient(self._network, own, len(batch), self.clip_range, self.ent_coef)
+                measured.append(peers.sums(part))
+                if self.target_kl is not None and measured[-1][3] > 1.5 * self.target_kl:
+                    return _means(measured)
+                peers.add_up(parameters)
+                torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
                 self._network.optimizer.step()
         return _means(measured)
 
-    def _loss(self, played: _Round, rows: NDArray[np.int64]) -> tuple[torch.Tensor, dict[str, float]]:
-        """PPO's clipped loss of some decisions with an entropy bonus, and what to plot."""
-        seen: Any = obs_as_tensor(take(played.observations, rows), self._network.device)
-        values, log_probs, entropy = self._network.evaluate_actions(
-            seen, torch.as_tensor(played.actions[rows]), action_masks=torch.as_tensor(played.masks[rows])
-        )
-        assert entropy is not None  # of a categorical distribution
-        log_ratio = log_probs - torch.as_tensor(played.log_probs[rows])
-        ratio = torch.exp(log_ratio)
-        advantages = torch.as_tensor(played.advantages[rows])
-        clipped = torch.clamp(ratio, 1 - self.clip_range, 1 + self.clip_range)
-        gain = torch.min(advantages * ratio, advantages * clipped).mean()
-        # as PPO with vf_coef=0: the network's critic learns nothing, its gradients are 0
-        loss = -gain - self.ent_coef * entropy.mean() + 0.0 * values.mean()
-        found = {
-            "train/policy_gradient_loss": -gain.item(),
-            "train/entropy_loss": -entropy.mean().item(),
-            "train/loss": loss.item(),
-            "train/approx_kl": (ratio.detach() - 1 - log_ratio.detach()).mean().item(),
-            "train/clip_fraction": (torch.abs(ratio - 1) > self.clip_range).float().mean().item(),
-        }
-        return loss, found
 
-
-def _means(measured: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
+def _means(measured: list[NDArray[np.float64]]) -> dict[str, float]:
+    return dict(zip(CURVES, np.mean(measured, axis=0).tolist(), strict=True))

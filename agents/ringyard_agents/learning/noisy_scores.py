@@ -1,5 +1,6 @@
 """Scores with noise: who plays with it, what is remembered, and PPO's gradient for each job's score."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,10 +8,13 @@ import torch
 from numpy.typing import NDArray
 
 from ringyard_agents.learning.episodes import ScorePlayer
+from ringyard_agents.learning.gradients import add_gradients
+from ringyard_agents.learning.hardware import on
+from ringyard_agents.learning.peers import Peers
 from ringyard_agents.learning.score_networks import ScoreNetwork
 from ringyard_agents.learning.score_policy import Seen, scores_of
 
-__all__ = ["NoisyPlayer", "Samples", "add_gradient", "mirrored_noise", "steady"]
+__all__ = ["NoisyPlayer", "Samples", "add_gradient", "curves_of", "mirrored_noise", "steady"]
 
 #: parts of a minibatch that are filled up to the fullest cluster of each, so that little is computed in vain
 _PARTS = 8
@@ -62,7 +66,7 @@ def steady(network: ScoreNetwork) -> ScorePlayer:
 
     def player(seen: Seen, clusters: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.float32]:
         with torch.no_grad():
-            scores: NDArray[np.float32] = scores_of(network, seen).numpy()
+            scores: NDArray[np.float32] = scores_of(network, seen).cpu().numpy()
         return scores
 
     return player
@@ -96,7 +100,7 @@ class NoisyPlayer:
         """See `ScorePlayer`."""
         noise, here = self._noise[clusters[:, None], rows], seen.present
         with torch.no_grad():
-            scores = scores_of(self._network, seen).numpy() + self._spread * noise
+            scores = scores_of(self._network, seen).cpu().numpy() + self._spread * noise
         which, slots = np.nonzero(here)
         jobs = clusters[which] * self._noise.shape[1] + rows[which, slots]
         known = self._first[jobs]
@@ -105,7 +109,7 @@ class NoisyPlayer:
         self._noted.append((seen.jobs[here], scores[here], noise[here], jobs, here.sum(axis=1), seen.cluster))
         return scores
 
-    def samples(self, advantages: NDArray[np.float32]) -> Samples:
+    def samples(self, advantages: NDArray[np.float32], peers: Peers) -> Samples:
         """Of all decisions, in order.
 
         A job's noise acts from its first decision on: what came of it is that decision's advantage, a share
@@ -114,41 +118,59 @@ class NoisyPlayer:
 
         Args:
             advantages: [decisions].
+            peers: who play other clusters of the same world.
         """
         columns = zip(*self._noted, strict=True)
         seen, scores, noise, jobs, counts, cluster = (np.concatenate(column) for column in columns)
         often = np.bincount(jobs)
-        share = len(jobs) / np.count_nonzero(often) / often[jobs]  # 1 on average
+        scored, different = peers.sums(np.array([len(jobs), np.count_nonzero(often)], np.float64))
+        share = scored / different / often[jobs]  # 1 on average
         of_jobs = (share * advantages[self._first[jobs]]).astype(np.float32)
         return Samples(seen, scores, noise, of_jobs, counts, cluster)
 
 
 def add_gradient(
-    network: ScoreNetwork, samples: Samples, spread: float, clip_range: float
-) -> dict[str, float]:
-    """Add to a network's gradient that of PPO's clipped loss, score by score; what to plot.
+    network: ScoreNetwork, samples: Samples, total: int, spread: float, clip_range: float
+) -> NDArray[np.float64]:
+    """Add to a network's gradient that of PPO's clipped loss, score by score.
 
     Args:
         network: as it is now.
-        samples: of some decisions.
+        samples: of some decisions, or of none.
+        total: scores in the minibatch, those of other processes' decisions too.
         spread: of the noise.
         clip_range: of the ratio of probabilities.
+
+    Returns:
+        [3] this part of the minibatch's means: the loss, how far the policy has moved (an estimate of the
+        Kullback-Leibler divergence), the share of ratios that are clipped.
     """
-    found, total = np.zeros(3), len(samples.jobs)
-    by_size = np.argsort(samples.counts, kind="stable")
-    for decisions in np.array_split(by_size, min(_PARTS, len(by_size))):
-        part = samples.some(decisions)
-        seen = part.seen()
-        means = scores_of(network, seen)[torch.as_tensor(seen.present)]
-        noise = (torch.as_tensor(part.scores) - means) / spread
-        log_ratio = (torch.as_tensor(part.noise) ** 2 - noise**2) / 2  # of normal densities
+    if not len(samples.counts):
+        return np.zeros(3)
+
+    def loss_of(part: Samples) -> tuple[torch.Tensor, tuple[float, ...]]:
+        seen, device = part.seen(), next(network.parameters()).device
+        means = scores_of(network, seen)[on(device, seen.present)]
+        noise = (on(device, part.scores) - means) / spread
+        log_ratio = (on(device, part.noise) ** 2 - noise**2) / 2  # of normal densities
         ratio = torch.exp(log_ratio)
-        weight = torch.as_tensor(part.advantages)
+        weight = on(device, part.advantages)
         clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
         loss = -torch.min(weight * ratio, weight * clipped).sum() / total
-        loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             diverged, outside = (ratio - 1 - log_ratio).sum(), (torch.abs(ratio - 1) > clip_range).sum()
-        found += (loss.item(), diverged.item() / total, outside.item() / total)
+        return loss, (loss.item(), diverged.item() / total, outside.item() / total)
+
+    by_size = np.argsort(samples.counts, kind="stable")
+    parts = np.array_split(by_size, min(_PARTS, len(by_size)))
+    losses = [partial(lambda decisions: loss_of(samples.some(decisions)), decisions) for decisions in parts]
+    found = np.zeros(3)
+    for one in add_gradients(network, losses):
+        found += one
+    return found
+
+
+def curves_of(means: NDArray[np.float64]) -> dict[str, float]:
+    """What to plot of `add_gradient`'s means, of the whole minibatch."""
     names = ("train/policy_gradient_loss", "train/approx_kl", "train/clip_fraction")
-    return dict(zip(names, found.tolist(), strict=True))
+    return dict(zip(names, means.tolist(), strict=True))

@@ -18,7 +18,7 @@ from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 __all__ = ["check_agreement", "read_run_config", "resumed_config"]
 
 #: settings that a run may change when it goes on
-_CHANGEABLE = ("total_decisions", "save_minutes", "num_threads")
+_CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device")
 _OF_THE_COMMAND = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
 #: settings that runs of older versions have not, as they ran
@@ -26,6 +26,7 @@ _LATER: dict[str, Any] = {
     "worlds": [],
     "init": None,
     "num_threads": None,
+    "device": "auto",
     "constraint": {"metric": None, "most": None, "step": 1.0},
 }
 

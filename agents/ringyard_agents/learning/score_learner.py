@@ -16,7 +16,9 @@ from ringyard.mdp.observations.blocks import Each
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.episodes import Episodes, World
+from ringyard_agents.learning.hardware import Hardware
 from ringyard_agents.learning.learner import Saved, Watch
+from ringyard_agents.learning.noisy_scores import curves_of
 from ringyard_agents.learning.score_networks import ScoreNetwork
 from ringyard_agents.learning.score_policy import ScorePolicy
 from ringyard_agents.learning.torch_state import network_state, restore_network, weights_of
@@ -38,11 +40,12 @@ class ScoreLearner(ABC):
 
     Attributes:
         network: (F, C) -> a network for as many features of a job and of a cluster.
-        workloads: played in each world and round.
+        workloads: played in each world and round, by all processes together.
         group_size: clusters that play each of them, which are compared.
         learning_rate: of Adam; falls linearly to 0 at the last decision.
         averaging: after each round the policy's weights are this much the old ones, the rest the newest.
         constraint: what has to be kept besides; None: nothing.
+        hardware: what it computes with.
     """
 
     network: Callable[[int, int], ScoreNetwork]
@@ -51,6 +54,7 @@ class ScoreLearner(ABC):
     learning_rate: Positive = 3e-3
     averaging: Annotated[float, "[0, 1)"] = 0.0
     constraint: Constraint | None = field(default=None, init=False)
+    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     flat: bool = field(default=False, init=False)
     masked: bool = field(default=False, init=False)
     decisions: int = field(default=0, init=False)
@@ -69,17 +73,19 @@ class ScoreLearner(ABC):
     def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
         """Make the network, new or as saved, and its worlds."""
         torch.set_num_threads(1)
+        own = self._own_workloads
         sizes = {_features(label, setting) for label, setting in worlds.items()}
         if len(sizes) > 1:
             raise ConfigurationError(
                 f"worlds show different numbers of features: {sorted(sizes)}; expected one"
             )
         self._worlds = {
-            label: World(setting, self.workloads * self.group_size) for label, setting in worlds.items()
+            label: World(setting, (own.stop - own.start) * self.group_size)
+            for label, setting in worlds.items()
         }
         self._seed, self.decisions, self._rounds = seed, 0, 0
         torch.manual_seed(seed)
-        self._network = self.network(*sizes.pop())
+        self._network = self.network(*sizes.pop()).to(self.hardware.device)
         self._optimizer = torch.optim.Adam(self._network.parameters(), self.learning_rate)
         self._average = deepcopy(self._network)
         if saved is not None:
@@ -134,7 +140,8 @@ class ScoreLearner(ABC):
             return played
         batch = self._worlds[label].batch
         metrics = [batch.metrics(b) for b in range(batch.num_clusters)]
-        return self.constraint.charge(label, played, metrics)
+        usual, count = self.hardware.peers.sums(np.array([np.abs(played.returns).sum(), len(metrics)]))
+        return self.constraint.charge(label, played, metrics, usual / count)
 
     @abstractmethod
     def _round(self) -> dict[str, float]:
@@ -144,21 +151,49 @@ class ScoreLearner(ABC):
         """Of one thing that this round draws."""
         return np.random.default_rng((self._seed, self._rounds, *what))
 
+    @property
+    def _own_workloads(self) -> slice:
+        """Which of a world's workloads this process plays."""
+        return self.hardware.peers.part("agent.workloads", self.workloads)
+
+    @property
+    def _own_clusters(self) -> slice:
+        """Which of a world's clusters this process plays."""
+        own = self._own_workloads
+        return slice(own.start * self.group_size, own.stop * self.group_size)
+
     def _entries(self, world: int) -> NDArray[np.int64]:
-        """[clusters] the workloads of this round, each as often as a group has members."""
+        """[own clusters] the workloads of this round, each as often as a group has members."""
         setting = list(self._worlds.values())[world].setting
         drawn = self._rng(world).integers(setting.num_workloads, size=self.workloads)
-        return np.repeat(drawn, self.group_size)
+        return np.repeat(drawn[self._own_workloads], self.group_size)
+
+    def _descend(self, means: NDArray[np.float64], max_grad_norm: float) -> dict[str, float]:
+        """A step down the gradient of all processes; what to plot.
+
+        Args:
+            means: of this process's part, see `add_gradient`.
+            max_grad_norm: longer gradients are shortened.
+        """
+        parameters, peers = list(self._network.parameters()), self.hardware.peers
+        peers.add_up(parameters)
+        torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+        self._optimizer.step()
+        return curves_of(peers.sums(means))
 
     def _count(self, played: Mapping[str, Episodes]) -> dict[str, float]:
         """Count the decisions of a round; the means of its returns and lengths."""
-        self.decisions += sum(int(one.valid.sum()) for one in played.values())
+        peers = self.hardware.peers
+        sums = [(one.returns.sum(), one.valid.sum(), one.valid.shape[1]) for one in played.values()]
+        returns, decisions, clusters = peers.sums(np.array(sums, np.float64).T.reshape(-1)).reshape(3, -1)
+        self.decisions += int(decisions.sum())
         measured = {
-            "rollout/ep_rew_mean": float(np.mean([one.returns.mean() for one in played.values()])),
-            "rollout/ep_len_mean": float(np.mean([one.valid.sum(axis=0).mean() for one in played.values()])),
+            "rollout/ep_rew_mean": float(np.mean(returns / clusters)),
+            "rollout/ep_len_mean": float(np.mean(decisions / clusters)),
         }
         if len(played) > 1:
-            measured |= {f"rollout/{label}/ep_rew_mean": one.returns.mean() for label, one in played.items()}
+            means = zip(played, (returns / clusters).tolist(), strict=True)
+            measured |= {f"rollout/{label}/ep_rew_mean": mean for label, mean in means}
         return measured
 
 

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from ringyard.errors import CheckpointError
+from ringyard_agents.learning.hardware import on
 from ringyard_agents.learning.score_networks import ScoreNetwork
 
 __all__ = ["ScorePolicy", "Seen", "look", "scores_of"]
@@ -52,8 +53,9 @@ def look(observations: Any, masks: NDArray[np.bool_]) -> Seen:
 
 def scores_of(network: ScoreNetwork, seen: Seen) -> torch.Tensor:
     """[clusters, slots] a network's scores."""
-    jobs, cluster = torch.as_tensor(seen.jobs), torch.as_tensor(seen.cluster)
-    scores: torch.Tensor = network(jobs, torch.as_tensor(seen.present).float(), cluster)
+    device = next(network.parameters()).device
+    jobs, present, cluster = (on(device, part) for part in seen)
+    scores: torch.Tensor = network(jobs, present.float(), cluster)
     return scores
 
 
@@ -85,7 +87,7 @@ class ScorePolicy:
                 f" got {got} and {seen.cluster.shape[1]}; play it with the observation of its training"
             )
         with torch.no_grad():
-            found = scores_of(network, seen).numpy()
+            found = scores_of(network, seen).cpu().numpy()
         if not np.isfinite(found[seen.present]).all():
             raise CheckpointError(
                 "the agent's network gives scores that are no numbers; its weights are broken"

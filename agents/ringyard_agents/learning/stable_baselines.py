@@ -20,6 +20,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.greedy import GreedyPolicy
+from ringyard_agents.learning.hardware import Hardware
 from ringyard_agents.learning.learner import Saved, Watch, only_world
 from ringyard_agents.learning.torch_state import (
     network_state,
@@ -102,6 +103,7 @@ class StableBaselines:
         flat: its policy reads one row of numbers a cluster; False: blocks.
         num_envs: clusters played at once.
         teacher: whom to imitate before learning; needs MaskablePPO.
+        hardware: what it computes with; in one process only.
         masked: it is MaskablePPO, whose policies choose valid actions only.
     """
 
@@ -109,6 +111,7 @@ class StableBaselines:
     flat: bool
     num_envs: Count = 64
     teacher: CloneTeacher | None = None
+    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     masked: bool = field(init=False)
     _running: OnPolicyAlgorithm = field(init=False, repr=False)
     _env: RingyardVecEnv = field(init=False, repr=False)
@@ -153,10 +156,15 @@ class StableBaselines:
     def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
         """Make the model, new or as saved, in its only world."""
         setting = only_world(worlds)
+        if self.hardware.peers.size > 1:
+            raise ConfigurationError(
+                f"algorithms of Stable-Baselines3 learn in one process, there are {self.hardware.peers.size};"
+                " expected agent=group_relative or one that scores jobs (agent=evolution), or no torchrun"
+            )
         torch.set_num_threads(1)
         self._require_memory(setting)
         self._seed, self._env = seed, RingyardVecEnv(setting, self.num_envs, seed=seed)
-        self._running = self.model(env=self._env, seed=seed, device="cpu")
+        self._running = self.model(env=self._env, seed=seed, device=self.hardware.device)
         if saved is not None:
             self._restore(saved)
 

@@ -11,18 +11,19 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.presets import setting_of
-from ringyard.mdp.setting import Setting
 from ringyard.threads import set_num_threads
 from ringyard_agents.files import locked
 from ringyard_agents.learning.checkpoint import AGENT, LAST, parts_of
 from ringyard_agents.learning.constraint import Constrained, Constraint
 from ringyard_agents.learning.evaluation import Evaluation, ratio
+from ringyard_agents.learning.hardware import Hardware, device_of, equip
 from ringyard_agents.learning.initial import adopt_initial
-from ringyard_agents.learning.learner import Learner, Saved, world_of
+from ringyard_agents.learning.learner import Learner, Saved
+from ringyard_agents.learning.peers import Peers, join_peers, threads_of_process
 from ringyard_agents.learning.progress_bar import ProgressBar
 from ringyard_agents.learning.references import baselines_of, constraint_of
 from ringyard_agents.learning.resume import resumed_config
+from ringyard_agents.learning.together import EnoughError, follow, lead, settings_of, tell
 from ringyard_agents.learning.training_run import TrainingRun, read_last, refuse_to_replace, remove_run
 from ringyard_agents.learning.worlds import worlds_of
 from ringyard_agents.record import run_folder, write_record
@@ -56,7 +57,7 @@ def _begin(
     learner: Learner, config: DictConfig, worlds: Mapping[str, DictConfig], saved: Saved | None
 ) -> None:
     """Put it into its training worlds: new, with an agent's weights, or as an earlier run left it."""
-    settings = _settings(learner, worlds, config.num_workloads, config.seed)
+    settings = settings_of(learner, worlds, config.num_workloads, config.seed)
     try:
         learner.begin(settings, config.seed, saved)
     except (KeyError, TypeError, CheckpointError) as error:
@@ -67,19 +68,6 @@ def _begin(
         adopt_initial(learner, config)
 
 
-def _settings(
-    learner: Learner, worlds: Mapping[str, DictConfig], num_workloads: int, seed: int
-) -> dict[str, Setting]:
-    """The worlds as the learner reads them, with so many workloads of a seed."""
-    return {
-        label: world_of(learner, setting_of(world, num_workloads, seed)) for label, world in worlds.items()
-    }
-
-
-class _EnoughError(Exception):
-    """Learning gets no better."""
-
-
 def train(config: DictConfig) -> None:
     """Train an agent; writes checkpoints, TensorBoard logs and training.json into the run folder.
 
@@ -88,17 +76,22 @@ def train(config: DictConfig) -> None:
         KeyboardInterrupt: it was stopped; everything is saved.
     """
     folder = run_folder()
-    set_num_threads(config.num_threads)
+    hardware = Hardware(device_of(config.device), join_peers())
+    set_num_threads(config.num_threads or threads_of_process())
+    if hardware.peers.rank > 0:
+        follow(hardware)
+        return
     with locked(folder):
-        _train(config, folder)
+        _train(config, folder, hardware)
 
 
-def _train(config: DictConfig, folder: Path) -> None:
+def _train(config: DictConfig, folder: Path, hardware: Hardware) -> None:
     config, earlier = _earlier(config, folder)
     _check(config)
     worlds = worlds_of(config)
     learner: Learner = instantiate(config.agent, _convert_="all")
     constraint = _constrain(learner, config, worlds)
+    equip(learner, hardware)
     _begin(learner, config, worlds, earlier.saved)
     evaluation = _evaluation(learner, config, worlds, constraint, earlier.evaluated)
     if config.total_decisions < min(learner.decisions, earlier.total_decisions):
@@ -108,7 +101,8 @@ def _train(config: DictConfig, folder: Path) -> None:
         )
     run = _open(folder, config, learner, evaluation, earlier.saved is not None)
     console = Console()
-    _learn(run, config, console)
+    lead(hardware.peers, config, learner, constraint)
+    _learn(run, config, console, hardware.peers)
     _print_results(console, folder, evaluation)
 
 
@@ -144,7 +138,7 @@ def _evaluation(
     evaluated: Mapping[str, Any] | None,
 ) -> Evaluation:
     """On workloads that the learner does not see, beside the baselines; new, or as an earlier run left it."""
-    unseen = _settings(learner, worlds, config.evaluate.workloads, config.evaluate.workload_seed)
+    unseen = settings_of(learner, worlds, config.evaluate.workloads, config.evaluate.workload_seed)
     evaluation = Evaluation(learner, unseen, config.evaluate.every, constraint)
     evaluation.baselines = baselines_of(config, worlds, evaluation.metric)
     if evaluated is not None:
@@ -163,7 +157,7 @@ def _open(
     return TrainingRun(folder, learner, evaluation, parts_of(config), config.save_minutes, going_on)
 
 
-def _learn(run: TrainingRun, config: DictConfig, console: Console) -> None:
+def _learn(run: TrainingRun, config: DictConfig, console: Console, peers: Peers) -> None:
     """Learn until there are enough decisions or it gets no better; whatever ends it, the run is saved."""
     learner, evaluation = run.learner, run.evaluation
     try:
@@ -172,10 +166,10 @@ def _learn(run: TrainingRun, config: DictConfig, console: Console) -> None:
             def watch(measured: Mapping[str, float]) -> None:
                 run.watch(measured)
                 bar.show()
-                if evaluation.in_vain >= (config.evaluate.patience or np.inf):
-                    raise _EnoughError
+                enough = evaluation.in_vain >= (config.evaluate.patience or np.inf)
+                tell(peers, evaluation.constraint, enough)
 
-            with suppress(_EnoughError):
+            with suppress(EnoughError):
                 learner.learn(config.total_decisions, watch)
             run.finish()
     except ValueError as error:

@@ -28,6 +28,7 @@ class RingyardVecEnv(VecEnv):
         group_size: clusters that share each job table.
         one_episode_per_round: idle after the end instead of resetting.
         seed: of the order in which job tables are drawn.
+        first_group: of these clusters, where others play the groups before it.
 
     Raises:
         ConfigurationError: an argument that is none of these.
@@ -40,6 +41,7 @@ class RingyardVecEnv(VecEnv):
         group_size: int = 1,
         one_episode_per_round: bool = False,
         seed: int = 0,
+        first_group: int = 0,
     ) -> None:
         require("setting", setting, Setting)
         require("num_envs", num_envs, Count)
@@ -57,6 +59,7 @@ class RingyardVecEnv(VecEnv):
         self.group_size = group_size
         #: [num_envs] episode over, waiting for the next round
         self.idle = np.zeros(num_envs, np.bool_)
+        self._first_group = first_group
         self._one_episode_per_round = one_episode_per_round
         self._actions: NDArray[Any] | None = None
         self._masks = np.zeros_like(self.batch.masks)
@@ -65,7 +68,8 @@ class RingyardVecEnv(VecEnv):
     def _draw_from(self, seed: int) -> None:
         require("seed", seed, Seed)
         self._generators = [
-            np.random.default_rng((seed, group)) for group in range(self.num_envs // self.group_size)
+            np.random.default_rng((seed, self._first_group + group))
+            for group in range(self.num_envs // self.group_size)
         ]
         self._drawn: list[list[int]] = [[] for _ in self._generators]
         self._episodes = np.zeros(self.num_envs, np.int64)
@@ -207,6 +211,24 @@ class RingyardVecEnv(VecEnv):
         self._played = list(played)
         self.idle = over
         return self._observations()
+
+    @property
+    def rounds(self) -> int:
+        """Rounds begun so far: episodes of each cluster, with `one_episode_per_round`."""
+        return int(self._episodes.max())
+
+    def restore_round(self, episodes: NDArray[np.int64]) -> None:
+        """Stand as an environment with `one_episode_per_round` that has begun so many, before `next_round`.
+
+        Args:
+            episodes: [clusters, of whatever process] begun so far.
+
+        Raises:
+            CheckpointError: not the same number in each.
+        """
+        if episodes.ndim != 1 or not len(episodes) or (episodes != episodes[0]).any() or episodes[0] < 1:
+            raise CheckpointError("the saved episodes are not those of clusters that play in rounds")
+        self._episodes[:] = episodes[0]
 
     def _observations(self) -> VecEnvObs:
         observations: VecEnvObs = self.batch.split(self.batch.observations.copy())

@@ -1,0 +1,124 @@
+"""Processes that learn one agent together, each in its part of the clusters (torch.distributed)."""
+
+import os
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from ringyard.errors import ConfigurationError
+from ringyard.threads import usable_cores
+
+__all__ = ["ALONE", "Peers", "join_peers", "threads_of_process"]
+
+THING = TypeVar("THING")
+
+
+class Peers:
+    """The processes of a training; every method but `part` is called by all of them, in the same order.
+
+    Attributes:
+        rank: of this one; 0 writes the run.
+        size: how many there are.
+    """
+
+    rank = 0
+    size = 1
+
+    def part(self, what: str, count: int) -> slice:
+        """Which of so many things are this process's.
+
+        Args:
+            what: they are, as users know it.
+            count: of all processes together.
+
+        Raises:
+            ConfigurationError: not the same number for each.
+        """
+        if count % self.size:
+            raise ConfigurationError(
+                f"{what} is {count} and there are {self.size} processes; expected a multiple of them"
+            )
+        own = count // self.size
+        return slice(self.rank * own, (self.rank + 1) * own)
+
+    def total(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum over processes, in place; the same bits in each."""
+        return tensor
+
+    def gathered(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The arrays of all processes behind each other, [rows, ...]; each may have other rows."""
+        return array
+
+    def from_first(self, thing: THING) -> THING:
+        """What process 0 gives."""
+        return thing
+
+    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[n] sums over processes."""
+        return np.asarray(self.total(torch.as_tensor(values).clone()).numpy())
+
+    def add_up(self, parameters: list[torch.nn.Parameter]) -> None:
+        """Every parameter's gradient becomes the sum of those of all processes; none counts as 0."""
+        for one in parameters:
+            if one.grad is None:
+                one.grad = torch.zeros_like(one)
+        if self.size == 1:
+            return
+        every = torch.cat([one.grad.reshape(-1) for one in parameters if one.grad is not None])
+        parts = torch.split(self.total(every), [one.numel() for one in parameters])
+        for one, part in zip(parameters, parts, strict=True):
+            one.grad = part.reshape(one.shape)
+
+
+class _Joined(Peers):
+    """Processes that have found one another."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def total(self, tensor: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(tensor)
+        return tensor
+
+    def gathered(self, array: NDArray[Any]) -> NDArray[Any]:
+        parts: list[Any] = [None] * self.size
+        dist.all_gather_object(parts, array)
+        return np.concatenate(parts)
+
+    def from_first(self, thing: THING) -> THING:
+        given: list[Any] = [thing]
+        dist.broadcast_object_list(given, src=0)
+        found: THING = given[0]
+        return found
+
+
+#: a process that learns by itself
+ALONE = Peers()
+
+
+def join_peers() -> Peers:
+    """The processes that `torchrun` has started with this one; `ALONE` without it.
+
+    Raises:
+        ConfigurationError: they do not find one another.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return ALONE
+    if not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        try:
+            dist.init_process_group(backend)
+        except (ValueError, RuntimeError) as error:
+            raise ConfigurationError(
+                f"WORLD_SIZE is {os.environ['WORLD_SIZE']} and the processes do not find one another:"
+                f" {error}; start them with torchrun --nproc-per-node=N -m ringyard_agents train ..."
+            ) from error
+    return _Joined()
+
+
+def threads_of_process() -> int:
+    """This process's share of the cores, beside those that `torchrun` has started on the same machine."""
+    return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

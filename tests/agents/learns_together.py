@@ -1,0 +1,77 @@
+"""Learners that `test_several_processes` runs alone and under torchrun; not a test by itself."""
+
+import sys
+from functools import partial
+
+import numpy as np
+
+from ringyard import Cluster
+from ringyard.mdp.actions import Scores
+from ringyard.mdp.observations import live_jobs
+from ringyard.mdp.setting import Setting
+from ringyard.sim.allocator import Allocator
+from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
+from ringyard_agents.learning.constraint import Constraint
+from ringyard_agents.learning.evolution import EvolutionStrategies
+from ringyard_agents.learning.fork_and_compare import ForkAndCompare
+from ringyard_agents.learning.group_noise import GroupNoise
+from ringyard_agents.learning.group_relative import GroupRelative
+from ringyard_agents.learning.hardware import Hardware
+from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.peers import join_peers
+from ringyard_agents.learning.policies import PointerPolicy
+from ringyard_agents.learning.score_networks import ScoreNetwork
+
+
+def workload():
+    arrivals, sizes = Arrivals(), Sizes({1: 3, 2: 2, 4: 1})
+    return Synthetic(12, sizes, LogNormalDurations(5.0, 1.5), arrivals, ModelMix(), load=4.0)
+
+
+def learners():
+    network = partial(ScoreNetwork, width=8, context="mean")
+    pairs = {"network": network, "workloads": 4, "group_size": 4}
+    constrained = EvolutionStrategies(**pairs)
+    constrained.constraint = Constraint("mean_slowdown", {"one": 3.0, "two": 3.0}, 1.0, price=0.5)
+    return {
+        "evolution": EvolutionStrategies(**pairs),
+        "constrained": constrained,
+        "group_noise": GroupNoise(noise=0.2, batch_size=200, **pairs),
+        "fork": ForkAndCompare(noise=0.2, events=3, batch_size=100, **pairs),
+        "group_relative": GroupRelative(
+            partial(PointerPolicy, width=16), num_envs=8, group_size=2, batch_size=64, target_kl=0.05
+        ),
+    }
+
+
+def worlds_for(learner, name):
+    """Two of different sizes for learners of scores, one for the others."""
+    if name == "group_relative":
+        setting = Setting(Cluster.homogeneous(2, 4), workload(), num_workloads=8)
+        return {"one": world_of(learner, setting)}
+    actions = Scores(num_jobs=12, allocator=Allocator(gamma=0.0))
+    options = {"observation": live_jobs(), "actions": actions, "num_workloads": 8}
+    sizes = {"one": Cluster.homogeneous(2, 4), "two": Cluster.homogeneous(1, 4)}
+    return {label: Setting(cluster, workload(), **options) for label, cluster in sizes.items()}
+
+
+def learn(name, hardware, rounds=3):
+    """({array: values} of what was learnt, {curve: value} of the last round)."""
+    learner, measured = learners()[name], []
+    learner.hardware = hardware
+    learner.begin(worlds_for(learner, name), 0)
+    while len(measured) < rounds:
+        learner.learn(learner.decisions + 1, lambda found: measured.append(dict(found)) if found else None)
+    found = {f"curve.{curve}": np.array(value) for curve, value in measured[-1].items()}
+    return {**learner.state().arrays, **found, "decisions": np.array(learner.decisions)}
+
+
+def main():
+    peers = join_peers()
+    for name in learners():
+        found = learn(name, Hardware(peers=peers))
+        np.savez(f"{sys.argv[1]}/{name}_{peers.rank}.npz", **found)
+
+
+if __name__ == "__main__":
+    main()
