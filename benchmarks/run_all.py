@@ -12,6 +12,7 @@ NAMES = (
     "allocator",
     "decisions",
     "features",
+    "copies",
     "contention",
     "ppo",
     "learning",

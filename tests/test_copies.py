@@ -79,6 +79,66 @@ def test_copies_of_environments_go_on_as_they_would(name, face):
     assert futures[0] == futures[1] == play(env, 1, 60)
 
 
+def scored(name):
+    return ClusterEnv(preset(name, action="scores", observation="live_jobs"))
+
+
+def step(env, action):
+    """A step, and the next episode where it ends one: all that is told."""
+    told = env.step(action)
+    return told, env.reset() if told[2] or told[3] else None
+
+
+def random_action(env, rng):
+    if isinstance(env.action_space, gymnasium.spaces.Box):
+        return rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)
+    return int(rng.choice(np.flatnonzero(env.action_masks())))
+
+
+FORKED = {"choosing": lambda: ClusterEnv(preset("contention")), "scores": lambda: scored("contention")}
+
+
+@pytest.mark.parametrize("make", [*COPIES.values(), ClusterEnv.fork], ids=[*COPIES, "fork"])
+@pytest.mark.parametrize("kind", FORKED)
+def test_copies_tell_the_same_byte_for_byte(kind, make):
+    env, rng = FORKED[kind](), np.random.default_rng(0)
+    env.reset(seed=0)
+    for _ in range(40):
+        step(env, random_action(env, rng))
+    copied = make(env)
+    begun = 0
+    for _ in range(900):
+        action = random_action(env, rng)
+        mine, theirs = step(env, action), step(copied, action)
+        assert data_equivalence(mine, theirs, exact=True)
+        assert bytes_of(env) == bytes_of(copied)
+        begun += mine[1] is not None
+        if begun == 2:
+            break
+    assert begun == 2  # the next episodes are the same, too
+
+
+def test_forks_leave_each_other_alone():
+    env = begun("single", "full")
+    before = bytes_of(env)
+    forks = [env.fork() for _ in range(3)]
+    futures = [play(fork, seed, 60) for fork, seed in zip(forks, (1, 1, 2), strict=True)]
+    assert bytes_of(env) == before
+    assert futures[0] == futures[1] != futures[2]
+    env.close()
+    forks[0].step(int(forks[0].action_masks().argmax()))  # its own episode goes on
+
+
+def test_forks_of_an_episode_go_on_when_its_job_table_has_made_way():
+    env = ClusterEnv(replace(preset("contention"), num_workloads=10**6))
+    env.reset(seed=4)
+    fork, other = env.fork(), env.fork()
+    other.batch.bank.num_rows = 2  # room for two tables
+    for k in range(6):
+        other.reset(options={"workload": k})
+    assert play(fork, 1, 40) == play(env, 1, 40)
+
+
 def test_wrapped_environments_are_copied_with_their_wrappers():
     env = gymnasium.make("ringyard/Cluster-v0", max_episode_steps=50)
     env.reset(seed=0)

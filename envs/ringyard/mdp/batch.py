@@ -1,8 +1,7 @@
 """B clusters in one set of arrays, stepped by one compiled call: the engine under every face."""
 
-from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +11,14 @@ from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, SchedulerError
 from ringyard.mdp.arguments import ClosedError, ResetNeededError
 from ringyard.mdp.bank import WorkloadBank, static_features
+from ringyard.mdp.batch_arrays import arrays_of, copied_bundle, empty_arrays
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.kernel import BEGIN, DONE, GOES_ON, SETTLE, STALLED, STEP, TRUNCATED, Bank, Outputs
-from ringyard.mdp.playing import Playing, playing
+from ringyard.mdp.playing import playing
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.allocator import Rates
 from ringyard.sim.engine.physics import physics_of
-from ringyard.sim.engine.setup import new_state
 from ringyard.sim.engine.standstill import raise_if_still
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
@@ -27,44 +26,6 @@ from ringyard.state.records import Integral
 from ringyard.threads import get_num_threads, in_parts
 
 __all__ = ["ClusterBatch"]
-
-
-def _arrays(*bundles: Any) -> list[NDArray[Any]]:
-    """All arrays of bundles, and of those inside them."""
-    found: list[NDArray[Any]] = []
-    for value in (getattr(bundle, field.name) for bundle in bundles for field in fields(bundle)):
-        found += [value] if isinstance(value, np.ndarray) else _arrays(value)
-    return found
-
-
-def _empty(
-    setting: Setting, plays: Playing, segment_rows: int, state: State | None, num_clusters: int
-) -> tuple[State, Episode, Outputs]:
-    """Arrays of so many clusters; the state may be there already."""
-    cluster, actions = setting.cluster, setting.actions
-    if state is None:
-        jobs = setting.workload.num_jobs
-        state = new_state(
-            cluster,
-            setting.performance,
-            setting.failures,
-            num_clusters,
-            num_jobs=jobs,
-            num_classes=jobs,
-            round_seconds=actions.round_seconds,
-            segment_rows=segment_rows,
-        )
-    size = setting.observation.size(cluster, actions)
-    out = Outputs(
-        observations=np.zeros((num_clusters, size), np.float32),
-        masks=np.zeros((num_clusters, len(actions.idle_mask)), np.bool_),
-        rewards=np.zeros(num_clusters),
-        returns=np.zeros(num_clusters),
-        lengths=np.zeros(num_clusters, np.int64),
-        ends=np.zeros(num_clusters, np.int64),
-        playing=np.zeros(num_clusters, np.bool_),
-    )
-    return state, plays.episode(state), out
 
 
 class ClusterBatch:
@@ -100,13 +61,13 @@ class ClusterBatch:
         self.setting = setting
         self.num_threads = get_num_threads() if num_threads is None else num_threads
         self._plays = playing(setting)
-        empty = partial(_empty, setting, self._plays, segment_rows, state)
+        empty = partial(empty_arrays, setting, self._plays, segment_rows, state)
         if state is None:
-            each = row_bytes(_arrays(*empty(0))) + WorkloadBank.rates_bytes(setting)
+            each = row_bytes(arrays_of(*empty(0))) + WorkloadBank.rates_bytes(setting)
             entry, rows = WorkloadBank.entry_bytes(setting), WorkloadBank.rows_for(setting, num_clusters)
             require_memory({"num_envs": (num_clusters, each), "workloads kept": (rows, entry)})
         self.bank = WorkloadBank(setting, num_clusters)
-        self.state, self.episode, self._out = empty(num_clusters)
+        self._hold(*empty(num_clusters))
         self._physics = physics_of(setting.performance)
         self._horizon = float(setting.horizon)
         #: a row of the observation as a record of its blocks
@@ -116,16 +77,27 @@ class ClusterBatch:
                 for block in setting.observation.blocks
             ]
         )
-        out = self._out
-        self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
-        self.returns, self.lengths = out.returns, out.lengths
-        self._ends, self._playing = out.ends, out.playing
         self._closed = False
         self.entries, self._rows = np.zeros((2, num_clusters), np.int64)
         self._everyone = np.arange(num_clusters)
         self._none_masked = np.zeros(num_clusters, np.bool_)
         self._nothing = self._plays.nothing(num_clusters)
         self._connect()
+
+    def _hold(self, state: State, episode: Episode, out: Outputs) -> None:
+        """Be about these arrays from now on."""
+        self.state, self.episode, self._out = state, episode, out
+        self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
+        self.returns, self.lengths = out.returns, out.lengths
+        self._ends, self._playing = out.ends, out.playing
+
+    def fork(self) -> Self:
+        """An independent copy at the same moment; both go on making job tables in one bank."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy._hold(copied_bundle(self.state), copied_bundle(self.episode), copied_bundle(self._out))
+        copy.entries, copy._rows = self.entries.copy(), self._rows.copy()
+        return copy
 
     def _connect(self) -> None:
         """Find what is no part of pickles and copies: the view of the bank, and machine code."""
@@ -248,8 +220,8 @@ class ClusterBatch:
 
     def copy_clusters(self, sources: NDArray[np.int64]) -> None:
         """Make each cluster b a copy of cluster `sources[b]`, in the middle of its episode."""
-        one, two = (_arrays(*_empty(self.setting, self._plays, 0, None, count)) for count in (1, 2))
-        own = _arrays(self.state, self.episode, self._out)
+        one, two = (arrays_of(*empty_arrays(self.setting, self._plays, 0, None, count)) for count in (1, 2))
+        own = arrays_of(self.state, self.episode, self._out)
         for array, first, second in zip(own, one, two, strict=True):
             if len(first) != len(second):  # else it is of no cluster, but of all
                 array[:] = array[sources]

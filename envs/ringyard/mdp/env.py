@@ -1,7 +1,7 @@
 """`ClusterEnv`: one cluster behind Gymnasium's Env interface."""
 
 import inspect
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import gymnasium
 import numpy as np
@@ -37,6 +37,13 @@ def _warn_who_steps_one_by_one() -> None:
                 )
             return
         frame = frame.f_back
+
+
+def _same_generator(generator: np.random.Generator) -> np.random.Generator:
+    """As `copy.deepcopy`, in a third of the time."""
+    bits = type(generator.bit_generator)(0)
+    bits.state = generator.bit_generator.state
+    return type(generator)(bits)
 
 
 class ClusterEnv(gymnasium.Env[Any, Any]):
@@ -93,8 +100,10 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         ClosedError: from `step` and `reset`, after `close`.
 
     ## Copies
-    `copy.deepcopy` and `pickle` give an independent environment at the same moment, which goes on as this
-    one would; pickles go to other processes. `copy.copy` gives a second name for the same episode.
+    `fork()`, `copy.deepcopy` and `pickle` give an independent environment at the same moment, which goes on
+    as this one would, byte for byte. Forks are for tree search: they take microseconds, since they share
+    what never changes; of an environment with wrappers it is `env.unwrapped.fork()`. Pickles go to other
+    processes. `copy.copy` gives a second name for the same episode.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}
@@ -147,6 +156,15 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
             info["num_finished"] = int(self._batch.state.clusters["num_done"][0])
             info["workload"] = int(self._batch.entries[0])
         return self._observation(), float(self._batch.rewards[0]), done, truncated, info
+
+    def fork(self) -> Self:
+        """An independent copy at the same moment, for look-ahead; it shares the spaces and the setting."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy._batch = self._batch.fork()
+        if self._np_random is not None:
+            copy._np_random = _same_generator(self._np_random)
+        return copy
 
     def render(self) -> NDArray[np.uint8] | None:
         """The Gantt chart [height, width, 3] in "rgb_array" mode."""

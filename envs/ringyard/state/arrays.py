@@ -36,7 +36,7 @@ from ringyard.state.records import (
     Slot,
 )
 
-__all__ = ["SERVERS_PER_WORD", "Sizes", "State", "copy_state", "empty_state"]
+__all__ = ["SERVERS_PER_WORD", "Sizes", "State", "copied", "copy_state", "empty_state"]
 
 #: servers that one word of `State.free_bits` stands for
 SERVERS_PER_WORD = 32
@@ -175,11 +175,11 @@ def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment
     )
 
 
-def _copied(array: Any) -> Any:
+def copied(array: Any) -> Any:
     """The same as `array.copy()`, which would copy records field by field."""
     return array.view(np.uint8).copy().view(array.dtype) if array.dtype.names else array.copy()
 
 
 def copy_state(state: State) -> State:
     """An independent copy."""
-    return State(*map(_copied, state))
+    return State(*map(copied, state))
