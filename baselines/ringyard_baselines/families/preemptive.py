@@ -2,25 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import (
-    FloatVector,
-    Int32Vector,
-    IntVector,
-    Records1,
-    address_of,
-    bundle,
-    complain,
-    complaint,
-    fills,
-    kernel,
-    slot,
-)
+from ringyard.compiled import FloatVector, Int32Vector, IntVector, Records1, bundle, kernel
 from ringyard.information import check_reads
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule, place
@@ -34,66 +21,35 @@ from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.families.ordered import raise_stalled
+from ringyard_baselines.families.ranking import (
+    QUEUE_SPAN,
+    JobKey,
+    Motion,
+    Ranking,
+    budget_of,
+    complain_of_key,
+    never,
+    place_in_queue,
+    wake_of,
+)
+from ringyard_baselines.families.standing import empty_books, play
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 
-__all__ = ["QUEUE_SPAN", "JobKey", "PreemptiveScheduler", "never", "place_in_queue", "rearrange"]
+__all__ = [
+    "QUEUE_SPAN",
+    "JobKey",
+    "Memory",
+    "Motion",
+    "PreemptiveScheduler",
+    "Ranking",
+    "never",
+    "place_in_queue",
+    "rearrange",
+]
 
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)
 _DONE = int(JobStatus.DONE)
-QUEUE_SPAN = 2.0**34  # between the keys of two queues: more than rows, or seconds to a submit time
-_NO_KEY = complaint("key {function} of job {job} is {got} at {there:.0f} s; expected a number (inf: last)")
-_NO_WAKE = complaint("wake {function} of job {job} is {got} at {there:.0f} s; expected seconds (inf: never)")
-
-
-@slot
-class JobKey(Protocol):
-    """A number that decides about a job, at a time.
-
-    As `key`: lower runs first (it may update the record's `forgiven_service`, `forgiven_waiting` and
-    `service_queue`); as `wake`: when the key will have to be looked at again. It promises not to be NaN,
-    which is checked each time.
-    """
-
-    def __call__(self, job: Job, now: float, parameters: FloatVector) -> float:
-        """Of the job at `now`, seconds, by the scheduler's parameters [parameters]."""
-
-
-@fills(JobKey)
-def never(job: Job, now: float, parameters: FloatVector) -> float:
-    """Only events change the order: no key needs another look."""
-    return np.inf
-
-
-@kernel
-def place_in_queue(job: Job, queue: int) -> float:
-    """Key of a job in a queue, 0 first: there whoever runs, whoever waits, whoever comes now by row.
-
-    Ties keep their order: who waits goes by who came first, who runs by who started first.
-    """
-    if queue != job.service_queue:
-        job.service_queue = queue
-        return (3 * queue + 2) * QUEUE_SPAN + job.row
-    return (3 * queue + (job.status == _WAITING)) * QUEUE_SPAN
-
-
-@bundle
-class Ranking:
-    """What a preemptive scheduler goes by.
-
-    Attributes:
-        key: lower runs first.
-        wake: when a key needs another look.
-        parameters: [parameters] of both.
-        strict: do not look past the first job that does not fit.
-        wakes: whether `wake` is ever needed.
-    """
-
-    key: JobKey
-    wake: JobKey
-    parameters: FloatVector
-    strict: bool
-    wakes: bool
 
 
 @bundle
@@ -155,22 +111,17 @@ def _complain_of_keys(memory: Memory, ranking: Ranking, now: float) -> None:
     """Blame the key for the first job of which it is no number."""
     for i in range(memory.counts[0]):
         if np.isnan(memory.keys[i]):
-            complain(_NO_KEY, address_of(ranking.key), memory.order[i], memory.keys[i], 0.0, now)
+            complain_of_key(ranking, memory.order[i], memory.keys[i], now)
 
 
 @kernel
 def choose(state: State, b: int, memory: Memory, ranking: Ranking, rule: PlacementRule) -> int:
-    """Mark the jobs that shall hold GPUs; how many positions of the order were looked at.
-
-    Where the rule puts several jobs on a GPU, that GPU counts for each of them.
-    """
+    """Mark the jobs that shall hold GPUs; how many positions of the order were looked at."""
     _refresh(state, b, memory, ranking)
     memory.counts[2] += 1
     decision = memory.counts[2]
     smallest = state.clusters[b].smallest_demand
-    budget = state.clusters[b].num_gpus
-    if rule.shares:
-        budget *= state.clusters[b].jobs_per_gpu
+    budget = budget_of(state, b, rule)
     i = 0
     while i < memory.counts[0] and budget >= smallest:
         j = memory.order[i]
@@ -185,21 +136,13 @@ def choose(state: State, b: int, memory: Memory, ranking: Ranking, rule: Placeme
 
 
 @kernel
-def _wake_of(ranking: Ranking, job: Job, j: int, now: float) -> float:
-    time = ranking.wake(job, now, ranking.parameters)
-    if np.isnan(time):
-        complain(_NO_WAKE, address_of(ranking.wake), j, time, 0.0, now)
-    return time
-
-
-@kernel
 def next_wake(state: State, b: int, memory: Memory, ranking: Ranking) -> float:
     """Earliest future time at which a live job's key wants to be looked at."""
     now = state.clusters[b].now
     earliest = np.inf
     for i in range(memory.counts[0]):
         j = memory.order[i]
-        time = _wake_of(ranking, state.jobs[b, j], j, now)
+        time = wake_of(ranking, state.jobs[b, j], j, now)
         if now < time < earliest:
             earliest = time
     return earliest
@@ -260,6 +203,7 @@ class PreemptiveScheduler(Scheduler):
         wake: fills `JobKey`: when a key needs another look; `never` if only events change the order.
         round_seconds: decide every this many seconds as well.
         strict: do not look past the first job that does not fit.
+        motion: what `key` promises; a compiled loop then looks at few jobs in each decision.
 
     Raises:
         InformationError: `key` or `wake` reads more than `information` names.
@@ -277,12 +221,13 @@ class PreemptiveScheduler(Scheduler):
         wake: JobKey = never,
         round_seconds: float | None = None,
         strict: bool = False,
+        motion: Motion = Motion.FREE,
     ) -> None:
         self.name = name
         self.placement = placement
         self.information = information
         self.round_seconds = round_seconds
-        self._ranking = Ranking(key, wake, parameters, strict, wake is not never)
+        self._ranking = Ranking(key, wake, parameters, strict, wake is not never, int(motion))
         self._check()
         self._memory = _empty_memory(0)
 
@@ -344,10 +289,17 @@ class PreemptiveScheduler(Scheduler):
 
     def drive(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
-        if not _run_preemptive(sim.state, 0, self._memory, self._ranking, self.placement, sim.physics):
+        own = (self._ranking, self.placement, sim.physics)
+        motion = self._ranking.motion
+        servers_fail = np.isfinite(sim.state.clusters["mean_up_seconds"][0])  # and work is lost: keys jump
+        if motion == Motion.FREE or (servers_fail and motion != Motion.STEPS):
+            went_on = _run_preemptive(sim.state, 0, self._memory, *own)
+        else:
+            went_on = play(sim.state, 0, empty_books(sim.state.jobs["num_gpus"][0, :-1]), *own)
+        if not went_on:
             raise_stalled(sim)
 
 
 @kernel
 def _first_wake(ranking: Ranking, records: Records1[Job], j: int, now: float) -> float:
-    return _wake_of(ranking, records[0], j, now)
+    return wake_of(ranking, records[0], j, now)

@@ -7,7 +7,7 @@ from ringyard.compiled import FloatVector, fills
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
+from ringyard_baselines.families.preemptive import JobKey, Motion, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["las"]
@@ -28,5 +28,11 @@ def las(placement: PlacementRule, round_seconds: Positive) -> PreemptiveSchedule
         round_seconds: length of a round; without rounds two equal jobs would never take turns.
     """
     return PreemptiveScheduler(
-        "las", service, np.zeros(1), placement, Information.ATTAINED_SERVICE, round_seconds=round_seconds
+        "las",
+        service,
+        np.zeros(1),
+        placement,
+        Information.ATTAINED_SERVICE,
+        round_seconds=round_seconds,
+        motion=Motion.RISES,
     )

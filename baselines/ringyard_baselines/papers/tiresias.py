@@ -11,7 +11,13 @@ from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service, run_seconds
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.families.preemptive import QUEUE_SPAN, JobKey, PreemptiveScheduler, place_in_queue
+from ringyard_baselines.families.preemptive import (
+    QUEUE_SPAN,
+    JobKey,
+    Motion,
+    PreemptiveScheduler,
+    place_in_queue,
+)
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["tiresias"]
@@ -160,4 +166,6 @@ def tiresias(
         placement,
         Information.SIZES | Information.ATTAINED_SERVICE,
         wake=next_check if public else next_change,
+        # the public simulator's checks shift at each decision; waiting is added up from one to the next
+        motion=Motion.FREE if public or starvation_knob < np.inf else Motion.STEPS,
     )
