@@ -14,18 +14,19 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.hydra_versions import register_resolver
 from ringyard.threads import usable_cores
 from ringyard_agents.files import replaced
 
-__all__ = ["again", "register_run_folders", "run_folder", "run_folders", "write_record"]
+__all__ = ["again", "in_sweep", "register_run_folders", "run_folder", "write_record"]
 
 _LONGEST_NAME = 255  # bytes, of a folder on most file systems
 
 
 def register_run_folders() -> None:
-    """Let conf/run.yaml say `${run_folder:...}`: names are checked before Hydra makes a folder."""
-    OmegaConf.register_new_resolver("run_folder", _folder, replace=True)
-    OmegaConf.register_new_resolver("run_subfolder", _subfolder, replace=True)
+    """Let configs say `${run_folder:...}`: names are checked before Hydra makes a folder."""
+    register_resolver("run_folder", _folder)
+    register_resolver("job_number", lambda first, number: first + number)
 
 
 def _folder(name: object, resume: object) -> str:
@@ -50,14 +51,6 @@ def _folder(name: object, resume: object) -> str:
     if longest > _LONGEST_NAME:
         raise ConfigurationError(f"name has a part of {longest} bytes; expected at most {_LONGEST_NAME}")
     return str(Path("runs", *segments))
-
-
-def _subfolder(number: int, overrides: str, resume: object) -> str:
-    """Where a job of a sweep writes, inside the sweep's folder; a run that goes on has its own."""
-    if resume is not None:
-        return "."
-    name = f"{number}_{overrides.replace('/', '_')}"
-    return os.fsencode(name)[:_LONGEST_NAME].decode(errors="ignore")
 
 
 def _git(*arguments: str) -> str:
@@ -112,20 +105,19 @@ def _surroundings() -> dict[str, Any]:
     }
 
 
+def in_sweep() -> bool:
+    """Whether the running job is one of a sweep."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    return HydraConfig.get().mode is RunMode.MULTIRUN
+
+
 def run_folder() -> Path:
     """The running job's output folder."""
     from hydra.core.hydra_config import HydraConfig
 
     return Path(os.path.relpath(HydraConfig.get().runtime.output_dir))
-
-
-def run_folders() -> list[Path]:
-    """The running job's output folder, and in a sweep that of the sweep."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
-    own = HydraConfig.get()
-    return [run_folder(), *([Path(own.sweep.dir)] if own.mode is RunMode.MULTIRUN else [])]
 
 
 def write_record(

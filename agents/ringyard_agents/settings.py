@@ -36,6 +36,7 @@ Group = Mapping[str, object]
 #: as in conf/run.yaml and conf/setting.yaml; `name` is checked with the run's folder
 _EVERY = {
     "seed": Seed,
+    "overwrite": bool,
     "cluster": Group,
     "workload": Group,
     "performance": Group,
@@ -110,7 +111,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "device": Literal["auto", "cpu", "cuda"],
         "init": str | None,
         "resume": str | None,
-        "overwrite": bool,
         "save_minutes": Positive,
         "trust": Trusted,
         "worlds": Sequence[str | Group],

@@ -12,6 +12,7 @@ COMMANDS = {
     "plot": "finished runs on each other: learning curves, JCTs, profiles: `ringyard plot RUN_OR_FOLDER ...`",
     "tune": "the placement rule and options that suit each scheduler in a setting",
     "train": "train an agent; -m sweeps over seeds and anything else",
+    "best": "the best job of a sweep, and the agent to load: `ringyard best SWEEP`",
     "calibrate": "profiles and networks from your own measurements: `ringyard calibrate FILE`",
     "validate": "what ships against measurements: `ringyard validate FOLDER` (or a CSV) writes a page",
     "reproduce": "a paper's claims beside what is measured: `ringyard reproduce PAPER`, or --all;\n"

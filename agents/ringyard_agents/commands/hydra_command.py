@@ -1,11 +1,9 @@
 """Commands whose settings are Hydra's: composed, checked, run, once or in a sweep."""
 
-import importlib
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 from ringyard_agents.commands import COMMANDS
 from ringyard_agents.commands.help_page import asked_for, help_page
@@ -32,7 +30,7 @@ def run_hydra(
         rewritten: makes of them what Hydra reads, once it knows folders of one's own.
 
     Raises:
-        Exception: of the first job that failed; a sweep has run its others.
+        Exception: of the job; a sweep has run its others and names those that failed.
     """
     topic = asked_for(words)
     if topic is not None:
@@ -41,44 +39,27 @@ def run_hydra(
 
     import hydra
 
-    from ringyard.config_folder import config_folder, own_folders
-    from ringyard_agents.files import remove_if_empty
-    from ringyard_agents.record import register_run_folders, run_folders
-    from ringyard_agents.settings import check_settings
+    from ringyard.config_folder import config_folder
+    from ringyard.hydra_versions import base
+    from ringyard_agents.sweeps.job import job
 
-    register_run_folders()
-    if own_folders():
-        from ringyard.mdp.presets import search_own_folders
-
-        search_own_folders()
+    task = job(command, recipe)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     sys.argv = [f"ringyard {command}", *rewritten(words)]
-    _check_options()
+    options = _options()
+    start = hydra.main(str(config_folder()), command, **base())(task)
+    if options.multirun and not (options.cfg or options.help or options.info or options.hydra_help):
+        from ringyard_agents.sweeps.command import run_sweep
 
-    failures: list[Exception] = []
-    folders: set[Path] = set()  # of the run, or of a sweep and its runs
-
-    @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=command)
-    def entry(config: Any) -> None:
-        folders.update(run_folders())
-        try:
-            check_settings(command, config)
-            module, _, name = recipe.partition(":")
-            getattr(importlib.import_module(module), name)(config)
-        except Exception as error:  # a sweep goes on with its other jobs
-            failures.append(error)
-
-    try:
-        entry()
-    finally:
-        for folder in sorted(folders, reverse=True):  # made by Hydra, before anything was found wrong
-            remove_if_empty(folder)
-    if failures:
-        raise failures[0]
+        run_sweep(command, options.overrides, options.config_dir, start)
+    else:
+        start()
+        if task.failures:
+            raise task.failures[0]
 
 
-def _check_options() -> None:
-    """Raise a ConfigurationError for options that Hydra does not have, or that we do not want."""
+def _options() -> Namespace:
+    """Hydra's options; a ConfigurationError for those that it does not have, or that we do not want."""
     from hydra._internal.utils import get_args_parser
 
     from ringyard.errors import ConfigurationError
@@ -93,3 +74,4 @@ def _check_options() -> None:
         raise ConfigurationError(
             "--experimental-rerun loads a pickle, which may run any code; give overrides"
         )
+    return options

@@ -21,8 +21,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from ringyard.config_folder import config_files, config_folder
+from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.hydra_versions import initialized
 from ringyard_agents.configuration import plain
 from ringyard_agents.learning.checkpoint import find_checkpoint, parts_of_agent, read_agent
 from ringyard_agents.learning.learner import Learner
@@ -105,10 +106,7 @@ def _hydra() -> AbstractContextManager[Any]:
     """Hydra on our configs, if it is on none yet."""
     if GlobalHydra.instance().is_initialized():
         return nullcontext()
-    started: AbstractContextManager[Any] = hydra.initialize_config_dir(
-        str(config_folder()), version_base="1.3"
-    )
-    return started
+    return initialized()
 
 
 def _leaves(word: str) -> list[tuple[str, str]]:

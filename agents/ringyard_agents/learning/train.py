@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.hydra_versions import made
 from ringyard.threads import set_num_threads
 from ringyard_agents.files import locked
 from ringyard_agents.learning.checkpoint import AGENT, LAST, parts_of
@@ -26,7 +26,7 @@ from ringyard_agents.learning.resume import resumed_config
 from ringyard_agents.learning.together import EnoughError, follow, lead, settings_of, tell
 from ringyard_agents.learning.training_run import TrainingRun, read_last, refuse_to_replace, remove_run
 from ringyard_agents.learning.worlds import worlds_of
-from ringyard_agents.record import run_folder, write_record
+from ringyard_agents.record import in_sweep, run_folder, write_record
 
 __all__ = ["train"]
 
@@ -68,8 +68,13 @@ def _begin(
         adopt_initial(learner, config)
 
 
-def train(config: DictConfig) -> None:
+def train(config: DictConfig) -> float | None:
     """Train an agent; writes checkpoints, TensorBoard logs and training.json into the run folder.
+
+    A job of a sweep that has begun before goes on.
+
+    Returns:
+        The best agent's metric on the evaluation workloads, less is better; None: there was no evaluation.
 
     Raises:
         RingyardError: bad input, before anything is replaced.
@@ -80,16 +85,18 @@ def train(config: DictConfig) -> None:
     set_num_threads(config.num_threads or threads_of_process())
     if hardware.peers.rank > 0:
         follow(hardware)
-        return
+        return None
+    if in_sweep() and (folder / LAST).is_file():
+        config.resume = str(folder)
     with locked(folder):
-        _train(config, folder, hardware)
+        return _train(config, folder, hardware)
 
 
-def _train(config: DictConfig, folder: Path, hardware: Hardware) -> None:
+def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
     config, earlier = _earlier(config, folder)
     _check(config)
     worlds = worlds_of(config)
-    learner: Learner = instantiate(config.agent, _convert_="all")
+    learner: Learner = made(config.agent)
     constraint = _constrain(learner, config, worlds)
     equip(learner, hardware)
     _begin(learner, config, worlds, earlier.saved)
@@ -104,6 +111,7 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> None:
     lead(hardware.peers, config, learner, constraint)
     _learn(run, config, console, hardware.peers)
     _print_results(console, folder, evaluation)
+    return evaluation.best if np.isfinite(evaluation.best) else None
 
 
 class _Earlier(NamedTuple):
@@ -202,5 +210,5 @@ def _print_results(console: Console, folder: Path, evaluation: Evaluation) -> No
         console.print(f"best {evaluation.metric} {shown}, {ratio(evaluation.best, value):.3f} x {name}")
     if evaluation.constraint is not None:
         console.print(_kept(evaluation.constraint, evaluation.best_used), highlight=False, soft_wrap=True)
-    console.print(f"agent: {folder / AGENT}", soft_wrap=True)
-    console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
+    console.print(f"agent: {folder / AGENT}", soft_wrap=True, markup=False)
+    console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True, markup=False)

@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, geometric_mean
 from typing import Any
 
 from omegaconf import DictConfig
@@ -214,7 +215,7 @@ def _report(
     written += _draw(console, config, folder, results, ranking)
     remove_stale(folder, written)
     tables = [str(folder / name) for name in ("table.csv", "runs.csv", "tenants.csv") if name in written]
-    console.print(f"tables: {', '.join(tables)}", soft_wrap=True)
+    console.print(f"tables: {', '.join(tables)}", soft_wrap=True, markup=False)
 
 
 def _notes(
@@ -265,21 +266,25 @@ def _draw(
 
         shown = set(ranking.order[:MOST_PLOTTED])
         written += draw_plots([result for result in results if result.label in shown], folder)
-        console.print(f"plots: {', '.join(str(file) for file in written)}", soft_wrap=True)
+        console.print(f"plots: {', '.join(str(file) for file in written)}", soft_wrap=True, markup=False)
     if config.tensorboard:
         from ringyard_agents.measuring.tensorboard import record_text, write_tensorboard
 
         text = f"{record_text(run_folder())}\n\n{(folder / 'table.md').read_text()}"
         write_tensorboard(results, folder / "tensorboard", text, written)
-        console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True)
+        console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True, markup=False)
         written.append(folder / "tensorboard")
     return [file.name for file in written]
 
 
-def compare(config: DictConfig) -> None:
+def compare(config: DictConfig) -> float | None:
     """Run, print the tables, write CSV, plots and TensorBoard runs, world by world.
 
     Each run is kept as it ends; the same command in the same folder does not run it again.
+
+    Returns:
+        Mean JCT in seconds of the first agent among `schedulers`, else of the first scheduler; over several
+        worlds, the geometric mean.
 
     Raises:
         RingyardError: bad input, before anything runs; SchedulerError: a scheduler failed, at the end, when
@@ -291,7 +296,7 @@ def compare(config: DictConfig) -> None:
     folder = run_folder()
     with locked(folder):
         try:
-            _compare(config, wanted, folder)
+            return _compare(config, wanted, folder)
         except KeyboardInterrupt as stop:
             stop.add_note(f"what has ended is kept, and the same command with {again(folder)} goes on")
             raise
@@ -306,14 +311,14 @@ def _check_installed(config: DictConfig) -> None:
             )
 
 
-def _compare(config: DictConfig, wanted: Mapping[str, Race], folder: Path) -> None:
+def _compare(config: DictConfig, wanted: Mapping[str, Race], folder: Path) -> float | None:
     file = folder / "measured.jsonl"
     if config.rerun:
         file.unlink(missing_ok=True)
     write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
     console = Console()
     series = Series(file, config.workers, console)
-    failures, reported = [], []
+    failures, reported, means = [], [], []
     for name, race in wanted.items():
         for note in race.notes:
             console.print(note, soft_wrap=True, highlight=False, markup=False)
@@ -324,8 +329,16 @@ def _compare(config: DictConfig, wanted: Mapping[str, Race], folder: Path) -> No
             continue
         _report(console, config, folder / name, name, race, results)
         reported.append(name)
+        means.append(_mean_of_first(race, results))
         for label, reason in race.refused.items():
             console.print(f"left out: {label}: {reason}", soft_wrap=True, markup=False)
     remove_stale_worlds(folder, reported)
     if failures:
         raise SchedulerError("; ".join(failures))
+    return geometric_mean(means) if means and min(means) > 0 else None
+
+
+def _mean_of_first(race: Race, results: Sequence[RunResult]) -> float:
+    """Mean JCT of the first agent, or of the first scheduler if there is none."""
+    labels = [label for label, entry in race.entries.items() if entry.is_agent] or list(race.entries)
+    return fmean(one.metrics.mean_jct for one in results if one.label == labels[0])

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
 from ringyard.errors import ConfigurationError
+from ringyard.hydra_versions import made
 from ringyard.sim.bounds import bounds_of
 from ringyard.sim.metrics import JobTimes, job_times
 from ringyard_agents.configuration import WORLD, plain
@@ -48,15 +48,18 @@ def write_jobs(file: Path, times: JobTimes) -> None:
             writer.writerow([job_id, _number(submit), gpus, *(_number(one) for one in ended), outcome])
 
 
-def simulate(config: DictConfig) -> None:
+def simulate(config: DictConfig) -> float:
     """Run and print a table; write jobs.csv, config.yaml, run.json, and tenants.csv if the jobs name any.
+
+    Returns:
+        Mean JCT, seconds.
 
     Raises:
         RingyardError: bad input, before anything is written.
         OSError: files cannot be written.
     """
     with locked(run_folder()):
-        _simulate(config, run_folder())
+        return _simulate(config, run_folder())
 
 
 def _require_rule_used(config: DictConfig) -> None:
@@ -70,9 +73,9 @@ def _require_rule_used(config: DictConfig) -> None:
         )
 
 
-def _simulate(config: DictConfig, folder: Path) -> None:
+def _simulate(config: DictConfig, folder: Path) -> float:
     _require_rule_used(config)
-    scheduler = instantiate(config.scheduler, _convert_="all")
+    scheduler = made(config.scheduler)
     world = {name: plain(config[name]) for name in WORLD}
     rounds = config.round_seconds if config.round_seconds is not None else scheduler.round_seconds
     sim = simulator(world, 0, config.seed, rounds, config.rounds_only)
@@ -94,6 +97,7 @@ def _simulate(config: DictConfig, folder: Path) -> None:
     console = Console()
     console.print(table)
     print_tenants(console, {scheduler.name: [times]})
-    console.print(f"jobs: {folder / 'jobs.csv'}", soft_wrap=True)
+    console.print(f"jobs: {folder / 'jobs.csv'}", soft_wrap=True, markup=False)
     if by_tenant:
-        console.print(f"tenants: {folder / 'tenants.csv'}", soft_wrap=True)
+        console.print(f"tenants: {folder / 'tenants.csv'}", soft_wrap=True, markup=False)
+    return metrics.mean_jct

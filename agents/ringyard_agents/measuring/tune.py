@@ -311,11 +311,11 @@ def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning:
     setting = Setting(world, f"ringyard tune {' '.join(sys.argv[1:])}")
     for file in (folder / "best.yaml", *([Path(config.output).expanduser()] if config.output else [])):
         write_best(file, found, setting, comment)
-        console.print(f"best: {file}", soft_wrap=True)
+        console.print(f"best: {file}", soft_wrap=True, markup=False)
     notes = tuning.blocking_notes()
     frame = _tried_frame(found)
     write_tables(folder, frame, _rows(frame), [*tuning.notes, *notes])
-    console.print(f"everything that was tried: {folder / 'table.md'}", soft_wrap=True)
+    console.print(f"everything that was tried: {folder / 'table.md'}", soft_wrap=True, markup=False)
     table = Table(title=comment, title_justify="left", box=SIMPLE_HEAD)
     for name in ("scheduler", "options", config.metric, "workloads", "next best"):
         table.add_column(name, justify="left" if name in ("scheduler", "options") else "right")

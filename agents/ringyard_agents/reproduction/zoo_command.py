@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import hydra
 from rich.console import Console
 
-from ringyard.config_folder import config_folder, own_folders
+from ringyard.config_folder import own_folders
 from ringyard.errors import ConfigurationError
+from ringyard.hydra_versions import initialized
 from ringyard.mdp.presets import search_own_folders
 from ringyard.threads import usable_cores
 from ringyard_agents.files import replaced, require_writable
@@ -50,7 +50,7 @@ def reproduce_agents(
     if own_folders():
         search_own_folders()
     records = read_records()
-    with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialized():
         if skip_training:
             _require_shipped(recipes, records)
         for recipe in recipes:

@@ -8,14 +8,14 @@ from typing import Any
 import hydra
 import numpy as np
 import pandas as pd
-from hydra.utils import instantiate
 from numpy.typing import NDArray
 
 from ringyard.checks import shown
 from ringyard.cluster import Cluster
-from ringyard.config_folder import config_files, config_folder
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
+from ringyard.hydra_versions import initialized, made
 from ringyard.jobs import JobTable
 from ringyard.mdp.presets import search_own_folders
 from ringyard.performance import PerformanceModel
@@ -72,7 +72,7 @@ def check_names(rows: pd.DataFrame, where: str) -> None:
 def _composed(name: str, overrides: Sequence[str]) -> Any:
     """A config of ours, with the yamls of RINGYARD_CONF."""
     search_own_folders()
-    with hydra.initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialized():
         return hydra.compose(name, list(overrides))
 
 
@@ -81,14 +81,14 @@ def _performance(world: World, network: str, interconnect: str) -> PerformanceMo
     chosen = [f"performance={world.performance}", *world.overrides]
     for group, name in (("network", network), ("interconnect", interconnect)):
         chosen += [f"{group}@performance.{group}={name}"] if name else []
-    model: PerformanceModel = instantiate(_composed("setting", chosen).performance, _convert_="all")
+    model: PerformanceModel = made(_composed("setting", chosen).performance)
     return model
 
 
 @functools.cache
 def _restart() -> RestartCost:
     config = _composed("simulate", ["restart=per_model"])
-    cost: RestartCost = instantiate(config.restart, _convert_="all")
+    cost: RestartCost = made(config.restart)
     return cost
 
 

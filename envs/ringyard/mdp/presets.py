@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from ringyard.checks import require
 from ringyard.config_folder import config_files, config_folder, own_folders
 from ringyard.errors import ConfigurationError
+from ringyard.hydra_versions import initialized, made
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.setting import Setting
 from ringyard.mdp.vector import ClusterVectorEnv
@@ -51,7 +52,6 @@ def search_own_folders() -> None:
 @contextmanager
 def _own_hydra() -> Iterator[None]:
     """Hydra on our configs; the state of a Hydra application around us is as before afterwards."""
-    from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.version import VersionBase
 
@@ -60,7 +60,7 @@ def _own_hydra() -> Iterator[None]:
     around.clear()
     search_own_folders()
     try:
-        with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        with initialized(str(config_folder())):
             yield
     finally:
         GlobalHydra.set_instance(around)
@@ -109,9 +109,7 @@ def setting_of(config: "DictConfig", num_workloads: int, workload_seed: int) -> 
         num_workloads: how many different job tables episodes draw from.
         workload_seed: of these tables.
     """
-    from hydra.utils import instantiate
-
-    parts = {name: instantiate(config[name], _convert_="all") for name in _PARTS}
+    parts = {name: made(config[name]) for name in _PARTS}
     return Setting(
         actions=parts.pop("action"),
         **parts,

@@ -1,0 +1,69 @@
+"""A sweep from its beginning to its table, whoever runs the jobs."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from ringyard.errors import RingyardError
+from ringyard_agents.files import locked
+from ringyard_agents.sweeps.job_record import JobRecord, job_records
+from ringyard_agents.sweeps.plan import Sweep, planned
+from ringyard_agents.sweeps.report import report
+from ringyard_agents.sweeps.table import said, swept
+
+__all__ = ["SweepError", "run_sweep"]
+
+
+class SweepError(RingyardError):
+    """Some jobs of a sweep failed; the others' results are there."""
+
+
+def run_sweep(command: str, words: Sequence[str], searched: str | None, start: Callable[[], object]) -> None:
+    """Run all jobs, print and write one table across them.
+
+    Args:
+        command: that the jobs run.
+        words: overrides of the command line.
+        searched: folder of further configs.
+        start: hands the command line to Hydra.
+
+    Raises:
+        SweepError: names the jobs that failed.
+        Exception: of Hydra's sweeper or launcher.
+    """
+    sweep = planned(command, words, searched)
+    with locked(sweep.folder):
+        sweep.begin()
+        sys.argv += sweep.pinned
+        try:
+            start()
+        except KeyboardInterrupt as stop:
+            _end(sweep)
+            stop.add_note("what has ended is kept, and the same command goes on")
+            raise
+        except Exception as error:
+            if not _failed(_end(sweep)):
+                raise
+            raise _error(sweep) from error
+        if _failed(_end(sweep)):
+            raise _error(sweep)
+
+
+def _end(sweep: Sweep) -> Sequence[JobRecord]:
+    records = job_records(sweep.folder)
+    if records:
+        report(Console(), sweep.folder, records)
+    return records
+
+
+def _failed(records: Sequence[JobRecord]) -> list[JobRecord]:
+    return [one for one in records if one.status != "done"]
+
+
+def _error(sweep: Sweep) -> SweepError:
+    records = job_records(sweep.folder)
+    failed, names = _failed(records), swept(records)
+    which = "; ".join(f"{said(one, names)}: {one.why}" for one in failed[:3])
+    more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+    return SweepError(f"{len(failed)} of {len(records)} jobs failed: {which}{more}")

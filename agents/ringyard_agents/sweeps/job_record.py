@@ -1,0 +1,80 @@
+"""What a job of a sweep leaves in its folder: its overrides, how it ended, its objective."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from ringyard_agents.files import replaced
+
+__all__ = ["FILE", "JobRecord", "Status", "job_records"]
+
+FILE = "job.json"
+
+Status = Literal["running", "done", "failed", "stopped"]
+
+_LOST = "it ended without a word: killed, out of memory, or out of time"
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job of a sweep.
+
+    Attributes:
+        number: of its folder.
+        overrides: of the command line, as Hydra chose them for this job.
+        status: `running` of a job that has ended: something killed it.
+        objective: what it returned, less is better; None: nothing.
+        seconds: it took.
+        error: why it failed, one line.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    status: Status = "running"
+    objective: float | None = None
+    seconds: float = 0.0
+    error: str | None = None
+
+    def write(self, folder: Path) -> None:
+        """Into its folder, in place of an earlier one.
+
+        Args:
+            folder: of the job.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with replaced(folder / FILE) as partial:
+            partial.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Of a folder; None if there is none, or half of one.
+
+        Args:
+            folder: of the job.
+        """
+        try:
+            plain: Any = json.loads((folder / FILE).read_text())
+            found = cls(**{field.name: plain[field.name] for field in fields(cls)})
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return cls(**{**asdict(found), "overrides": tuple(found.overrides)})
+
+    @property
+    def why(self) -> str | None:
+        """Why there is no objective, now that the sweep has ended; None: there is no reason to ask."""
+        return _LOST if self.status == "running" else self.error
+
+
+def job_records(sweep: Path) -> Sequence[JobRecord]:
+    """Of all jobs that have begun, by number.
+
+    Args:
+        sweep: its folder.
+    """
+    folders = [one for one in sweep.iterdir() if one.name.isdigit()] if sweep.is_dir() else []
+    found = [JobRecord.read(folder) for folder in folders]
+    return sorted((one for one in found if one is not None), key=lambda one: one.number)

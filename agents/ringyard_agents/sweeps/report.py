@@ -1,0 +1,80 @@
+"""How a sweep ends: one table, one CSV, one plot, and which job is best."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ringyard_agents.files import replaced
+from ringyard_agents.sweeps.best_job import best_job
+from ringyard_agents.sweeps.job_record import JobRecord
+from ringyard_agents.sweeps.table import said, sweep_table, swept
+
+__all__ = ["report"]
+
+_MOST_ROWS = 30  # on the console; the CSV has all
+
+
+def report(console: Console, folder: Path, records: Sequence[JobRecord]) -> None:
+    """Print the table, the best first; write sweep.csv and sweep.png.
+
+    Args:
+        console: to print on.
+        folder: of the sweep.
+        records: of its jobs, one or more.
+    """
+    table = sweep_table(folder, records)
+    with replaced(folder / "sweep.csv") as partial:
+        table.to_csv(partial, index=False)
+    _print(console, table)
+    names = swept(records)
+    for record in records:
+        if record.status != "done":
+            console.print(f"failed: job {said(record, names)}: {record.why}", soft_wrap=True, markup=False)
+    console.print(f"table: {folder / 'sweep.csv'}", soft_wrap=True, markup=False)
+    _draw(console, folder, table, names)
+    best = best_job(records)
+    if best is not None:
+        line = f"best: job {said(best, names)}, {_shown(best.objective)}; see `ringyard best {folder}`"
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _shown(value: Any) -> str:
+    """A value as the console has it: numbers by four digits or whole."""
+    if value is None or (isinstance(value, float) and pd.isna(value)):
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _print(console: Console, table: pd.DataFrame) -> None:
+    best_first = table.sort_values("objective", na_position="last", kind="stable")
+    title = f"{len(table)} job{'s' * (len(table) > 1)}, the best first; of the objective less is better"
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    names = [name for name in table.columns if name not in ("error", "folder")]
+    for name in names:
+        shown.add_column(escape(name), justify="right" if name != "status" else "left")
+    for row in best_first.head(_MOST_ROWS)[names].astype(object).itertuples(index=False):
+        shown.add_row(*(escape(_shown(value)) for value in row))
+    console.print(shown)
+    if len(table) > _MOST_ROWS:
+        console.print(f"and {len(table) - _MOST_ROWS} more in the CSV")
+
+
+def _draw(console: Console, folder: Path, table: pd.DataFrame, settings: Sequence[str]) -> None:
+    if table["objective"].notna().sum() < 2:
+        return
+    if importlib.util.find_spec("matplotlib") is None:
+        console.print('no plot: it needs matplotlib, pip install "ringyard[agents]"', markup=False)
+        return
+    from ringyard_agents.sweeps.plot import draw_sweep
+
+    draw_sweep(table, settings, folder / "sweep.png")
+    console.print(f"plot: {folder / 'sweep.png'}", soft_wrap=True, markup=False)

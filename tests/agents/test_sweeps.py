@@ -1,0 +1,133 @@
+"""Sweeps: what each job leaves, how they end, and going on with them."""
+
+import json
+import os
+import pickle
+
+import pandas as pd
+
+from ringyard.errors import ConfigurationError
+from ringyard_agents.cli import main
+from ringyard_agents.sweeps.best_job import best_job, over_seeds
+from ringyard_agents.sweeps.job import Job, job
+from ringyard_agents.sweeps.job_record import JobRecord, job_records
+from ringyard_agents.sweeps.table import said, settings_of, sweep_table, swept
+
+TINY = ["workload.num_jobs=8", "cluster.num_servers=2"]
+
+
+def record(number, *words, objective=None, **more):
+    status = "done" if objective is not None else "failed"
+    return JobRecord(number, words, objective=objective, **{"status": status, **more})
+
+
+def test_settings_of_jobs_are_numbers_where_they_are(tmp_path):
+    one = record(3, "+a=1", "b=1e-3", "c=true", "d=[1,2]", "agent=x", objective=2.0)
+    assert settings_of(one) == {"a": 1, "b": 1e-3, "c": True, "d": "[1,2]", "agent": "x"}
+    one.write(tmp_path)
+    assert JobRecord.read(tmp_path) == one
+    (tmp_path / "job.json").write_text('{"number": 3')
+    assert JobRecord.read(tmp_path) is None
+
+
+def test_a_table_has_what_was_swept_and_who_was_killed(tmp_path):
+    records = [
+        record(0, "seed=1", "x=a", "n=5", objective=3.0),
+        record(1, "seed=2", "x=a", "n=5", error="it broke"),
+        record(2, "seed=1", "x=b", "n=5", status="running"),
+    ]
+    assert swept(records) == ["seed", "x"]
+    assert said(records[2], ["seed", "x"]) == "2 (seed=1 x=b)"
+    (tmp_path / "0").mkdir()
+    summary = {"decisions": 7, "best": 3.0, "baselines": {"fifo": 6.0}}
+    (tmp_path / "0" / "training.json").write_text(json.dumps(summary))
+    table = sweep_table(tmp_path, records)
+    assert list(table["status"]) == ["done", "failed", "killed"]
+    assert table.loc[0, "ratio to fifo"] == 0.5
+    assert "killed" in table.loc[2, "error"]
+
+
+def test_the_best_is_of_the_setting_that_is_best_over_seeds():
+    lucky = [record(0, "seed=0", "x=a", objective=1.0), record(1, "seed=1", "x=a", objective=9.0)]
+    steady = [record(2, "seed=0", "x=b", objective=3.0), record(3, "seed=1", "x=b", objective=2.0)]
+    failed = [record(4, "seed=0", "x=c"), record(5, "seed=1", "x=c", objective=float("nan"))]
+    assert best_job([*lucky, *steady, *failed]).number == 3
+    assert [one.number for one in over_seeds([*lucky, *steady])[0]] == [2, 3]
+    assert best_job(failed) is None
+
+
+def test_a_job_that_travels_knows_that_it_is_elsewhere():
+    arrived = pickle.loads(pickle.dumps(job("simulate", "module:function")))
+    assert isinstance(arrived, Job)
+    assert (arrived.command, arrived.recipe, arrived.elsewhere) == ("simulate", "module:function", True)
+
+
+def simulate(*words):
+    return main(["simulate", "-m", *TINY, *words])
+
+
+def test_a_sweep_ends_with_one_table_and_goes_on(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    command = ["name='a[1]/b=c'", "seed=1,2", "performance.alpha=0.2,-1"]
+    assert simulate(*command) == 2
+    out, error = capfd.readouterr()
+    assert "runs/a[1]/b=c/sweep.csv" in out
+    assert "2 of 4 jobs failed: 1 (seed=1 performance.alpha=-1): performance.alpha is -1" in error
+    folder = tmp_path / "runs" / "a[1]" / "b=c"
+    table = pd.read_csv(folder / "sweep.csv")
+    assert list(table["status"]) == ["done", "failed", "done", "failed"]
+    assert list(table["seed"]) == [1, 1, 2, 2]
+    assert (folder / "sweep.png").stat().st_size > 10_000
+    assert sorted(one for one in os.listdir(folder) if one.isdigit()) == ["0", "1", "2", "3"]
+    assert json.loads((folder / "2" / "run.json").read_text())["arguments"][-2:] == [
+        "seed=2",
+        "performance.alpha=0.2",
+    ]
+
+    assert main(["best", "a[1]/b=c", "--folder"]) == 0
+    best = capfd.readouterr().out.strip()
+    assert best == f"runs/a[1]/b=c/{table['objective'].idxmin()}"
+
+    (folder / "0" / "jobs.csv").write_text("kept")
+    assert simulate(*command) == 2  # those that failed run again, the others do not
+    assert (folder / "0" / "jobs.csv").read_text() == "kept"
+    capfd.readouterr()
+
+    assert simulate("name='a[1]/b=c'", "seed=3") == 2
+    assert "has a sweep of 4 jobs already" in capfd.readouterr().err
+    assert len(job_records(folder)) == 4
+    assert simulate("name='a[1]/b=c'", "seed=3", "overwrite=true") == 0
+    assert [one.number for one in job_records(folder)] == [0]
+    assert "kept" not in (folder / "0" / "jobs.csv").read_text()
+    assert not (folder / "sweep.png").exists()
+
+
+def test_names_that_sweeps_cannot_have(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert simulate("name=a,b") == 2
+    assert "name is swept" in capfd.readouterr().err
+    assert main(["simulate", *TINY, "name=one"]) == 0
+    assert simulate("name=one", "seed=1,2") == 2
+    assert "runs/one has a run that is no sweep" in capfd.readouterr().err
+    assert main(["best", "nowhere"]) == 2
+    assert "no jobs of a sweep" in capfd.readouterr().err
+
+
+def test_training_goes_on_where_its_job_was_stopped(tmp_path, monkeypatch):
+    from ringyard_agents.learning.train import TrainingRun
+
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "-m", "debug=tiny_training", "cluster.num_servers=2", "seed=0,1", "name=s"]
+    finish = TrainingRun.finish
+    monkeypatch.setattr(
+        TrainingRun, "finish", lambda run: (_ for _ in ()).throw(ConfigurationError("power cut"))
+    )
+    assert main(words) == 2
+    assert [one.status for one in job_records(tmp_path / "runs/s")] == ["failed", "failed"]
+    monkeypatch.setattr(TrainingRun, "finish", finish)
+    assert main(words) == 0
+    records = job_records(tmp_path / "runs/s")
+    for one in records:
+        folder = tmp_path / "runs/s" / str(one.number)
+        assert one.objective == json.loads((folder / "training.json").read_text())["best"]
+        assert len(json.loads((folder / "run.json").read_text())["resumed"]) == 1
