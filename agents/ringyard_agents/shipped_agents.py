@@ -4,12 +4,14 @@ Beside those in the package are those in folders of one's own (RINGYARD_CONF), a
 With its recipe beside it, mine/zoo/NAME.yaml, one may have the name of an agent that ships, and replaces it.
 """
 
+import json
 from pathlib import Path
 
+from ringyard.checks import shown
 from ringyard.config_folder import config_folder, own_folders
 from ringyard.errors import CheckpointError
 
-__all__ = ["ZOO", "agent_place", "shipped_agents", "zoo_folder_of", "zoo_folders"]
+__all__ = ["ZOO", "agent_place", "agents_judged_in", "shipped_agents", "zoo_folder_of", "zoo_folders"]
 
 #: what the name of an agent that ships begins with
 ZOO = "zoo:"
@@ -42,6 +44,31 @@ def shipped_agents() -> dict[str, Path]:
                 )
         files.update(agents)
     return dict(sorted(files.items()))
+
+
+def agents_judged_in(world: str) -> list[str]:
+    """`zoo:NAME` of the agents whose record has figures of a world, by name.
+
+    Args:
+        world: as recipes name it, a preset's name.
+
+    Raises:
+        CheckpointError: a record is none; or see `shipped_agents`.
+    """
+    agents = shipped_agents().items()
+    return [f"{ZOO}{name}" for name, file in agents if world in _judged_in(file.with_suffix(".json"))]
+
+
+def _judged_in(record: Path) -> list[str]:
+    """Worlds of a record; none if there is no such file."""
+    try:
+        worlds = json.loads(record.read_text())["worlds"] if record.is_file() else []
+        return [str(world["label"]) for world in worlds]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{record} is no record of an agent; expected what `ringyard reproduce agents` writes:"
+            f" {shown(error)}"
+        ) from error
 
 
 def agent_place(given: str) -> Path:

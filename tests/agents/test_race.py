@@ -23,10 +23,10 @@ from ringyard_agents.measuring.best import (
     tuned_for,
     write_best,
 )
-from ringyard_agents.measuring.compare import SEED_OFFSET, best_name
+from ringyard_agents.measuring.compare import SEED_OFFSET, best_name, races
 from ringyard_agents.measuring.evaluate import Task, build, run_all, simulator
 from ringyard_agents.measuring.race_rows import notes_of_equal_rows
-from ringyard_agents.measuring.selection import benchmarks, drawn_for, entries_of
+from ringyard_agents.measuring.selection import agents_for, benchmarks, drawn_for, entries_of
 from ringyard_agents.measuring.tune import TUNING_SEED
 from ringyard_baselines.scheduler import Powers
 
@@ -309,6 +309,31 @@ def test_what_ships_is_taken_where_it_was_found():
             (("schedulers=all", "best=full"), "full"),
         ):
             assert best_name(compose("compare", list(words)), sharing) == name
+
+
+def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monkeypatch):
+    worlds = {
+        name: {part: plain(config[part]) for part in WORLD}
+        for name, config in (
+            ("sharing", composed("compare", "experiment=sharing")),
+            ("cpu_gpu", composed("compare", "experiment=cpu_gpu")),
+            ("smaller", composed("compare", "experiment=sharing", "workload.num_jobs=5")),
+        )
+    }
+    assert list(agents_for(worlds["sharing"])[0]) == ["zoo:joint", "zoo:sharing"]
+    assert list(agents_for(worlds["cpu_gpu"])[0]) == ["zoo:joint"]
+    assert agents_for(worlds["smaller"]) == ({}, {})
+    # two are enough for "all"
+    monkeypatch.setattr("ringyard_agents.measuring.selection.scheduler_names", lambda: ["allocator", "fifo"])
+    with configs():
+        config = compose("compare", ["experiment=sharing", "schedulers=[all,zoo:joint]", "seeds=1"])
+        [race] = races(config).values()
+        assert {"zoo:joint", "zoo:sharing", "allocator"} <= set(race.entries)
+        assert any("zoo:joint, zoo:sharing" in note for note in race.notes)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        [race] = races(compose("compare", ["experiment=sharing", "schedulers=all", "seeds=1"])).values()
+        assert not any(label.startswith("zoo:") for label in race.entries)
+        assert "ringyard[agents]" in race.refused["zoo:sharing"]
 
 
 def test_training_tuning_and_comparing_never_meet_a_workload():

@@ -34,6 +34,7 @@ from ringyard_agents.measuring.race_rows import (
 from ringyard_agents.measuring.ranking import Ranking, rank
 from ringyard_agents.measuring.selection import (
     able,
+    agents_for,
     drawn_for,
     entries_of,
     wants_all,
@@ -87,7 +88,8 @@ def races(config: DictConfig) -> dict[str, Race]:
 def _race(config: DictConfig, given: Mapping[str, Entry], world: Mapping[str, Any]) -> Race:
     name = best_name(config, world)
     best = {} if name is None else read_best(name)
-    entries = at_best(given, best)
+    agents, missing = agents_for(world) if wants_all(config) else ({}, {})
+    entries = at_best({**given, **agents}, best)
     reference = _reference(config, entries)
     seed = config.seed + SEED_OFFSET
     configs = {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
@@ -103,7 +105,10 @@ def _race(config: DictConfig, given: Mapping[str, Entry], world: Mapping[str, An
     ]
     notes = notes_of_equal_workloads(check(tasks), config.seeds)
     notes += [] if name is None else found_elsewhere(name, world)
-    return Race({label: entries[label] for label in fit}, tasks, refused, reference, best, notes)
+    if agents:
+        notes.append(f"agents that ship, no published schedulers (docs/agents.md): {', '.join(agents)}")
+    left_out = {**refused, **missing}
+    return Race({label: entries[label] for label in fit}, tasks, left_out, reference, best, notes)
 
 
 def best_name(config: DictConfig, world: Mapping[str, Any]) -> str | None:

@@ -1,5 +1,6 @@
 """Which schedulers a comparison runs, and in which worlds."""
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,11 @@ from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard.information import Information
 from ringyard.state.random_numbers import own_seed
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_names
+from ringyard_agents.measuring.best import tuned_for
 from ringyard_agents.measuring.evaluate import build, simulator
+from ringyard_agents.shipped_agents import agents_judged_in
 
-__all__ = ["able", "benchmarks", "drawn_for", "entries_of", "wants_all", "worlds_of"]
+__all__ = ["able", "agents_for", "benchmarks", "drawn_for", "entries_of", "wants_all", "worlds_of"]
 
 _LONGEST_LABEL = 60  # characters
 
@@ -27,7 +30,7 @@ def benchmarks() -> list[str]:
 
 
 def entries_of(config: DictConfig) -> dict[str, Entry]:
-    """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler.
+    """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler (see `agents_for`).
 
     Raises:
         ConfigurationError: no entries, two of one label, or a label that cannot name a folder or says what
@@ -64,6 +67,19 @@ def _bad_label(entry: Entry) -> ConfigurationError:
         f"schedulers has {entry.label!r}; expected a name of at most {_LONGEST_LABEL} printable"
         " characters without /, such as mine"
     )
+
+
+def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, Entry], dict[str, str]]:
+    """(agents that ship and were judged in a world, {other: why it cannot run here}).
+
+    Args:
+        world: configs; agents' records call it as conf/tuned does.
+    """
+    name = tuned_for(world)
+    agents = [] if name is None else agents_judged_in(name)
+    if importlib.util.find_spec("torch") is None:
+        return {}, dict.fromkeys(agents, 'an agent, which needs pip install "ringyard[agents]"')
+    return {agent: Entry.read(agent) for agent in agents}, {}
 
 
 def wants_all(config: DictConfig) -> bool:
