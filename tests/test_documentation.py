@@ -59,6 +59,15 @@ def test_linked_files_exist():
             assert made or (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+def test_every_page_is_in_the_index_of_the_site():
+    pages = (file for file in (ROOT / "docs").rglob("*.md") if file.parent.name not in GENERATED)
+    names = {str(file.relative_to(ROOT / "docs").with_suffix("")) for file in pages}
+    index = (ROOT / "docs" / "index.md").read_text()
+    listed = {line.rpartition("<")[2].rstrip(">") for line in index.splitlines()}
+    # these are listed by pages that are made
+    assert names - listed == {"index", "schedulers", "observations", "versions"}
+
+
 REFERENCE = r"(?<!\S)([\w.<>/-]+(?:/|\.(?:py|yaml|json|md|toml)))(?::(\S+))?"
 
 
