@@ -107,7 +107,7 @@ def train_all(recipes: Sequence[Recipe], workers: int, say: Callable[[str], None
     try:
         while waiting or running:
             while waiting and len(running) < workers:
-                run = _Run(*waiting.pop(0))
+                run = _Run(*waiting.pop(0), num_threads=max(1, usable_cores() // workers))
                 say(run.command)
                 running.append(run)
             time.sleep(0.5)
@@ -120,9 +120,9 @@ def train_all(recipes: Sequence[Recipe], workers: int, say: Callable[[str], None
 
 
 class _Run:
-    """A training run in a process of its own, new or going on."""
+    """A training run in a process of its own, new or going on, with its share of the cores."""
 
-    def __init__(self, recipe: Recipe, seed: int) -> None:
+    def __init__(self, recipe: Recipe, seed: int, num_threads: int) -> None:
         folder = recipe.folder(seed)
         begun = (folder / LAST).is_file()
         words = [f"resume={folder}"] if begun else recipe.words(seed)
@@ -130,7 +130,7 @@ class _Run:
         self.command = shlex.join(["ringyard", "train", *words])
         self._errors: IO[bytes] = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ringyard_agents", "train", *words],
+            [sys.executable, "-m", "ringyard_agents", "train", *words, f"num_threads={num_threads}"],
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
         )
