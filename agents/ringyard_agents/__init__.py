@@ -1,1 +1,19 @@
 """PPO agents on Ringyard: networks, training, evaluation, comparison and TensorBoard."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringyard_agents.learning.loaded import load
+    from ringyard_agents.measuring.from_python import compare, evaluate
+
+__all__ = ["compare", "evaluate", "load"]
+
+#: imported when they are asked for: schedulers are measured without torch
+_WHERE = {"load": "learning.loaded", "compare": "measuring.from_python", "evaluate": "measuring.from_python"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

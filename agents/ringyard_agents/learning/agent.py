@@ -77,6 +77,28 @@ class AgentScheduler(Scheduler):
         self._cluster = cluster
         self._rates = None
 
+    def act(self, observation: Any, mask: Any) -> Any:
+        """What to do in an environment whose spaces are those of its training (`load` can check them).
+
+        Args:
+            observation: as the environment gives it: of one cluster, or of many in arrays with one more axis.
+            mask: `info["action_mask"]`: [actions], or [clusters, actions].
+
+        Returns:
+            An action for `step`: a number, or [N] scores; of many clusters an array.
+
+        Raises:
+            CheckpointError: observations or masks of other shapes.
+        """
+        masks = np.asarray(mask, np.bool_)
+        if masks.ndim == 2:
+            return self.policy.act(observation, masks)
+        if isinstance(observation, dict):
+            many: Any = {name: block[None] for name, block in observation.items()}
+        else:
+            many = np.asarray(observation)[None]
+        return self.policy.act(many, masks[None])[0]
+
     def drive(self, sim: Simulator) -> None:
         """Simulate until every job has finished."""
         records = sim.state.jobs[0, : len(sim.jobs)]

@@ -23,7 +23,7 @@ from ringyard_agents.configuration import plain
 from ringyard_agents.measuring.workers import spread
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 
-__all__ = ["RunResult", "Task", "build", "check", "evaluate", "run_all", "simulator"]
+__all__ = ["RunResult", "Task", "build", "check", "evaluate", "measured", "run_all", "simulator"]
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,11 @@ def _bounds(world: str, workload: int, seed: int, measured: Window) -> LowerBoun
 
 def evaluate(task: Task) -> RunResult:
     """Run a task."""
-    scheduler: Scheduler = build(task.scheduler)
+    return measured(build(task.scheduler), task)
+
+
+def measured(scheduler: Scheduler, task: Task) -> RunResult:
+    """Run a scheduler on the workload of a task, whatever scheduler that names."""
     sim = simulator(task.world, task.workload, task.seed, scheduler.round_seconds)
     begin = time.perf_counter()
     run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))

@@ -22,7 +22,15 @@ from ringyard.mdp.vector import ClusterVectorEnv
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["make", "make_vector", "preset", "search_own_folders", "setting_of"]
+__all__ = [
+    "make",
+    "make_vector",
+    "own_hydra",
+    "preset",
+    "require_preset",
+    "search_own_folders",
+    "setting_of",
+]
 
 #: groups of conf/ that a setting is made of
 _PARTS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
@@ -50,7 +58,7 @@ def search_own_folders() -> None:
 
 
 @contextmanager
-def _own_hydra() -> Iterator[None]:
+def own_hydra() -> Iterator[None]:
     """Hydra on our configs; the state of a Hydra application around us is as before afterwards."""
     from hydra.core.global_hydra import GlobalHydra
     from hydra.version import VersionBase
@@ -68,6 +76,17 @@ def _own_hydra() -> Iterator[None]:
         VersionBase.instance().version_base = version
 
 
+def require_preset(experiment: str) -> None:
+    """Raise a ConfigurationError unless there is a conf/experiment/NAME.yaml."""
+    require("preset", experiment, str)
+    names = config_files("experiment")
+    if experiment not in names:
+        raise ConfigurationError(
+            f"unknown preset {experiment!r}; expected one of {', '.join(names)}; a new one is a new"
+            f" {experiment}.yaml in {config_folder() / 'experiment'}"
+        )
+
+
 def preset(experiment: str, **parts: str) -> Setting:
     """What `ringyard train experiment=NAME` learns on, with as many job tables as `Setting` has by default.
 
@@ -80,13 +99,7 @@ def preset(experiment: str, **parts: str) -> Setting:
     """
     from hydra import compose
 
-    require("preset", experiment, str)
-    names = config_files("experiment")
-    if experiment not in names:
-        raise ConfigurationError(
-            f"unknown preset {experiment!r}; expected one of {', '.join(names)}; a new one is a new"
-            f" {experiment}.yaml in {config_folder() / 'experiment'}"
-        )
+    require_preset(experiment)
     for group, name in parts.items():
         known = config_files(group)
         if group not in _PARTS or name not in known:
@@ -94,7 +107,7 @@ def preset(experiment: str, **parts: str) -> Setting:
                 f"preset has no part {group}={name!r}; expected one of {', '.join(_PARTS)}, and for {group}"
                 f" one of {', '.join(known) or 'nothing'}"
             )
-    with _own_hydra():
+    with own_hydra():
         config = compose(
             "train", [f"experiment={experiment}", *(f"{group}={name}" for group, name in parts.items())]
         )

@@ -1,0 +1,167 @@
+"""What a program or a notebook does in a line: load an agent and act, measure schedulers, compare them."""
+
+from dataclasses import replace
+
+import gymnasium
+import pytest
+from hydra.utils import instantiate
+
+import ringyard_agents
+from conftest import composed
+from ringyard import ClusterEnv
+from ringyard.errors import CheckpointError, ConfigurationError, InformationError
+from ringyard.mdp.presets import own_hydra, preset
+from ringyard.placement import consolidate
+from ringyard.sim.draft import Draft
+from ringyard_agents.learning.checkpoint import parts_of, save_agent
+from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.torch_state import weights_with_spaces
+from ringyard_agents.learning.vec_env import RingyardVecEnv
+from ringyard_agents.measuring.compare import races
+from ringyard_agents.measuring.evaluate import evaluate
+
+SMALL = ("workload.num_jobs=20",)
+
+
+class InOrder:
+    """FIFO, as one would write it in a notebook."""
+
+    def decide(self, view):
+        draft, started = Draft(view), []
+        for job in view.waiting:
+            allocation = draft.place(consolidate(), int(job))
+            if allocation is None:
+                break
+            started.append(allocation)
+        return started
+
+
+def saved(folder, experiment, agent):
+    """An agent of random weights, as training saves it, and the setting of its training."""
+    config = composed("train", f"experiment={experiment}", f"agent={agent}")
+    learner = instantiate(config.agent, _convert_="all")
+    setting = world_of(learner, preset(experiment))
+    env = RingyardVecEnv(setting, 2)
+    model = learner.model(env=env, seed=0, device="cpu")
+    network = model.policy
+    weights = weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
+    save_agent(weights, parts_of(config), folder / "agent.safetensors")
+    return folder, setting
+
+
+@pytest.mark.parametrize("agent", ["maskable_pointer", "maskable_mlp"])
+def test_a_loaded_agent_acts_in_an_environment(agent, tmp_path):
+    folder, setting = saved(tmp_path, "contention", agent)
+    env = gymnasium.make("ringyard/Contention-v1", setting=setting)
+    loaded = ringyard_agents.load(folder, env)
+    observation, info = env.reset(seed=0)
+    for _ in range(30):
+        action = loaded.act(observation, info["action_mask"])
+        assert info["action_mask"][action] == 1
+        observation, _, _, _, info = env.step(action)
+    envs = gymnasium.make_vec("ringyard/Contention-v1", num_envs=3, setting=setting)
+    observations, infos = envs.reset(seed=0)
+    actions = loaded.act(observations, infos["action_mask"])
+    one, info = env.reset(seed=0)
+    assert actions.shape == (3,)
+    assert actions[0] == loaded.act(one, info["action_mask"])
+
+
+def test_an_agent_that_ships_scores_jobs():
+    setting = preset("sharing", action="scores", observation="live_jobs")
+    env = ClusterEnv(setting)
+    agent = ringyard_agents.load("zoo:sharing", env)
+    observation, info = env.reset(seed=0)
+    for _ in range(5):
+        scores = agent.act(observation, info["action_mask"])
+        assert scores.shape == env.action_space.shape
+        assert not scores[info["action_mask"] == 0].any()
+        observation, _, _, _, info = env.step(scores)
+
+
+def test_loading_says_what_differs(tmp_path):
+    (tmp_path / "pointer").mkdir()
+    (tmp_path / "rows").mkdir()
+    pointer, setting = saved(tmp_path / "pointer", "contention", "maskable_pointer")
+    rows, flat = saved(tmp_path / "rows", "contention", "maskable_mlp")
+    scores = preset("sharing", action="scores", observation="live_jobs")
+    other = replace(setting, actions=replace(setting.actions, preemptive=not setting.actions.preemptive))
+    larger = replace(flat, actions=replace(flat.actions, num_waiting=7))
+    for checkpoint, world, said in (
+        (pointer, flat, r"reads blocks \(flat=False\), the observation is one row of numbers"),
+        (rows, setting, r"reads one row of numbers \(flat=True\), the observation is blocks"),
+        (pointer, other, "its changes are .*the environment's"),
+        (pointer, preset("sharing"), "the observation has the blocks waiting_resources, .* not know"),
+        (rows, larger, r"its observation space is Box\(.*trained on another cluster"),
+        (pointer, scores, "chooses one of several actions, the environment scores jobs"),
+        ("zoo:sharing", ClusterEnv(setting), "reads the blocks jobs, jobs_mask, which the observation lacks"),
+    ):
+        with pytest.raises(CheckpointError, match=f"cannot act in this environment: .*{said}"):
+            ringyard_agents.load(checkpoint, world)
+    with pytest.raises(ConfigurationError, match="expected one of Ringyard's environments"):
+        ringyard_agents.load("zoo:sharing", gymnasium.make("CartPole-v1"))
+
+
+def test_evaluations_have_the_numbers_of_comparisons():
+    frame = ringyard_agents.evaluate("sjf@consolidate", preset="contention", seeds=3)
+    config = composed("compare", "experiment=contention", "schedulers=[sjf@consolidate]", "seeds=3")
+    with own_hydra():
+        tasks = races(config)[""].tasks
+    assert frame["mean_jct"].tolist() == [evaluate(task).metrics.mean_jct for task in tasks]
+    assert frame["workload"].tolist() == [0, 1, 2]
+
+
+def test_a_scheduler_is_an_object_that_decides():
+    mine = ringyard_agents.evaluate(InOrder(), seeds=2, overrides=SMALL)
+    fifo = ringyard_agents.evaluate("fifo@consolidate", seeds=2, overrides=SMALL)
+    assert mine["scheduler"].unique().tolist() == ["InOrder"]
+    assert mine["mean_jct"].tolist() == fifo["mean_jct"].tolist()
+    table = ringyard_agents.compare([InOrder(), "sjf@consolidate"], seeds=2, overrides=SMALL)
+    means = table.set_index("scheduler")["mean_jct"]
+    assert means["InOrder"] == pytest.approx(mine["mean_jct"].mean())
+    assert set(means.index) == {"InOrder", "sjf@consolidate"}
+    assert table["reference"].tolist() == ["sjf@consolidate"] * 2
+
+
+def test_a_scheduler_says_what_it_knows():
+    class Curious(InOrder):
+        def decide(self, view):
+            return super().decide(view) if view.predicted_seconds.any() else []
+
+    with pytest.raises(InformationError, match="PREDICTIONS"):
+        ringyard_agents.evaluate(Curious(), seeds=1, overrides=SMALL)
+
+
+def test_agents_are_measured_like_schedulers():
+    agent = ringyard_agents.load("zoo:sharing")
+    frame = ringyard_agents.evaluate(agent, preset="sharing", seeds=1)
+    assert (
+        frame["mean_jct"][0]
+        == ringyard_agents.evaluate("zoo:sharing", preset="sharing", seeds=1)["mean_jct"][0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"scheduler": InOrder}, "expected a name such as"),
+        ({"scheduler": "fifoo"}, "fifoo"),
+        ({"scheduler": "fifo", "preset": "sharin"}, "unknown preset 'sharin'"),
+        ({"scheduler": "fifo", "seeds": 0}, "seeds"),
+        ({"scheduler": "fifo", "overrides": ["cluster.servers=3"]}, "overrides: .*servers"),
+    ],
+)
+def test_bad_input_is_a_sentence(given, said):
+    with pytest.raises(ConfigurationError, match=said):
+        ringyard_agents.evaluate(**given)
+
+
+def test_comparisons_want_several_of_different_names():
+    with pytest.raises(ConfigurationError, match="different names"):
+        ringyard_agents.compare(["fifo", "fifo"])
+    with pytest.raises(ConfigurationError, match=r"expected a list, such as \['fifo'\]"):
+        ringyard_agents.compare("fifo")
+    with pytest.raises(ConfigurationError, match="reference is 'sjf'; expected one of fifo"):
+        ringyard_agents.compare(["fifo"], seeds=1, overrides=SMALL, reference="sjf")
+    with pytest.raises(AttributeError, match="no attribute 'evaluat'"):
+        ringyard_agents.evaluat  # noqa: B018
