@@ -112,6 +112,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "init": str | None,
         "resume": str | None,
         "save_minutes": Positive,
+        "plots": bool,
         "trust": Trusted,
         "worlds": Sequence[str | Group],
         "constraint.metric": Minimised | None,

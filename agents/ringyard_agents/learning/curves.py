@@ -20,6 +20,9 @@ class Curves:
         folder: for both; made if missing.
         after: a run goes on from this many decisions: later rows are of a future that was lost, and go.
             None: a new run, whatever is there goes.
+
+    Attributes:
+        events: the writer, for what is no curve.
     """
 
     def __init__(self, folder: Path, after: int | None = None) -> None:
@@ -35,7 +38,7 @@ class Curves:
             self._rows = [row for row in rows if int(row[_STEP]) <= after]
             self._names = list(dict.fromkeys([_STEP, *(name for row in self._rows for name in row)]))
         self._rewrite()
-        self._events = SummaryWriter(str(folder), purge_step=None if after is None else after + 1)
+        self.events = SummaryWriter(str(folder), purge_step=None if after is None else after + 1)
 
     def _written(self) -> list[dict[str, str]]:
         """The rows of the file; a last one that was cut short is none."""
@@ -67,12 +70,12 @@ class Curves:
             with self._file.open("a", newline="") as stream:
                 csv.DictWriter(stream, self._names, lineterminator="\n").writerow(row)
         for name, value in values.items():
-            self._events.add_scalar(name, value, decisions)
+            self.events.add_scalar(name, value, decisions)
 
     def flush(self) -> None:
         """Hand all of it to the file system."""
-        self._events.flush()
+        self.events.flush()
 
     def close(self) -> None:
         """No more rows."""
-        self._events.close()
+        self.events.close()

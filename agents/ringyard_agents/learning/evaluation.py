@@ -79,6 +79,7 @@ class Evaluation:
             NaN without a constraint.
         used: the same at the last evaluation; NaN before the first, or without a constraint.
         in_vain: evaluations since the best.
+        worlds: as they are played.
     """
 
     def __init__(
@@ -99,10 +100,8 @@ class Evaluation:
         self.used = float("nan")
         self.in_vain = 0
         self._means: dict[str, float] = {}
-        self._batches = {
-            label: ClusterBatch(replace(one, limit_seconds=None), one.num_workloads)
-            for label, one in worlds.items()
-        }
+        self.worlds = {label: replace(one, limit_seconds=None) for label, one in worlds.items()}
+        self._batches = {label: ClusterBatch(one, one.num_workloads) for label, one in self.worlds.items()}
         self._evaluated = -1
         self._next = learner.decisions
 
@@ -148,9 +147,10 @@ class Evaluation:
             f"eval/{self.metric}_ratio_to_{name}": ratio(self.latest, value)
             for name, value in self.baselines.items()
         }
+        lines = {f"baselines/{name}": value for name, value in self.baselines.items()}
         several = self._means if len(self._means) > 1 else {}
         by_world = {f"eval/{label}/{self.metric}": mean for label, mean in several.items()}
-        return {f"eval/{self.metric}": self.latest, **ratios, **by_world, **self._constraint_curves}
+        return {f"eval/{self.metric}": self.latest, **lines, **ratios, **by_world, **self._constraint_curves}
 
     @property
     def _constraint_curves(self) -> dict[str, float]:

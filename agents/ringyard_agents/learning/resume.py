@@ -18,7 +18,7 @@ from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 __all__ = ["check_agreement", "read_run_config", "resumed_config"]
 
 #: settings that a run may change when it goes on
-_CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device")
+_CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plots")
 _OF_THE_COMMAND = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
 #: settings that runs of older versions have not, as they ran
@@ -27,6 +27,7 @@ _LATER: dict[str, Any] = {
     "init": None,
     "num_threads": None,
     "device": "auto",
+    "plots": True,
     "constraint": {"metric": None, "most": None, "step": 1.0},
 }
 

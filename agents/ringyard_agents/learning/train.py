@@ -180,6 +180,9 @@ def _learn(run: TrainingRun, config: DictConfig, console: Console, peers: Peers)
             with suppress(EnoughError):
                 learner.learn(config.total_decisions, watch)
             run.finish()
+        if config.plots:
+            for file in run.draw():
+                console.print(f"plot: {file}", soft_wrap=True, markup=False)
     except ValueError as error:
         if run.diverged:
             raise ConfigurationError(
@@ -211,4 +214,4 @@ def _print_results(console: Console, folder: Path, evaluation: Evaluation) -> No
     if evaluation.constraint is not None:
         console.print(_kept(evaluation.constraint, evaluation.best_used), highlight=False, soft_wrap=True)
     console.print(f"agent: {folder / AGENT}", soft_wrap=True, markup=False)
-    console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True, markup=False)
+    console.print(f"curves: tensorboard --logdir {folder.parent}", soft_wrap=True, markup=False)

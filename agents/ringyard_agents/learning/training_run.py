@@ -16,6 +16,9 @@ from ringyard_agents.learning.checkpoint import AGENT, LAST, save_agent
 from ringyard_agents.learning.curves import Curves
 from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import Learner, Saved
+from ringyard_agents.learning.story import gantt, tell_beginning, tell_end
+from ringyard_agents.measuring.finished import find_runs
+from ringyard_agents.measuring.learning_curves import draw_learning_curves
 
 __all__ = ["TrainingRun", "read_last", "refuse_to_replace", "remove_run"]
 
@@ -86,6 +89,7 @@ class TrainingRun:
         self._parts = parts
         self._save_seconds, self._saved_at = 60.0 * save_minutes, time.monotonic()
         self._curves = Curves(folder / "tensorboard", learner.decisions if going_on else None)
+        tell_beginning(self._curves.events, folder, evaluation.metric)
         self._note()
         if not going_on:
             self.save()  # an interruption while a teacher is cloned begins there
@@ -97,6 +101,16 @@ class TrainingRun:
     def finish(self) -> None:
         """Evaluate what has been learnt in the end."""
         self._keep({}, evaluate=not self.evaluation.up_to_date)
+
+    def draw(self) -> list[Path]:
+        """Write the learning curve as an image, and it, the results and a schedule into TensorBoard.
+
+        The schedule is of the agent as it is now, on the first evaluation workload.
+        """
+        files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
+        world = next(iter(self.evaluation.worlds.values()))
+        tell_end(self._curves.events, self._summary(), files, gantt(self.learner.policy, world))
+        return files
 
     @property
     def diverged(self) -> bool:

@@ -14,11 +14,11 @@ from ringyard_agents.measuring.over_time import curves
 __all__ = ["add_images", "record_text", "write_tensorboard"]
 
 #: groups of tags say what the x axis is
-_TIME, _PERCENTILE = "over_simulated_seconds", "over_percentile_of_jobs"
+_TIME, _PERCENTILE = "simulated_seconds", "percentile_of_jobs"
 
 #: {tag: (attribute of Curves, title of its chart)}
 _OVER_TIME = {
-    f"{_TIME}/mean_JCT_of_finished_jobs": (
+    f"{_TIME}/mean_JCT_so_far": (
         "running_jct",
         "mean JCT of finished jobs (s), by simulated seconds",
     ),
@@ -73,7 +73,7 @@ def _write_scheduler(results: Sequence[RunResult], curve: Any, folder: Path) -> 
                     writer.add_scalar(tag, value, second, walltime=second)
         jcts = np.concatenate([result.times.served().jct for result in results])
         for percent in range(1, 100) if len(jcts) else ():
-            writer.add_scalar(_JCT, float(np.percentile(jcts, percent)), percent, walltime=percent)
+            writer.add_scalar(_JCT, float(np.percentile(jcts, percent)), percent)
 
 
 def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:

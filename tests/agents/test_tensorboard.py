@@ -1,0 +1,85 @@
+"""What TensorBoard shows of comparisons and training runs: axes, lines, text, images."""
+
+import csv
+import json
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
+
+from ringyard_agents.cli import main
+
+CUSTOM = "custom_scalars__config__"
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        GlobalHydra.instance().clear()
+        assert main([*words]) == 0
+
+    return run
+
+
+def events(folder):
+    found = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0})
+    found.Reload()
+    return found
+
+
+def charts(found):
+    layout = layout_pb2.Layout.FromString(found.Tensors(CUSTOM)[0].tensor_proto.string_val[0])
+    return {chart.title: list(chart.multiline.tag) for part in layout.category for chart in part.chart}
+
+
+def text(found, name):
+    return found.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val[0].decode()
+
+
+def test_a_comparison_says_what_its_axes_are(command, tmp_path):
+    words = ("schedulers=[fifo,srtf]", "seeds=2", "workers=1", "name=c", "workload.num_jobs=8")
+    command("compare", *words)
+    folder = tmp_path / "runs/c/tensorboard"
+    assert {one.name for one in folder.iterdir()} == {"comparison", "fifo", "srtf"}
+    own, whole = events(folder / "srtf"), events(folder / "comparison")
+    tags = own.Tags()["scalars"]
+    assert {tag.partition("/")[0] for tag in tags} == {"simulated_seconds", "percentile_of_jobs"}
+    for tag in tags:
+        points = own.Scalars(tag)
+        assert len(points) > 90  # no single dots
+        if tag.startswith("simulated"):
+            assert all(point.wall_time == point.step for point in points)
+    assert [point.step for point in own.Scalars("percentile_of_jobs/JCT")] == list(range(1, 100))
+    titles = charts(whole)
+    assert [one.removesuffix("$") for tags in titles.values() for one in tags] == tags
+    assert all("(s)" in title or "simulated seconds" in title for title in titles)
+    said = text(whole, "comparison")
+    assert "ringyard compare" in said
+    assert "* commit: " in said
+    assert (tmp_path / "runs/c/table.md").read_text() in said
+    images = {tag.removeprefix("plots/") for tag in whole.Tags()["images"]}
+    assert images == {one.stem for one in (tmp_path / "runs/c").glob("*.png")}
+
+
+def test_training_has_its_baselines_in_the_same_chart(command, tmp_path):
+    command("train", "debug=tiny_training", "plots=true", "cluster.num_servers=4", "name=mine")
+    folder = tmp_path / "runs/mine"
+    found = events(folder / "tensorboard")
+    baselines = json.loads((folder / "training.json").read_text())["baselines"]
+    (lines, _) = charts(found).values()
+    assert lines == ["^eval/mean_jct$", "^baselines/.*$"]
+    for name, value in baselines.items():
+        points = found.Scalars(f"baselines/{name}")
+        assert [point.step for point in points] == [point.step for point in found.Scalars("eval/mean_jct")]
+        assert [point.value for point in points] == pytest.approx([value] * len(points))
+    rows = list(csv.DictReader((folder / "tensorboard/progress.csv").read_text().splitlines()))
+    assert float(rows[0]["baselines/fifo"]) == baselines["fifo"]
+    assert "debug=tiny_training" in text(found, "run")
+    assert "| fifo |" in text(found, "result")
+    assert set(found.Tags()["images"]) == {"plots/learning_curves", "schedule/gantt"}
+    assert (folder / "learning_curves.png").is_file()
+    command("train", "resume=runs/mine", "total_decisions=2500", "plots=false")
+    assert len(events(folder / "tensorboard").Tags()["images"]) == 2  # of before
