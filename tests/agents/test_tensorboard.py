@@ -7,6 +7,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.hparams import plugin_data_pb2
 
 from ringyard_agents.cli import main
 
@@ -78,6 +79,10 @@ def test_training_has_its_baselines_in_the_same_chart(command, tmp_path):
     rows = list(csv.DictReader((folder / "tensorboard/progress.csv").read_text().splitlines()))
     assert float(rows[0]["baselines/fifo"]) == baselines["fifo"]
     assert "debug=tiny_training" in text(found, "run")
+    begun = found.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    settings = plugin_data_pb2.HParamsPluginData.FromString(begun).session_start_info.hparams
+    assert settings["cluster.num_servers"].number_value == 4
+    assert set(settings) == {"debug", "cluster.num_servers"}
     assert "| fifo |" in text(found, "result")
     assert set(found.Tags()["images"]) == {"plots/learning_curves", "schedule/gantt"}
     assert (folder / "learning_curves.png").is_file()

@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard import SummaryWriter, summary
 
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.measuring.tensorboard import add_images, record_text
 
-__all__ = ["gantt", "tell_beginning", "tell_end"]
+__all__ = ["gantt", "tell_beginning", "tell_end", "tell_settings"]
+
+#: words of a command line that make no other run
+_NO_SETTINGS = ("name", "overwrite", "plots", "save_minutes", "trust", "num_threads")
 
 
 def tell_beginning(writer: SummaryWriter, folder: Path, metric: str) -> None:
@@ -41,9 +44,32 @@ def tell_beginning(writer: SummaryWriter, folder: Path, metric: str) -> None:
     )
 
 
+def tell_settings(writer: SummaryWriter, words: Sequence[str]) -> None:
+    """The run's own settings for the page HPARAMS, which finds the metrics among the curves.
+
+    Args:
+        writer: of the run.
+        words: overrides as Hydra gives them to this run, or to this job of a sweep.
+    """
+    given = (word.lstrip("+").partition("=") for word in words)
+    settings = {name: _number(value) for name, _, value in given if name not in _NO_SETTINGS}
+    if settings:
+        untyped: Any = summary
+        _, begin, _ = untyped.hparams(settings, {})  # of the run alone: TensorBoard itself finds what differs
+        file: Any = writer.file_writer
+        file.add_summary(begin)
+
+
+def _number(word: str) -> float | str:
+    try:
+        return float(word)
+    except ValueError:
+        return word
+
+
 def tell_end(
     writer: SummaryWriter,
-    summary: Mapping[str, Any],
+    reached: Mapping[str, Any],
     images: Sequence[Path],
     schedule: NDArray[np.uint8] | None,
 ) -> None:
@@ -51,18 +77,18 @@ def tell_end(
 
     Args:
         writer: of the run.
-        summary: of training.json.
+        reached: as in training.json.
         images: PNG files.
         schedule: [height, width, 3] pixels.
     """
-    metric, best = summary["metric"], summary["best"]
-    rows = [("the best agent", best), *summary["baselines"].items()]
+    metric, best = reached["metric"], reached["best"]
+    rows = [("the best agent", best), *reached["baselines"].items()]
     lines = [f"| | {metric} | best agent / it |", "|---|---:|---:|"]
     lines += [f"| {name} | {value:,.6g} | {best / value if value else np.nan:.3f} |" for name, value in rows]
-    writer.add_text("result", "\n".join(lines), summary["decisions"])
-    add_images(writer, images, summary["decisions"])
+    writer.add_text("result", "\n".join(lines), reached["decisions"])
+    add_images(writer, images, reached["decisions"])
     if schedule is not None:
-        writer.add_image("schedule/gantt", schedule, summary["decisions"], dataformats="HWC")
+        writer.add_image("schedule/gantt", schedule, reached["decisions"], dataformats="HWC")
 
 
 def gantt(policy: Policy, setting: Setting, workload: int = 0) -> NDArray[np.uint8] | None:

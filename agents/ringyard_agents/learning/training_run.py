@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hydra.core.hydra_config import HydraConfig
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.files import replaced
@@ -16,7 +17,7 @@ from ringyard_agents.learning.checkpoint import AGENT, LAST, save_agent
 from ringyard_agents.learning.curves import Curves
 from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import Learner, Saved
-from ringyard_agents.learning.story import gantt, tell_beginning, tell_end
+from ringyard_agents.learning.story import gantt, tell_beginning, tell_end, tell_settings
 from ringyard_agents.measuring.finished import find_runs
 from ringyard_agents.measuring.learning_curves import draw_learning_curves
 
@@ -92,6 +93,7 @@ class TrainingRun:
         tell_beginning(self._curves.events, folder, evaluation.metric)
         self._note()
         if not going_on:
+            tell_settings(self._curves.events, HydraConfig.get().overrides.task)
             self.save()  # an interruption while a teacher is cloned begins there
 
     def watch(self, measured: Mapping[str, float]) -> None:
