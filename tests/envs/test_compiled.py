@@ -2,11 +2,13 @@
 
 import copy
 import importlib.util
+import os
 import pickle
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +19,7 @@ from ringyard.compiled import (
     FloatVector,
     Record,
     Records2,
+    ahead,
     bundle,
     entry_point,
     f8,
@@ -142,6 +145,7 @@ def test_any_number_of_rules_in_order():
 
 def test_a_kernel_is_compiled_once_for_what_it_declares():
     assert halves(world()) == 0.5 + 1.0  # an int32 field and an int64 one
+    _half.compile_declared()  # a cache may have had all that called it
     assert len(_half.inside.overloads) == 1
 
 
@@ -193,7 +197,12 @@ def test_machine_code_of_another_version_is_compiled_anew(tmp_path):
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", "import mine.outer"],
             cwd=tmp_path,
-            env={"PYTHONPATH": str(ROOT / "envs"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            env={
+                "PYTHONPATH": str(ROOT / "envs"),
+                "PATH": "/usr/bin:/bin",
+                "HOME": str(tmp_path),
+                "PYTHONDONTWRITEBYTECODE": "1",  # Python takes files of one second and length for the same
+            },
             capture_output=True,
             text=True,
             check=True,
@@ -258,3 +267,44 @@ def test_threads_that_meet_a_bundle_at_once_get_one_address():
                 assert addresses == {held._kept[0].ctypes.data}
     finally:
         sys.setswitchinterval(usual)
+
+
+def beside(folder, *words):
+    """A process with a cold cache of its own."""
+    return subprocess.Popen(
+        [sys.executable, *words],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_process_beside_compiles_what_a_kernel_is_made_of(tmp_path):
+    done = beside(tmp_path, "-m", "ringyard.compiled.ahead", "ringyard.sim.engine.life", "arrive", "0")
+    assert done.communicate(timeout=300)[0] == ""
+    assert done.returncode == 0
+    compiled = {file.name.partition("-")[0] for file in tmp_path.rglob("*.nbi")}
+    assert {"queues.waiting_add", "waiting.waiting_at"} <= compiled
+    assert "life.arrive" not in compiled  # whoever needs it compiles it
+    check = "from ringyard.sim.engine.queues import waiting_add; print(waiting_add.cached)"
+    assert beside(tmp_path, "-c", check).communicate(timeout=60)[0].split() == ["True"]
+
+
+def test_what_another_process_compiles_is_left_to_it(tmp_path):
+    file = SimpleNamespace(_index_path=str(tmp_path / "some.nbi"), _load_index=dict)
+    hold = (
+        "import sys; from types import SimpleNamespace; from ringyard.compiled.ahead import compiling_once\n"
+        f"file = SimpleNamespace(_index_path={file._index_path!r}, _load_index=dict)\n"
+        "with compiling_once(file): print('holds', flush=True); sys.stdin.read()"
+    )
+    other, compiled = beside(tmp_path, "-c", hold), []
+    one = SimpleNamespace(cache_file=file, compile_declared=lambda: compiled.append(1))
+    try:
+        assert other.stdout.readline() == "holds\n"
+        assert not ahead._compile_if_free(one)
+        assert not compiled
+    finally:
+        other.communicate(timeout=60)
+    assert ahead._compile_if_free(one)
+    assert compiled == [1]

@@ -24,6 +24,7 @@ from numba.core.errors import NumbaExperimentalFeatureWarning
 from numba.core.typing.templates import AbstractTemplate
 from numba.extending import lower_builtin, typeof_impl
 
+from ringyard.compiled.ahead import compile_ahead, compiling_once, is_on_disk
 from ringyard.compiled.types import signature_of
 from ringyard.errors import ConfigurationError
 
@@ -139,6 +140,13 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     if file is not None and hasattr(file, "_source_stamp"):
         stamp = (file._source_stamp, _sources(function))
         cache._cache_file = _CacheFile(cache.cache_path, cache._impl.filename_base, stamp)
+    compile_signature = dispatcher.compile
+
+    def compile_once(signature: Any) -> Any:
+        with compiling_once(getattr(cache, "_cache_file", None)):
+            return compile_signature(signature)
+
+    dispatcher.compile = compile_once
     load = cache.load_overload
 
     def load_after_linking(signature: Any, context: Any) -> Any:
@@ -156,13 +164,24 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     return dispatcher
 
 
-def _linked_by(function: Any, seen: set[int]) -> Iterator["Kernel"]:
-    """The linked kernels that a Python function calls, straight or through plain kernels."""
+def _called_by(function: Any) -> list["Kernel"]:
+    """The kernels that a Python function names."""
     names = function.__code__.co_names
     values = [function.__globals__.get(name) for name in names]
     modules = [value for value in values if inspect.ismodule(value)]
-    for value in values + [getattr(module, name, None) for module in modules for name in names]:
-        if isinstance(value, Kernel) and id(value) not in seen:
+    values += [getattr(module, name, None) for module in modules for name in names]
+    return [value for value in values if isinstance(value, Kernel)]
+
+
+def used_kernels(one: "Kernel") -> list["Kernel"]:
+    """The kernels that a kernel calls."""
+    return _called_by(one.python)
+
+
+def _linked_by(function: Any, seen: set[int]) -> Iterator["Kernel"]:
+    """The linked kernels that a Python function calls, straight or through plain kernels."""
+    for value in _called_by(function):
+        if id(value) not in seen:
             seen.add(id(value))
             if value.linked:
                 yield value
@@ -282,6 +301,8 @@ class Kernel(ByName):
     @functools.cached_property
     def outside(self) -> Any:
         """The dispatcher that Python calls; numba looks at the types of what it is given."""
+        if self.cached is False and not is_foreign(self.python):
+            compile_ahead(self, used_kernels)
         return _dispatcher(_renamed(self._compiled, "from_python", {}), self._options)
 
     @functools.cached_property
@@ -291,6 +312,25 @@ class Kernel(ByName):
         self.inside.disable_compile()
         overload = self.inside.overloads[self.signature.args]
         return int(overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
+
+    @property
+    def cached(self) -> bool | None:
+        """Whether machine code for other kernels is on disk; None: annotations do not say for which types."""
+        if not _declares(self.python):
+            return None
+        return is_on_disk(self.cache_file)
+
+    @property
+    def cache_file(self) -> Any:
+        """Where numba keeps the machine code for other kernels; None: nowhere."""
+        return getattr(self.inside._cache, "_cache_file", None)
+
+    def compile_declared(self) -> None:
+        """Compile for other kernels, for the declared types."""
+        if self.linked:
+            self.link()
+        else:
+            self.inside.get_call_template(self.signature.args, {})
 
     def link(self) -> None:
         """Let the linker know the kernel by its name."""
