@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 
 from ringyard_agents.command_line import BAD_INPUT, exit_code
-from ringyard_agents.commands import COMMANDS, run
+from ringyard_agents.commands import COMMANDS, completion, run
 
 __all__ = ["main"]
 
@@ -18,6 +18,7 @@ Overrides are Hydra's: ringyard simulate scheduler=sjf workload=csv workload.pat
 `ringyard COMMAND --help` lists a command's settings, `ringyard COMMAND --cfg job` prints them.
 RINGYARD_CONF (environment) names folders of your own yamls, as mine/scheduler/NAME.yaml (docs/schedulers.md).
 docs/metrics.md explains every column of the tables.
+Words complete by TAB after eval "$(ringyard -sc install=bash)", for instance in ~/.bashrc.
 """
 
 
@@ -37,6 +38,9 @@ def _run(words: Sequence[str]) -> int:
         print(_usage(), end="")
         return 0 if words else BAD_INPUT
     command, *rest = words
+    if command in completion.FLAGS:
+        completion.complete(rest, COMMANDS, run)
+        return 0
     if command not in COMMANDS:
         from ringyard.errors import ConfigurationError
 

@@ -142,19 +142,20 @@ def _sigterm_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def one_line(error: BaseException) -> str:
+def one_line(error: Exception) -> str:
     """What a user is told of an error: what, got, expected and what to do where it says so."""
     text = " ".join(_text(error).split())
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _text(error: BaseException) -> str:
+def _text(error: Exception) -> str:
     import yaml
-    from hydra.errors import HydraException, OverrideParseException
-    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
 
     from ringyard.errors import RingyardError
+    from ringyard_agents.hydra_errors import said_of
 
     for cause in _causes(error):
         if isinstance(cause, RingyardError):
@@ -169,41 +170,9 @@ def _text(error: BaseException) -> str:
             return f"{cause.strerror}: {cause.filename}" if cause.filename is not None else str(cause)
         if isinstance(cause, RecursionError):
             return "the settings are nested too deeply"
-    if isinstance(error, MissingMandatoryValue):
-        return f"{error.full_key} has no value; give {error.full_key}=..."
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        said = str(error).partition("Config search path:")[0]
-        if isinstance(error, OverrideParseException) and error.override.lstrip("+").startswith("worlds="):
-            form = "\"worlds=[contention, {large: ['experiment=elastic', 'cluster.num_servers=64']}]\""
-            return f"{error.override} cannot be read; expected words in quotes, such as {form}"
-        agent = said.partition("Could not find 'scheduler/")[2].partition("'")[0]
-        if ":" in agent:
-            return (
-                f"scheduler is {agent}; agents run in `ringyard compare schedulers=[{agent}]`, alone with"
-                " scheduler=learned/agent scheduler.checkpoint=zoo:NAME (or a run folder)"
-            )
-        if "override 'checkpoint'" in said:  # once the way to name the one agent of a comparison
-            return "checkpoint has gone; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
-        if "Error merging override schedulers=" in said:
-            given = said.partition("schedulers=")[2].splitlines()[0]
-            form = "[fifo@consolidate, {LABEL: {scheduler: NAME, options: {OPTION: VALUE}}}, ...]"
-            return f"schedulers is {given}; expected a list such as {form}"
-        if "Could not override 'options'." in said:
-            given = getattr(error.__cause__, "full_key", "options.").partition(".")[2]
-            return (
-                f"options has {given}, which conf/tune.yaml has not; expected"
-                " +options.NAME.OPTION=[VALUE, ...] to add it, ~options.NAME to leave one out"
-            )
-        if "Could not override" in said and "@performance." in said:
-            return (
-                f"{said.splitlines()[0]} This performance model has no network or interconnect to choose;"
-                " choose one that has them, too: performance=ring_10gbe (or composed, sharing, aws_g4dn, ...)"
-            )
-        return ", ".join(line.strip().rstrip(":") for line in said.splitlines() if line.strip())
-    if isinstance(error, yaml.YAMLError | UnicodeError | ImportError) or _raiser(error) in (
-        "hydra",
-        "omegaconf",
-    ):
+    if isinstance(error, HydraException | OmegaConfBaseException) or _raiser(error) in ("hydra", "omegaconf"):
+        return said_of(error)
+    if isinstance(error, yaml.YAMLError | UnicodeError | ImportError):
         return str(error)
     return f"{type(error).__name__}: {error}; RINGYARD_DEBUG=1 shows where"
 

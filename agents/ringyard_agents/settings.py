@@ -8,8 +8,9 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard.checks import Count, Positive, require
 from ringyard.errors import ConfigurationError
 from ringyard.sim.metrics import Window
+from ringyard_agents.calls import check_calls
 
-__all__ = ["SETTINGS", "Seed", "check_settings"]
+__all__ = ["SETTINGS", "Seed", "check_groups", "check_settings"]
 
 #: what every generator takes
 Seed = Annotated[int, "[0, 4294967295]"]
@@ -141,3 +142,29 @@ def check_settings(command: str, config: DictConfig) -> None:
         value = around[key]
         is_container = OmegaConf.is_config(value)
         require(name, OmegaConf.to_container(value, resolve=True) if is_container else value, annotation)
+
+
+def check_groups(command: str, config: DictConfig) -> None:
+    """Hold the groups of a composed config to what they call, before any of it is called.
+
+    Raises:
+        ConfigurationError: an argument that there is not or that is missing; a scheduler or rule of its own
+            for a command that runs several.
+    """
+    for name, group in OmegaConf.to_container(config, resolve=False).items():  # type: ignore[union-attr]
+        check_calls(str(name), group)
+    if "schedulers" not in SETTINGS[command]:
+        return
+    for group, form in _OF_ENTRIES.items():
+        if group in config:
+            raise ConfigurationError(
+                f"{group} is no setting of `ringyard {command}`, which runs several schedulers; give each its"
+                f" own: {form}"
+            )
+
+
+#: {what only one scheduler can have: how entries of `schedulers` say it}
+_OF_ENTRIES = {
+    "scheduler": '"schedulers=[fifo, {mine: {scheduler: fifo@pack, options: {counted: true}}}]"',
+    "placement": "schedulers=[fifo@pack, sjf@pack]",
+}

@@ -2,11 +2,12 @@
 
 import functools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["OWN_FOLDERS", "config_files", "config_folder", "own_folders", "own_yamls"]
+__all__ = ["OWN_FOLDERS", "add_own_folders", "config_files", "config_folder", "own_folders", "own_yamls"]
 
 #: environment variable: folders of one's own, separated as in PATH, each with groups as in `conf/`
 OWN_FOLDERS = "RINGYARD_CONF"
@@ -34,6 +35,21 @@ def own_folders() -> tuple[Path, ...]:
                 f"{OWN_FOLDERS} names {folder}; expected folders with profiles/, network/ and so on"
             )
     return tuple(folders)
+
+
+def add_own_folders(folders: Iterable[Path]) -> None:
+    """Let RINGYARD_CONF, of this process and those it starts, name more folders, behind those that it names.
+
+    Args:
+        folders: those without any group are left out.
+    """
+    named = [one for one in os.environ.get(OWN_FOLDERS, "").split(os.pathsep) if one]
+    for folder in folders:
+        path = str(folder.expanduser().absolute())
+        if path not in named and any((folder / group).is_dir() for group in _groups()):
+            named.append(path)
+    if named:
+        os.environ[OWN_FOLDERS] = os.pathsep.join(named)
 
 
 @functools.cache

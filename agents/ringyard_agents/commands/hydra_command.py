@@ -39,14 +39,18 @@ def run_hydra(
 
     import hydra
 
-    from ringyard.config_folder import config_folder
+    from ringyard.config_folder import add_own_folders, config_folder
     from ringyard.hydra_versions import base
+    from ringyard_agents.commands.search_path import folders_named
     from ringyard_agents.sweeps.job import job
 
+    options = _options(words)
+    add_own_folders(folders_named(command, options))
     task = job(command, recipe)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
-    sys.argv = [f"ringyard {command}", *rewritten(words)]
-    options = _options()
+    program = "ringyard" if options.shell_completion else f"ringyard {command}"
+    sys.argv = [program, *rewritten(words)]
+    options = _options(sys.argv[1:])
     start = hydra.main(str(config_folder()), command, **base())(task)
     if options.multirun and not (options.cfg or options.help or options.info or options.hydra_help):
         from ringyard_agents.sweeps.command import run_sweep
@@ -58,8 +62,12 @@ def run_hydra(
             raise task.failures[0]
 
 
-def _options() -> Namespace:
-    """Hydra's options; a ConfigurationError for those that it does not have, or that we do not want."""
+def _options(words: Sequence[str]) -> Namespace:
+    """Options of a command line, as Hydra reads it.
+
+    Raises:
+        ConfigurationError: some that Hydra does not have, or that we do not want.
+    """
     from hydra._internal.utils import get_args_parser
 
     from ringyard.errors import ConfigurationError
@@ -67,7 +75,7 @@ def _options() -> Namespace:
 
     parser = get_args_parser()
     parser.__class__ = Arguments
-    options = parser.parse_args()
+    options: Namespace = parser.parse_args(words)
     if options.multirun and any(word.startswith("resume=") for word in options.overrides):
         raise ConfigurationError("resume goes on with one run as it is; call it without -m, once for each")
     if options.experimental_rerun is not None:

@@ -6,10 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
-from ringyard.config_folder import own_folders
 from ringyard.errors import ConfigurationError
 from ringyard.hydra_versions import initialized
-from ringyard.mdp.presets import search_own_folders
+from ringyard.mdp.own_folders import search_own_folders
 from ringyard.threads import usable_cores
 from ringyard_agents.files import replaced, require_writable
 from ringyard_agents.learning.agent import load_agent
@@ -47,8 +46,7 @@ def reproduce_agents(
     for setting, file in (("--out", page), *(("the zoo", one.record) for one in recipes)):
         require_writable(setting, file)
     console = Console()
-    if own_folders():
-        search_own_folders()
+    search_own_folders()
     records = read_records()
     with initialized():
         if skip_training:

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ringyard.config_folder import own_folders
 from ringyard.errors import RingyardError
+from ringyard.mdp.own_folders import search_own_folders
 from ringyard_agents.command_line import one_line
 from ringyard_agents.files import remove_if_empty
 from ringyard_agents.record import in_sweep, register_run_folders, run_folder
-from ringyard_agents.settings import check_settings
 from ringyard_agents.sweeps.job_record import JobRecord
 
 __all__ = ["LOG", "Job", "JobFailedError", "job"]
@@ -76,7 +75,10 @@ class Job:
         return self._recorded(config, folder, record)
 
     def _run(self, config: Any) -> float | None:
+        from ringyard_agents.settings import check_groups, check_settings
+
         check_settings(self.command, config)
+        check_groups(self.command, config)
         module, _, name = self.recipe.partition(":")
         objective: float | None = getattr(importlib.import_module(module), name)(config)
         return objective
@@ -116,10 +118,7 @@ def job(command: str, recipe: str, elsewhere: bool = False) -> Job:
         elsewhere: as of `Job`.
     """
     register_run_folders()
-    if own_folders():
-        from ringyard.mdp.presets import search_own_folders
-
-        search_own_folders()
+    search_own_folders()
     return Job(command, recipe, elsewhere)
 
 

@@ -17,7 +17,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.hydra_versions import initialized, made
 from ringyard.jobs import JobTable
-from ringyard.mdp.presets import search_own_folders
+from ringyard.mdp.own_folders import search_own_folders
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import ModelProfile, catalogue, model_id
 from ringyard.restart import RestartCost

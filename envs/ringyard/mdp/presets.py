@@ -4,57 +4,28 @@ gymnasium.make("ringyard/Sharing-v1")                                         th
 gymnasium.make("ringyard/Sharing-v1", setting=replace(preset("sharing"), ...))  anything else
 """
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gymnasium.vector import AutoresetMode
 
 from ringyard.checks import require
-from ringyard.config_folder import config_files, config_folder, own_folders
+from ringyard.config_folder import config_files, config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.hydra_versions import initialized, made
 from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.own_folders import search_own_folders
 from ringyard.mdp.setting import Setting
 from ringyard.mdp.vector import ClusterVectorEnv
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = [
-    "make",
-    "make_vector",
-    "own_hydra",
-    "preset",
-    "require_preset",
-    "search_own_folders",
-    "setting_of",
-]
+__all__ = ["make", "make_vector", "own_hydra", "preset", "require_preset", "setting_of"]
 
 #: groups of conf/ that a setting is made of
 _PARTS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
-
-
-@functools.cache
-def search_own_folders() -> None:
-    """Hydra finds yamls of RINGYARD_CONF before those of that name which ship.
-
-    Raises:
-        ConfigurationError: one of the folders is not there.
-    """
-    from hydra.core.plugins import Plugins
-    from hydra.plugins.search_path_plugin import SearchPathPlugin
-
-    folders = own_folders()
-
-    class OwnFolders(SearchPathPlugin):
-        def manipulate_search_path(self, search_path: Any) -> None:
-            for folder in reversed(folders):
-                search_path.prepend("ringyard", f"file://{folder}")
-
-    if folders:
-        Plugins.instance().register(OwnFolders)
 
 
 @contextmanager

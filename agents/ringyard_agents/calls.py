@@ -1,0 +1,130 @@
+"""What a config calls: every `_target_`, held to the arguments that its function or class takes."""
+
+import difflib
+import importlib
+import inspect
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ringyard.checks import require, shown
+from ringyard.errors import ConfigurationError
+
+__all__ = ["check_calls", "nearest"]
+
+_HOUSE = ("ringyard", "ringyard_baselines", "ringyard_agents")
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def check_calls(where: str, config: Any) -> None:
+    """Hold what a config calls, and what is inside, to the arguments that there are.
+
+    Numbers, texts and lists are held to the annotations of functions of this house as well.
+
+    Args:
+        where: the config stands, as its user knows it: agent, workload.models ...
+        config: plain data of a group, interpolations as they are.
+
+    Raises:
+        ConfigurationError: names the first function that is not there, or argument that it does not take or
+            that is missing.
+    """
+    if isinstance(config, list):
+        for position, one in enumerate(config):
+            check_calls(f"{where}[{position}]", one)
+    if isinstance(config, Mapping):
+        if isinstance(config.get("_target_"), str):
+            _check_call(where, config["_target_"], config)
+        for name, one in config.items():
+            check_calls(f"{where}.{name}", one)
+
+
+def _check_call(where: str, target: str, config: Mapping[Any, Any]) -> None:
+    called = _called(where, target)
+    known = _parameters(called)
+    if known is None:
+        return
+    given = {str(name): value for name, value in config.items() if not str(name).startswith("_")}
+    if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known):
+        names = [one.name for one in known if one.kind in _BY_NAME]
+        for name in given:
+            if name not in names:
+                raise ConfigurationError(
+                    f"{where}.{name} is {shown(given[name])}, but {target} takes no {name}; expected"
+                    f" {nearest(name, names)}"
+                )
+    if target.partition(".")[0] in _HOUSE:
+        _check_values(where, called, given)
+    if config.get("_partial_") is True or "_args_" in config:
+        return
+    for one in known:
+        if one.kind in _BY_NAME and one.default is one.empty and one.name not in given:
+            raise ConfigurationError(f"{where}.{one.name} is missing; give +{where}.{one.name}=...")
+
+
+def _check_values(where: str, called: Any, given: Mapping[str, Any]) -> None:
+    """Hold what is written out to annotations; what is called, or stands elsewhere, is not known yet."""
+    try:
+        hints = typing.get_type_hints(
+            called.__init__ if inspect.isclass(called) else called, include_extras=True
+        )
+    except (NameError, TypeError):
+        return
+    for name, value in given.items():
+        if name in hints and _is_written_out(value):
+            require(f"{where}.{name}", value, hints[name])
+
+
+def _is_written_out(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "_target_" not in value and all(map(_is_written_out, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_written_out, value))
+    return not (isinstance(value, str) and ("${" in value or value == "???"))
+
+
+def _called(where: str, target: str) -> Any:
+    """The function or class of a name."""
+    try:
+        called = _found(target)
+    except (ValueError, AttributeError, ModuleNotFoundError) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and not f"{target}.".startswith(f"{missing}."):
+            raise  # a library that it needs, which is said in other words
+        raise ConfigurationError(
+            f"{where}._target_ is {shown(target)}, which cannot be found; expected package.module.name of a"
+            " function or class, where Python finds packages (PYTHONPATH)"
+        ) from error
+    if not callable(called):
+        raise ConfigurationError(f"{where}._target_ is {shown(target)}; expected a function or class")
+    return called
+
+
+def _parameters(called: Any) -> list[inspect.Parameter] | None:
+    """Of a function or class; None: it is written in C and says itself what is wrong."""
+    try:
+        return list(inspect.signature(called).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def _found(target: str) -> Any:
+    """What Hydra calls: of a function and a module of one name, the function."""
+    first, *rest = target.split(".")
+    path, found = first, importlib.import_module(first)
+    for name in rest:
+        path = f"{path}.{name}"
+        if not hasattr(found, name):
+            importlib.import_module(path)
+        found = getattr(found, name)
+    return found
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Names to try instead, the one that is most like it first."""
+    names = list(known)
+    alike = difflib.get_close_matches(name, names, n=1)
+    rest = ", ".join(one for one in names if one not in alike)
+    if not alike:
+        return f"one of {rest}" if rest else "none"
+    return f"{alike[0]}, or one of {rest}" if rest else alike[0]

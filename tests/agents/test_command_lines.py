@@ -1,0 +1,145 @@
+"""What words of a command line do: one line for what is wrong, completion, folders of one's own."""
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from conftest import ROOT, composed, names
+from ringyard_agents.cli import main
+from ringyard_agents.configuration import WORLD
+from ringyard_agents.settings import check_groups
+
+#: {words: what the one line on standard error has to say}
+WRONG = {
+    "train seed=abc": "seed is 'abc'; expected a whole number",
+    "train evaluate.every=ten": "evaluate.every is 'ten'; expected a number",
+    "train agent=maskable_mlp agent.model.n_steps=2.5": "agent.model.n_steps is 2.5; expected a whole number",
+    "train agent=maskable_mlp agent.model.learning_rate=abc": "agent.model.learning_rate is 'abc'; expected",
+    "train agent=maskable_mlp agent.model.gama=1": "no gama in agent.model; expected gamma, or one of",
+    "train agent=maskable_mlp +agent.model.nope=1": "sb3_contrib.MaskablePPO takes no nope; expected",
+    "train agent.group_size=1.5": "agent.group_size is 1.5; expected a whole number",
+    "train +reward.weight=2": "reward.weight is 2, but ringyard.mdp.rewards.job_completion_time takes",
+    "train ~agent.learning_rate +agent.learn_rate=1": "expected learning_rate, or one of",
+    "compare seeds=2.5": "seeds is 2.5; expected a whole number",
+    "compare plots=maybe": "plots is 'maybe'; expected true or false",
+    "compare +scheduler.power=2": 'give each its own: "schedulers=[fifo, {mine:',
+    "compare scheduler=sjf": "this command has no scheduler=, but several schedulers",
+    "compare placement=pack": "this command has no placement=, but several schedulers",
+    "compare scheduler.power=2": "this command has no scheduler=, but several schedulers",
+    "compare seed": "'seed' is no SETTING=VALUE",
+    "tune +placement=pack": "schedulers=[fifo@pack, sjf@pack]",
+    "simulate nope=1": "there is no nope; expected",
+    "simulate cluster=5": "--help GROUP lists its choices",
+    "simulate reward=jtc": "reward is 'jtc'; expected jct, or one of",
+    "simulate cluster.num_server=4": "there is no num_server in cluster; expected num_servers, or",
+    "simulate +cluster.nope=1": "ringyard.Cluster.homogeneous takes no nope; expected one of num_servers",
+    "simulate ~cluster.num_servers": "cluster.num_servers is missing; give +cluster.num_servers=",
+    "simulate cluster._target_=ringyard.Nope": "ringyard.Nope', which cannot be found",
+    "simulate cluster._target_=nope.Nope": "nope.Nope', which cannot be found",
+    "simulate +workload.models.nope=1": "workload.models.nope is 1",
+    "simulate performance.alpha=abc": "performance.alpha is 'abc'",
+    "simulate scheduler=tiresias scheduler.demotion=nope": "demotion is 'nope'",
+    "simulate restart=constant restart.seconds=abc": "restart.seconds is 'abc'",
+    "simulate scheduler=random scheduler.placement=5": "scheduler.placement is 5; expected a PlacementRule",
+    "simulate scheduler.counted=maybe": "scheduler.counted is 'maybe'; expected true or false",
+    "fit --seed=-1": "--seed is -1",
+    "-sc": "expected install, uninstall or query",
+    "-sc install=tcsh": "expected install, uninstall or query",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_is_wrong_is_one_line_before_anything_runs(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    GlobalHydra.instance().clear()
+    assert main(shlex.split(words)) == 2
+    out, error = capsys.readouterr()
+    assert WRONG[words] in error
+    assert len(error.splitlines()) == 1
+    assert out == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    """Bash, in which `ringyard` is a program."""
+    program = tmp_path / "bin" / "ringyard"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom ringyard_agents.cli import main\nsys.exit(main())\n"
+    )
+    program.chmod(0o755)
+    path = os.pathsep.join(str(ROOT / part) for part in ("envs", "baselines", "agents"))
+    environment = {"PATH": f"{program.parent}:/usr/bin:/bin", "PYTHONPATH": path, "HOME": str(tmp_path)}
+
+    def run(script):
+        done = subprocess.run(
+            ["bash", "--norc", "-c", script], capture_output=True, text=True, env=environment, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.split()
+
+    return run
+
+
+def test_bash_completes_commands_groups_choices_and_settings(shell):
+    lines = ["ringyard tra", "ringyard train agent=gr", "ringyard compare schedul"]
+    script = 'eval "$(ringyard -sc install=bash)"; complete -p ringyard\n' + "\n".join(
+        f"COMP_LINE={shlex.quote(line)}; COMP_POINT={len(line)}; COMP_CWORD={len(line.split(' ')) - 1};"
+        " COMPREPLY=(); hydra_bash_completion; echo '|' ${COMPREPLY[@]}"
+        for line in lines
+    )
+    said = " ".join(shell(script))
+    assert "-F hydra_bash_completion ringyard | " in said
+    assert [one.split() for one in said.split("|")[1:]] == [
+        ["train", "traces"],
+        ["agent=group_noise", "agent=group_relative"],
+        ["scheduler", "schedulers."],
+    ]
+
+
+@pytest.mark.parametrize(
+    "group", [*WORLD, "action", "observation", "reward", "scheduler", "placement", "agent"]
+)
+def test_what_ships_calls_what_there_is(group):
+    for name in names(group):
+        command = "train" if group == "agent" else "simulate"
+        check_groups(command, composed(command, f"{group}={name}"))
+
+
+MINE = "_target_: ringyard_baselines.orders.sjf.sjf\nplacement: ${placement}\n"
+TINY = [
+    "workload.num_jobs=8",
+    "cluster.num_servers=2",
+    "seeds=2",
+    "plots=false",
+    "tensorboard=false",
+    "workers=1",
+]
+
+
+@pytest.mark.parametrize("way", ["config-dir", "word", "file word", "yaml"])
+def test_every_way_to_name_a_folder_of_ones_own_finds_the_same(way, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RINGYARD_CONF", "")
+    GlobalHydra.instance().clear()
+    (tmp_path / "own" / "scheduler").mkdir(parents=True)
+    (tmp_path / "own" / "scheduler" / "mine.yaml").write_text(f"# Mine.\n{MINE}")
+    (tmp_path / "with").mkdir()
+    (tmp_path / "with" / "my_compare.yaml").write_text(
+        f"defaults: [compare, _self_]\nhydra: {{searchpath: ['file://{tmp_path}/own']}}\n"
+    )
+    words = {
+        "config-dir": ["--config-dir", "own"],
+        "word": ["hydra.searchpath=[own]"],
+        "file word": [f"hydra.searchpath=[file://{tmp_path}/own]"],
+        "yaml": ["--config-dir", "with", "--config-name", "my_compare"],
+    }[way]
+    assert main(["compare", *words, "schedulers=[fifo,mine@pack]", *TINY, "name=run"]) == 0, (
+        capsys.readouterr()
+    )
+    assert "mine" in (tmp_path / "runs" / "run" / "table.csv").read_text()
