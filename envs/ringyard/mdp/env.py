@@ -1,6 +1,7 @@
 """`ClusterEnv`: one cluster behind Gymnasium's Env interface."""
 
 import inspect
+from collections.abc import Sized
 from typing import Any, Literal, Self
 
 import gymnasium
@@ -30,7 +31,8 @@ def _warn_who_steps_one_by_one() -> None:
     while frame is not None:
         maker = frame.f_locals.get("self")
         if isinstance(maker, SyncVectorEnv):
-            if len(maker.env_fns) > 1:
+            makers = maker.env_fns  # of other libraries a generator, which has no length
+            if isinstance(makers, Sized) and len(makers) > 1:
                 gymnasium.logger.warn(
                     "SyncVectorEnv steps clusters one by one in Python; gymnasium.make_vec(id, num_envs=...)"
                     " and ringyard.ClusterVectorEnv step them all in one compiled call, with equal results"

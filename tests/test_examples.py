@@ -1,0 +1,62 @@
+"""The examples run for a few hundred steps, where their libraries are; each is short."""
+
+import importlib
+import math
+import sys
+import warnings
+
+import pytest
+import torch
+
+from conftest import ROOT
+
+FOLDER = ROOT / "examples"
+#: {example: (libraries, arguments of its main)}
+EXAMPLES = {
+    "ppo": ((), {"total_steps": 4 * 256, "num_envs": 8, "num_steps": 64}),
+    "sb3": ((), {"total_steps": 512, "num_envs": 4, "seeds": 1}),
+    "mcts": ((), {"decisions": 4, "simulations": 30}),
+    "minari_cloning": (("minari", "h5py"), {"count": 2, "batches": 300}),
+    "torchrl_ppo": (("torchrl",), {"total_steps": 600, "frames": 300}),
+    "tianshou_dqn": (("tianshou",), {"total_steps": 400, "num_envs": 2}),
+    "rllib_ppo": (("ray.rllib",), {"total_steps": 1024, "batch": 512}),
+}
+
+
+@pytest.fixture
+def example(monkeypatch, tmp_path):
+    """Imports one; what libraries of others warn of is not ours."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield importlib.import_module
+    torch.set_num_threads(threads)
+    for name in EXAMPLES:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(name, example):
+    libraries, arguments = EXAMPLES[name]
+    for library in libraries:
+        pytest.importorskip(library, reason=f"examples/{name}.py needs {library}: see examples/README.md")
+    found = example(name).main(**arguments)
+    assert found is None or isinstance(found, float)
+    if name == "minari_cloning":
+        assert found > 0.3
+    elif name == "sb3":
+        assert found > 0
+    elif name == "ppo":
+        assert math.isnan(found) or found > 0  # no episode may have ended so soon
+
+
+def test_examples_are_short_and_listed():
+    page = (FOLDER / "README.md").read_text()
+    files = {file.stem: file for file in FOLDER.glob("*.py")}
+    assert files.keys() == EXAMPLES.keys()
+    for name, file in files.items():
+        assert len(file.read_text().splitlines()) < 80
+        assert f"[{name}.py]({name}.py)" in page
