@@ -39,6 +39,7 @@ def test_the_wheel_holds_packages_and_configs(tmp_path):
     assert "ringyard/conf/scheduler/fifo.yaml" in held
     for package in ("ringyard", "ringyard_baselines", "ringyard_agents"):
         assert f"{package}/__init__.py" in held
+        assert f"{package}/py.typed" in held
     assert not any(name.startswith(("tests/", "runs/")) for name in held)
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-__all__ = ["BAD_INPUT", "Arguments", "Terminated", "exit_code", "one_line"]
+__all__ = ["BAD_INPUT", "OF_AGENTS", "Arguments", "Terminated", "exit_code", "one_line"]
 
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
 _LONGEST = 1000  # characters of an error
 
 #: modules that `pip install ringyard` leaves out
-_OF_AGENTS = {"matplotlib", "safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch"}
+OF_AGENTS = {"matplotlib", "safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch"}
 
 
 class Arguments(argparse.ArgumentParser):
@@ -160,7 +160,7 @@ def _text(error: Exception) -> str:
     for cause in _causes(error):
         if isinstance(cause, RingyardError):
             return str(cause)
-        if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] in _OF_AGENTS:
+        if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] in OF_AGENTS:
             library = str(cause.name).partition(".")[0]
             return f'this needs {library}, which is not installed: pip install "ringyard[agents]"'
         if isinstance(cause, MemoryError):

@@ -73,8 +73,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "workers": Annotated[int, "[1, 10000]"] | None,
         "rerun": bool,
         "trust": Trusted,
-        "tensorboard": bool,
-        "plots": bool,
+        "tensorboard": bool | None,
+        "plots": bool | None,
     },
     "tune": _EVERY
     | {

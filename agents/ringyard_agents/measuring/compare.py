@@ -266,13 +266,13 @@ def _draw(
 ) -> list[str]:
     """Write the plots and the TensorBoard runs that the config asks for; the names of what was written."""
     written: list[Path] = []
-    if config.plots:
+    if _wanted(config, "plots"):
         from ringyard_agents.measuring.plots import draw_plots
 
         shown = set(ranking.order[:MOST_PLOTTED])
         written += draw_plots([result for result in results if result.label in shown], folder)
         console.print(f"plots: {', '.join(str(file) for file in written)}", soft_wrap=True, markup=False)
-    if config.tensorboard:
+    if _wanted(config, "tensorboard"):
         from ringyard_agents.measuring.tensorboard import record_text, write_tensorboard
 
         text = f"{record_text(run_folder())}\n\n{(folder / 'table.md').read_text()}"
@@ -307,9 +307,19 @@ def compare(config: DictConfig) -> float | None:
             raise
 
 
+#: {setting: the library that writes it}; a base install has neither
+_WRITTEN_BY = {"plots": "matplotlib", "tensorboard": "tensorboard"}
+
+
+def _wanted(config: DictConfig, setting: str) -> bool:
+    """Whether something shall be written: by default, if its library is there."""
+    said = config[setting]
+    return bool(importlib.util.find_spec(_WRITTEN_BY[setting]) is not None if said is None else said)
+
+
 def _check_installed(config: DictConfig) -> None:
     """Raise a ConfigurationError if what shall be written needs a library that is not there."""
-    for setting, library in (("plots", "matplotlib"), ("tensorboard", "tensorboard")):
+    for setting, library in _WRITTEN_BY.items():
         if config[setting] and importlib.util.find_spec(library) is None:
             raise ConfigurationError(
                 f'{setting}=true needs {library}: pip install "ringyard[agents]", or say {setting}=false'
