@@ -10,6 +10,9 @@ from pathlib import Path
 from common import machine
 
 COMMANDS = {
+    "ringyard --help": "from ringyard_agents.cli import main; main(['--help'])",
+    "ringyard train --help": "from ringyard_agents.cli import main; main(['train', '--help'])",
+    "ringyard train --cfg job": "from ringyard_agents.cli import main; main(['train', '--cfg', 'job'])",
     "gymnasium.make_vec + reset + step": (
         "import ringyard, gymnasium; e = gymnasium.make_vec('ringyard/Cluster-v0', num_envs=4);"
         " _, i = e.reset(seed=0); e.step(i['action_mask'].argmax(axis=1))"
@@ -44,7 +47,7 @@ def main():
         for name, code in COMMANDS.items():
             first = seconds(code, cache, folder)
             later = min(seconds(code, cache, folder) for _ in range(3))
-            print(f"{name:36s} {first:9.1f} {later:10.1f}")
+            print(f"{name:36s} {first:9.2f} {later:10.2f}")
         shutil.rmtree(cache, ignore_errors=True)
 
 
