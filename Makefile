@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 # train a small agent, then compare it with the baselines on workloads it has never seen
 quickstart: setup
 	$(RUN)ringyard train experiment=quickstart action=scores observation=live_jobs agent=evolution name=$(NAME) overwrite=true
-	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison trained=runs/$(NAME)
+	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison trained=runs/$(NAME) overwrite=true
 
 test: setup
 	$(RUN)python -m pytest -n auto --dist loadfile

@@ -16,11 +16,23 @@ from ringyard_agents.calls import nearest
 __all__ = ["said_of"]
 
 
+#: {beginning of what a plugin of Hydra brings: extra that has it}
+_PLUGINS = {
+    "sweeper/optuna": "sweeps",
+    "launcher/joblib": "sweeps",
+    "launcher/submitit": "sweeps",
+    "launcher/ray": "ray",
+}
+
+
 def said_of(error: Exception) -> str:
     """What, got, expected and what to do, where somebody has met the error before; else Hydra's own lines."""
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value; give {error.full_key}=..."
     said = str(error).partition("Config search path:")[0]
+    for plugin, extra in _PLUGINS.items():
+        if f"'hydra/{plugin}" in said:
+            return f'{plugin} is of a plugin that is not installed: pip install "ringyard[{extra}]"'
     for rule in _RULES:
         text = rule(error, said)
         if text is not None:

@@ -123,6 +123,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "evaluate.workloads": Count,
         "evaluate.workload_seed": Seed,
         "evaluate.patience": Count | None,
+        "evaluate.prune": Literal["median", "successive_halving"] | None,
         "evaluate.schedulers": Sequence[str | Group],
     },
 }

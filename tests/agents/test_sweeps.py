@@ -5,9 +5,11 @@ import os
 import pickle
 
 import pandas as pd
+from hydra.errors import HydraException
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
+from ringyard_agents.command_line import one_line
 from ringyard_agents.sweeps.best_job import best_job, over_seeds
 from ringyard_agents.sweeps.job import Job, job
 from ringyard_agents.sweeps.job_record import JobRecord, job_records
@@ -72,7 +74,7 @@ def test_a_sweep_ends_with_one_table_and_goes_on(tmp_path, monkeypatch, capfd):
     assert simulate(*command) == 2
     out, error = capfd.readouterr()
     assert "runs/a[1]/b=c/sweep.csv" in out
-    assert "2 of 4 jobs failed: 1 (seed=1 performance.alpha=-1): performance.alpha is -1" in error
+    assert "2 of 4 jobs failed: 1, 3; job 1 (seed=1 performance.alpha=-1): performance.alpha is -1" in error
     folder = tmp_path / "runs" / "a[1]" / "b=c"
     table = pd.read_csv(folder / "sweep.csv")
     assert list(table["status"]) == ["done", "failed", "done", "failed"]
@@ -100,6 +102,11 @@ def test_a_sweep_ends_with_one_table_and_goes_on(tmp_path, monkeypatch, capfd):
     assert [one.number for one in job_records(folder)] == [0]
     assert "kept" not in (folder / "0" / "jobs.csv").read_text()
     assert not (folder / "sweep.png").exists()
+
+
+def test_a_plugin_that_is_not_there_names_its_extra():
+    said = "In 'hydra/config': Could not find 'hydra/sweeper/optuna'"
+    assert one_line(HydraException(said)).endswith('pip install "ringyard[sweeps]"')
 
 
 def test_names_that_sweeps_cannot_have(tmp_path, monkeypatch, capfd):
@@ -131,3 +138,22 @@ def test_training_goes_on_where_its_job_was_stopped(tmp_path, monkeypatch):
         folder = tmp_path / "runs/s" / str(one.number)
         assert one.objective == json.loads((folder / "training.json").read_text())["best"]
         assert len(json.loads((folder / "run.json").read_text())["resumed"]) == 1
+
+
+def test_another_run_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    few = [*TINY, "schedulers=[fifo,sjf]", "name=c", "workers=1", "tensorboard=false"]
+    assert main(["compare", *few, "seeds=2"]) == 0
+    before = (tmp_path / "runs/c/table.csv").read_bytes()
+    assert main(["compare", *few, "seeds=2", "plots=false"]) == 0
+    assert (tmp_path / "runs/c/table.csv").read_bytes() == before
+    assert not (tmp_path / "runs/c/losses.png").exists()
+    capfd.readouterr()
+    assert main(["compare", *few, "seeds=3"]) == 2
+    assert "runs/c has a run with seeds=2, now it is 3" in capfd.readouterr().err
+    assert (tmp_path / "runs/c/table.csv").read_bytes() == before
+    assert main(["compare", *few, "seeds=3", "overwrite=true"]) == 0
+    assert (tmp_path / "runs/c/table.csv").read_bytes() != before
+    assert main(["simulate", *TINY, "name=s"]) == 0
+    assert main(["simulate", *TINY, "name=s", "scheduler=sjf"]) == 2
+    assert "overwrite=true" in capfd.readouterr().err

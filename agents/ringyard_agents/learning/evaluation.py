@@ -115,6 +115,11 @@ class Evaluation:
         """What was learnt last has been evaluated."""
         return self._evaluated == self.learner.decisions
 
+    @property
+    def number(self) -> int:
+        """Which evaluation the last one was, by the decisions learnt from; the first is 0."""
+        return round(self._evaluated / self.every)
+
     def evaluate(self) -> bool:
         """Measure the agent as it is; is it the best so far?"""
         self._evaluated = self.learner.decisions

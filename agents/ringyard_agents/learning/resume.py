@@ -50,7 +50,7 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
     if not isinstance(saved, dict) or "total_decisions" not in saved:
         raise CheckpointError(f"cannot resume: {file} is not of a training run")
     if isinstance(saved.get("evaluate"), dict):  # runs of 0.2 have none
-        saved = {**_LATER, **saved, "evaluate": {"patience": None, **saved["evaluate"]}}
+        saved = {**_LATER, **saved, "evaluate": {"patience": None, "prune": None, **saved["evaluate"]}}
     check_classes(saved, groups_of_runs(), trust, str(file))
     try:
         check_settings("train", OmegaConf.create(saved))

@@ -27,6 +27,7 @@ from ringyard_agents.learning.together import EnoughError, follow, lead, setting
 from ringyard_agents.learning.training_run import TrainingRun, read_last, refuse_to_replace, remove_run
 from ringyard_agents.learning.worlds import worlds_of
 from ringyard_agents.record import in_sweep, run_folder, write_record
+from ringyard_agents.sweeps.pruning import Pruning
 
 __all__ = ["train"]
 
@@ -168,6 +169,7 @@ def _open(
 def _learn(run: TrainingRun, config: DictConfig, console: Console, peers: Peers) -> None:
     """Learn until there are enough decisions or it gets no better; whatever ends it, the run is saved."""
     learner, evaluation = run.learner, run.evaluation
+    pruning = Pruning.of(config.evaluate.prune)
     try:
         with ProgressBar(config.total_decisions, evaluation, console) as bar:
 
@@ -175,6 +177,9 @@ def _learn(run: TrainingRun, config: DictConfig, console: Console, peers: Peers)
                 run.watch(measured)
                 bar.show()
                 enough = evaluation.in_vain >= (config.evaluate.patience or np.inf)
+                if pruning is not None and pruning.behind(evaluation.number, evaluation.latest):
+                    console.print("stopped by evaluate.prune: behind the earlier jobs of the sweep")
+                    enough = True
                 tell(peers, evaluation.constraint, enough)
 
             with suppress(EnoughError):

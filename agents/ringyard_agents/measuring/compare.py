@@ -14,6 +14,7 @@ from rich.table import Table
 
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.configuration import Entry, plain, scheduler_config, takes_rule
+from ringyard_agents.earlier_run import refuse_another
 from ringyard_agents.files import locked
 from ringyard_agents.measuring.best import Best, at_best, found_elsewhere, read_best, shown_options, tuned_for
 from ringyard_agents.measuring.evaluate import RunResult, Task, check
@@ -299,6 +300,7 @@ def compare(config: DictConfig) -> float | None:
     _check_installed(config)
     wanted = races(config)
     folder = run_folder()
+    refuse_another(folder, config)
     with locked(folder):
         try:
             return _compare(config, wanted, folder)
@@ -331,6 +333,8 @@ def _compare(config: DictConfig, wanted: Mapping[str, Race], folder: Path) -> fl
     if config.rerun:
         file.unlink(missing_ok=True)
     write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
+    if config.overwrite:
+        remove_stale_worlds(folder, ())  # there is no table or plot of another while this one runs
     console = Console()
     series = Series(file, config.workers, console)
     failures, reported, means = [], [], []

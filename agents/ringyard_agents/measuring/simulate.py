@@ -14,6 +14,7 @@ from ringyard.hydra_versions import made
 from ringyard.sim.bounds import bounds_of
 from ringyard.sim.metrics import JobTimes, job_times
 from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.earlier_run import refuse_another
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.evaluate import simulator
 from ringyard_agents.measuring.frames import outcome_names
@@ -58,6 +59,7 @@ def simulate(config: DictConfig) -> float:
         RingyardError: bad input, before anything is written.
         OSError: files cannot be written.
     """
+    refuse_another(run_folder(), config)
     with locked(run_folder()):
         return _simulate(config, run_folder())
 
@@ -85,6 +87,7 @@ def _simulate(config: DictConfig, folder: Path) -> float:
     write_jobs(folder / "jobs.csv", times)
     if config.output.jobs_csv is not None:
         write_jobs(Path(config.output.jobs_csv).expanduser(), times)
+    (folder / "tenants.csv").unlink(missing_ok=True)  # of other jobs
     by_tenant = write_tenants(folder / "tenants.csv", {scheduler.name: [times]})
     measured = tuple(config.measured_jobs)
     bounds = bounds_of(sim, measured)

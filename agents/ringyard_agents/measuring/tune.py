@@ -24,6 +24,7 @@ from ringyard_agents.configuration import (
     scheduler_names,
     takes_rule,
 )
+from ringyard_agents.earlier_run import refuse_another
 from ringyard_agents.files import locked, require_writable
 from ringyard_agents.measuring.best import Best, Setting, Tried, shown_options, write_best
 from ringyard_agents.measuring.evaluate import Task, build, check
@@ -72,10 +73,13 @@ def tune(config: DictConfig) -> None:
     folder = run_folder()
     tuning = _Tuning(config, folder)
     tuning.prepare()
+    refuse_another(folder, config)
     with locked(folder):
         try:
             if config.rerun:
                 tuning.file.unlink(missing_ok=True)
+            for name in ("best.yaml", "table.csv", "table.md") if config.overwrite else ():
+                (folder / name).unlink(missing_ok=True)
             write_record(folder, "tune", config, {"seed": config.seed, "workloads": config.seeds})
             _report(config, folder, tuning.run(), tuning)
         except KeyboardInterrupt as stop:

@@ -64,6 +64,6 @@ def _failed(records: Sequence[JobRecord]) -> list[JobRecord]:
 def _error(sweep: Sweep) -> SweepError:
     records = job_records(sweep.folder)
     failed, names = _failed(records), swept(records)
-    which = "; ".join(f"{said(one, names)}: {one.why}" for one in failed[:3])
-    more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-    return SweepError(f"{len(failed)} of {len(records)} jobs failed: {which}{more}")
+    which = ", ".join(str(one.number) for one in failed)
+    first = f"job {said(failed[0], names)}: {failed[0].why}"
+    return SweepError(f"{len(failed)} of {len(records)} jobs failed: {which}; {first}")

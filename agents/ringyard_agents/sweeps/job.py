@@ -93,7 +93,7 @@ class Job:
             replace(record, seconds=round(time.monotonic() - began, 3), **how).write(folder)
 
         if not self.elsewhere:
-            print(f"job {record.number}: {' '.join(record.overrides)}", flush=True)
+            print(f"job {record.number}: {folder}", flush=True)
         try:
             with _printed_to(folder / LOG) if self.elsewhere else _as_ever():
                 objective = self._run(config)

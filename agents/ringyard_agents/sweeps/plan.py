@@ -62,7 +62,7 @@ class Sweep:
         text = os.path.abspath(self.folder).replace("\\", "\\\\").replace("'", "\\'")
         pinned = [f"hydra.sweep.dir='{text}'"]
         return pinned + (
-            [f"hydra.sweep.subdir=${{job_number:{self.first},${{hydra.job.num}}}}"] if self.first else []
+            [f"hydra.sweep.subdir='${{job_number:{self.first},${{hydra.job.num}}}}'"] if self.first else []
         )
 
     def begin(self) -> None:

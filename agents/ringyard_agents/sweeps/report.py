@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ringyard_agents.files import replaced
+from ringyard_agents.measuring.tables import wide
 from ringyard_agents.sweeps.best_job import best_job
 from ringyard_agents.sweeps.job_record import JobRecord
 from ringyard_agents.sweeps.table import said, sweep_table, swept
@@ -57,15 +58,23 @@ def _shown(value: Any) -> str:
 def _print(console: Console, table: pd.DataFrame) -> None:
     best_first = table.sort_values("objective", na_position="last", kind="stable")
     title = f"{len(table)} job{'s' * (len(table) > 1)}, the best first; of the objective less is better"
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     names = [name for name in table.columns if name not in ("error", "folder")]
     for name in names:
-        shown.add_column(escape(name), justify="right" if name != "status" else "left")
+        header = _short(name, names)
+        shown.add_column(escape(header), justify="right" if name != "status" else "left")
     for row in best_first.head(_MOST_ROWS)[names].astype(object).itertuples(index=False):
         shown.add_row(*(escape(_shown(value)) for value in row))
-    console.print(shown)
+    wide(console).print(shown)
     if len(table) > _MOST_ROWS:
         console.print(f"and {len(table) - _MOST_ROWS} more in the CSV")
+
+
+def _short(name: str, names: Sequence[str]) -> str:
+    """A column as the console has it: agent.model.learning_rate is learning_rate, if no other is."""
+    last = name.rpartition(".")[2]
+    unique = sum(one.rpartition(".")[2] == last for one in names) == 1
+    return (last if unique else name.replace(".", ".\n")).replace(" to ", " to\n")
 
 
 def _draw(console: Console, folder: Path, table: pd.DataFrame, settings: Sequence[str]) -> None:

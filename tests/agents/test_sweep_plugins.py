@@ -1,0 +1,89 @@
+"""Sweeps by plugins of Hydra, where ringyard[sweeps] is installed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+
+from conftest import CONF, ROOT, names
+from ringyard.errors import ConfigurationError
+from ringyard_agents.sweeps.job_record import job_records
+from ringyard_agents.sweeps.pruning import Pruning
+
+TINY = ["workload.num_jobs=8", "cluster.num_servers=2"]
+EXTRA = 'it needs pip install "ringyard[sweeps]"'
+
+
+@pytest.fixture(autouse=True)
+def installed():
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason=EXTRA)
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason=EXTRA)
+
+
+def ringyard(folder, *words, code=0):
+    path = ":".join(str(ROOT / part) for part in ("envs", "baselines", "agents"))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "ringyard_agents", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "160"},
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_jobs_in_other_processes_fail_by_name_and_the_others_stay(tmp_path, launcher):
+    words = ["performance.alpha=0.2,-1", *TINY, f"hydra/launcher={launcher}", "name=s"]
+    out, error = ringyard(tmp_path, "simulate", "-m", *words, code=2)
+    assert "1 of 2 jobs failed: 1; job 1 (performance.alpha=-1): performance.alpha is -1" in error
+    table = pd.read_csv(tmp_path / "runs/s/sweep.csv")
+    assert list(table["status"]) == ["done", "failed"]
+    assert "mean jct" in (tmp_path / "runs/s/0/log.txt").read_text()
+    assert "mean jct" not in out  # jobs share one terminal
+    assert "Traceback" in (tmp_path / "runs/s/1/log.txt").read_text()
+
+
+def test_a_study_prunes_and_goes_on(tmp_path):
+    words = [
+        *("train", "-m", "sweep=ppo_mlp", "debug=tiny_training", "cluster.num_servers=2", "name=s"),
+        *("agent.model.n_steps=16", "agent.model.batch_size=64", "evaluate.every=200", "total_decisions=600"),
+    ]
+    ringyard(tmp_path, *words, "hydra.sweeper.n_trials=2")
+    ringyard(tmp_path, *words, "hydra.sweeper.n_trials=1")
+    folder = tmp_path / "runs/s"
+    assert [one.number for one in job_records(folder)] == [0, 1, 2]
+    optuna = pytest.importorskip("optuna")
+    trials = optuna.load_study(study_name="ringyard", storage=f"sqlite:///{folder}/study.db").trials
+    best = [json.loads((folder / str(n) / "training.json").read_text())["best"] for n in range(3)]
+    assert [one.value for one in trials] == best
+    assert all(len(one.intermediate_values) >= 3 for one in trials)
+    _, error = ringyard(tmp_path, "train", "evaluate.prune=median", "debug=tiny_training", code=2)
+    assert "evaluate.prune=median needs a sweep" in error
+
+
+def test_a_job_behind_the_others_stops(tmp_path):
+    optuna = pytest.importorskip("optuna")
+    storage = f"sqlite:///{tmp_path}/study.db"
+    study = optuna.create_study(study_name="s", storage=storage)
+    for _ in range(5):
+        earlier = study.ask()
+        earlier.report(1.0, 0)
+        study.tell(earlier, 1.0)
+    sweeper = OmegaConf.create({"study_name": "s", "storage": storage})
+    for value, stops in ((2.0, True), (0.5, False)):
+        pruning = Pruning("median", sweeper, study.ask().number)
+        assert pruning.behind(0, value) == stops
+        assert not pruning.behind(0, 100.0)  # told once
+    with pytest.raises(ConfigurationError, match="no trial 99"):
+        Pruning("median", sweeper, 99)
+
+
+def test_every_agent_has_a_search_space():
+    assert set(names("agent")) <= {one.stem for one in (CONF / "sweep").glob("*.yaml")}
