@@ -5,10 +5,12 @@ import json
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
+from matplotlib import pyplot
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
+from conftest import ROOT
 from ringyard_agents.cli import main
 
 CUSTOM = "custom_scalars__config__"
@@ -41,9 +43,10 @@ def text(found, name):
 
 
 def test_a_comparison_says_what_its_axes_are(command, tmp_path):
-    words = ("schedulers=[fifo,srtf]", "seeds=2", "workers=1", "name=c", "workload.num_jobs=8")
+    name = "name=quickstart_comparison"
+    words = ("schedulers=[fifo,srtf]", "seeds=2", "workers=1", name, "workload.num_jobs=8")
     command("compare", *words)
-    folder = tmp_path / "runs/c/tensorboard"
+    folder = tmp_path / "runs/quickstart_comparison/tensorboard"
     assert {one.name for one in folder.iterdir()} == {"comparison", "fifo", "srtf"}
     own, whole = events(folder / "srtf"), events(folder / "comparison")
     tags = own.Tags()["scalars"]
@@ -60,9 +63,15 @@ def test_a_comparison_says_what_its_axes_are(command, tmp_path):
     said = text(whole, "comparison")
     assert "ringyard compare" in said
     assert "* commit: " in said
-    assert (tmp_path / "runs/c/table.md").read_text() in said
+    assert (tmp_path / "runs/quickstart_comparison/table.md").read_text() in said
+    cells = json.loads((ROOT / "examples/results.ipynb").read_text())["cells"]
+    names = {}
+    exec("\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "code"), names)
+    assert list(names["by_workload"]) == ["fifo", "srtf"]
+    assert len(names["jobs"]) == 2 * 2 * 8
+    pyplot.close("all")
     images = {tag.removeprefix("plots/") for tag in whole.Tags()["images"]}
-    assert images == {one.stem for one in (tmp_path / "runs/c").glob("*.png")}
+    assert images == {one.stem for one in (tmp_path / "runs/quickstart_comparison").glob("*.png")}
 
 
 def test_training_has_its_baselines_in_the_same_chart(command, tmp_path):
