@@ -46,5 +46,5 @@ benchmark: setup
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
-	rm -rf build docs/environments docs/reference docs/registry docs/schedulers
+	rm -rf build docs/environments docs/examples docs/reference docs/registry docs/schedulers
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,12 +4,17 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from . import environments, mathml, plain_docstrings, registry, schedulers
+from . import environments, examples, mathml, plain_docstrings, registry, schedulers
 
 __all__ = ["setup"]
 
 #: folders of pages that are written anew at each build; git ignores them
-GENERATED = {"environments": environments.pages, "schedulers": schedulers.pages, "registry": registry.pages}
+GENERATED = {
+    "environments": environments.pages,
+    "schedulers": schedulers.pages,
+    "registry": registry.pages,
+    "examples": examples.pages,
+}
 
 
 def write_pages(app: Sphinx) -> None:
