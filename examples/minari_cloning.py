@@ -1,6 +1,7 @@
 """Minari: what a scheduler decides, as an offline dataset, read back for behaviour cloning."""
 
 import argparse
+from dataclasses import replace
 
 import minari
 import numpy as np
@@ -10,6 +11,7 @@ from torch import nn
 
 import ringyard
 from ringyard.mdp.observations import queue_and_cluster
+from ringyard.mdp.presets import preset
 from ringyard.placement import pack
 from ringyard_baselines.orders.sjf import sjf
 
@@ -19,8 +21,7 @@ def choice(env, scheduler, jobs, mask):
     batch, setting, wait = env.batch, env.setting, env.setting.actions.wait
     knows = scheduler.information
     view = ringyard.SchedulingView(batch.state, 0, setting.cluster, jobs, setting.performance, knows)
-    wanted = [one for one in scheduler.decide(view) if not one.stops]
-    for allocation in wanted:
+    for allocation in scheduler.decide(view):
         offered = {action: batch.allocations(0, action) for action in mask.nonzero()[0] if action != wait}
         near = [action for action, given in offered.items() if given[0].job == allocation.job]
         same = [action for action in near if offered[action][0].gpu_ids == allocation.gpu_ids]
@@ -33,9 +34,9 @@ def episodes(env, scheduler, count):
     """What the scheduler saw and did, a buffer for each episode."""
     for number in range(count):
         observation, info = env.reset(seed=number)
-        jobs = env.batch.bank.table(info["workload"])
-        known = jobs.as_known(scheduler.information)
-        scheduler.reset(env.setting.cluster, known, np.random.default_rng(number))
+        table, setting = env.batch.bank.table(info["workload"]), env.setting
+        jobs = ringyard.Simulator(setting.cluster, table, setting.performance).jobs  # with their durations
+        scheduler.reset(setting.cluster, jobs.as_known(scheduler.information), np.random.default_rng(number))
         seen, actions, rewards, over = [observation], [], [], False
         while not over:
             actions.append(choice(env, scheduler, jobs, info["action_mask"]))
@@ -50,7 +51,7 @@ def episodes(env, scheduler, count):
 
 def main(count=20, batches=2000, name="ringyard/sjf-v0", scheduler=None):
     """Write the dataset, read it, clone it; the share of its actions that the clone's favourite is."""
-    env = ringyard.ClusterEnv(ringyard.Setting(observation=queue_and_cluster(flat=True)))
+    env = ringyard.ClusterEnv(replace(preset("sharing"), observation=queue_and_cluster(flat=True)))
     if name in minari.list_local_datasets():
         minari.delete_dataset(name)
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space}

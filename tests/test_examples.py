@@ -46,7 +46,7 @@ def test_an_example_runs(name, example):
     found = example(name).main(**arguments)
     assert found is None or isinstance(found, float)
     if name == "minari_cloning":
-        assert found > 0.3
+        assert found > 0.8  # two thirds of the decisions wait
     elif name == "sb3":
         assert found > 0
     elif name == "ppo":
