@@ -61,6 +61,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "rounds_only": bool,
         "measured_jobs": Window,
         "output.jobs_csv": str | None,
+        "output.gantt": str | None,
+        "output.video": str | None,
+        "output.frames": Annotated[int, "[1, 100000]"],
     },
     "compare": _EVERY
     | {
@@ -75,6 +78,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "trust": Trusted,
         "tensorboard": bool | None,
         "plots": bool | None,
+    },
+    "watch": _EVERY
+    | {
+        "schedulers": str | Sequence[str | Group],
+        "workload_number": Annotated[int, "[0, 1000000]"],
+        "out": str | None,
+        "trust": Trusted,
     },
     "tune": _EVERY
     | {

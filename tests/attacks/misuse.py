@@ -102,7 +102,7 @@ def resets_of_agents(agents: RingyardVecEnv) -> Iterator[Misuse]:
 
 def constructions(setting) -> Iterator[Misuse]:
     """Arguments that make no environment."""
-    wrong_modes = [one for one in (*WRONG_NAMES, 0, "human") if one is not None]
+    wrong_modes = [one for one in (*WRONG_NAMES, 0) if one is not None]
     counts = [*NOTHING_WHOLE, None, 0, *TOO_MANY]
     makes = (ClusterEnv, lambda one: ClusterVectorEnv(2, one), lambda one: RingyardVecEnv(one, 2))
     for make in makes:
@@ -113,7 +113,9 @@ def constructions(setting) -> Iterator[Misuse]:
     yield Misuse(lambda size: RingyardVecEnv(setting, 4, size), [*NOTHING_WHOLE, None, 0, 3])
     yield Misuse(lambda seed: RingyardVecEnv(setting, 4, seed=seed), [*NOTHING_WHOLE, None])
     yield Misuse(lambda mode: ClusterEnv(setting, render_mode=mode), wrong_modes)
-    yield Misuse(lambda mode: ClusterVectorEnv(2, setting, render_mode=mode), [*wrong_modes, "rgb_array"])
+    yield Misuse(
+        lambda mode: ClusterVectorEnv(2, setting, render_mode=mode), [*wrong_modes, "rgb_array", "human"]
+    )
     yield Misuse(lambda mode: ClusterVectorEnv(2, setting, autoreset_mode=mode), [*wrong_modes, None])
     yield Misuse(lambda copies: ClusterVectorEnv(2, setting, copy=copies), ["no", 0, 1.0, None, []])
 

@@ -315,17 +315,6 @@ def test_random_templates_are_reproducible():
     assert play(one, 5)[1] == play(two, 5)[1]
 
 
-def test_render_draws_the_servers():
-    env = ClusterEnv(setting(), render_mode="rgb_array")
-    play(env, 0)
-    image = env.render()
-    assert image.dtype == np.uint8
-    assert image.shape[2] == 3
-    assert len(np.unique(image.reshape(-1, 3), axis=0)) > 5
-    with pytest.raises(ConfigurationError, match="rgb_array"):
-        ClusterEnv(setting(), render_mode="human")
-
-
 @pytest.mark.parametrize(
     "bad",
     [

@@ -10,6 +10,7 @@ COMMANDS = {
     "simulate": "one scheduler on one workload: a table and per-job times",
     "compare": "several schedulers on the same workloads: table, plots, CSV, TensorBoard",
     "plot": "finished runs on each other: learning curves, JCTs, profiles: `ringyard plot RUN_OR_FOLDER ...`",
+    "watch": "schedulers on one workload, side by side in a page for the browser",
     "tune": "the placement rule and options that suit each scheduler in a setting",
     "train": "train an agent; -m sweeps over seeds and anything else",
     "best": "the best job of a sweep, and the agent to load: `ringyard best SWEEP`",

@@ -99,6 +99,7 @@ def simulator(
     seed: int,
     round_seconds: float | None,
     rounds_only: bool = False,
+    segment_rows: int = 0,
 ) -> Simulator:
     """A simulator at time zero for job table `workload` of `seed`; it counts losses.
 
@@ -117,6 +118,7 @@ def simulator(
         seed=own_seed(seed, workload),
         failures=failures,
         rounds_only=rounds_only,
+        segment_rows=segment_rows,
         losses=True,
     )
 

@@ -13,11 +13,13 @@ from ringyard.errors import ConfigurationError
 from ringyard.hydra_versions import made
 from ringyard.sim.bounds import bounds_of
 from ringyard.sim.metrics import JobTimes, job_times
+from ringyard.sim.simulator import Simulator
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.earlier_run import refuse_another
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.evaluate import simulator
 from ringyard_agents.measuring.frames import outcome_names
+from ringyard_agents.measuring.recorded import draw_outputs, recorded, require_outputs, wants_drawing
 from ringyard_agents.measuring.tenants import print_tenants, write_tenants
 from ringyard_agents.record import run_folder, write_record
 from ringyard_baselines.scheduler import run
@@ -80,8 +82,14 @@ def _simulate(config: DictConfig, folder: Path) -> float:
     scheduler = made(config.scheduler)
     world = {name: plain(config[name]) for name in WORLD}
     rounds = config.round_seconds if config.round_seconds is not None else scheduler.round_seconds
-    sim = simulator(world, 0, config.seed, rounds, config.rounds_only)
-    run(sim, scheduler, np.random.default_rng((config.seed, 0, 1)))
+    require_outputs(config)
+
+    def play(segment_rows: int) -> Simulator:
+        sim = simulator(world, 0, config.seed, rounds, config.rounds_only, segment_rows)
+        run(sim, scheduler, np.random.default_rng((config.seed, 0, 1)))
+        return sim
+
+    sim = recorded(play) if wants_drawing(config) else play(0)
     times = job_times(sim.state, 0, sim.jobs)
     write_record(folder, "simulate", config, {"seed": config.seed})
     write_jobs(folder / "jobs.csv", times)
@@ -101,6 +109,8 @@ def _simulate(config: DictConfig, folder: Path) -> float:
     console.print(table)
     print_tenants(console, {scheduler.name: [times]})
     console.print(f"jobs: {folder / 'jobs.csv'}", soft_wrap=True, markup=False)
+    for file in draw_outputs(config, sim) if wants_drawing(config) else ():
+        console.print(f"drawn: {file}", soft_wrap=True, markup=False)
     if by_tenant:
         console.print(f"tenants: {folder / 'tenants.csv'}", soft_wrap=True, markup=False)
     return metrics.mean_jct

@@ -14,7 +14,7 @@ from ringyard.mdp.arguments import options_given, seed_given, workload_given
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations.queue import BLOCKS
 from ringyard.mdp.observations.tables import feature_table
-from ringyard.mdp.render import draw_gantt
+from ringyard.mdp.render import MODES, Screen
 from ringyard.mdp.setting import Setting
 
 __all__ = ["ClusterEnv"]
@@ -92,7 +92,8 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     ## Arguments
     Args:
         setting: cluster, workload, performance and the rest; see `ringyard.mdp.setting.Setting`.
-        render_mode: None or "rgb_array" (a Gantt chart of the servers over time).
+        render_mode: None, "rgb_array" (`render()` gives pictures of 1280 x 720 pixels: GPUs by server over
+            time, who waits, links that are shared), or "human" (the same in a window, after each step).
 
     Raises:
         ActionError: from `step`, for anything that is not of the space (a score that is NaN or beyond -1 and
@@ -108,14 +109,15 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     processes. `copy.copy` gives a second name for the same episode.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": 10}
 
     def __init__(self, setting: Setting | None = None, render_mode: str | None = None) -> None:
-        require("render_mode", render_mode, Literal["rgb_array"] | None)
+        require("render_mode", render_mode, Literal["human", "rgb_array"] | None)
         require("setting", setting, Setting | None)
         _warn_who_steps_one_by_one()
         self.setting = Setting() if setting is None else setting
         self.render_mode = render_mode
+        self._screen = Screen(render_mode, self.setting.cluster) if render_mode else None
         self._batch = ClusterBatch(self.setting, 1, SEGMENT_ROWS if render_mode else 0)
         self.observation_space = self.setting.observation.space(self.setting.cluster, self.setting.actions)
         self.action_space = self.setting.actions.space
@@ -142,6 +144,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         drawn = int(self.np_random.integers(self.setting.num_workloads))
         entry = drawn if chosen is None else chosen
         self._batch.reset(_ONLY, np.array([entry]))
+        self._show()
         return self._observation(), {"action_mask": self._mask().view(np.int8), "workload": entry}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -149,6 +152,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         actions = self.setting.actions.one_given(action)
         masked = self._batch.valid(actions, _ONLY)
         self._batch.step(actions)
+        self._show()
         done, truncated = bool(self._batch.done[0]), bool(self._batch.truncated[0])
         info: dict[str, Any] = {"action_mask": self._mask().view(np.int8)}
         if masked[0]:
@@ -169,16 +173,25 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         return copy
 
     def render(self) -> NDArray[np.uint8] | None:
-        """The Gantt chart [height, width, 3] in "rgb_array" mode."""
-        if self.render_mode is None:
-            gymnasium.logger.warn("render() needs render_mode='rgb_array'")
+        """[720, 1280, 3] in "rgb_array" mode, None in "human", whose window is drawn anew.
+
+        It shows what is remembered: the last 8,192 times that a job held GPUs of a server.
+        """
+        if self._screen is None:
+            gymnasium.logger.warn("render() needs render_mode='rgb_array' or 'human'")
             return None
         self._batch.check_begun()
-        return draw_gantt(self._batch.state, 0, self.setting.cluster)
+        return self._screen.draw(self._batch.state, 0)
 
     def close(self) -> None:
-        """Refuse steps and resets from now on."""
+        """Refuse steps and resets from now on; close the window."""
         self._batch.close()
+        if self._screen is not None:
+            self._screen.close()
+
+    def _show(self) -> None:
+        if self._screen is not None and self.render_mode == "human":
+            self._screen.draw(self._batch.state, 0)
 
     def _mask(self) -> NDArray[np.bool_]:
         return self._batch.masks[0].copy()

@@ -1,71 +1,107 @@
-"""Gantt chart of servers over time, drawn straight into pixels."""
+"""What `ClusterEnv.render` gives: pictures as arrays, or a window."""
 
-import colorsys
+import importlib.util
+import os
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
+from ringyard.drawing.history import history_of
+from ringyard.errors import ConfigurationError
 from ringyard.state.arrays import State
-from ringyard.state.records import Segment
 
-__all__ = ["draw_gantt", "segments"]
+__all__ = ["MODES", "Screen"]
 
-_WIDTH = 960
-_GPU_HEIGHT = 4
-_SERVER_GAP = 3
-_BACKGROUND = 255
-_FREE = 232
+MODES = ("human", "rgb_array")
+
+#: seconds that a window is left to draw itself
+_PAUSE = 1e-3
 
 
-def segments(state: State, b: int) -> NDArray[np.void]:
-    """Rows of who held what in cluster b: those kept in the history and those still held."""
-    cluster = state.clusters[b]
-    kept = state.segments[b, : min(int(cluster["num_segments"]), state.segments.shape[1])]
-    live = []
-    for j in state.running[b, : cluster["num_running"]]:
-        gpus = np.unique(state.slots["gpu"][b, state.slots["job"][b] == j])
-        for s in np.unique(state.gpus["server"][b, gpus]):
-            here = gpus[state.gpus["server"][b, gpus] == s]
-            started = state.jobs["last_start_seconds"][b, j]
-            bits = sum(1 << int(gpu - state.servers["first_gpu"][b, s]) for gpu in here)
-            live.append((j, s, bits, started, cluster["now"]))
-    return np.concatenate([kept, np.array(live, Segment.dtype)])
+class Screen:
+    """Where an environment is drawn; nothing is made before the first picture.
 
+    Copies and pickles leave the figure behind and make their own.
 
-def _colour(job: int) -> tuple[int, int, int]:
-    """A colour by row, neighbours far apart on the colour wheel."""
-    red, green, blue = colorsys.hsv_to_rgb((job * 0.61803398875) % 1.0, 0.65, 0.85)
-    return int(red * 255), int(green * 255), int(blue * 255)
+    Args:
+        mode: one of `MODES`.
+        cluster: to be drawn.
 
-
-def draw_gantt(state: State, b: int, cluster: Cluster) -> NDArray[np.uint8]:
-    """[height, width, 3] pixels: one band per server, one line per GPU, one colour per job.
-
-    The chart spans from the oldest remembered start to now. Jobs that span servers have a dark edge on top.
+    Raises:
+        ConfigurationError: matplotlib is not installed, or "human" finds no display.
     """
-    servers = cluster.server_of_gpu
-    tops = np.arange(cluster.num_gpus) * _GPU_HEIGHT + servers * _SERVER_GAP
-    image = np.full((int(tops[-1]) + _GPU_HEIGHT, _WIDTH, 3), _BACKGROUND, np.uint8)
-    for top in tops:
-        image[top : top + _GPU_HEIGHT - 1] = _FREE
-    rows = segments(state, b)
-    if len(rows) == 0:
-        return image
-    begin = float(rows["start_seconds"].min())
-    span = max(float(state.clusters["now"][b]) - begin, 1e-9)
-    starts = list(zip(rows["job"].tolist(), rows["start_seconds"].tolist(), strict=True))
-    spanning = {start for start in starts if starts.count(start) > 1}
-    for row, start in zip(rows, starts, strict=True):
-        left = int((row["start_seconds"] - begin) / span * (_WIDTH - 1))
-        right = max(int((row["stop_seconds"] - begin) / span * (_WIDTH - 1)), left + 1)
-        lowest = int(cluster.first_gpu_of_server[row["server"]])
-        bits = int(row["gpu_bits"])
-        for gpu in range(lowest, lowest + cluster.gpus_per_server[row["server"]]):
-            if not bits >> (gpu - lowest) & 1:
-                continue
-            top = int(tops[gpu])
-            image[top : top + _GPU_HEIGHT - 1, left:right] = _colour(int(row["job"]))
-            if start in spanning:
-                image[top, left:right] = 40
-    return image
+
+    def __init__(self, mode: str, cluster: Cluster) -> None:
+        if importlib.util.find_spec("matplotlib") is None:
+            raise ConfigurationError(
+                f"render_mode={mode!r} needs matplotlib, which is not installed: pip install"
+                ' "ringyard[render]"'
+            )
+        if mode == "human" and not _hidden():
+            _require_display()
+        self.mode = mode
+        self._cluster = cluster
+        self._chart: Any = None
+
+    def draw(self, state: State, b: int) -> NDArray[np.uint8] | None:
+        """[720, 1280, 3] of cluster b in "rgb_array" mode; "human" shows it and gives None."""
+        from ringyard.drawing.chart import Chart
+
+        if self._chart is None:
+            self._chart = Chart(self._cluster, figure=self._window())
+        self._chart.draw(history_of(state, b, self._cluster))
+        if self.mode == "rgb_array":
+            return np.asarray(self._chart.pixels())
+        canvas = self._chart.figure.canvas
+        canvas.draw()
+        if not _hidden():
+            canvas.start_event_loop(_PAUSE)
+        return None
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._chart is not None and self.mode == "human" and not _hidden():
+            from matplotlib import pyplot
+
+            pyplot.close(self._chart.figure)
+        self._chart = None
+
+    def _window(self) -> Any:
+        if self.mode == "rgb_array" or _hidden():
+            return None
+        from matplotlib import pyplot
+
+        figure = pyplot.figure("Ringyard", figsize=(12.8, 7.2), dpi=100)
+        figure.show()
+        return figure
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the figure."""
+        return {**self.__dict__, "_chart": None}
+
+
+def _hidden() -> bool:
+    """Whether the user asks for windows that nobody sees, as tests do."""
+    return os.environ.get("MPLBACKEND", "").lower() == "agg"
+
+
+def _require_display() -> None:
+    """Raise a ConfigurationError if matplotlib can open no window here."""
+    import matplotlib
+    from matplotlib import backends, pyplot
+
+    registry: Any = vars(backends)["backend_registry"]
+    backend = matplotlib.get_backend()  # chooses one that works here, if none is chosen
+    why = f"matplotlib's backend is {backend}, which opens none"
+    try:
+        pyplot.switch_backend(backend)
+        if registry.resolve_backend(backend)[1] is not None:
+            return
+    except ImportError as error:
+        why = str(error)
+    raise ConfigurationError(
+        f"render_mode='human' needs a window, but {why}; give render_mode='rgb_array', or use a display with"
+        " MPLBACKEND=tkagg (qtagg, ...), or set MPLBACKEND=agg to draw what nobody sees"
+    )

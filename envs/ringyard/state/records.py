@@ -344,8 +344,8 @@ class ClusterRecord(Record):
 class Segment(Record):
     """Who held what, for drawing."""
 
-    job: i4
+    job: i4  # -1: nobody, the server is down
     server: i4
-    gpu_bits: u8  # bit i: the server's i-th GPU (the first 64 of a server)
+    gpu_bits: u8  # bit i: the server's i-th GPU (the first 64 of a server); 0: a CPU-only job
     start_seconds: f8
     stop_seconds: f8

@@ -23,6 +23,7 @@ from ringyard.sim.engine.clock import integrate, is_round, next_round
 from ringyard.sim.engine.holding import repair, take_down
 from ringyard.sim.engine.life import arrive, become_predictable, end, lose
 from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.segments import log_down
 from ringyard.sim.engine.standstill import count_step
 from ringyard.state.arrays import State
 from ringyard.state.random_numbers import exponential_at
@@ -93,6 +94,8 @@ def _change_servers(state: State, b: int, physics: Physics) -> None:
             server.next_change_seconds = cluster.now + exponential_at(
                 cluster.seed, SERVER_STREAM + s, position, mean
             )
+            if not server.up:
+                log_down(state, b, s)
         earliest = min(earliest, server.next_change_seconds)
     cluster.next_change_seconds = earliest
 

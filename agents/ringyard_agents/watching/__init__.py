@@ -1,0 +1,1 @@
+"""Schedules of several schedulers on one workload, to be stepped through in a browser."""

@@ -1,0 +1,134 @@
+"""What the page knows of a workload and of a schedule: plain columns, times in seconds."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.drawing import History, bars_of, history_of, rings_of
+from ringyard.profiles import catalogue
+from ringyard.sim.metrics import LOSSES, job_times
+from ringyard.sim.simulator import Simulator
+from ringyard_agents.measuring.frames import outcome_names
+from ringyard_baselines.scheduler import Scheduler
+
+__all__ = ["schedule_of", "workload_of"]
+
+#: how a job's completion time divides, in the order of docs/metrics.md
+PARTS = ("queueing", *LOSSES, "work")
+
+#: of a schedule's header
+_METRICS = ("mean_jct", "p95_jct", "makespan", "mean_queueing", "utilisation", "preemptions", "blocking_rate")
+
+
+def _numbers(column: NDArray[Any] | Iterable[float]) -> list[Any]:
+    """Plain numbers, seconds to hundredths; None for what is not finite."""
+    values = np.asarray(column, np.float64)
+    rounded = np.round(values, 2).tolist()
+    return [None if not np.isfinite(one) else int(one) if one == int(one) else one for one in rounded]
+
+
+def workload_of(sim: Simulator) -> dict[str, Any]:
+    """The cluster, and what jobs are whoever schedules them."""
+    cluster, jobs = sim.cluster, sim.jobs
+    models = [profile.name for profile in catalogue()]
+    return {
+        "cluster": {
+            "gpus": list(cluster.gpus_per_server),
+            "types": list(cluster.gpu_types),
+            "racks": list(cluster.rack_of_server),
+            "jobs_per_gpu": cluster.jobs_per_gpu,
+        },
+        "parts": list(PARTS),
+        "jobs": {
+            "id": [str(one) for one in jobs.job_id.tolist()],
+            "user": jobs.user.tolist(),
+            "model": [models[i] if 0 <= i < len(models) else "" for i in jobs.model_ids.tolist()],
+            "gpus": jobs.num_gpus.tolist(),
+            "submit": _numbers(jobs.submit_seconds),
+            "alone": _numbers(jobs.duration_seconds),
+        },
+    }
+
+
+def schedule_of(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, Any]:
+    """A schedule that has ended.
+
+    Args:
+        label: the scheduler's entry.
+        scheduler: that made it.
+        sim: remembers all of who held what.
+    """
+    history = history_of(sim.state, 0, sim.cluster)
+    metrics = sim.metrics().as_dict()
+    bars, rings = bars_of(history), rings_of(history)
+    return {
+        "label": label,
+        "knows": str(scheduler.knows),
+        "may": str(scheduler.may),
+        "end": _numbers([history.now])[0],
+        "metrics": {name: _numbers([metrics[name]])[0] for name in _METRICS},
+        "jobs": _jobs(sim),
+        "runs": _runs(history),
+        "bars": {
+            "job": bars.job.tolist(),
+            "gpu": bars.gpu.tolist(),
+            "start": _numbers(bars.start),
+            "stop": _numbers(bars.stop),
+            "lane": bars.lane.tolist(),
+            "lanes": bars.lanes.tolist(),
+            "spans": bars.spans.astype(int).tolist(),
+        },
+        "rings": {
+            "link": rings.link.tolist(),
+            "start": _numbers(rings.start),
+            "stop": _numbers(rings.stop),
+            "rings": rings.rings.tolist(),
+        },
+        "down": _rows(history, history.held["job"] < 0),
+        "cores": _rows(history, (history.held["job"] >= 0) & (history.held["gpu_bits"] == 0)),
+    }
+
+
+def _jobs(sim: Simulator) -> dict[str, Any]:
+    """[jobs] columns, in the workload's order: every job has ended."""
+    times = job_times(sim.state, 0, sim.jobs)
+    lost = {name: getattr(times, f"lost_to_{name}") for name in LOSSES}
+    parts = {"queueing": times.queueing_seconds, **lost, "work": times.work_seconds}
+    return {
+        "start": _numbers(times.start_seconds),
+        "end": _numbers(times.end_seconds),
+        "jct": _numbers(times.jct),
+        "outcome": outcome_names(times.outcome.tolist()),
+        "preemptions": times.num_preemptions.tolist(),
+        "resizes": times.num_resizes.tolist(),
+        "failures": times.num_failures.tolist(),
+        "parts": [_numbers(parts[name]) for name in PARTS],
+    }
+
+
+def _rows(history: History, which: NDArray[np.bool_]) -> dict[str, Any]:
+    """Rows of a server's own: it is down, or has a CPU-only job."""
+    held = history.held[which]
+    return {
+        "job": held["job"].tolist(),
+        "server": held["server"].tolist(),
+        "start": _numbers(held["start_seconds"]),
+        "stop": _numbers(np.minimum(held["stop_seconds"], history.now)),
+    }
+
+
+def _runs(history: History) -> dict[str, Any]:
+    """Each time that a job held something without a change, in order; on how many GPUs and servers."""
+    held = history.held[history.held["job"] >= 0]
+    runs, which = np.unique(held[["job", "start_seconds", "stop_seconds"]], return_inverse=True)
+    octets = np.ascontiguousarray(held["gpu_bits"]).view(np.uint8).reshape(-1, 8)
+    gpus = np.bincount(which.ravel(), np.unpackbits(octets, axis=1).sum(axis=1), len(runs))
+    return {
+        "job": runs["job"].tolist(),
+        "start": _numbers(runs["start_seconds"]),
+        "stop": _numbers(np.minimum(runs["stop_seconds"], history.now)),
+        "gpus": gpus.astype(int).tolist(),
+        "servers": np.bincount(which.ravel(), minlength=len(runs)).tolist(),
+    }

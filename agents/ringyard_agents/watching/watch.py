@@ -1,0 +1,81 @@
+"""`ringyard watch`: run schedulers on one workload, write a page that plays their schedules side by side."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig
+from rich.console import Console
+
+from ringyard.checks import shown
+from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.sim.simulator import Simulator
+from ringyard_agents.configuration import WORLD, plain, scheduler_config
+from ringyard_agents.files import locked, replaced, require_writable
+from ringyard_agents.measuring.compare import SEED_OFFSET
+from ringyard_agents.measuring.evaluate import build, simulator
+from ringyard_agents.measuring.recorded import recorded
+from ringyard_agents.measuring.selection import able, drawn_for, entries_of
+from ringyard_agents.record import run_folder, write_record
+from ringyard_agents.watching.page import page_of
+from ringyard_agents.watching.schedule import schedule_of, workload_of
+from ringyard_baselines.scheduler import run
+
+__all__ = ["watch"]
+
+
+def watch(config: DictConfig) -> None:
+    """Simulate, write the page, print where it is.
+
+    Raises:
+        RingyardError: bad input, before anything runs.
+        OSError: the page cannot be written.
+    """
+    with locked(run_folder()):
+        file = _file(config)
+        seed, number = config.seed + SEED_OFFSET, config.workload_number
+        world = drawn_for({part: plain(config[part]) for part in WORLD}, seed, number)
+        entries = entries_of(config)
+        configs = {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
+        _, refused = able(configs, world, seed)
+        if refused:
+            raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
+        console = Console()
+        schedules = []
+        for label, one in configs.items():
+            sim = _played(one, world, number, seed)
+            schedules.append(schedule_of(label, build(one), sim))
+            console.print(f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s", highlight=False, markup=False)
+        data = workload_of(sim) | {
+            "command": " ".join(["ringyard", "watch", *sys.argv[1:]]),
+            "schedules": schedules,
+        }
+        write_record(run_folder(), "watch", config, {"seed": config.seed, "workload": number})
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replaced(file) as partial:
+            partial.write_text(page_of(data), encoding="utf-8")
+        console.print(f"page: {file}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _file(config: DictConfig) -> Path:
+    if config.out is None:
+        return run_folder() / "watch.html"
+    file = Path(config.out).expanduser()
+    if file.suffix.lower() not in (".html", ".htm"):
+        raise ConfigurationError(f"out is {shown(config.out)}; expected FILE.html")
+    require_writable("out", file)
+    return file
+
+
+def _played(scheduler: Mapping[str, Any], world: Mapping[str, Any], number: int, seed: int) -> Simulator:
+    """A run as `ringyard compare` makes it, that remembers who held what."""
+
+    def play(segment_rows: int) -> Simulator:
+        built = build(scheduler)
+        sim = simulator(world, number, seed, built.round_seconds, segment_rows=segment_rows)
+        run(sim, built, np.random.default_rng((seed, number, 1)))
+        return sim
+
+    return recorded(play)
