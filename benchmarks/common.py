@@ -4,17 +4,17 @@ import os
 import platform
 import time
 
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 
-from ringyard.config_folder import config_folder
+from ringyard.hydra_versions import initialized
 
 
 def build(command, overrides, *groups):
     """{group: object} of a command's config."""
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialized():
         config = compose(command, list(overrides))
     return {group: instantiate(config[group], _convert_="all") for group in groups}
 

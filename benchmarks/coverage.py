@@ -10,11 +10,10 @@ import warnings
 import hydra
 import numpy as np
 from common import machine
-from hydra import initialize_config_dir
 from scipy.stats import bootstrap, t
 
-from ringyard.config_folder import config_folder
 from ringyard.errors import WorkloadWarning
+from ringyard.hydra_versions import initialized
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.measuring.evaluate import Task, evaluate
 from ringyard_agents.measuring.selection import drawn_for
@@ -163,7 +162,7 @@ def main():
     print(machine())
     print(f"pool of {options.pool}, {options.draws} comparisons; share that hold the truth (median width)")
     print("experiment                " + "".join(f"{count:>6d} workloads" for count in COUNTS))
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialized():
         for experiment in options.only:
             values = pool(experiment, options.pool)
             ones = {f"{label} alone": np.ones(options.pool) for label in SCHEDULERS}

@@ -12,9 +12,8 @@ from typing import Any
 
 import hydra
 import numpy as np
-from hydra import initialize_config_dir
 
-from ringyard.config_folder import config_folder
+from ringyard.hydra_versions import initialized
 from ringyard.sim.metrics import LOSSES
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.measuring.best import at_best, read_best, shown_options
@@ -256,7 +255,7 @@ def main() -> None:
     if unknown or arguments.seeds < 1:
         parser.error(f"expected some of {', '.join(PHYSICS)} and --seeds of 1 or more; got {unknown}")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialized():
         for name in arguments.presets or PHYSICS:
             text = page(name, arguments.seeds, arguments.workers)
             (arguments.out / f"{name}.md").write_text(text)

@@ -5,14 +5,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
+from ringyard.hydra_versions import initialized
 from ringyard_agents.configuration import Entry, scheduler_config, takes_rule
 from ringyard_agents.measuring.evaluate import build
 from ringyard_agents.measuring.selection import benchmarks
 
-from .sources import CONF, Leaf, first_table, leaf, leaves, page, rendered, section
+from .sources import Leaf, first_table, leaf, leaves, page, rendered, section
 
 __all__ = ["pages"]
 
@@ -20,7 +20,7 @@ __all__ = ["pages"]
 def pages() -> dict[str, str]:
     """{name: page}, with an index of them."""
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialized():
         described = [_described(one) for one in leaves("scheduler")]
     seen: set[str] = set()
     found = {}

@@ -27,6 +27,7 @@ from ringyard.compiled import (
     i4,
     kernel,
     linked_kernel,
+    progress,
     slot,
     whole,
 )
@@ -308,3 +309,23 @@ def test_what_another_process_compiles_is_left_to_it(tmp_path):
         other.communicate(timeout=60)
     assert ahead._compile_if_free(one)
     assert compiled == [1]
+
+
+def test_a_long_compilation_is_said_before_and_after(capsys):
+    names = [f"room.kernel_{i}" for i in range(30)]
+    with progress.announced("play", names), progress.announced("inside", names):
+        progress.compiled_one(names[0])
+    with progress.announced("short", names[:3]):
+        pass
+    before, after = capsys.readouterr().err.splitlines()  # no terminal: no line for each kernel
+    assert before == "ringyard: compiling play and 30 kernels that it calls, once for this machine ..."
+    assert after == "ringyard: compiled in 0 s"
+
+
+def test_a_terminal_follows_what_is_compiled(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    names = [f"room.kernel_{i}" for i in range(30)]
+    with progress.announced("play", names):
+        progress.compiled_one(names[4])
+        progress.compiled_one("another")
+    assert "\r\x1b[K  1 of 30: room.kernel_4\r" in capsys.readouterr().err

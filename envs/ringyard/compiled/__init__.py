@@ -2,7 +2,7 @@
 
 from ringyard.compiled.bundles import bundle
 from ringyard.compiled.complaints import complain, complaint
-from ringyard.compiled.functions import announce_compilation, entry_point, kernel, linked_kernel, whole
+from ringyard.compiled.functions import entry_point, kernel, linked_kernel, whole
 from ringyard.compiled.records import Record, Records1, Records2, Records3, f8, i4, i8, u8
 from ringyard.compiled.slots import CompiledFunction, address_of, fills, is_watched, slot
 from ringyard.compiled.types import (
@@ -41,7 +41,6 @@ __all__ = [
     "Records3",
     "UIntVector",
     "address_of",
-    "announce_compilation",
     "bundle",
     "complain",
     "complaint",

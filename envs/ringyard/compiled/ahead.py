@@ -24,7 +24,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from ringyard.threads import usable_cores
 
-__all__ = ["compile_ahead", "compiling_once", "is_on_disk"]
+__all__ = ["compile_ahead", "compiling_once", "is_on_disk", "missing_kernels"]
 
 #: says that a process is one of those beside
 _BESIDE = "RINGYARD_COMPILES_AHEAD"
@@ -83,19 +83,26 @@ def compiling_once(file: Any) -> Iterator[None]:
         yield
 
 
-def compile_ahead(root: Any, find_used: Callable[[Any], list[Any]]) -> None:
+def missing_kernels(root: Any, find_used: Callable[[Any], list[Any]]) -> list[Any]:
+    """The kernels that a kernel is made of and that have no machine code on disk, callees first.
+
+    Args:
+        root: a kernel.
+        find_used: (kernel) -> the kernels that it calls.
+    """
+    return [one for one in _reachable(root, find_used, 0) if one.cached is False]
+
+
+def compile_ahead(root: Any, missing: int) -> None:
     """Start processes that compile what a kernel is made of, if much of it has no machine code yet.
 
     Args:
         root: a kernel that Python calls, found by its module and name.
-        find_used: (kernel) -> the kernels that it is made of.
+        missing: kernels to compile.
     """
     wanted = min(usable_cores() - 1, _MOST)
     _beside[:] = [one for one in _beside if one.poll() is None]
-    if os.environ.get(_BESIDE) or len(_beside) >= wanted or _locks() is None:
-        return
-    missing = [one for one in _reachable(root, find_used, 0) if one.cached is False]
-    if len(missing) < _WORTH:
+    if missing < _WORTH or os.environ.get(_BESIDE) or len(_beside) >= wanted or _locks() is None:
         return
     environment = os.environ | {_BESIDE: "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for number in range(len(_beside), wanted):

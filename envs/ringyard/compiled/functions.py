@@ -24,15 +24,14 @@ from numba.core.errors import NumbaExperimentalFeatureWarning
 from numba.core.typing.templates import AbstractTemplate
 from numba.extending import lower_builtin, typeof_impl
 
-from ringyard.compiled.ahead import compile_ahead, compiling_once, is_on_disk
+from ringyard.compiled.ahead import compile_ahead, compiling_once, is_on_disk, missing_kernels
+from ringyard.compiled.progress import announced, compiled_one
 from ringyard.compiled.types import signature_of
 from ringyard.errors import ConfigurationError
 
-__all__ = ["Kernel", "announce_compilation", "entry_point", "kernel", "linked_kernel", "whole"]
+__all__ = ["Kernel", "entry_point", "kernel", "linked_kernel", "whole"]
 
 warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
-
-_announced = False
 
 #: linked kernels that calls of slots need, wherever they are
 _RAISING: list["Kernel"] = []
@@ -144,7 +143,9 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 
     def compile_once(signature: Any) -> Any:
         with compiling_once(getattr(cache, "_cache_file", None)):
-            return compile_signature(signature)
+            compiled = compile_signature(signature)
+        compiled_one(f"{function.__module__}.{function.__qualname__}")
+        return compiled
 
     dispatcher.compile = compile_once
     load = cache.load_overload
@@ -301,9 +302,18 @@ class Kernel(ByName):
     @functools.cached_property
     def outside(self) -> Any:
         """The dispatcher that Python calls; numba looks at the types of what it is given."""
+        dispatcher = _dispatcher(_renamed(self._compiled, "from_python", {}), self._options)
         if self.cached is False and not is_foreign(self.python):
-            compile_ahead(self, used_kernels)
-        return _dispatcher(_renamed(self._compiled, "from_python", {}), self._options)
+            compile_signature = dispatcher.compile
+
+            def compile_announced(signature: Any) -> Any:
+                missing = missing_kernels(self, used_kernels)
+                with announced(self.python.__qualname__, [one._symbol for one in missing]):
+                    compile_ahead(self, len(missing))
+                    return compile_signature(signature)
+
+            dispatcher.compile = compile_announced
+        return dispatcher
 
     @functools.cached_property
     def address(self) -> int:
@@ -421,16 +431,3 @@ def entry_point(function: Any) -> Callable[..., Any]:
 def whole(value: Any) -> int:
     """A number as a 64-bit integer, its fraction cut off: what NamedTuples of kernels are made of."""
     return np.int64(value)  # type: ignore[return-value]
-
-
-def announce_compilation(function: Any) -> None:
-    """Say so on standard error, once, if a kernel's machine code is not in numba's cache yet.
-
-    Args:
-        function: a kernel that every simulation needs.
-    """
-    global _announced
-    folder, name = Path(function.inside.stats.cache_path), function.python.__qualname__
-    if not _announced and not any(folder.glob(f"*.{name}[-.]*.nbi")):
-        print("ringyard: compiling the simulator, once (some 30 s)", file=sys.stderr, flush=True)
-    _announced = True

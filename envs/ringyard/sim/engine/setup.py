@@ -11,7 +11,6 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import (
     FloatCube,
     Records1,
-    announce_compilation,
     kernel,
     linked_kernel,
 )
@@ -204,7 +203,6 @@ def prepare_together(
     firsts = np.cumsum([0, *lengths[:-1]])
     tables.check(cluster, firsts.tolist())
     _check_models(tables, cluster, performance)
-    announce_compilation(load)
     jobs = _given(tables, cluster, restart)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     jobs["demand_class"] = _demand_class(tables, cluster, owner)
