@@ -111,7 +111,7 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None
     console = Console()
     lead(hardware.peers, config, learner, constraint)
     _learn(run, config, console, hardware.peers)
-    _print_results(console, folder, evaluation)
+    _print_results(console, folder, evaluation, config.total_decisions)
     return evaluation.best if np.isfinite(evaluation.best) else None
 
 
@@ -212,11 +212,14 @@ def _kept(constraint: Constraint, used: float) -> str:
     )
 
 
-def _print_results(console: Console, folder: Path, evaluation: Evaluation) -> None:
+def _print_results(console: Console, folder: Path, evaluation: Evaluation, total: float) -> None:
     for name, value in evaluation.baselines.items():
         shown = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
         console.print(f"best {evaluation.metric} {shown}, {ratio(evaluation.best, value):.3f} x {name}")
     if evaluation.constraint is not None:
         console.print(_kept(evaluation.constraint, evaluation.best_used), highlight=False, soft_wrap=True)
+    played = evaluation.learner.decisions
+    whole = f" (total_decisions={total:,.0f}; rounds are played to their end)" if played > total else ""
+    console.print(f"learnt from {played:,} decisions{whole}", highlight=False, soft_wrap=True)
     console.print(f"agent: {folder / AGENT}", soft_wrap=True, markup=False)
     console.print(f"curves: tensorboard --logdir {folder.parent}", soft_wrap=True, markup=False)
