@@ -11,6 +11,8 @@ from hydra.utils import instantiate
 
 from drawn_worlds import SEED, fresh_seed
 
+os.environ["MPLBACKEND"] = "agg"  # Gymnasium's checker tries render_mode="human", too
+
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
 SHARED = ROOT.parent / "shared"
