@@ -28,11 +28,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venus", help="path of the Helios Venus trace; without it venus.py is skipped")
     venus = parser.parse_args().venus
-    commands = {name: [] for name in NAMES}
+    commands = {name: [] for name in NAMES} | {"scale": ["--plot", "../docs/images/scale.png"]}
     if venus:
-        commands["venus"] = [str(Path(venus).resolve())]
+        commands["venus"] = commands["venus_schedulers"] = [str(Path(venus).resolve())]
     else:
-        print("venus.py skipped: give --venus FILE")
+        print("venus.py and venus_schedulers.py skipped: give --venus FILE")
     for name, arguments in commands.items():
         done = subprocess.run(
             [sys.executable, f"{name}.py", *arguments], cwd=HERE, capture_output=True, text=True, check=True

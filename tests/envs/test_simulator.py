@@ -313,7 +313,9 @@ def test_wake_up_is_a_decision_point():
 def test_unpredictable_jobs_hide_their_durations():
     jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [5.0, 5.0])
     object.__setattr__(jobs, "predictable_from", np.array([0.0, np.inf]))
-    view = Simulator(Cluster((2,)), jobs, ideal()).view()
+    sim = Simulator(Cluster((2,)), jobs, ideal())
+    sim.advance()
+    view = sim.view()
     assert view.predicted_seconds[0] == 5.0
     assert np.isnan(view.predicted_seconds[1])
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing import connection, resource_tracker
 from typing import Any, Generic, TypeVar
 
@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def spread(
-    function: Callable[[TASK], RESULT], tasks: Sequence[TASK], count: int
+    function: Callable[[TASK], RESULT], tasks: Iterable[TASK], count: int
 ) -> Generator[tuple[TASK, RESULT | Exception], None, None]:
     """(task, result or what it raised) of every task, as they end, from `count` processes; close it.
 
@@ -35,7 +35,7 @@ def spread(
 
     Args:
         function: of a module, what it takes and returns can be pickled.
-        tasks: what to do.
+        tasks: what to do; the next one is asked for when a process is free.
         count: processes, 1 or more.
     """
     waiting = iter(tasks)

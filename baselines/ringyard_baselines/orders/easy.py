@@ -42,7 +42,8 @@ class EasyBackfilling(Scheduler):
         """Start in order, reserve for the first blocked job, backfill behind it."""
         draft = Draft(view)
         allocations: list[Allocation] = []
-        ends = [(float(view.column("end_seconds")[job]), int(view.num_gpus[job])) for job in view.running]
+        running, now, sizes = view.running, view.now, view.num_gpus
+        ends = list(zip(view.column("end_seconds")[running].tolist(), sizes[running].tolist(), strict=True))
         queue = sorted(view.waiting.tolist())
         blocked = len(queue)
         for position, job in enumerate(queue):
@@ -51,15 +52,15 @@ class EasyBackfilling(Scheduler):
                 blocked = position
                 break
             allocations.append(allocation)
-            ends.append((view.now + float(self._duration[job]), len(allocation.gpu_ids)))
+            ends.append((now + float(self._duration[job]), len(allocation.gpu_ids)))
         if blocked == len(queue):
             return allocations
-        shadow, spare = self._reservation(int(view.num_gpus[queue[blocked]]), draft.num_free_gpus, ends)
+        shadow, spare = self._reservation(int(sizes[queue[blocked]]), draft.num_free_gpus, ends)
         closed: set[int] = set()
         classes = view.column("demand_class")
         for job in queue[blocked + 1 :]:
-            demand = int(view.num_gpus[job])
-            in_time = view.now + float(self._duration[job]) <= shadow
+            demand = int(sizes[job])
+            in_time = now + float(self._duration[job]) <= shadow
             if int(classes[job]) in closed or not (in_time or demand <= spare):
                 continue
             allocation = draft.place(self.placement, job)

@@ -83,7 +83,8 @@ class Gandiva(Scheduler):
         if rotate:
             allocations += self._stop(draft, self._unprofitable(view), running)
         allocations += start_cpu_jobs(view, draft, self.placement)
-        waiting = [job for job in self._turns(jobs) if job not in view.running]
+        begun = set(view.running.tolist())
+        waiting = [job for job in self._turns(jobs) if job not in begun]
         waiting = self._start(draft, waiting, allocations)
         if rotate and waiting and view.cluster.jobs_per_gpu > 1:
             packed = self._pack(view, draft, waiting, [job for job in jobs.tolist() if job in running])

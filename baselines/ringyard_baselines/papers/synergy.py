@@ -117,12 +117,13 @@ class SynergyTune(Scheduler):
         chosen = {target.job for target in fitting(view, order, self.placement)}
         running = set(view.running.tolist()) & set(order)
         draft = Draft(view)
-        losing = [job for job in order if job in running - chosen]
+        without, coming = running - chosen, chosen - running
+        losing = [job for job in order if job in without]
         for job in losing:
             draft.release(job)
         changes = start_cpu_jobs(view, draft, self.placement)
         staying = running & chosen
-        for job in [job for job in order if job in chosen - running]:
+        for job in [job for job in order if job in coming]:
             changes += self._start(view, draft, job, staying)
         # a shrink may trade RAM for cores: after one, changes hold only in the order in which they were found
         shrunk = staying != running & chosen

@@ -8,6 +8,7 @@ from ringyard.compiled import FloatVector, kernel, linked_kernel
 from ringyard.sim.allocator import Plan, Rules, allocate
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics, iteration_seconds
+from ringyard.sim.engine.present import copy_present
 from ringyard.sim.engine.queues import heap_push
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.progress import attained_service, run_seconds
@@ -36,35 +37,12 @@ def room_to_imagine(state: State) -> State:
     )
 
 
-@linked_kernel
+@kernel
 def _copy(state: State, b: int, copy: State) -> None:
     """The present of cluster b; rows of jobs still to arrive stay as they are, integrals begin anew."""
-    cluster = state.clusters[b]
-    copy.clusters[b] = cluster
-    for j in range(cluster.next_arrival):
+    copy_present(state, b, copy)
+    for j in range(state.clusters[b].next_arrival):
         copy.jobs[b, j] = state.jobs[b, j]
-    for i in range(state.gpus.shape[1]):
-        copy.gpus[b, i] = state.gpus[b, i]
-    for i in range(state.slots.shape[1]):
-        copy.slots[b, i] = state.slots[b, i]
-    for i in range(state.servers.shape[1]):
-        copy.servers[b, i] = state.servers[b, i]
-    for i in range(state.links.shape[1]):
-        copy.links[b, i] = state.links[b, i]
-    for i in range(state.shared.shape[1]):
-        for column in range(state.shared.shape[2]):
-            copy.shared[b, i, column] = state.shared[b, i, column]
-    for i in range(cluster.first_waiting, cluster.first_waiting + cluster.num_waiting):
-        copy.waiting[b, i] = state.waiting[b, i]
-    for i in range(state.free_bits.shape[1]):
-        copy.free_bits[b, i] = state.free_bits[b, i]
-    for i in range(state.num_with_free.shape[1]):
-        copy.num_with_free[b, i] = state.num_with_free[b, i]
-    for i in range(cluster.num_running):
-        copy.running[b, i] = state.running[b, i]
-    for i in range(state.class_waiting.shape[1]):
-        copy.class_waiting[b, i] = state.class_waiting[b, i]
-        copy.class_stamp[b, i] = state.class_stamp[b, i]
     copy.integrals[b] = 0.0
 
 

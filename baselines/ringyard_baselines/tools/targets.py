@@ -1,10 +1,12 @@
 """From sizes to places: who shall hold how many GPUs becomes allocations that can be carried out in order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -97,10 +99,13 @@ def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
     return replace(target.shape or Allocation(target.job), gpu_ids=gpus)
 
 
-def _differs(view: SchedulingView, wanted: Allocation) -> bool:
+def _differs(columns: Mapping[str, NDArray[Any]], wanted: Allocation) -> bool:
     """Whether any shape that `wanted` names is not there yet."""
-    named = ((name, getattr(wanted, name)) for name in HELD)
-    return any(value is not None and value != view.column(name)[wanted.job] for name, value in named)
+    for name, column in columns.items():
+        value = getattr(wanted, name)
+        if value is not None and value != column[wanted.job]:
+            return True
+    return False
 
 
 class _Plan:
@@ -111,6 +116,12 @@ class _Plan:
         self.draft = Draft(view)
         self.rule = rule
         self.allocations: list[Allocation] = []
+        self.sizes = view.column("num_gpus")
+
+    @cached_property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What jobs hold beside their number of GPUs."""
+        return {name: self.view.column(name) for name in HELD}
 
     def stop(self, job: int) -> None:
         self.draft.release(job)
@@ -137,8 +148,8 @@ class _Plan:
 
     def reshape(self, target: Target) -> None:
         """Change a running job: in place if it keeps its size, else wherever the rule says."""
-        same_size = self.view.column("num_gpus")[target.job] == target.num_gpus
-        if same_size and (target.shape is None or not _differs(self.view, target.shape)):
+        same_size = self.sizes[target.job] == target.num_gpus
+        if same_size and (target.shape is None or not _differs(self.columns, target.shape)):
             return
         present = self.view.allocation_of(target.job)
         self.draft.release(target.job)

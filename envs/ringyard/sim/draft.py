@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -10,13 +11,18 @@ from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import hold, let_go
+from ringyard.sim.engine.present import renew
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape
-from ringyard.sim.fits import check_allocation, wanted
+from ringyard.sim.fits import HELD, check_allocation, wanted
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobKind
 
 __all__ = ["Draft"]
+
+#: {a simulation: copies of it whose drafts are gone, at most so many}
+_KEPT = 2
+_SPARE: WeakKeyDictionary[State, list[State]] = WeakKeyDictionary()
 
 
 @kernel
@@ -27,6 +33,16 @@ def _let_go(state: State, b: int, j: int) -> None:
     job.first_slot = -1
     job.server = -1
     ask(job)
+
+
+@kernel
+def _ask(state: State, b: int, j: int) -> None:
+    ask(state.jobs[b, j])
+
+
+@kernel
+def _shape(state: State, b: int, j: int, shape: Shape) -> None:
+    set_shape(state.jobs[b, j], shape)
 
 
 @kernel
@@ -46,11 +62,24 @@ class Draft:
     def __init__(self, view: SchedulingView) -> None:
         self._live, self._b, _, _ = live(view)
         self._cluster = view.cluster
+        self._nowhere: set[tuple[object, ...]] = set()  # who has found no place since the last release
 
     @functools.cached_property
     def _state(self) -> State:
         """The scratch copy, made when it is first needed: many decisions place nothing."""
+        spare = _SPARE.setdefault(self._live, [])
+        while spare:
+            copy = spare.pop()
+            if renew(self._live, self._b, copy):
+                return copy
         return copy_state(self._live)
+
+    def __del__(self) -> None:
+        """Leave the copy to drafts to come."""
+        own = self.__dict__.get("_state")
+        spare = _SPARE.get(self._live)
+        if own is not None and spare is not None and len(spare) < _KEPT:
+            spare.append(own)
 
     @property
     def num_free_gpus(self) -> int:
@@ -88,16 +117,24 @@ class Draft:
         """
         b = self._b
         record = self._state.jobs[b, job]
+        asks: tuple[object, ...] = (rule, int(record["demand_class"]))
+        if shape is not None:
+            size = len(shape.gpu_ids) or int(record["asked_gpus"])
+            asks += (size, *(getattr(shape, name) for name in HELD))
+        if asks in self._nowhere:
+            return None
         if shape is not None:
             taken, _ = wanted(self._state, b, shape)
-            set_shape(record, taken._replace(num_gpus=taken.num_gpus or int(record["asked_gpus"])))
+            _shape(self._state, b, job, taken._replace(num_gpus=size))
         out = self._state.gpu_scratch[b]
         count = place(self._state, b, job, rule, out)
         self._live.clusters["rng"][b] = self._state.clusters["rng"][b]
         if not count:
-            ask(record)
+            self._nowhere.add(asks)
+            if shape is not None:
+                _ask(self._state, b, job)
             return None
-        places = tuple(sorted(int(one) for one in out[:count]))
+        places = tuple(sorted(out[:count].tolist()))
         hold(self._state, b, job, out, count)
         found = shape or Allocation(job)
         if record["kind"] == JobKind.CPU_ONLY:
@@ -106,7 +143,7 @@ class Draft:
 
     def take(self, allocation: Allocation) -> bool:
         """Take exactly these GPUs (or this server); False, and nothing is taken, if there is no room."""
-        ask(self._state.jobs[self._b, allocation.job])
+        _ask(self._state, self._b, allocation.job)
         try:
             check_allocation(self._state, self._b, self._cluster, allocation)
         except PlacementError:
@@ -117,4 +154,5 @@ class Draft:
 
     def release(self, job: int) -> None:
         """Give back all the job holds, if anything."""
+        self._nowhere.clear()
         _let_go(self._state, self._b, job)

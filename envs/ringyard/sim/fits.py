@@ -11,7 +11,7 @@ from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import ConfigurationError, PlacementError
 from ringyard.placement.places import dealt, sort_ascending
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.holding import held_there
+from ringyard.sim.engine.holding import collect, held_there
 from ringyard.sim.engine.shape import Shape, memory_of
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus
@@ -301,6 +301,8 @@ def _check_room(
         )
 
 
-def gpus_of(state: State, b: int, j: int, jobs_per_gpu: int) -> NDArray[np.int64]:
+def gpus_of(state: State, b: int, j: int) -> NDArray[np.int64]:
     """[workers] GPUs that job j holds, ascending."""
-    return np.flatnonzero(state.slots["job"][b] == j) // jobs_per_gpu
+    if state.jobs["kind"][b, j] == _CPU_ONLY:
+        return np.zeros(0, np.int64)
+    return state.held_scratch[b, : collect(state, b, j, state.held_scratch[b])].astype(np.int64)

@@ -22,7 +22,7 @@ from ringyard.state.waiting import waiting_rows
 
 __all__ = ["Live", "SchedulingView", "live"]
 
-_WAITING, _RUNNING, _CPU_ONLY = int(JobStatus.WAITING), int(JobStatus.RUNNING), int(JobKind.CPU_ONLY)
+_RUNNING, _CPU_ONLY = int(JobStatus.RUNNING), int(JobKind.CPU_ONLY)
 _TAKES = {name: takes.value for name, takes in COLUMNS.items()}
 
 
@@ -154,9 +154,13 @@ class SchedulingView:
     @property
     def gpu_jobs(self) -> NDArray[np.int64]:
         """[n] rows of the waiting and running jobs that use GPUs, by submission (rows are in that order)."""
-        status = self._column("status")
-        present = (status == _WAITING) | (status == _RUNNING)
-        return np.flatnonzero(present & (self._column("kind") != _CPU_ONLY))
+        rows = self._live_rows
+        return rows[self._column("kind")[rows] != _CPU_ONLY]
+
+    @property
+    def _live_rows(self) -> NDArray[np.int64]:
+        """[n] rows of the waiting and running jobs, ascending."""
+        return np.sort(np.concatenate([self.waiting, self.running]).astype(np.int64))
 
     @property
     def num_gpus(self) -> NDArray[np.int32]:
@@ -183,36 +187,47 @@ class SchedulingView:
     @property
     def attained_service(self) -> NDArray[np.float64]:
         """[jobs] GPU seconds held so far."""
-        running = self._column("status") == _RUNNING
-        held = np.where(running, self.now - self._column("synced_seconds"), 0.0)
-        return self.column("attained_service") + self._column("num_gpus") * held
+        service = self.column("attained_service").copy()
+        rows = self.running
+        service[rows] += self._column("num_gpus")[rows] * (self.now - self._column("synced_seconds")[rows])
+        return service
 
     @property
     def predicted_seconds(self) -> NDArray[np.float64]:
-        """[jobs] predicted seconds left if alone on consolidated GPUs; NaN for jobs not predictable now."""
+        """[jobs] predicted seconds left if alone on consolidated GPUs; NaN as of `predicted_iterations`."""
         self.check("predicted_seconds")
-        return self.predicted_iterations * self._column("isolated_iteration_seconds")
+        rows, left = self._live_rows, self.predicted_iterations
+        left[rows] *= self._column("isolated_iteration_seconds")[rows]
+        return left
 
     @property
     def predicted_iterations(self) -> NDArray[np.float64]:
-        """[jobs] predicted iterations (of the base batch) left; NaN for jobs not predictable now."""
+        """[jobs] predicted iterations (of the base batch) left, of live jobs; NaN where nobody can tell."""
         self.check("predicted_iterations")
-        known = self._column("predictable") != 0
-        return np.where(known, self._iterations_left * self._column("prediction_factor"), np.nan)
+        rows = self._live_rows
+        rows = rows[self._column("predictable")[rows] != 0]
+        predicted = np.full(self._num_jobs, np.nan)
+        predicted[rows] = self._iterations_left(rows) * self._column("prediction_factor")[rows]
+        return predicted
 
-    @property
-    def _iterations_left(self) -> NDArray[np.float64]:
-        running = self._column("status") == _RUNNING
-        begin = np.maximum(self._column("synced_seconds"), self._column("progress_from_seconds"))
-        ran = np.where(running, np.maximum(self.now - begin, 0.0), 0.0)
-        seconds = np.where(running, self._column("iteration_seconds"), 1.0)
-        return np.maximum(self._column("remaining_iterations") - ran / seconds, 0.0)
+    def _iterations_left(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[rows] of jobs in any state."""
+        left = self._column("remaining_iterations")[rows]
+        runs = self._column("status")[rows] == _RUNNING
+        running = rows[runs]
+        synced, progresses = (
+            self._column(f"{name}_seconds")[running] for name in ("synced", "progress_from")
+        )
+        begin = np.maximum(synced, progresses)
+        ran = np.maximum(self.now - begin, 0.0) / self._column("iteration_seconds")[running]
+        left[runs] = np.maximum(left[runs] - ran, 0.0)
+        return left
 
     @property
     def completed_iterations(self) -> NDArray[np.float64]:
         """[jobs] iterations (of the base batch) done so far: what any training log shows."""
         self.check("completed_iterations")
-        return self._column("total_iterations") - self._iterations_left
+        return self._column("total_iterations") - self._iterations_left(np.arange(self._num_jobs))
 
     @property
     def gpu_activity(self) -> NDArray[np.float64]:
@@ -316,7 +331,7 @@ class SchedulingView:
 
     def gpus_of(self, job: int) -> tuple[int, ...]:
         """GPU ids a job holds, ascending."""
-        return tuple(int(gpu) for gpu in gpus_of(self._state, self._b, job, self.cluster.jobs_per_gpu))
+        return tuple(gpus_of(self._state, self._b, job).tolist())
 
     def allocation_of(self, job: int) -> Allocation:
         """What a running job holds, with nothing left open; () GPUs and no server if it does not run.

@@ -82,8 +82,8 @@ class AdaSrsf(Scheduler):
         iterations = predicted_iterations(view)
         service = iterations * view.column("isolated_iteration_seconds") * view.column("asked_gpus")
         left = iterations * view.column("gradient_bytes")
-        spans = {job: self._servers(view, view.gpus_of(job)) for job in view.running.tolist()}
-        spans = {job: servers for job, servers in spans.items() if servers.sum() > 1}
+        running = view.running[view.column("num_servers")[view.running] > 1]
+        spans = {job: self._servers(view, view.gpus_of(job)) for job in running.tolist()}
         waiting = np.intersect1d(view.gpu_jobs, view.waiting)
         for job in waiting[np.lexsort((waiting, service[waiting]))].tolist():
             found = draft.place(self.placement, job)
