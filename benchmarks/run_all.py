@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 NAMES = (
     "vector_env",
     "schedulers",
+    "scale",
     "allocator",
     "decisions",
     "features",

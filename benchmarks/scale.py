@@ -149,16 +149,23 @@ def print_schedules(sizes, rows):
 
 
 def draw(path, curves):
-    """One panel for each kind of size, logarithmic on both axes."""
+    """One panel for each kind of size: steps from 0 on, jobs on logarithmic axes."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, len(curves), figsize=(5 * len(curves), 4), layout="constrained")
     for axis, (title, (sizes, rows)) in zip(axes, curves.items(), strict=True):
-        for name, values in rows.items():
-            axis.loglog(sizes, [np.atleast_1d(value)[0] for value in values], marker="o", label=name)
-        axis.set(xlabel=title, ylabel=f"microseconds per {'job' if title == 'GPUs' else 'step'}")
-        axis.grid(visible=True, which="both", alpha=0.3)
-        axis.legend(fontsize=8)
+        for number, (name, values) in enumerate(rows.items()):
+            look = {"color": f"C{number % len(ORDERS)}", "linestyle": "--" if "1.2" in name else "-"}
+            axis.plot(sizes, [np.atleast_1d(value)[0] for value in values], marker="o", label=name, **look)
+        axis.set(
+            xscale="log", xlabel=title, ylabel=f"microseconds per {'job' if title == 'GPUs' else 'step'}"
+        )
+        if title == "GPUs":
+            axis.set(yscale="log")
+        else:
+            axis.set_ylim(bottom=0)
+        axis.grid(visible=True, alpha=0.3)
+        axis.legend(fontsize=7, ncols=2)
     figure.savefig(path, dpi=110)
 
 
@@ -166,6 +173,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--gpus", type=int, nargs="+", default=GPUS)
+    parser.add_argument("--jobs", type=int, help="on each number of GPUs (default: 5 for 4 of them)")
     parser.add_argument("--orders", nargs="+", default=list(ORDERS), choices=list(ORDERS))
     parser.add_argument("--only", nargs="+", choices=["waiting", "servers", "gpus", "million"])
     parser.add_argument("--plot", type=Path, help="PNG to write")
@@ -187,7 +195,7 @@ def main():
         curves["servers"] = (SERVERS, rows)
     if "gpus" in parts:
         rows = {
-            f"{name}, load {load}": apart(schedule, options.gpus, (name, load), options.rounds)
+            f"{name}, load {load}": apart(schedule, options.gpus, (name, load, options.jobs), options.rounds)
             for load in (0.8, 1.2)
             for name in options.orders
         }

@@ -8,24 +8,34 @@ from ringyard.sim.view import SchedulingView
 __all__ = ["curve_prediction", "iterations_from_loss", "predicted_iterations", "predicted_seconds"]
 
 
+def _live(view: SchedulingView) -> NDArray[np.int32]:
+    """[n] rows of the jobs that wait or run: tables may be much longer."""
+    return np.concatenate([view.waiting, view.running])
+
+
 def _as_much_again(view: SchedulingView) -> NDArray[np.float64]:
     """[jobs] iterations done, at least those of one second."""
     return np.maximum(view.completed_iterations, 1.0 / view.column("isolated_iteration_seconds"))
 
 
 def predicted_iterations(view: SchedulingView) -> NDArray[np.float64]:
-    """[jobs] predicted base iterations left.
+    """[jobs] predicted base iterations left of those that wait or run.
 
     Assumption: of a job that is not predictable now, as much is left as is done; one that has not
     begun counts as if it had run one second.
     """
-    known = view.predicted_iterations
-    return np.where(np.isnan(known), _as_much_again(view), known)
+    left, live = view.predicted_iterations, _live(view)
+    unknown = live[np.isnan(left[live])]
+    if len(unknown):
+        left[unknown] = _as_much_again(view)[unknown]
+    return left
 
 
 def predicted_seconds(view: SchedulingView) -> NDArray[np.float64]:
     """[jobs] `predicted_iterations`, in seconds as the job asks to run, alone."""
-    return predicted_iterations(view) * view.column("isolated_iteration_seconds")
+    left, live = predicted_iterations(view), _live(view)
+    left[live] *= view.column("isolated_iteration_seconds")[live]
+    return left
 
 
 #: asymptotes c tried for the loss curve 1 / (a k + b) + c; a normalised loss of 0 is the target

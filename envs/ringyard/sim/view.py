@@ -227,7 +227,10 @@ class SchedulingView:
     def completed_iterations(self) -> NDArray[np.float64]:
         """[jobs] iterations (of the base batch) done so far: what any training log shows."""
         self.check("completed_iterations")
-        return self._column("total_iterations") - self._iterations_left(np.arange(self._num_jobs))
+        left = self._column("remaining_iterations").copy()
+        rows = self.running.astype(np.int64)
+        left[rows] = self._iterations_left(rows)
+        return self._column("total_iterations") - left
 
     @property
     def gpu_activity(self) -> NDArray[np.float64]:
