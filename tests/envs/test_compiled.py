@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import NamedTuple, Protocol
@@ -329,3 +330,13 @@ def test_a_terminal_follows_what_is_compiled(capsys, monkeypatch):
         progress.compiled_one(names[4])
         progress.compiled_one("another")
     assert "\r\x1b[K  1 of 30: room.kernel_4\r" in capsys.readouterr().err
+
+
+def test_a_process_beside_gives_up_on_what_nobody_compiles(monkeypatch):
+    monkeypatch.setattr(ahead, "_PATIENCE", 0.1)
+    monkeypatch.setattr(ahead, "_can_compile", lambda one, find_used: False)
+    stuck = SimpleNamespace(cached=False)
+    monkeypatch.setattr(ahead, "_reachable", lambda root, find_used, number: [stuck])
+    begin = time.monotonic()
+    ahead.main("ringyard.sim.engine.life", "arrive", "0")
+    assert time.monotonic() - begin >= 0.1

@@ -35,6 +35,9 @@ _WORTH = 24
 #: most processes beside: what is left to compile in the end is one kernel after the other
 _MOST = 3
 
+#: seconds without a kernel that anybody finished, after which a process beside gives up
+_PATIENCE = 20.0
+
 _beside: list[subprocess.Popen[bytes]] = []
 
 
@@ -143,11 +146,15 @@ def main(module: str, name: str, number: str) -> None:
 
     root = functools.reduce(getattr, name.split("."), importlib.import_module(module))
     left = [one for one in _reachable(root, used_kernels, int(number)) if one.cached is False]
-    while left:
+    parent, progress = os.getppid(), time.monotonic()
+    while left and os.getppid() == parent and time.monotonic() - progress < _PATIENCE:
         tried = [one for one in left if _can_compile(one, used_kernels) and _compile_if_free(one)]
-        if not tried:
+        still = [one for one in left if not (one in tried or one.cached)]
+        if len(still) < len(left):
+            progress = time.monotonic()
+        else:
             time.sleep(0.02)  # all that could be done is being done by others
-        left = [one for one in left if not (one in tried or one.cached)]
+        left = still
 
 
 def _can_compile(one: Any, find_used: Callable[[Any], list[Any]]) -> bool:
