@@ -8,7 +8,7 @@ from typing import Any
 
 from ringyard.config_folder import config_folder
 
-__all__ = ["base", "initialized", "made", "register_resolver"]
+__all__ = ["base", "initialized", "made", "register_resolver", "store"]
 
 
 @functools.cache
@@ -59,3 +59,17 @@ def register_resolver(name: str, resolver: Callable[..., Any]) -> None:
 
     register: Any = OmegaConf.register_new_resolver if base() else OmegaConf.register_resolver
     register(name, resolver, replace=True)
+
+
+def store(group: str, name: str, config: Any) -> None:
+    """Give a group of Hydra's configs one more choice; one of that name is replaced.
+
+    Args:
+        group: of conf/.
+        name: of the choice.
+        config: what it holds.
+    """
+    from hydra.core.config_store import ConfigStore
+
+    keep: Any = ConfigStore.instance().store
+    keep(name, config, group, **({} if base() else {"replace": True}))

@@ -9,15 +9,14 @@ import gymnasium
 import numpy as np
 import pytest
 import yaml
-from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.version import getbase
-from packaging.version import Version
 from stable_baselines3.common.env_checker import check_env
 
 from conftest import CONF, ROOT, composed
 from ringyard import ClusterVectorEnv, Simulator
 from ringyard.errors import ConfigurationError
+from ringyard.hydra_versions import initialized
 from ringyard.mdp import presets, registration
 from ringyard.mdp.actions.space import Actions, Adjustment
 from ringyard.mdp.batch import ClusterBatch
@@ -111,11 +110,12 @@ def test_importing_ringyard_loads_no_hydra():
 
 def test_a_preset_leaves_hydra_as_it_was():
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONF), version_base="1.2"):
+    with initialized(str(CONF)):
+        version = getbase()
         around = GlobalHydra.instance().hydra
         assert preset("elastic").cluster.gpu_types == ("t4",) * 16
         assert GlobalHydra.instance().hydra is around
-        assert getbase() == Version("1.2")
+        assert getbase() == version
     preset("elastic")
     assert not GlobalHydra.instance().is_initialized()
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import hydra
 import yaml
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -23,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.hydra_versions import initialized
+from ringyard.hydra_versions import initialized, store
 from ringyard_agents.configuration import plain
 from ringyard_agents.learning.checkpoint import find_checkpoint, parts_of_agent, read_agent
 from ringyard_agents.learning.learner import Learner
@@ -65,7 +64,7 @@ def inherited(words: Sequence[str]) -> list[str]:
     if parts["agent"].get("teacher") is not None:
         parts["agent"]["teacher"] = None  # it would be imitated in place of what has been learnt
     for group, part in parts.items():
-        ConfigStore.instance().store(_OWN, part, group)
+        store(group, _OWN, part)
     left = [group for group in parts if group not in chosen and group not in chosen_by_yamls]
     place = words.index(said[0])  # among overrides; options, which may stand around, must not come between
     return [*words[:place], *(f"{group}={_OWN}" for group in left), *words[place:]]
