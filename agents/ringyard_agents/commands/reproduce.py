@@ -39,7 +39,11 @@ def _options_of_papers(words: Sequence[str], papers: Sequence[str]) -> Namespace
         description="Run a paper's setting and print its claims beside what is measured.",
     )
     parser.add_argument(
-        "paper", nargs="?", help=f"one of {', '.join(papers)}; agents: train and judge those that ship"
+        "paper",
+        metavar="PAPER",
+        nargs="?",
+        help=f"one of {', '.join(papers)}; agents: train and judge those that ship "
+        "(`ringyard reproduce agents --help`)",
     )
     parser.add_argument("--all", action="store_true", help="every paper")
     parser.add_argument("--seeds", type=int, help="workloads (default: each paper's own, 10 or more)")

@@ -19,8 +19,10 @@ def run(words: Sequence[str]) -> None:
     parser = Arguments(
         prog="ringyard traces", description="Where the public traces are, or what a copy holds."
     )
-    parser.add_argument("name", nargs="?", help="of a trace")
-    parser.add_argument("file", nargs="?", help="a local copy")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="of a trace; without it, where each of them is"
+    )
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a local copy, to be checked")
     options = parser.parse_args(words)
     if (options.name is None) != (options.file is None):
         parser.error("a NAME wants a FILE beside it")

@@ -21,7 +21,9 @@ def run(words: Sequence[str]) -> None:
         description="Hold what ships against measurements, then the equations.",
     )
     parser.add_argument(
-        "place", help="folder with published files (pollux/, gavel/, ...) or tidy CSVs, or one tidy CSV"
+        "place",
+        metavar="FOLDER",
+        help="folder with published files (pollux/, gavel/, ...) or tidy CSVs, or one tidy CSV",
     )
     parser.add_argument(
         "--out", default="validation", help="folder for the page and its images (%(default)s)"
