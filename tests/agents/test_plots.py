@@ -10,6 +10,7 @@ import yaml
 from matplotlib import pyplot as plt
 from scipy.stats import trim_mean
 
+from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.measuring.bands import (
     Band,
@@ -161,6 +162,30 @@ def test_the_command_writes_what_it_says(tmp_path, capsys, monkeypatch):
     (tmp_path / "runs/t1/training.json").write_text("{")
     assert main(["plot", "runs"]) == 2
     assert "runs/t1 is not what a run leaves" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("tensorboard/progress.csv", "decisions,eval/mean_jct\n"),
+        ("tensorboard/progress.csv", "decisions,eval/mean_jct\n1,x\n"),
+        ("config.yaml", ""),
+        ("training.json", '{"metric": "mean_jct", "baselines": null}'),
+    ],
+)
+def test_a_training_run_that_is_not_whole_is_said_in_one_line(tmp_path, file, text):
+    training(tmp_path / "t", 1, "evolution", 0.1)
+    (tmp_path / "t" / file).write_text(text)
+    with pytest.raises(ConfigurationError, match="t is not what a run leaves"):
+        find_runs([str(tmp_path)])
+
+
+@pytest.mark.parametrize("runs", ["", "fifo,0,abc,1,0\n"])
+def test_a_comparison_without_numbers_is_said_in_one_line(tmp_path, runs):
+    (tmp_path / "runs.csv").write_text(f"scheduler,workload,mean_jct,bound_mean_jct,blocking_rate\n{runs}")
+    (tmp_path / "jobs.csv").write_text("scheduler,workload,jct,outcome,job_id\n")
+    with pytest.raises(ConfigurationError, match="is not what a run leaves"):
+        find_runs([str(tmp_path)])
 
 
 def test_names_are_the_parts_that_differ(tmp_path):

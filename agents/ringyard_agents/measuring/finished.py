@@ -99,9 +99,11 @@ def _trained(folder: Path) -> Trained:
     progress = pd.read_csv(folder / "tensorboard" / "progress.csv")
     curve = progress[["decisions", f"eval/{summary['metric']}"]].dropna()
     curve.columns = pd.Index(["decisions", "value"])
+    if curve.empty:
+        raise ValueError("tensorboard/progress.csv has no evaluation")
     settings = yaml.safe_load((folder / "config.yaml").read_text())
-    flat: dict[Any, Any] = pd.json_normalize(settings).iloc[0].to_dict()
-    return Trained(folder, summary["metric"], curve, summary["baselines"], flat)
+    flat: dict[Any, Any] = pd.json_normalize(dict(settings)).iloc[0].to_dict()
+    return Trained(folder, summary["metric"], curve.astype(float), dict(summary["baselines"]), flat)
 
 
 def _compared(folder: Path) -> Compared:
@@ -109,6 +111,10 @@ def _compared(folder: Path) -> Compared:
     runs = pd.read_csv(folder / "runs.csv", dtype={"scheduler": str})
     for frame, names in ((runs, ("mean_jct", "bound_mean_jct", "blocking_rate")), (jobs, ("jct", "outcome"))):
         frame[["scheduler", "workload", *names]]  # KeyError: not ours
+    if runs.empty:
+        raise ValueError("runs.csv has no runs")
+    runs = runs.astype(dict.fromkeys(("mean_jct", "bound_mean_jct", "blocking_rate"), float))
+    jobs = jobs.astype({"jct": float})
     return Compared(folder, runs, jobs)
 
 
