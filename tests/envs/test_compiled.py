@@ -323,6 +323,12 @@ def test_a_long_compilation_is_said_before_and_after(capsys):
     assert after == "ringyard: compiled in 0 s"
 
 
+def test_a_compilation_that_is_interrupted_is_not_said_to_be_done(capsys):
+    with pytest.raises(KeyboardInterrupt), progress.announced("play", [f"kernel_{i}" for i in range(30)]):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err.splitlines()[-1] == "ringyard: compilation stopped after 0 s"
+
+
 def test_a_terminal_follows_what_is_compiled(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     names = [f"room.kernel_{i}" for i in range(30)]

@@ -36,12 +36,14 @@ def announced(name: str, missing: list[str]) -> Iterator[None]:
     _left.update(missing)
     _expected = len(missing)
     _say(f"ringyard: compiling {name} and {_expected} kernels that it calls, once for this machine ...")
+    how = "compilation stopped after"
     try:
         yield
+        how = "compiled in"
     finally:
         _left.clear()
         clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-        _say(f"{clear}ringyard: compiled in {time.monotonic() - begin:.0f} s")
+        _say(f"{clear}ringyard: {how} {time.monotonic() - begin:.0f} s")
 
 
 def compiled_one(name: str) -> None:
