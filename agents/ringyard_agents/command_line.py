@@ -18,7 +18,10 @@ _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
 _LONGEST = 1000  # characters of an error
 
 #: modules that `pip install ringyard` leaves out
-OF_AGENTS = {"matplotlib", "safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch"}
+OF_AGENTS = {
+    *("imageio_ffmpeg", "matplotlib", "safetensors", "sb3_contrib"),
+    *("stable_baselines3", "tensorboard", "torch"),
+}
 
 
 class Arguments(argparse.ArgumentParser):

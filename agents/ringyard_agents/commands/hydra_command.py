@@ -75,7 +75,7 @@ def _options(words: Sequence[str]) -> Namespace:
 
     parser = get_args_parser()
     parser.__class__ = Arguments
-    options: Namespace = parser.parse_args(words)
+    options: Namespace = parser.parse_intermixed_args(words)
     if options.multirun and any(word.startswith("resume=") for word in options.overrides):
         raise ConfigurationError("resume goes on with one run as it is; call it without -m, once for each")
     if options.experimental_rerun is not None:
