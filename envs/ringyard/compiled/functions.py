@@ -303,7 +303,7 @@ class Kernel(ByName):
     def outside(self) -> Any:
         """The dispatcher that Python calls; numba looks at the types of what it is given."""
         dispatcher = _dispatcher(_renamed(self._compiled, "from_python", {}), self._options)
-        if self.cached is False and not is_foreign(self.python):
+        if not is_foreign(self.python) and not is_on_disk(getattr(dispatcher._cache, "_cache_file", None)):
             compile_signature = dispatcher.compile
 
             def compile_announced(signature: Any) -> Any:
