@@ -1,5 +1,6 @@
 """What `--help` says, and that nobody waits for it."""
 
+import importlib
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import pytest
 
 from conftest import CONF, names
 from ringyard_agents.cli import main
-from ringyard_agents.commands import COMMANDS
+from ringyard_agents.commands import COMMANDS, OF_CONFIGS
 from ringyard_agents.commands.yaml_comments import said_by, settings_of
 from ringyard_agents.settings import SETTINGS
 
@@ -28,8 +29,11 @@ def test_help_imports_nothing_large(words):
 def test_the_table_of_commands_is_complete():
     folder = CONF.parent / "agents/ringyard_agents/commands"
     for command in COMMANDS:
-        assert (folder / f"{command.replace('-', '_')}.py").is_file()
-    assert set(SETTINGS) <= set(COMMANDS)
+        assert (folder / f"{command}.py").is_file() != (command in OF_CONFIGS)
+    for place in OF_CONFIGS.values():
+        module, _, name = place.partition(":")
+        assert callable(getattr(importlib.import_module(module), name))
+    assert set(SETTINGS) == {*OF_CONFIGS, "train"} <= set(COMMANDS)
 
 
 def said(capsys, *words, code=0):

@@ -1,11 +1,14 @@
-"""The commands of `ringyard`: modules of this folder with `run(words)`, each imported when it is called."""
+"""The commands of `ringyard`: functions that take a config, and modules of this folder with `run(words)`.
+
+Each is imported when it is called.
+"""
 
 import importlib
 from collections.abc import Sequence
 
-__all__ = ["COMMANDS", "run"]
+__all__ = ["COMMANDS", "OF_CONFIGS", "run"]
 
-#: {command: what it does}, in the order of `ringyard --help`; `-` is `_` in its module's name
+#: {command: what it does}, in the order of `ringyard --help`
 COMMANDS = {
     "simulate": "one scheduler on one workload: a table and per-job times",
     "compare": "several schedulers on the same workloads: table, plots, CSV, TensorBoard",
@@ -23,6 +26,15 @@ COMMANDS = {
     "traces": "where the public traces are; `ringyard traces NAME FILE` checks a local copy",
 }
 
+#: {command whose words are all Hydra's: module:function that takes the config}; the others have a module here
+OF_CONFIGS = {
+    "simulate": "ringyard_agents.measuring.simulate:simulate",
+    "compare": "ringyard_agents.measuring.compare:compare",
+    "watch": "ringyard_agents.watching.watch:watch",
+    "tune": "ringyard_agents.measuring.tune:tune",
+    "fit-hazard": "ringyard_agents.predictors.fit_hazard:fit_hazard",
+}
+
 
 def run(command: str, words: Sequence[str]) -> None:
     """Run a command.
@@ -34,4 +46,9 @@ def run(command: str, words: Sequence[str]) -> None:
     Raises:
         RingyardError: bad input.
     """
-    importlib.import_module(f"{__name__}.{command.replace('-', '_')}").run(words)
+    if command in OF_CONFIGS:
+        from ringyard_agents.commands.hydra_command import run_hydra
+
+        run_hydra(command, OF_CONFIGS[command], words)
+    else:
+        importlib.import_module(f"{__name__}.{command}").run(words)
