@@ -7,7 +7,7 @@ constants are fitted to Pollux' validation runs (profiles).
 """
 
 import functools
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,11 +62,13 @@ def _figures() -> dict[str, NDArray[np.float64]]:
 
 
 @kernel
-def _draw_noise(seed: u8, epochs: FloatVector, halves: FloatVector, noise: FloatVector) -> None:
+def _draw_noise(
+    seed: u8, rows: IntVector, epochs: FloatVector, halves: FloatVector, noise: FloatVector
+) -> None:
     """Per job: its own steepness into `halves`, the scatter of its present epoch into `noise`."""
-    for j in range(len(epochs)):
-        halves[j] *= np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + j, 0))
-        noise[j] = SCATTER * normal_at(seed, CURVE_STREAM + j, 1 + int(epochs[j]))
+    for i in range(len(epochs)):
+        halves[i] *= np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + rows[i], 0))
+        noise[i] = SCATTER * normal_at(seed, CURVE_STREAM + rows[i], 1 + int(epochs[i]))
 
 
 @kernel
@@ -79,35 +81,40 @@ def _draw_history(seed: u8, job: int, epochs: IntVector, halves: FloatVector, no
 
 
 def _curves(
-    models: NDArray[np.int32], done: NDArray[np.float64], seed: int
+    models: NDArray[np.int32], done: NDArray[np.float64], seed: int, rows: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """[jobs] share of the way from start to end, at the last full epoch; and that epoch's number."""
     epochs = np.floor(done * EPOCHS)
     halves = _figures()["metric_half"][models]
     halves = np.where(np.isnan(halves), DEFAULT_HALF, halves)
     noise = np.zeros(len(done))
-    _draw_noise(np.uint64(seed), epochs, halves, noise)
+    _draw_noise(np.uint64(seed), rows.astype(np.int64), epochs, halves, noise)
     way = hyperbola(epochs / EPOCHS, np.zeros(len(done)), np.ones(len(done)), halves)
     return way + np.where(epochs > 0, noise, 0.0), epochs
 
 
-def validation_metric(models: NDArray[np.int32], done: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def validation_metric(
+    models: NDArray[np.int32], done: NDArray[np.float64], seed: int, rows: NDArray[np.integer[Any]]
+) -> NDArray[np.float64]:
     """[jobs] metric at the last of `EPOCHS` validations, NaN before the first and without a curve.
 
     Args:
         models: [jobs] position in the catalogue, its length for none.
         done: [jobs] share of training done.
         seed: of the simulation; equal seeds give equal curves.
+        rows: [jobs] of the job table: each has its own steepness and scatter.
     """
     figures = _figures()
-    way, epochs = _curves(models, done, seed)
+    way, epochs = _curves(models, done, seed, rows)
     start, end = figures["metric_start"][models], figures["final_metric"][models]
     return np.where(epochs > 0, start + (end - start) * way, np.nan)
 
 
-def training_loss(models: NDArray[np.int32], done: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def training_loss(
+    models: NDArray[np.int32], done: NDArray[np.float64], seed: int, rows: NDArray[np.integer[Any]]
+) -> NDArray[np.float64]:
     """[jobs] normalised loss at the last full epoch: 1 before training, about 0 at its end."""
-    return 1.0 - _curves(models, done, seed)[0]
+    return 1.0 - _curves(models, done, seed, rows)[0]
 
 
 def loss_history(model: int, job: int, epochs: NDArray[np.int64], seed: int) -> NDArray[np.float64]:

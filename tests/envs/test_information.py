@@ -1,6 +1,7 @@
 """Who may see what: every column says what it takes, views and job tables refuse the rest."""
 
 import re
+from contextlib import nullcontext
 from dataclasses import fields, replace
 
 import numpy as np
@@ -20,12 +21,14 @@ from ringyard.performance import composed
 from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.setup import prepare_jobs
+from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state import progress
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations
-from ringyard.state.records import Job
+from ringyard.state.records import Job, JobStatus
+from ringyard.workloads import ModelMix
 from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.orders.fifo import fifo
 
@@ -95,6 +98,45 @@ QUESTIONS = {
     "what_if": (lambda view: view.iteration_seconds(Allocation(1, (1, 2))), Information.SPEEDS),
     "solo_seconds": (lambda view: solo_seconds(view, np.array([1])), Information.SPEEDS),
 }
+
+
+OF_JOBS = [name for name, value in vars(JobColumns).items() if isinstance(value, property) and name[0] != "_"]
+
+
+def test_columns_of_some_jobs_are_those_rows_of_the_whole_table():
+    sim = running_sim_in_all_states()
+    view = sim.view()
+    assert sorted(np.unique(view.column("status")).tolist()) == [0, 1, 2, 3]
+    rows = np.array([5, 0, 3, 2])
+    for name in OF_JOBS:
+        whole = getattr(view, name)
+        assert whole.shape == (6,)
+        np.testing.assert_array_equal(getattr(view.of(rows), name), whole[rows], err_msg=name)
+    assert view.of(1).column("num_gpus").tolist() == [2]
+    live = np.isin(view.column("status"), (JobStatus.WAITING, JobStatus.RUNNING))
+    np.testing.assert_array_equal(np.isnan(view.predicted_seconds), ~live)
+    np.testing.assert_array_equal(np.isnan(view.predicted_iterations), ~live)
+
+
+def running_sim_in_all_states():
+    jobs = JobTable.from_columns([0.0] * 5 + [900.0], [2] * 6, [10.0, 200.0, 400.0, 50.0, 60.0, 70.0])
+    jobs = ModelMix().assign(jobs, np.random.default_rng(0))
+    sim = Simulator(Cluster((4,)), jobs, ideal())
+    sim.advance()
+    sim.apply([Allocation(0, (0, 1)), Allocation(2, (2, 3))])
+    sim.advance()
+    sim.apply([Allocation(3, (0, 1))])
+    sim.advance()
+    return sim
+
+
+@pytest.mark.parametrize("name", OF_JOBS)
+def test_columns_of_some_jobs_take_what_the_whole_ones_take(name):
+    sim = running_sim()
+    with pytest.raises(InformationError, match=rf"{name} is hidden") if COLUMNS[name] else nullcontext():
+        getattr(sim.view(Information.NOTHING).of([0]), name)
+    with pytest.raises(InformationError, match="remaining_iterations is hidden"):
+        sim.view(Information.NOTHING).of([0]).column("remaining_iterations")
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

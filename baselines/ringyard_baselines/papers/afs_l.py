@@ -89,7 +89,7 @@ class AFSL(SizingScheduler):
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Shares of all, the shortest jobs placed first."""
         jobs = view.gpu_jobs
-        left = predicted_iterations(view)[jobs]
+        left = predicted_iterations(view, jobs)
         speed, least = table.of(jobs), table.least_of(jobs)
         work = left / least
         order = np.lexsort((jobs, work))

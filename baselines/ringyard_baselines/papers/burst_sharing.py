@@ -12,6 +12,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
+from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobStatus
 from ringyard_baselines.scheduler import Information, Scheduler
@@ -76,24 +77,24 @@ class BurstSharing(Scheduler):
         """A background job on one GPU each of running foreground jobs, the idlest first."""
         if view.cluster.jobs_per_gpu == 1:
             return None
-        activity = self._activity(view)
         holders = draft.jobs_of_gpu
         single = (holders >= 0).sum(axis=1) == 1
         host = holders.max(axis=1)
+        activity = self._activity(view.of(np.maximum(host, 0)))
         large = view.column("asked_gpus")[host] >= self._foreground_gpus
         excess = view.interference(view.workers(host), view.workers(job), view.type_of_gpu)
-        slowdown = 1.0 + excess * activity[host]
+        slowdown = 1.0 + excess * activity
         options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self._most_slowdown))
-        for gpu in options[np.lexsort((options, activity[host[options]]))].tolist():
+        for gpu in options[np.lexsort((options, activity[options]))].tolist():
             found = Allocation(job, (gpu,))
             if draft.take(found):
                 return found
         return None
 
     @staticmethod
-    def _activity(view: SchedulingView) -> NDArray[np.float64]:
-        """[jobs] share of an iteration in which a job computes; of one that does not run: were it alone."""
-        now = view.column("iteration_seconds") * view.column("progress_per_iteration")
-        alone = view.column("isolated_iteration_seconds")
-        seconds = np.where(view.column("status") == JobStatus.RUNNING, now, alone)
-        return np.minimum(view.column("compute_seconds") / np.maximum(seconds, 1e-300), 1.0)
+    def _activity(seen: JobColumns) -> NDArray[np.float64]:
+        """[n] share of an iteration in which a job computes; of one that does not run: were it alone."""
+        now = seen.column("iteration_seconds") * seen.column("progress_per_iteration")
+        alone = seen.column("isolated_iteration_seconds")
+        seconds = np.where(seen.column("status") == JobStatus.RUNNING, now, alone)
+        return np.minimum(seen.column("compute_seconds") / np.maximum(seconds, 1e-300), 1.0)

@@ -1,7 +1,7 @@
 """CODA (Zhao et al., ICDCS 2020): CPU cores by feedback, contention eliminated, CPU jobs in the gaps."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -124,7 +124,8 @@ class Coda(Scheduler):
         if not view.cluster.cores_per_server:
             return self._plain(view)
         draft = Draft(view)
-        use = view.gpu_activity
+        rows = view.running
+        use = dict(zip(rows.tolist(), view.of(rows).gpu_activity.tolist(), strict=True))
         allocations = self._allocate(view, draft, use)
         allocations += self._eliminate(view, draft, use)
         changed = {allocation.job for allocation in allocations}
@@ -146,7 +147,7 @@ class Coda(Scheduler):
         found = (draft.place(self.placement, job) for job in np.sort(view.waiting).tolist())
         return [allocation for allocation in found if allocation is not None]
 
-    def _allocate(self, view: SchedulingView, draft: Draft, use: NDArray[np.float64]) -> list[Allocation]:
+    def _allocate(self, view: SchedulingView, draft: Draft, use: Mapping[int, float]) -> list[Allocation]:
         """At most one step for each running training job whose window has passed."""
         allocations = []
         held, model = view.column("cores_per_worker"), view.column("model")
@@ -156,16 +157,16 @@ class Coda(Scheduler):
         reserved = self._reserved_cores(view)
         for job in training:
             tuning = self._tuning[job]
-            self._best_use[job] = max(self._best_use.get(job, 0.0), float(use[job]))
+            self._best_use[job] = max(self._best_use.get(job, 0.0), use[job])
             if not self._adaptive or held[job] == 0 or view.now - tuning.since < self._window:
                 continue
-            steps = self._steps(tuning, float(use[job]), int(held[job]))
+            steps = self._steps(tuning, use[job], int(held[job]))
             self._learn(int(model[job]), int(held[job]), settled=not steps)
             resized = (self._resized(view, draft, job, step, reserved) for step in steps)
             made = next((one for one in resized if one is not None), None)
             if made is not None:
                 allocations.append(made)
-                tuning.since, tuning.before = view.now, float(use[job])
+                tuning.since, tuning.before = view.now, use[job]
                 tuning.last = 1 if made.cores_per_worker > held[job] else -1
         return allocations
 
@@ -243,7 +244,7 @@ class Coda(Scheduler):
                 excess[server] -= int(view.column("cores_per_worker")[job])
         return borrowers
 
-    def _eliminate(self, view: SchedulingView, draft: Draft, use: NDArray[np.float64]) -> list[Allocation]:
+    def _eliminate(self, view: SchedulingView, draft: Draft, use: Mapping[int, float]) -> list[Allocation]:
         """Throttle CPU jobs where they harm, and lift caps where there is room."""
         demand = view.bandwidth_demand
         suffering = np.zeros(view.cluster.num_servers, dtype=bool)

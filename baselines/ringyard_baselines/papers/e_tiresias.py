@@ -56,7 +56,7 @@ class ElasticTiresias(SizingScheduler):
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Requested sizes in order, then shrink if many wait, then grow into what is left."""
         jobs = view.gpu_jobs
-        queue = view.attained_service[jobs] >= self._threshold
+        queue = view.of(jobs).attained_service >= self._threshold
         waits = view.column("status")[jobs] == JobStatus.WAITING
         jobs = jobs[np.lexsort((jobs, waits, queue))]
         sizes = self._shrunk(view, jobs.tolist())

@@ -149,7 +149,7 @@ class Gadget(SizingScheduler):
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Greedy: the step with the largest gain in utility per GPU, of one worker or more."""
         jobs = view.gpu_jobs
-        left, done = predicted_iterations(view)[jobs], view.completed_iterations[jobs]
+        left, done = predicted_iterations(view, jobs), view.of(jobs).completed_iterations
         total = np.maximum(left + done, 1e-300)
         slot = self.round_seconds or 0.0
         sizes = np.arange(table.sizes + 1)

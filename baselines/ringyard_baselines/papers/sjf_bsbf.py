@@ -1,7 +1,7 @@
 """SJF-BSBF (Luo et al., IWQoS 2024): shortest first, sharing a GPU only where the pair gains."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,6 +43,18 @@ def mean_jct_in_turn(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.flo
     return np.asarray(length_b) + 0.5 * np.asarray(length_a)
 
 
+class _Left(NamedTuple):
+    """Predicted seconds left of the waiting and running GPU jobs, whose rows ascend."""
+
+    jobs: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+
+    def of(self, rows: ArrayLike) -> NDArray[np.float64]:
+        """[...] of these rows."""
+        seconds: NDArray[np.float64] = self.seconds[np.searchsorted(self.jobs, rows)]
+        return seconds
+
+
 @checked("sjf_bsbf")
 class SjfBsbf(Scheduler):
     """Non-preemptive; at most two jobs to a GPU, admitted by a pair test.
@@ -78,9 +90,10 @@ class SjfBsbf(Scheduler):
         """Start what finds GPUs, shortest first."""
         draft = Draft(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
-        left = predicted_seconds(view)
-        waiting = np.intersect1d(view.gpu_jobs, view.waiting)
-        for job in waiting[np.lexsort((waiting, left[waiting]))].tolist():
+        jobs = view.gpu_jobs
+        left = _Left(jobs, predicted_seconds(view, jobs))
+        waiting = np.intersect1d(jobs, view.waiting)
+        for job in waiting[np.lexsort((waiting, left.of(waiting)))].tolist():
             found = draft.place(self.placement, job)
             if found is None and view.cluster.jobs_per_gpu > 1:
                 found = self._share(view, draft, job, left)
@@ -88,9 +101,7 @@ class SjfBsbf(Scheduler):
                 allocations.append(found)
         return allocations
 
-    def _share(
-        self, view: SchedulingView, draft: Draft, job: int, left: NDArray[np.float64]
-    ) -> Allocation | None:
+    def _share(self, view: SchedulingView, draft: Draft, job: int, left: _Left) -> Allocation | None:
         """Free GPUs and those of the best partners, on one server if there is one that has enough."""
         size = int(view.column("asked_gpus")[job])
         holders, free = draft.jobs_of_gpu, draft.gpu_is_free
@@ -98,7 +109,7 @@ class SjfBsbf(Scheduler):
         wait = self._shared(view, job, resident, left)
         wait[free] = -np.inf
         server = view.cluster.server_of_gpu
-        num_jobs = np.int64(len(left))
+        num_jobs = np.int64(holders.max() + 1)
         pairs = np.unique((server[:, None] * num_jobs + holders)[holders >= 0])  # (server, job) as one number
         jobs_there = np.bincount(pairs // num_jobs, minlength=view.cluster.num_servers)
         gpus = np.lexsort((resident, jobs_there[server], wait))
@@ -114,7 +125,7 @@ class SjfBsbf(Scheduler):
         return found if len(gpus) >= size and draft.take(found) else None
 
     def _shared(
-        self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: NDArray[np.float64]
+        self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: _Left
     ) -> NDArray[np.float64]:
         """[gpus] shared mean JCT with the job that is alone there; inf: there is none, or the pair loses."""
         shared = np.full(len(resident), np.inf)
@@ -125,9 +136,10 @@ class SjfBsbf(Scheduler):
         there[position, types[gpus]] = True
         jobs = np.full(len(others), job)
         xi_a, xi_b = self._slowdown(view, jobs, others, there), self._slowdown(view, others, jobs, there)
-        mean = mean_jct_shared(left[job], left[others], xi_a, xi_b)
+        own, theirs = left.of(job), left.of(others)
+        mean = mean_jct_shared(own, theirs, xi_a, xi_b)
         if self._pair_test:
-            mean = np.where(mean < mean_jct_in_turn(left[job], left[others]), mean, np.inf)
+            mean = np.where(mean < mean_jct_in_turn(own, theirs), mean, np.inf)
         shared[gpus] = mean[position]
         return shared
 

@@ -39,11 +39,11 @@ def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
     return int(np.argmax(1.0 / seconds >= saturation * (1.0 / seconds).max()))
 
 
-#: [jobs] urgency of each order, ascending, and what it takes
-ORDERS: Mapping[str, Callable[[SchedulingView], NDArray[np.float64]]] = {
+#: [n] urgency of these jobs in each order, ascending, and what it takes
+ORDERS: Mapping[str, Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]]] = {
     "srtf": predicted_seconds,
-    "fifo": lambda view: view.submit_seconds,
-    "las": lambda view: view.attained_service,
+    "fifo": lambda view, jobs: view.of(jobs).column("submit_seconds"),
+    "las": lambda view, jobs: view.of(jobs).attained_service,
 }
 ORDERS_TAKE = {
     "srtf": Information.PREDICTIONS,
@@ -113,7 +113,7 @@ class SynergyTune(Scheduler):
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Stop who lost its turn, shrink where cores are short, start the others."""
         jobs = view.gpu_jobs
-        order = jobs[np.lexsort((jobs, ORDERS[self._order](view)[jobs]))].tolist()
+        order = jobs[np.lexsort((jobs, ORDERS[self._order](view, jobs)))].tolist()
         chosen = {target.job for target in fitting(view, order, self.placement)}
         running = set(view.running.tolist()) & set(order)
         draft = Draft(view)

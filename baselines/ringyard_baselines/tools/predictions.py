@@ -1,41 +1,38 @@
 """What schedulers make of what they may see: remaining work, from predictions or from loss curves."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.view import SchedulingView
 
 __all__ = ["curve_prediction", "iterations_from_loss", "predicted_iterations", "predicted_seconds"]
 
 
-def _live(view: SchedulingView) -> NDArray[np.int32]:
-    """[n] rows of the jobs that wait or run: tables may be much longer."""
-    return np.concatenate([view.waiting, view.running])
+def _as_much_again(seen: JobColumns) -> NDArray[np.float64]:
+    """[n] iterations done, at least those of one second."""
+    return np.maximum(seen.completed_iterations, 1.0 / seen.column("isolated_iteration_seconds"))
 
 
-def _as_much_again(view: SchedulingView) -> NDArray[np.float64]:
-    """[jobs] iterations done, at least those of one second."""
-    return np.maximum(view.completed_iterations, 1.0 / view.column("isolated_iteration_seconds"))
-
-
-def predicted_iterations(view: SchedulingView) -> NDArray[np.float64]:
-    """[jobs] predicted base iterations left of those that wait or run.
+def predicted_iterations(view: SchedulingView, jobs: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+    """[n] predicted base iterations left of these jobs, which wait or run.
 
     Assumption: of a job that is not predictable now, as much is left as is done; one that has not
     begun counts as if it had run one second.
     """
-    left, live = view.predicted_iterations, _live(view)
-    unknown = live[np.isnan(left[live])]
-    if len(unknown):
-        left[unknown] = _as_much_again(view)[unknown]
+    left = view.of(jobs).predicted_iterations
+    unknown = np.isnan(left)
+    if unknown.any():
+        left[unknown] = _as_much_again(view.of(jobs[unknown]))
     return left
 
 
-def predicted_seconds(view: SchedulingView) -> NDArray[np.float64]:
-    """[jobs] `predicted_iterations`, in seconds as the job asks to run, alone."""
-    left, live = predicted_iterations(view), _live(view)
-    left[live] *= view.column("isolated_iteration_seconds")[live]
-    return left
+def predicted_seconds(view: SchedulingView, jobs: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+    """[n] `predicted_iterations`, in seconds as the job asks to run, alone."""
+    seconds: NDArray[np.float64] = view.column("isolated_iteration_seconds")[jobs]
+    return predicted_iterations(view, jobs) * seconds
 
 
 #: asymptotes c tried for the loss curve 1 / (a k + b) + c; a normalised loss of 0 is the target
@@ -93,11 +90,11 @@ def iterations_from_loss(view: SchedulingView, jobs: NDArray[np.int64]) -> NDArr
     Source: Optimus (EuroSys 2018) loss(k) = 1 / (a k + b) + c, as in AITurbo's follow-on. Assumption:
     with fewer than 5 epochs logged, or a curve that never reaches the target, as much is left as is done.
     """
-    done = view.completed_iterations
-    left = _as_much_again(view)
-    for job in jobs[done[jobs] > 0].tolist():
-        iterations, loss = view.loss_log(job)
+    seen = view.of(jobs)
+    done, left = seen.completed_iterations, _as_much_again(seen)
+    for i in np.flatnonzero(done > 0).tolist():
+        iterations, loss = view.loss_log(int(jobs[i]))
         end = _curve_end(iterations, loss) if len(loss) >= FEWEST_POINTS else np.inf
         if end < np.inf:
-            left[job] = max(end - done[job], 0.02 * done[job])
-    return left[jobs]
+            left[i] = max(end - done[i], 0.02 * done[i])
+    return left

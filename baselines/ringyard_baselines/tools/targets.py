@@ -13,7 +13,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.fits import HELD
 from ringyard.sim.view import SchedulingView
-from ringyard.state.records import JobKind, JobStatus
+from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import ASKED, Powers
 
 __all__ = ["Target", "fitting", "gpu_places", "never_idle", "reach", "start_cpu_jobs"]
@@ -183,16 +183,15 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
         if job not in wanted:
             plan.stop(job)
     held = view.column("num_gpus")
-    running = view.column("status") == JobStatus.RUNNING
-    changing = [target for target in targets if running[target.job]]
-    for target in changing:
-        if 0 < target.num_gpus <= held[target.job]:
+    running = set(view.running.tolist())
+    for target in targets:
+        if target.job in running and 0 < target.num_gpus <= held[target.job]:
             plan.reshape(target)
     plan.allocations += start_cpu_jobs(view, plan.draft, rule)
     for target in targets:
         if target.num_gpus == 0:
             continue
-        if not running[target.job]:
+        if target.job not in running:
             plan.start(target)
         elif target.num_gpus > held[target.job]:
             plan.reshape(target)

@@ -9,20 +9,21 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.information import COLUMNS, Information, check_known
 from ringyard.jobs import JobTable
-from ringyard.learning_curves import EPOCHS, loss_history, training_loss, validation_metric
+from ringyard.learning_curves import EPOCHS, loss_history
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.what_if import what_if
 from ringyard.sim.fits import check_allocation, gpus_of, held, wanted
+from ringyard.sim.job_columns import JobColumns
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Workers, excess_between
-from ringyard.state.records import Job, JobKind, JobStatus
+from ringyard.state.records import Job, JobKind
 from ringyard.state.waiting import waiting_rows
 
 __all__ = ["Live", "SchedulingView", "live"]
 
-_RUNNING, _CPU_ONLY = int(JobStatus.RUNNING), int(JobKind.CPU_ONLY)
+_CPU_ONLY = int(JobKind.CPU_ONLY)
 _TAKES = {name: takes.value for name, takes in COLUMNS.items()}
 
 
@@ -184,62 +185,42 @@ class SchedulingView:
         self.check("user")
         return self._jobs.user
 
+    def of(self, rows: ArrayLike) -> JobColumns:
+        """Columns of these jobs alone: in time that grows with them, not with the table.
+
+        Args:
+            rows: [n] of jobs.
+        """
+        return JobColumns(self._state, self._b, np.atleast_1d(rows), self.check)
+
+    @property
+    def _of_all(self) -> JobColumns:
+        return self.of(np.arange(self._num_jobs))
+
     @property
     def attained_service(self) -> NDArray[np.float64]:
         """[jobs] GPU seconds held so far."""
-        service = self.column("attained_service").copy()
-        rows = self.running
-        service[rows] += self._column("num_gpus")[rows] * (self.now - self._column("synced_seconds")[rows])
-        return service
+        return self._of_all.attained_service
 
     @property
     def predicted_seconds(self) -> NDArray[np.float64]:
         """[jobs] predicted seconds left if alone on consolidated GPUs; NaN as of `predicted_iterations`."""
-        self.check("predicted_seconds")
-        rows, left = self._live_rows, self.predicted_iterations
-        left[rows] *= self._column("isolated_iteration_seconds")[rows]
-        return left
+        return self._of_all.predicted_seconds
 
     @property
     def predicted_iterations(self) -> NDArray[np.float64]:
         """[jobs] predicted iterations (of the base batch) left, of live jobs; NaN where nobody can tell."""
-        self.check("predicted_iterations")
-        rows = self._live_rows
-        rows = rows[self._column("predictable")[rows] != 0]
-        predicted = np.full(self._num_jobs, np.nan)
-        predicted[rows] = self._iterations_left(rows) * self._column("prediction_factor")[rows]
-        return predicted
-
-    def _iterations_left(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[rows] of jobs in any state."""
-        left = self._column("remaining_iterations")[rows]
-        runs = self._column("status")[rows] == _RUNNING
-        running = rows[runs]
-        synced, progresses = (
-            self._column(f"{name}_seconds")[running] for name in ("synced", "progress_from")
-        )
-        begin = np.maximum(synced, progresses)
-        ran = np.maximum(self.now - begin, 0.0) / self._column("iteration_seconds")[running]
-        left[runs] = np.maximum(left[runs] - ran, 0.0)
-        return left
+        return self._of_all.predicted_iterations
 
     @property
     def completed_iterations(self) -> NDArray[np.float64]:
         """[jobs] iterations (of the base batch) done so far: what any training log shows."""
-        self.check("completed_iterations")
-        left = self._column("remaining_iterations").copy()
-        rows = self.running.astype(np.int64)
-        left[rows] = self._iterations_left(rows)
-        return self._column("total_iterations") - left
+        return self._of_all.completed_iterations
 
     @property
     def gpu_activity(self) -> NDArray[np.float64]:
         """[jobs] share of its iterations in which a job's GPUs compute, as monitors show; 0: not running."""
-        self.check("gpu_activity")
-        present = self._column("iteration_seconds") * self._column("progress_per_iteration")
-        computing = self._column("compute_seconds") / self._column("gpu_speed")
-        running = self._column("status") == _RUNNING
-        return np.where(running, np.minimum(computing / np.maximum(present, 1e-300), 1.0), 0.0)
+        return self._of_all.gpu_activity
 
     @property
     def validation_metric(self) -> NDArray[np.float64]:
@@ -247,30 +228,20 @@ class SchedulingView:
 
         See `ringyard.learning_curves`; a job's epochs are a fixed share of its iterations.
         """
-        self.check("validation_metric")
-        return validation_metric(self._column("model"), self._done_share, self._seed)
+        return self._of_all.validation_metric
 
     @property
     def training_loss(self) -> NDArray[np.float64]:
         """[jobs] normalised training loss at the last full epoch (`ringyard.learning_curves`): 1 at first."""
-        self.check("training_loss")
-        return training_loss(self._column("model"), self._done_share, self._seed)
+        return self._of_all.training_loss
 
     def loss_log(self, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What the job's training log shows so far: iterations [epochs], normalised loss [epochs]."""
         self.check("loss_log")
         total = float(self._column("total_iterations")[job])
-        epochs = np.arange(1, int(self.completed_iterations[job] / total * EPOCHS) + 1)
-        loss = loss_history(int(self._column("model")[job]), job, epochs, self._seed)
-        return epochs / EPOCHS * total, loss
-
-    @property
-    def _seed(self) -> int:
-        return int(self._state.clusters["seed"][self._b])
-
-    @property
-    def _done_share(self) -> NDArray[np.float64]:
-        return self.completed_iterations / self._column("total_iterations")
+        epochs = np.arange(1, int(float(self.of(job).completed_iterations[0]) / total * EPOCHS) + 1)
+        seed = int(self._state.clusters["seed"][self._b])
+        return epochs / EPOCHS * total, loss_history(int(self._column("model")[job]), job, epochs, seed)
 
     @property
     def num_free_gpus(self) -> int:

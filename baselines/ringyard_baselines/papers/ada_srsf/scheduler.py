@@ -1,6 +1,6 @@
 """Ada-SRSF (Wang et al., arXiv 2002.10105): shortest remaining service first, and AdaDUAL."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
+from ringyard.state.records import JobStatus
 from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.targets import start_cpu_jobs
@@ -79,13 +80,14 @@ class AdaSrsf(Scheduler):
         """Start what finds GPUs and may use its links."""
         draft = Draft(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
-        iterations = predicted_iterations(view)
-        service = iterations * view.column("isolated_iteration_seconds") * view.column("asked_gpus")
-        left = iterations * view.column("gradient_bytes")
+        jobs = view.gpu_jobs
+        seen, iterations = view.of(jobs), predicted_iterations(view, jobs)
+        service = iterations * seen.column("isolated_iteration_seconds") * seen.column("asked_gpus")
+        left = dict(zip(jobs.tolist(), (iterations * seen.column("gradient_bytes")).tolist(), strict=True))
         running = view.running[view.column("num_servers")[view.running] > 1]
         spans = {job: self._servers(view, view.gpus_of(job)) for job in running.tolist()}
-        waiting = np.intersect1d(view.gpu_jobs, view.waiting)
-        for job in waiting[np.lexsort((waiting, service[waiting]))].tolist():
+        waits = seen.column("status") == JobStatus.WAITING
+        for job in jobs[waits][np.lexsort((jobs[waits], service[waits]))].tolist():
             found = draft.place(self.placement, job)
             if found is None:
                 continue
@@ -111,7 +113,7 @@ class AdaSrsf(Scheduler):
         spans: dict[int, NDArray[np.bool_]],
         servers: NDArray[np.bool_],
         job: int,
-        left: NDArray[np.float64],
+        left: Mapping[int, float],
     ) -> bool:
         """Whether a job on several servers may start beside those that transfer there.
 
@@ -119,11 +121,12 @@ class AdaSrsf(Scheduler):
             spans: {job on several servers: [servers] whether it is there}.
             servers: [servers] whether the new one is there.
             job: the new one.
-            left: [jobs] bytes left to transfer.
+            left: {job: bytes left to transfer}.
         """
         shared = np.array([*spans.values()]).reshape(len(spans), len(servers))[:, servers]
         most = int(shared.sum(axis=0).max())
         if not self._adaptive or most == 0:
             return most < self._most
-        met = np.array([*spans])[shared.any(axis=1)]
-        return most < self._most and bool((left[job] <= self._threshold * left[met]).all())
+        meets: NDArray[np.bool_] = np.asarray(shared.any(axis=1))
+        met = [other for i, other in enumerate(spans) if meets[i]]
+        return most < self._most and all(left[job] <= self._threshold * left[other] for other in met)
