@@ -4,7 +4,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin/
 NAME ?= quickstart
 
-.PHONY: setup quickstart test oracle attack check docs benchmark clean
+.PHONY: setup quickstart test oldest oracle attack check docs benchmark clean
 
 setup: $(VENV)/.installed
 
@@ -21,6 +21,19 @@ quickstart: setup
 
 test: setup
 	$(RUN)python -m pytest -n auto --dist loadfile
+
+# the oldest versions that pyproject.toml allows, Hydra 1.3 among them: every test (OLDEST=tests), or what they touch most
+OLDEST ?= tests/test_golden.py tests/agents/test_command_lines.py tests/agents/test_help.py tests/agents/test_sweeps.py \
+	tests/agents/test_python.py tests/agents/test_tables.py tests/envs/test_env.py tests/envs/test_misuse.py tests/envs/test_presets.py
+oldest: $(VENV)-oldest/.installed
+	NUMBA_CACHE_DIR=$(abspath $(VENV)-oldest/kernels) $(VENV)-oldest/bin/python -m pytest -n auto --dist loadfile $(OLDEST)
+
+$(VENV)-oldest/.installed: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt torch
+	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt \
+		-e ".[agents]" pytest pytest-xdist hypothesis
+	touch $@
 
 # the compiled engine against its slow twin, on random worlds (tests play 2,000)
 oracle: setup
@@ -45,6 +58,6 @@ benchmark: setup
 	$(RUN)python benchmarks/run_all.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) $(VENV)-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
 	rm -rf build docs/environments docs/examples docs/reference docs/registry docs/schedulers
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

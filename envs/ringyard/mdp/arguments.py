@@ -44,10 +44,10 @@ def action_given(action: Any, num_actions: int) -> NDArray[np.int64]:
         ActionError: no whole number, or outside the space.
     """
     try:
-        whole = operator.index(action)
+        whole = -1 if isinstance(action, bool | np.bool_) else operator.index(action)
     except TypeError:
         whole = -1
-    if isinstance(action, bool) or not 0 <= whole < num_actions:
+    if not 0 <= whole < num_actions:
         raise ActionError(
             f"action {shown(action)} is outside Discrete({num_actions}); expected an integer from 0 to"
             f" {num_actions - 1}"

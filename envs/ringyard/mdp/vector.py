@@ -227,7 +227,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Refuse steps and resets from now on."""
-        self.batch.close()
+        if hasattr(self, "batch"):  # Gymnasium 1.2 also closes what could not be made
+            self.batch.close()
 
     def _seed(self, seeds: list[int | None], clusters: NDArray[np.bool_]) -> None:
         for b in np.flatnonzero(clusters).tolist():
