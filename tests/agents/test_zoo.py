@@ -152,6 +152,21 @@ def test_one_command_trains_goes_on_ships_judges_and_writes(own):
     before = recipe.record.read_text()
     subprocess.run([*command, "--skip-training"], check=True)  # every run was kept
     assert recipe.record.read_text() == before
+    # a world that the recipe gets later is judged alone: what the record says of the others stays
+    marked = json.loads(before)
+    marked["worlds"][0]["mean"] = 12345.0
+    recipe.record.write_text(json.dumps(marked))
+    far = {"title": "farther", "overrides": [*RECIPE["elsewhere"]["large"]["overrides"], "workload.load=2.0"]}
+    (own / "mine/zoo/tiny.yaml").write_text(
+        yaml.safe_dump({**RECIPE, "elsewhere": {**RECIPE["elsewhere"], "far": {**far, "workloads": 2}}})
+    )
+    subprocess.run([*command, "--new-worlds"], check=True)
+    after = json.loads(recipe.record.read_text())
+    assert after["worlds"] == marked["worlds"]
+    assert after["check"] == marked["check"]
+    rows = {one["label"]: one for one in after["elsewhere"]}
+    assert set(rows) == {"large", "far"}
+    assert rows["large"] == elsewhere
     # another recipe does not take the old runs for its own
     other = {**RECIPE, "train": [*RECIPE["train"], "agent.workloads=3"]}
     (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(other))

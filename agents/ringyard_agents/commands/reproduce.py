@@ -66,6 +66,11 @@ def _agents(words: Sequence[str]) -> None:
     parser.add_argument("--only", metavar="NAME", help="one agent (default: all)")
     parser.add_argument("--skip-training", action="store_true", help="judge the weights that ship")
     parser.add_argument(
+        "--new-worlds",
+        action="store_true",
+        help="the same, where their record has no figures; it keeps those it has",
+    )
+    parser.add_argument(
         "--workloads",
         type=int,
         help="in each world, to try it: for the page alone (default: as many as the recipe says)",
@@ -77,7 +82,14 @@ def _agents(words: Sequence[str]) -> None:
 
     from ringyard_agents.reproduction.zoo_command import reproduce_agents
 
-    reproduce_agents(options.only, options.skip_training, options.workloads, options.workers, options.out)
+    reproduce_agents(
+        options.only,
+        options.skip_training,
+        options.workloads,
+        options.workers,
+        options.out,
+        options.new_worlds,
+    )
 
 
 def _require_counts(options: Namespace, of_workloads: str, of_processes: str) -> None:

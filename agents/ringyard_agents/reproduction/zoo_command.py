@@ -28,7 +28,12 @@ __all__ = ["reproduce_agents"]
 
 
 def reproduce_agents(
-    only: str | None, skip_training: bool, workloads: int | None, workers: int | None, out: str
+    only: str | None,
+    skip_training: bool,
+    workloads: int | None,
+    workers: int | None,
+    out: str,
+    new_worlds: bool = False,
 ) -> None:
     """Train what is not trained yet, ship the best seeds, judge them and write the page.
 
@@ -38,10 +43,12 @@ def reproduce_agents(
         workloads: in each world, for the page alone; None: as many as the recipe says.
         workers: processes; None: one per core.
         out: the page.
+        new_worlds: judge the weights that ship in worlds that their record lacks; it keeps the others.
 
     Raises:
         RingyardError: bad input, or a run failed; what has been done is kept.
     """
+    skip_training = skip_training or new_worlds
     page, recipes = Path(out).expanduser(), read_recipes(only)
     for setting, file in (("--out", page), *(("the zoo", one.record) for one in recipes)):
         require_writable(setting, file)
@@ -67,7 +74,8 @@ def reproduce_agents(
             else:
                 training = _ship_best(recipe)
             others = _other_seeds(recipe, training["shipped_seed"])
-            found = judge(recipe, others, workloads, workers, console)
+            kept = records[recipe.name] if new_worlds else None
+            found = judge(recipe, others, workloads, workers, console, kept)
             records[recipe.name] = {"title": recipe.title, "training": training, **found}
             if workloads is None:
                 write_record(recipe, records[recipe.name])

@@ -81,6 +81,7 @@ def judge(
     workloads: int | None,
     workers: int | None,
     console: Console,
+    kept: Mapping[str, Any] | None = None,
 ) -> Record:
     """An agent in every world of its recipe, as plain data; Hydra must be initialised.
 
@@ -92,30 +93,33 @@ def judge(
         workloads: in each world; None: as the recipe says.
         workers: processes; None: one per core.
         console: shows progress.
+        kept: an earlier record, whose worlds stay as they are in it.
 
     Raises:
         RingyardError: bad input, or a scheduler failed.
     """
     shipped = ZOO + recipe.name
     folder = Path("runs", f"zoo_judged_{recipe.name}")
+    old = {one["label"]: one for part in ("worlds", "elsewhere") for one in (kept or {}).get(part, ())}
 
-    def run(world: World, agents: Mapping[str, str]) -> list[RunResult]:
+    def run(world: World, agents: Mapping[str, str]) -> Record:
+        if world.label in old:
+            return old[world.label]
         race = race_of(world, agents, workloads or world.workloads)
         results, failed = series.run(race.tasks, f"{recipe.name}: {world.label}")
         for label, reason in failed.items():
             raise SchedulerError(f"{label} failed in {world.label} on {reason}")
-        return results
+        checks[world.label] = values_of(results, shipped, "mean_jct")[:_CHECKED].tolist()
+        return _record(world, results, shipped, [one for one in agents if one != shipped])
 
+    own, checks = recipe.worlds[0].label, {}
+    if kept is not None:
+        checks[kept["check"]["world"]] = kept["check"]["mean_jct"]
     with locked(folder):
         series = Series(folder / "measured.jsonl", workers, console)
-        tables = {world.label: run(world, {shipped: shipped, **others}) for world in recipe.worlds}
-        rows = {world.label: run(world, {shipped: shipped}) for world in recipe.elsewhere}
-    own = recipe.worlds[0].label
-    return {
-        "check": {"world": own, "mean_jct": values_of(tables[own], shipped, "mean_jct")[:_CHECKED].tolist()},
-        "worlds": [_record(world, tables[world.label], shipped, list(others)) for world in recipe.worlds],
-        "elsewhere": [_record(world, rows[world.label], shipped, []) for world in recipe.elsewhere],
-    }
+        tables = [run(world, {shipped: shipped, **others}) for world in recipe.worlds]
+        rows = [run(world, {shipped: shipped}) for world in recipe.elsewhere]
+    return {"check": {"world": own, "mean_jct": checks[own]}, "worlds": tables, "elsewhere": rows}
 
 
 def _record(world: World, results: Sequence[RunResult], shipped: str, others: Sequence[str]) -> Record:

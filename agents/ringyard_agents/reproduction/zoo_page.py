@@ -14,8 +14,9 @@ __all__ = ["agents_page", "draw_training"]
 _INTRODUCTION = """# Agents that ship
 
 Written by `ringyard reproduce agents`, which trains what is not trained yet, judges, and writes this page;
-`--only NAME` does it for one agent, `--skip-training` judges the weights that ship. Nothing here is written
-by hand; recipes are in `conf/zoo`. `ringyard compare schedulers=[zoo:NAME,...]` runs an agent
+`--only NAME` does it for one agent, `--skip-training` judges the weights that ship, `--new-worlds` judges
+them only where a recipe has got a world since. Nothing here is written by hand; recipes are in `conf/zoo`.
+`ringyard compare schedulers=[zoo:NAME,...]` runs an agent
 anywhere, `ringyard train init=zoo:NAME` goes on from it.
 
 Each agent is trained from the seeds listed below. The one that ships is the best on the evaluation workloads
