@@ -12,6 +12,7 @@ from ringyard_baselines.orders.fifo import fifo, fifo_strict
 from ringyard_baselines.orders.las import las
 from ringyard_baselines.orders.sjf import sjf
 from ringyard_baselines.orders.smallest_work import smallest_work
+from ringyard_baselines.orders.srsf import srsf
 from ringyard_baselines.orders.srtf import srtf
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
 from ringyard_baselines.papers.tiresias import tiresias
@@ -47,6 +48,16 @@ def test_srtf_preempts_and_resumes():
     start, end = schedule(srtf(pack()), [0, 2], [4, 4], [10, 3])
     assert start == [0, 2]
     assert end == [13, 5]
+
+
+def test_srsf_counts_gpus_as_well_as_seconds():
+    # when job 1 comes, job 0 has 8 s on 4 GPUs left, job 1 20 s on one
+    start, end = schedule(srsf(pack()), [0, 2], [4, 1], [10, 20])
+    assert (start, end) == ([0, 2], [30, 22])
+    assert schedule(srtf(pack()), [0, 2], [4, 1], [10, 20])[1] == [10, 30]
+    # job 0 has 14 GPU seconds left: as many as a job that comes then, which waits; one of 12 does not
+    assert schedule(srsf(pack()), [0, 1], [2, 4], [8, 3.5])[0] == [0, 8]
+    assert schedule(srsf(pack()), [0, 1], [2, 4], [8, 3])[0] == [0, 1]
 
 
 def test_easy_backfills_only_without_delay():

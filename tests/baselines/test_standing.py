@@ -13,6 +13,7 @@ from ringyard.restart import constant
 from ringyard_baselines.families.preemptive import Motion
 from ringyard_baselines.orders.las import las
 from ringyard_baselines.orders.smallest_first import smallest_first
+from ringyard_baselines.orders.srsf import srsf
 from ringyard_baselines.orders.srtf import srtf
 from ringyard_baselines.papers.gittins import GittinsTiresias
 from ringyard_baselines.papers.tiresias import tiresias
@@ -20,6 +21,7 @@ from ringyard_baselines.scheduler import run
 
 SCHEDULERS = {
     "srtf": srtf,
+    "srsf": srsf,
     "las": lambda rule: las(rule, 10.0),
     "smallest_first": smallest_first,
     "tiresias": lambda rule: tiresias(rule, (20.0, 60.0)),
