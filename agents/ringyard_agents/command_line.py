@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-__all__ = ["BAD_INPUT", "OF_AGENTS", "Arguments", "Terminated", "exit_code", "one_line"]
+__all__ = ["BAD_INPUT", "OF_AGENTS", "Arguments", "Terminated", "exit_code", "one_line", "quoted"]
 
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
@@ -178,6 +178,22 @@ def _text(error: Exception) -> str:
     if isinstance(error, yaml.YAMLError | UnicodeError | ImportError):
         return str(error)
     return f"{type(error).__name__}: {error}; RINGYARD_DEBUG=1 shows where"
+
+
+def quoted(text: str) -> str:
+    """A text as Hydra reads it in an override or in a list: in quotes, if it is no plain word.
+
+    Args:
+        text: any; an interpolation stays one.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import Quote, QuotedString
+    from hydra.errors import HydraException
+
+    with suppress(HydraException):
+        if OverridesParser.create().parse_override(f"key=[{text}]").value() == [text]:
+            return text
+    return QuotedString(text, Quote.single).with_quotes()
 
 
 def _raiser(error: BaseException) -> str:

@@ -3,8 +3,10 @@
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -13,9 +15,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.hydra_versions import register_resolver
 from ringyard.threads import usable_cores
+from ringyard_agents.command_line import quoted
 from ringyard_agents.files import replaced
 
 __all__ = ["again", "in_sweep", "register_run_folders", "run_folder", "write_record"]
@@ -154,19 +158,34 @@ def _check_command(file: Path, command: str) -> None:
         )
 
 
+#: {field of a record: what it may be}, as far as it is read again
+_FIELDS = {
+    "command": str,
+    "arguments": Sequence[str],
+    "commit": str | None,
+    "versions": Mapping[str, str],
+    "resumed": Sequence[Mapping[str, object]],
+}
+
+#: what records of older versions have not
+_LATER: dict[str, Any] = {"versions": {}, "resumed": []}
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         record = json.loads(file.read_text())
-        if not (isinstance(record["arguments"], list) and isinstance(record.get("resumed", []), list)):
-            raise ValueError("no lists of arguments")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        for name, annotation in _FIELDS.items():
+            require(name, record.get(name, _LATER.get(name)), annotation)
+    except (ValueError, AttributeError, RecursionError, ConfigurationError) as error:
         raise CheckpointError(
-            f"cannot resume: {file}, the record of how the run began, is damaged; remove it to go on without"
+            f"cannot resume: {file}, the record of how the run began, is damaged ({error}); remove it to go"
+            " on without"
         ) from error
     return dict(record)
 
 
 def again(folder: Path) -> str:
-    """What the same command needs to write into the same folder again."""
+    """What the same command needs to write into the same folder again, as a shell reads it."""
     inside = folder.parts[:1] == ("runs",)
-    return f"name={folder.relative_to('runs')}" if inside else f"hydra.run.dir={folder}"
+    name, place = ("name", folder.relative_to("runs")) if inside else ("hydra.run.dir", folder)
+    return shlex.quote(f"{name}={quoted(str(place))}")

@@ -91,7 +91,7 @@ def training(folder, seed, agent, rate, values=(9.0, 7.0), baselines=None):
 def test_seeds_of_one_variant_are_one_curve(tmp_path):
     for number, (seed, agent) in enumerate([(0, "A"), (1, "A"), (0, "B")]):
         training(tmp_path / "sweep" / str(number), seed, agent, 0.1 if agent == "A" else 0.2)
-    trained, compared = find_runs([str(tmp_path / "sweep"), str(tmp_path / "sweep" / "0")])
+    trained, compared, _ = find_runs([str(tmp_path / "sweep"), str(tmp_path / "sweep" / "0")])
     assert compared == []
     assert trained[0].curve.to_numpy().tolist() == [[0, 9], [100, 7]]
     groups = groups_of(trained)
@@ -129,7 +129,7 @@ def test_comparisons_on_the_same_workloads_lie_on_each_other(tmp_path):
     comparison(tmp_path / "runs/a", {"fifo": [3.0, 4.0], "sjf": [2.0, 3.0]})
     comparison(tmp_path / "runs/b", {"fifo": [3.0, 4.0], "sjf": [2.5, 3.0]})
     comparison(tmp_path / "runs/c", {"fifo": [9.0, 8.0]}, bound=5.0)
-    _, compared = find_runs([str(tmp_path)])
+    _, compared, _ = find_runs([str(tmp_path)])
     worlds = _worlds(compared)
     assert {name: runs["scheduler"].unique().tolist() for name, (runs, _) in worlds.items()} == {
         "a": ["fifo", "sjf", "sjf (b)"],
@@ -160,8 +160,13 @@ def test_the_command_writes_what_it_says(tmp_path, capsys, monkeypatch):
         assert main(["plot", *words]) == 2
         assert said in capsys.readouterr().err
     (tmp_path / "runs/t1/training.json").write_text("{")
+    half = (tmp_path / "runs/c/runs.csv").read_text()[:-4]
+    (tmp_path / "runs/c/runs.csv").write_text(half)
     assert main(["plot", "runs"]) == 2
-    assert "runs/t1 is not what a run leaves" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "runs/t1/training.json is not what a run leaves" in said.err
+    assert "runs/c/runs.csv is not what a run leaves: its last line is not whole" in said.err
+    assert said.out.count("plot: ") == len(names) - 2  # of the other world there is nothing
 
 
 @pytest.mark.parametrize(
@@ -171,16 +176,20 @@ def test_the_command_writes_what_it_says(tmp_path, capsys, monkeypatch):
         ("tensorboard/progress.csv", "decisions,eval/mean_jct\n1,x\n"),
         ("config.yaml", ""),
         ("training.json", '{"metric": "mean_jct", "baselines": null}'),
+        ("training.json", '{"metric": "mean_jct", "baselines": {"fifo": "x"}}'),
+        ("training.json", "[]"),
+        ("training.json", "[" * 100_000),
+        ("tensorboard/progress.csv", "decisions,eval/mean_jct\n1,2\n3,"),
     ],
 )
 def test_a_training_run_that_is_not_whole_is_said_in_one_line(tmp_path, file, text):
     training(tmp_path / "t", 1, "evolution", 0.1)
     (tmp_path / "t" / file).write_text(text)
-    with pytest.raises(ConfigurationError, match="t is not what a run leaves"):
+    with pytest.raises(ConfigurationError, match=f"t/{file} is not what a run leaves"):
         find_runs([str(tmp_path)])
 
 
-@pytest.mark.parametrize("runs", ["", "fifo,0,abc,1,0\n"])
+@pytest.mark.parametrize("runs", ["", "fifo,0,abc,1,0\n", "fifo,0,1,1,0\nsjf,0,", "fifo,0,1,1,0\nsjf\n"])
 def test_a_comparison_without_numbers_is_said_in_one_line(tmp_path, runs):
     (tmp_path / "runs.csv").write_text(f"scheduler,workload,mean_jct,bound_mean_jct,blocking_rate\n{runs}")
     (tmp_path / "jobs.csv").write_text("scheduler,workload,jct,outcome,job_id\n")

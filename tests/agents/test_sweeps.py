@@ -3,13 +3,19 @@
 import json
 import os
 import pickle
+import shlex
+from dataclasses import asdict
+from pathlib import Path
 
 import pandas as pd
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.command_line import one_line
+from ringyard_agents.record import again
 from ringyard_agents.sweeps.best_job import best_job, over_seeds
 from ringyard_agents.sweeps.job import Job, job
 from ringyard_agents.sweeps.job_record import JobRecord, job_records
@@ -26,10 +32,56 @@ def record(number, *words, objective=None, **more):
 def test_settings_of_jobs_are_numbers_where_they_are(tmp_path):
     one = record(3, "+a=1", "b=1e-3", "c=true", "d=[1,2]", "agent=x", objective=2.0)
     assert settings_of(one) == {"a": 1, "b": 1e-3, "c": True, "d": "[1,2]", "agent": "x"}
-    one.write(tmp_path)
-    assert JobRecord.read(tmp_path) == one
-    (tmp_path / "job.json").write_text('{"number": 3')
-    assert JobRecord.read(tmp_path) is None
+    assert settings_of(record(0, "d=2020-13-45")) == {"d": "2020-13-45"}  # YAML looks for a date
+    folder = tmp_path / "3"
+    folder.mkdir()
+    assert JobRecord.read(folder) is None
+    for kept in (one, record(3, "a=1", objective=float("nan")), record(3, objective=float("inf"))):
+        kept.write(folder)
+        assert repr(JobRecord.read(folder)) == repr(kept)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"number": 3',
+        "[]",
+        "[" * 100_000,
+        json.dumps(asdict(record(4, "a=1", objective=2.0))),
+        json.dumps(asdict(record(3, "a=1", objective="low"))),
+        json.dumps({**asdict(record(3)), "overrides": "a=1"}),
+        json.dumps({**asdict(record(3)), "status": "well"}),
+    ],
+)
+def test_a_job_whose_record_is_damaged_is_named_and_the_others_count(tmp_path, capsys, text):
+    for number, objective in ((2, 5.0), (3, 1.0)):
+        (tmp_path / str(number)).mkdir()
+        record(number, f"seed={number}", objective=objective).write(tmp_path / str(number))
+    (tmp_path / "3/job.json").write_text(text)
+    (tmp_path / "²").mkdir()  # a digit, but no number
+    assert main(["best", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert f"folder: {tmp_path / '2'}" in said.out
+    assert f"left out: job 3: {tmp_path / '3/job.json'} is damaged" in said.err
+    table = sweep_table(tmp_path, job_records(tmp_path))
+    assert list(table["status"]) == ["done", "damaged"]
+    (tmp_path / "2/job.json").write_text(text)
+    assert main(["best", str(tmp_path)]) == 2
+    assert "2/job.json is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["plain", "a[1]/b=c", "(2), it's", 'so "called"', "sp ace", "back\\slash"])
+def test_what_best_prints_works_when_it_is_pasted(tmp_path, capsys, name):
+    folder = tmp_path / name / "0"
+    folder.mkdir(parents=True)
+    record(0, "seed=1", objective=1.0).write(folder)
+    (folder / "agent.safetensors").touch()
+    assert main(["best", str(folder.parent)]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("compare it: "))
+    (word,) = shlex.split(line.removeprefix("compare it: ringyard compare "))
+    assert OverridesParser.create().parse_override(word).value() == ["fifo", "sjf", f"best:{folder}"]
+    (word,) = shlex.split(again(Path("runs", name)))
+    assert OverridesParser.create().parse_override(word).value() == name
 
 
 def test_a_table_has_what_was_swept_and_who_was_killed(tmp_path):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ringyard.checks import Count, require
+from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import Arguments
 
 __all__ = ["run"]
@@ -38,5 +39,8 @@ def run(words: Sequence[str]) -> None:
 
     from ringyard_agents.measuring.plot_finished import plot_finished
 
-    for file in plot_finished(options.places, Path(options.out), options.format, options.most):
+    files, damaged = plot_finished(options.places, Path(options.out), options.format, options.most)
+    for file in files:
         print(f"plot: {file}")
+    if damaged:
+        raise ConfigurationError(f"the other runs are drawn; {'; '.join(damaged)}")

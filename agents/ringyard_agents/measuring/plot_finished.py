@@ -12,8 +12,10 @@ from ringyard_agents.measuring.plots import draw_profiles, draw_world
 __all__ = ["plot_finished"]
 
 
-def plot_finished(places: Sequence[str], folder: Path, suffix: str, most: int) -> list[Path]:
-    """Draw learning curves of the training runs and overlay the comparisons; the files written.
+def plot_finished(
+    places: Sequence[str], folder: Path, suffix: str, most: int
+) -> tuple[list[Path], Sequence[str]]:
+    """Draw learning curves of the training runs and overlay the comparisons.
 
     Args:
         places: run folders, or folders around them.
@@ -21,11 +23,14 @@ def plot_finished(places: Sequence[str], folder: Path, suffix: str, most: int) -
         suffix: png, pdf or svg.
         most: schedulers in a plot, those of the least mean JCT.
 
+    Returns:
+        (files written, what is wrong with runs that are left out).
+
     Raises:
         ConfigurationError: no such folder, or no finished run in it.
         OSError: plots cannot be written.
     """
-    trained, compared = find_runs(places)
+    trained, compared, damaged = find_runs(places)
     folder.mkdir(parents=True, exist_ok=True)
     files = draw_learning_curves(trained, folder, suffix) if trained else []
     worlds = _worlds(compared)
@@ -33,7 +38,8 @@ def plot_finished(places: Sequence[str], folder: Path, suffix: str, most: int) -
         shown = runs.groupby("scheduler")["mean_jct"].mean().nsmallest(most).index
         kept = [frame[frame["scheduler"].isin(shown)] for frame in (runs, jobs)]
         files += draw_world(kept[0], kept[1], folder, suffix, name if len(worlds) > 1 else "")
-    return [*files, *draw_profiles({name: runs for name, (runs, _) in worlds.items()}, folder, suffix)]
+    files += draw_profiles({name: runs for name, (runs, _) in worlds.items()}, folder, suffix)
+    return files, damaged
 
 
 def _worlds(compared: Sequence[Compared]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:

@@ -1,10 +1,14 @@
 """Which job of a sweep is best: of the setting that is best over seeds, the best seed."""
 
+import math
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 from ringyard.errors import ConfigurationError
+from ringyard_agents.command_line import quoted
 from ringyard_agents.sweeps.job_record import JobRecord, job_records
 from ringyard_agents.sweeps.table import SEED, said, settings_of, swept
 
@@ -22,7 +26,7 @@ def over_seeds(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
     names = [name for name in swept(records) if name != SEED]
     groups: dict[str, list[JobRecord]] = {}
     for record in records:
-        if record.status == "done" and record.objective is not None and record.objective == record.objective:
+        if record.status == "done" and record.objective is not None and math.isfinite(record.objective):
             settings = settings_of(record)
             groups.setdefault(repr([settings.get(name) for name in names]), []).append(record)
     return sorted(groups.values(), key=lambda jobs: fmean(float(one.objective or 0.0) for one in jobs))
@@ -55,9 +59,13 @@ def print_best(sweep: Path, only_folder: bool) -> None:
         )
     best = best_job(records)
     if best is None:
+        reasons = "; ".join(f"job {one.number}: {one.why}" for one in records if one.why)
         raise ConfigurationError(
-            f"no job of {sweep} has ended with an objective; {sweep / 'sweep.csv'} says why"
+            f"no job of {sweep} has ended with an objective{': ' * bool(reasons)}{reasons}"
         )
+    for one in records:
+        if one.status == "damaged":
+            print(f"left out: job {one.number}: {one.why}", file=sys.stderr)
     folder = sweep / str(best.number)
     if only_folder:
         print(folder)
@@ -71,4 +79,5 @@ def print_best(sweep: Path, only_folder: bool) -> None:
     print(f"folder: {folder}")
     if (folder / AGENT).is_file():
         print(f"agent: {folder / AGENT}")
-        print(f"compare it: ringyard compare 'schedulers=[fifo,sjf,best:{folder}]'")
+        entry = quoted(f"best:{folder}")
+        print(f"compare it: ringyard compare {shlex.quote(f'schedulers=[fifo,sjf,{entry}]')}")

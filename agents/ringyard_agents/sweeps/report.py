@@ -1,10 +1,12 @@
 """How a sweep ends: one table, one CSV, one plot, and which job is best."""
 
 import importlib.util
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -42,7 +44,8 @@ def report(console: Console, folder: Path, records: Sequence[JobRecord]) -> None
     _draw(console, folder, table, names)
     best = best_job(records)
     if best is not None:
-        line = f"best: job {said(best, names)}, {_shown(best.objective)}; see `ringyard best {folder}`"
+        see = shlex.join(["ringyard", "best", str(folder)])
+        line = f"best: job {said(best, names)}, {_shown(best.objective)}; see `{see}`"
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -78,7 +81,7 @@ def _short(name: str, names: Sequence[str]) -> str:
 
 
 def _draw(console: Console, folder: Path, table: pd.DataFrame, settings: Sequence[str]) -> None:
-    if table["objective"].notna().sum() < 2:
+    if np.isfinite(table["objective"].astype(float)).sum() < 2:
         return
     if importlib.util.find_spec("matplotlib") is None:
         console.print('no plot: it needs matplotlib, pip install "ringyard[agents]"', markup=False)

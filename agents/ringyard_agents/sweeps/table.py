@@ -22,7 +22,7 @@ def _value(text: str) -> Any:
     """A setting's value: a number, a truth value or the text."""
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # no date is the thirteenth month's
         return text
     try:
         return value if isinstance(value, bool | int | float) else float(text)  # YAML has no 1e-3
@@ -46,7 +46,7 @@ def swept(records: Sequence[JobRecord]) -> list[str]:
     Args:
         records: of the jobs.
     """
-    every = [settings_of(record) for record in records]
+    every = [settings_of(record) for record in records if record.status != "damaged"]
     names = dict.fromkeys(name for one in every for name in one)
     return [name for name in names if len({repr(one.get(name)) for one in every}) > 1]
 
@@ -100,7 +100,7 @@ def _of_training(job: Path) -> dict[str, Any]:
             f"ratio to {name}": best / value for name, value in said["baselines"].items() if best and value
         }
         return {"decisions": said["decisions"], **ratios}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError):
         return {}
 
 
@@ -109,6 +109,6 @@ def _of_comparison(job: Path) -> dict[str, Any]:
     try:
         runs = pd.read_csv(job / "runs.csv")
         means = runs.groupby("scheduler", sort=False)["mean_jct"].mean()
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
     return {f"mean_jct of {name}": mean for name, mean in means.items()}
