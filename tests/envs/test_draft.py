@@ -4,7 +4,7 @@ import gc
 
 import numpy as np
 
-from ringyard import Cluster, Simulator
+from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.mdp.setting import ten_gigabit_rings
 from ringyard.placement import pack
 from ringyard.sim.draft import Draft
@@ -64,3 +64,26 @@ def test_who_asks_for_the_same_is_refused_until_something_is_released():
     for job in placed:
         draft.release(job)
     assert draft.place(pack(), refused[0]) is not None
+
+
+def test_a_place_given_back_at_once_leaves_refusals_as_they_were():
+    jobs = JobTable.from_columns([0.0] * 4, [3, 2, 1, 3], [60.0] * 4)
+    sim = Simulator(Cluster.homogeneous(1, 4), jobs, ten_gigabit_rings())
+    sim.advance()
+    draft = Draft(sim.view())
+    assert draft.place(pack(), 0) is not None
+    assert draft.place(pack(), 1) is None
+    draft.release(0)  # others were refused beside it
+    assert draft.place(pack(), 1) is not None
+    assert draft.place(pack(), 3) is None
+    assert draft.place(pack(), 2) is not None
+    draft.release(2)
+    assert draft._nowhere  # job 3 has no place now, as before
+    assert draft.place(pack(), 3) is None
+    draft.release(1)
+    assert draft.place(pack(), 3) is not None
+    draft.release(3)
+    assert draft.take(Allocation(3, (0, 1, 2)))
+    assert draft.place(pack(), 1) is None
+    draft.release(3)
+    assert draft.place(pack(), 1) is not None

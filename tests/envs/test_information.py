@@ -100,7 +100,9 @@ QUESTIONS = {
 }
 
 
-OF_JOBS = [name for name, value in vars(JobColumns).items() if isinstance(value, property) and name[0] != "_"]
+OF_JOBS = [
+    name for name, value in vars(JobColumns).items() if isinstance(value, property) and name in COLUMNS
+]
 
 
 def test_columns_of_some_jobs_are_those_rows_of_the_whole_table():
@@ -113,6 +115,7 @@ def test_columns_of_some_jobs_are_those_rows_of_the_whole_table():
         assert whole.shape == (6,)
         np.testing.assert_array_equal(getattr(view.of(rows), name), whole[rows], err_msg=name)
     assert view.of(1).column("num_gpus").tolist() == [2]
+    assert view.of(rows).epochs_logged.tolist() == [len(view.loss_log(int(job))[1]) for job in rows]
     live = np.isin(view.column("status"), (JobStatus.WAITING, JobStatus.RUNNING))
     np.testing.assert_array_equal(np.isnan(view.predicted_seconds), ~live)
     np.testing.assert_array_equal(np.isnan(view.predicted_iterations), ~live)
@@ -135,6 +138,8 @@ def test_columns_of_some_jobs_take_what_the_whole_ones_take(name):
     sim = running_sim()
     with pytest.raises(InformationError, match=rf"{name} is hidden") if COLUMNS[name] else nullcontext():
         getattr(sim.view(Information.NOTHING).of([0]), name)
+    with pytest.raises(InformationError, match="loss_log is hidden"):
+        sim.view(Information.NOTHING).of([0]).epochs_logged  # noqa: B018
     with pytest.raises(InformationError, match="remaining_iterations is hidden"):
         sim.view(Information.NOTHING).of([0]).column("remaining_iterations")
 

@@ -1,5 +1,7 @@
 """AFS-L (Hwang et al., NSDI 2021): GPUs one by one to whoever shortens the average completion most."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,37 +26,70 @@ def _next_size(speed: FloatMatrix, j: int, size: int, free: int) -> int:
     return 0
 
 
+class _Prospects(NamedTuple):
+    """What the rule compares, of every job that has GPUs.
+
+    Attributes:
+        length: [jobs] work left / speed.
+        of_more: [jobs] gain by the next size / speed there.
+        of_now: [jobs] the same / speed now.
+    """
+
+    length: FloatVector
+    of_more: FloatVector
+    of_now: FloatVector
+
+
 @kernel
-def _prefers(speed: FloatMatrix, left: FloatVector, sizes: IntVector, a: int, b: int, free: int) -> bool:
+def _look_ahead(
+    speed: FloatMatrix, left: FloatVector, sizes: IntVector, j: int, more: int, prospects: _Prospects
+) -> None:
+    """Note what job j, which has GPUs, would gain by `more` of them in all."""
+    now, then = speed[j, sizes[j]], speed[j, more]
+    prospects.length[j] = left[j] / now
+    prospects.of_more[j] = (then - now) / then
+    prospects.of_now[j] = (then - now) / now
+
+
+@kernel
+def _prefers(left: FloatVector, sizes: IntVector, prospects: _Prospects, a: int, b: int) -> bool:
     """Whether b is to be preferred to a (the rule of the public implementation)."""
     if sizes[a] == 0 or sizes[b] == 0:
         if sizes[a] == 0 and sizes[b] == 0:
             return left[b] < left[a]
         return sizes[b] == 0
-    length_a, length_b = left[a] / speed[a, sizes[a]], left[b] / speed[b, sizes[b]]
-    short, long = (a, b) if length_a <= length_b else (b, a)
-    more_short = speed[short, _next_size(speed, short, sizes[short], free)]
-    more_long = speed[long, _next_size(speed, long, sizes[long], free)]
-    gain_long = (more_long - speed[long, sizes[long]]) / more_long
-    gain_short = (more_short - speed[short, sizes[short]]) / speed[short, sizes[short]]
-    return (gain_long > gain_short) == (long == b)
+    if prospects.length[a] <= prospects.length[b]:
+        return prospects.of_more[b] > prospects.of_now[a]
+    return not prospects.of_more[a] > prospects.of_now[b]
 
 
 @kernel
-def _grant(speed: FloatMatrix, left: FloatVector, sizes: IntVector, gpus: int) -> None:
-    """Hand out GPUs until no job can take more, into `sizes`."""
+def _grant(
+    speed: FloatMatrix,
+    left: FloatVector,
+    sizes: IntVector,
+    following: IntVector,
+    prospects: _Prospects,
+    gpus: int,
+) -> None:
+    """Hand out GPUs until no job can take more, into `sizes`; `following` is work space, [jobs]."""
     free = gpus
+    for j in range(len(left)):
+        following[j] = _next_size(speed, j, sizes[j], speed.shape[1])
     while free > 0:
         top = -1
         for j in range(len(left)):
-            if _next_size(speed, j, sizes[j], free) > 0:
-                if top < 0 or _prefers(speed, left, sizes, top, j, free):
+            if 0 < following[j] <= sizes[j] + free:
+                if top < 0 or _prefers(left, sizes, prospects, top, j):
                     top = j
         if top < 0:
             return
-        size = _next_size(speed, top, sizes[top], free)
+        size = following[top]
         free -= size - sizes[top]
         sizes[top] = size
+        following[top] = _next_size(speed, top, size, speed.shape[1])
+        if following[top] > 0:
+            _look_ahead(speed, left, sizes, top, following[top], prospects)
 
 
 def elastic_shares(speed: NDArray[np.float64], left: NDArray[np.float64], gpus: int) -> NDArray[np.int64]:
@@ -65,8 +100,8 @@ def elastic_shares(speed: NDArray[np.float64], left: NDArray[np.float64], gpus: 
         left: [jobs] work left, in the same units.
         gpus: to be handed out.
     """
-    sizes = np.zeros(len(left), dtype=np.int64)
-    _grant(speed, left, sizes, gpus)
+    sizes, following = np.zeros((2, len(left)), dtype=np.int64)
+    _grant(speed, left, sizes, following, _Prospects(*np.zeros((3, len(left)))), gpus)
     return sizes
 
 

@@ -68,6 +68,9 @@ class _Nearby(NamedTuple):
 #: one GPU a worker
 CALIBRATION = ((1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
 
+#: single-unit changes of a job in one direction, at most: a worker; a server or a core
+_WAYS = 2
+
 #: cores counted for a pod where the cluster does not count cores
 POD_CORES = 5
 
@@ -182,58 +185,110 @@ class AITurbo(Scheduler):
             self.information = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
         self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self, num_jobs: int = 0) -> None:
         self._slots = Slots(self.round_seconds or np.inf)
         self._models = StepModels(self._points)
         self._sizes: dict[int, Size] = {}
+        self._shapes: dict[int, Allocation] = {}
         self._kept: dict[tuple[int, Size, int], _Nearby] = {}
         self._fewest: dict[int, int] = {}
         self._input: dict[int, NDArray[np.float64]] = {}
         self._predictable: set[int] = set()
         self._curves: dict[int, _Curve] = {}
-        self._service = np.zeros(0)
         self._last = 0.0
+        self._service = np.zeros(num_jobs)
+        self._workers = np.zeros(num_jobs, dtype=np.int64)  # of `_sizes`
+        self._rates = np.zeros(num_jobs)  # R of `_sizes`
+        self._noted = np.full(num_jobs, -1)  # GPUs that were up when what is nearby was noted; -1: not noted
+        self._seconds_of = np.full(
+            (num_jobs, 1 + 2 * _WAYS), np.inf
+        )  # of the size, of larger, of smaller ones
+        self._rate_of = np.zeros((num_jobs, 1 + 2 * _WAYS))
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles, sizes and service."""
-        self._begin()
-        self._service = np.zeros(len(jobs))
+        self._begin(len(jobs))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Change sizes when a slot begins or a job turned predictable; rank and admit always."""
         jobs = view.gpu_jobs
         self._account(view)
-        left = self._left(view, jobs) if self._by_curve else view.predicted_iterations
-        known = ~np.isnan(left[jobs])
+        left = self._left(view, jobs) if self._by_curve else view.of(jobs).predicted_iterations
+        known = ~np.isnan(left)
         turned = set(jobs[known].tolist()) - self._predictable
         self._predictable |= turned
         changing = self._slots.begins(view) or bool(turned)
-        for job in jobs.tolist():
-            if job not in self._sizes:
-                self._sizes[job] = self._asked(view, job)
-                self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
-        workers = sum(self._sizes[job].workers for job in jobs.tolist())
-        crowded = workers > gpu_places(view, self.placement)
+        for job in jobs[self._workers[jobs] == 0].tolist():
+            self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
+            self._resize(view, job, self._asked(view, job))
+        crowded = int(self._workers[jobs].sum()) > gpu_places(view, self.placement)
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
-        for i, job in enumerate(jobs.tolist()):
-            if known[i]:
-                nearby = self._nearby(view, job)
-                (add[i], larger), (remove[i], smaller) = _gains(nearby, float(left[job]))
-                if changing and crowded and max(add[i], remove[i]) > 0:
-                    self._sizes[job] = larger if add[i] > remove[i] else smaller
-                elif changing and not crowded:  # the addition that shortens a step most, if any does
-                    options = [nearby.here, *nearby.larger]
-                    self._sizes[job] = min(options, key=lambda option: option.seconds).size
+        add[known], remove[known] = self._weigh(view, jobs[known], left[known], changing, crowded)
         scores = borda_scores(self._service[jobs], add, remove, known)
         level = np.searchsorted(self._thresholds, scores, side="left")
         order = np.lexsort((jobs, scores if self._by_score else level))
         return reach(view, self._admit(view, jobs[order].tolist()), self.placement)
 
+    def _weigh(
+        self,
+        view: SchedulingView,
+        jobs: NDArray[np.int64],
+        left: NDArray[np.float64],
+        changing: bool,
+        crowded: bool,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """[n] gains of the best addition and of the best removal; sizes change if it is time.
+
+        Args:
+            view: the present moment.
+            jobs: [n] predictable ones.
+            left: [n] base iterations.
+            changing: sizes may change.
+            crowded: the jobs' sizes exceed the cluster.
+        """
+        for job in jobs[self._noted[jobs] != view.num_gpus_up].tolist():
+            self._note(view, job)
+        seconds = self._seconds_of[jobs]
+        gains = _gains(seconds, self._rate_of[jobs], left)
+        larger, smaller = gains[:, :_WAYS], gains[:, _WAYS:]
+        add, remove = larger.max(axis=1), smaller.max(axis=1)
+        if changing and crowded:
+            for i in np.flatnonzero(np.maximum(add, remove) > 0).tolist():
+                nearby = self._nearby(view, int(jobs[i]))
+                options, gained = (
+                    (nearby.larger, larger[i]) if add[i] > remove[i] else (nearby.smaller, smaller[i])
+                )
+                self._resize(view, int(jobs[i]), options[int(np.argmax(gained))].size)
+        elif changing:  # the addition that shortens a step most, if any does
+            shortest = np.argmin(seconds[:, : 1 + _WAYS], axis=1)
+            for i in np.flatnonzero(shortest).tolist():
+                self._resize(
+                    view, int(jobs[i]), self._nearby(view, int(jobs[i])).larger[shortest[i] - 1].size
+                )
+        return add, remove
+
+    def _resize(self, view: SchedulingView, job: int, size: Size) -> None:
+        """The job is to have this size from now on."""
+        self._sizes[job] = size
+        self._shapes[job] = Allocation(job, cores_per_worker=size.cores, parameter_servers=size.servers)
+        self._workers[job] = size.workers
+        self._rates[job] = self._rate(view, job, size)
+        self._noted[job] = -1
+
+    def _note(self, view: SchedulingView, job: int) -> None:
+        """What the job could hold next, as rows of numbers."""
+        here, larger, smaller = self._nearby(view, job)
+        self._seconds_of[job] = np.inf
+        for first, options in ((0, [here]), (1, larger), (1 + _WAYS, smaller)):
+            for i, option in enumerate(options, first):
+                self._seconds_of[job, i], self._rate_of[job, i] = option.seconds, option.rate
+        self._noted[job] = view.num_gpus_up
+
     def _left(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[jobs] base iterations left by loss curves; NaN where the confidence never was enough."""
-        done = view.completed_iterations
-        left = np.full(len(done), np.nan)
-        for job in jobs.tolist():
+        """[n] base iterations left by loss curves; NaN where the confidence never was enough."""
+        done = view.of(jobs).completed_iterations
+        left = np.full(len(jobs), np.nan)
+        for i, job in enumerate(jobs.tolist()):
             iterations, loss = view.loss_log(job)
             curve = self._curves.get(job, _Curve())
             if len(loss) >= CURVE_GROWTH * max(curve.points, 1):
@@ -241,15 +296,14 @@ class AITurbo(Scheduler):
                 sure = curve.sure or confidence >= self._confidence
                 curve = self._curves[job] = _Curve(len(loss), end if end < np.inf else curve.end, sure)
             if curve.sure:
-                left[job] = max(curve.end - done[job], LEAST_LEFT * done[job])
+                left[i] = max(curve.end - done[i], LEAST_LEFT * done[i])
         return left
 
     def _account(self, view: SchedulingView) -> None:
         """Service at rate R since the last decision."""
         elapsed, self._last = view.now - self._last, view.now
-        for job in view.running.tolist():
-            if job in self._sizes:
-                self._service[job] += self._rate(view, job, self._sizes[job]) * elapsed
+        rows = view.running
+        self._service[rows] += self._rates[rows] * elapsed
 
     def _asked(self, view: SchedulingView, job: int) -> Size:
         return Size(
@@ -335,25 +389,23 @@ class AITurbo(Scheduler):
             if size.workers <= gpus and need <= cores:
                 gpus -= size.workers
                 cores -= need
-                shape = Allocation(job, cores_per_worker=size.cores, parameter_servers=size.servers)
-                targets.append(Target(job, size.workers, shape))
+                targets.append(Target(job, size.workers, self._shapes[job]))
         return targets
 
 
-def _gains(nearby: _Nearby, left: float) -> tuple[tuple[float, Size], tuple[float, Size]]:
-    """(gain, size) of the best single-unit addition and of the best removal, -inf if there is none.
+def _gains(
+    seconds: NDArray[np.float64], rate: NDArray[np.float64], left: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """[n, 2 x ways] what each larger size, then each smaller one would gain; -inf where there is none.
 
     A gain is a drop of the cost-to-finish C = remaining time x R.
 
     Args:
-        nearby: what the job could hold next.
-        left: base iterations.
+        seconds: [n, 1 + 2 x ways] per step, of the present size first; inf where there is none.
+        rate: as `seconds`, R.
+        left: [n] base iterations.
     """
-    here = nearby.here
-    now = left * here.seconds * here.rate
-
-    def best(options: list[_Option]) -> tuple[float, Size]:
-        gains = [(now - left * option.seconds * option.rate, option.size) for option in options]
-        return max(gains, key=lambda gain: gain[0], default=(-np.inf, here.size))
-
-    return best(nearby.larger), best(nearby.smaller)
+    with np.errstate(invalid="ignore"):
+        cost = left[:, None] * seconds * rate
+    gains = cost[:, :1] - np.where(np.isinf(seconds[:, 1:]), np.inf, cost[:, 1:])
+    return gains

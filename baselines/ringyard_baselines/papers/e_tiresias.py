@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ringyard.checks import Positive, Whole, checked
+from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
 from ringyard.placement import PlacementRule
 from ringyard.sim.speeds import BatchRule, SpeedTable, fewest_gpus
 from ringyard.sim.view import SchedulingView
@@ -14,6 +15,32 @@ from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.targets import Target, gpu_places
 
 __all__ = ["ElasticTiresias"]
+
+
+@kernel
+def _hand_out(speed: FloatMatrix, least: FloatVector, sizes: IntVector, left: int) -> None:
+    """GPUs left over, one step at a time, to the largest marginal speed-up per GPU, into `sizes`.
+
+    Args:
+        speed: [jobs, sizes + 1] 0 where the job cannot run.
+        least: [jobs] speed on the fewest GPUs.
+        sizes: [jobs] GPUs.
+        left: to be handed out.
+    """
+    while left > 0:
+        best, gain, step = -1, 0.0, 0
+        for j in range(len(sizes)):
+            for larger in range(sizes[j] + 1, min(sizes[j] + left, speed.shape[1] - 1) + 1):
+                if speed[j, larger] > 0.0:
+                    more = larger - sizes[j]
+                    marginal = (speed[j, larger] - speed[j, sizes[j]]) / least[j] / more
+                    if marginal > gain:
+                        best, gain, step = j, marginal, more
+                    break
+        if best < 0:
+            return
+        sizes[best] += step
+        left -= step
 
 
 @checked("e_tiresias")
@@ -65,14 +92,15 @@ class ElasticTiresias(SizingScheduler):
 
     def _shrunk(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, int]:
         """{job: GPUs}, the most urgent first."""
-        asked = view.column("asked_gpus")
-        least = dict(zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True))
+        rows = np.array(jobs, dtype=np.int64)
+        asked = dict(zip(jobs, view.column("asked_gpus")[rows].tolist(), strict=True))
+        least = dict(zip(jobs, fewest_gpus(view, rows).tolist(), strict=True))
         left = gpu_places(view, self.placement)
         sizes: dict[int, int] = {}
         waiting = []
         for job in jobs:
             if asked[job] <= left:
-                sizes[job] = int(asked[job])
+                sizes[job] = asked[job]
                 left -= sizes[job]
             else:
                 waiting.append(job)
@@ -97,18 +125,7 @@ class ElasticTiresias(SizingScheduler):
     def _grow(self, view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
         """GPUs left over, one step at a time, to the largest marginal speed-up per GPU."""
         left = gpu_places(view, self.placement) - sum(sizes.values())
-        speeds = {job: table.speed[table.place[job]] for job in sizes}
-        while left > 0:
-            best, gain, step = -1, 0.0, 0
-            for job, size in sizes.items():
-                more = np.flatnonzero(speeds[job][size + 1 : size + left + 1] > 0)
-                if len(more):
-                    larger = size + 1 + int(more[0])
-                    now = speeds[job][size]
-                    marginal = (speeds[job][larger] - now) / speeds[job][speeds[job] > 0][0] / (larger - size)
-                    if marginal > gain:
-                        best, gain, step = job, float(marginal), larger - size
-            if best < 0:
-                return
-            sizes[best] += step
-            left -= step
+        if left > 0:
+            jobs, held = np.array([*sizes], dtype=np.int64), np.array([*sizes.values()], dtype=np.int64)
+            _hand_out(table.of(jobs), table.least_of(jobs), held, left)
+            sizes.update(zip(sizes, held.tolist(), strict=True))

@@ -22,18 +22,23 @@ _UNREACHABLE = -1e4  # of the public implementation
 def _solve(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
     """P[j][k] = max over g of S_j(g) + P[j-1][k-g], and the g that attains it."""
     num_jobs = gain.shape[0]
-    most = gain.shape[1] - 1
+    columns = value.shape[1]
     value[0, :] = 0.0
+    least = 0  # GPUs that the jobs so far hold at least
     for j in range(1, num_jobs + 1):
-        for k in range(value.shape[1]):
-            value[j, k] = _UNREACHABLE
-            for g in range(1, min(most, k) + 1):
-                speedup = gain[j - 1, g]
-                if speedup > 0.0 and value[j - 1, k - g] > _UNREACHABLE:
-                    total = speedup + value[j - 1, k - g]
-                    if total > value[j, k]:
-                        value[j, k] = total
-                        chosen[j, k] = g
+        before, here, size = value[j - 1], value[j], chosen[j]
+        here[:] = _UNREACHABLE
+        fewest = 0
+        for g in range(1, gain.shape[1]):
+            speedup = gain[j - 1, g]
+            if speedup > 0.0:
+                fewest = fewest if fewest > 0 else g
+                for k in range(least + g, columns):
+                    total = speedup + before[k - g]
+                    if before[k - g] > _UNREACHABLE and total > here[k]:
+                        here[k] = total
+                        size[k] = g
+        least += fewest
 
 
 def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | None:

@@ -188,6 +188,8 @@ class Gavel(Scheduler):
         if kind == self._mixed:
             return draft.place(self.placement, job)
         size = int(view.column("asked_gpus")[job])
+        if size > draft.num_free_gpus:
+            return None
         free = np.flatnonzero(draft.gpu_is_free & (self._type_of_gpu == kind))
         if len(free) < size:
             return None

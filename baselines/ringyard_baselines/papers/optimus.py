@@ -16,7 +16,7 @@ from ringyard.sim.speeds import fewest_gpus
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
-from ringyard_baselines.tools.predictions import iterations_from_loss
+from ringyard_baselines.tools.predictions import LossCurves
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, gpu_places, reach
@@ -61,18 +61,20 @@ class Optimus(Scheduler):
         self._max_servers = max_servers
         self._slots = Slots(round_seconds)
         self._models = StepModels(self._points)
+        self._curves = LossCurves()
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget what was profiled."""
+        """Forget what was profiled, and the loss curves."""
         self._slots = Slots(self.round_seconds or np.inf)
         self._models = StepModels(self._points)
+        self._curves = LossCurves()
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Sizes by marginal gains at the beginning of a slot; nothing in between but on an idle cluster."""
         if not self._slots.begins(view) and len(view.running):
             return []
         jobs = view.gpu_jobs
-        left = dict(zip(jobs.tolist(), iterations_from_loss(view, jobs).tolist(), strict=True))
+        left = dict(zip(jobs.tolist(), self._curves.iterations_left(view, jobs).tolist(), strict=True))
         sizes = self._fewest(view, jobs.tolist())
         self._grow(view, sizes, left)
         targets = [

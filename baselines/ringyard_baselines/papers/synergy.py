@@ -155,6 +155,8 @@ class SynergyTune(Scheduler):
         self, view: SchedulingView, draft: Draft, job: int, demand: Demand, running: set[int]
     ) -> list[Allocation]:
         """Shrink running jobs to their fair share, the greediest first, until the job fits; else nobody."""
+        if demand == Demand(None, None):  # nothing to shrink is counted
+            return []
         cores, ram = view.column("cores_per_worker"), view.column("ram_per_worker")
         changes: list[Allocation] = []
         for other in sorted(running, key=lambda other: (-int(cores[other]), -int(ram[other]), other)):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["curve_prediction", "iterations_from_loss", "predicted_iterations", "predicted_seconds"]
+__all__ = ["LossCurves", "curve_prediction", "predicted_iterations", "predicted_seconds"]
 
 
 def _as_much_again(seen: JobColumns) -> NDArray[np.float64]:
@@ -84,17 +84,29 @@ def curve_prediction(iterations: NDArray[np.float64], loss: NDArray[np.float64])
     return end, low / high if 0 < low and high < np.inf else 0.0
 
 
-def iterations_from_loss(view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[n] base iterations left of these jobs, extrapolated from their loss logs.
+class LossCurves:
+    """Work left of jobs by the loss logs they show; a curve is fitted anew when its log has grown."""
 
-    Source: Optimus (EuroSys 2018) loss(k) = 1 / (a k + b) + c, as in AITurbo's follow-on. Assumption:
-    with fewer than 5 epochs logged, or a curve that never reaches the target, as much is left as is done.
-    """
-    seen = view.of(jobs)
-    done, left = seen.completed_iterations, _as_much_again(seen)
-    for i in np.flatnonzero(done > 0).tolist():
-        iterations, loss = view.loss_log(int(jobs[i]))
-        end = _curve_end(iterations, loss) if len(loss) >= FEWEST_POINTS else np.inf
-        if end < np.inf:
-            left[i] = max(end - done[i], 0.02 * done[i])
-    return left
+    def __init__(self) -> None:
+        self._ends: dict[int, tuple[int, float]] = {}
+
+    def iterations_left(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[n] base iterations left of these jobs, extrapolated from their loss logs.
+
+        Source: Optimus (EuroSys 2018) loss(k) = 1 / (a k + b) + c, as in AITurbo's follow-on. Assumption:
+        with fewer than 5 epochs logged, or a curve that never reaches the target, as much is left as is done.
+        """
+        seen = view.of(jobs)
+        done, left, points = seen.completed_iterations, _as_much_again(seen), seen.epochs_logged
+        for i in np.flatnonzero(points >= FEWEST_POINTS).tolist():
+            end = self._end(view, int(jobs[i]), int(points[i]))
+            if end < np.inf:
+                left[i] = max(end - done[i], 0.02 * done[i])
+        return left
+
+    def _end(self, view: SchedulingView, job: int, points: int) -> float:
+        """Iteration at which a job with so many points in its log ends."""
+        known = self._ends.get(job)
+        if known is None or known[0] != points:
+            known = self._ends[job] = (points, _curve_end(*view.loss_log(job)))
+        return known[1]

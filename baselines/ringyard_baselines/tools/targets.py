@@ -1,9 +1,9 @@
 """From sizes to places: who shall hold how many GPUs becomes allocations that can be carried out in order."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ __all__ = ["Target", "fitting", "gpu_places", "never_idle", "reach", "start_cpu_
 _BESIDE_GPUS = {name: column for name, (column, power) in ASKED.items() if power is Powers.CORES}
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """What one job shall have; where is left to a placement rule.
 
     Attributes:
@@ -43,7 +42,9 @@ def gpu_places(view: SchedulingView, rule: PlacementRule) -> int:
     return view.num_gpus_up * (view.cluster.jobs_per_gpu if rule.shares else 1)
 
 
-def fitting(view: SchedulingView, order: Iterable[int], rule: PlacementRule) -> list[Target]:
+def fitting(
+    view: SchedulingView, order: Sequence[int] | NDArray[np.integer[Any]], rule: PlacementRule
+) -> list[Target]:
     """The jobs that get the GPUs they ask for when `order` is walked; who does not fit is skipped.
 
     Args:
@@ -52,13 +53,15 @@ def fitting(view: SchedulingView, order: Iterable[int], rule: PlacementRule) -> 
         rule: says whether jobs share GPUs.
     """
     left = gpu_places(view, rule)
-    asked = view.column("asked_gpus")
+    rows = np.asarray(order, dtype=np.int64)
+    asked = view.column("asked_gpus")[rows]
     targets = []
-    for job in order:
-        size = int(asked[job])
+    for job, size in zip(rows.tolist(), asked.tolist(), strict=True):
         if size <= left:
             left -= size
-            targets.append(Target(int(job), size))
+            targets.append(Target(job, size))
+            if left == 0:
+                break
     return targets
 
 
@@ -95,11 +98,16 @@ def never_idle(
     return list(allocations)
 
 
+def _submitted(view: SchedulingView) -> Iterator[int]:
+    """Rows of GPU jobs by submission, looked up when the first is asked for."""
+    yield from view.gpu_jobs.tolist()
+
+
 def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
     return replace(target.shape or Allocation(target.job), gpu_ids=gpus)
 
 
-def _differs(columns: Mapping[str, NDArray[Any]], wanted: Allocation) -> bool:
+def _differs(columns: Mapping[str, Mapping[int, float]], wanted: Allocation) -> bool:
     """Whether any shape that `wanted` names is not there yet."""
     for name, column in columns.items():
         value = getattr(wanted, name)
@@ -119,9 +127,11 @@ class _Plan:
         self.sizes = view.column("num_gpus")
 
     @cached_property
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """What jobs hold beside their number of GPUs."""
-        return {name: self.view.column(name) for name in HELD}
+    def columns(self) -> dict[str, dict[int, float]]:
+        """{what running jobs hold beside their number of GPUs: {job: how much}}."""
+        rows = self.view.running
+        jobs, seen = rows.tolist(), self.view.of(rows)
+        return {name: dict(zip(jobs, seen.column(name).tolist(), strict=True)) for name in HELD}
 
     def stop(self, job: int) -> None:
         self.draft.release(job)
@@ -179,20 +189,21 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
     """
     plan = _Plan(view, rule)
     wanted = {target.job for target in targets if target.num_gpus > 0}
-    for job in view.running[view.column("kind")[view.running] != JobKind.CPU_ONLY].tolist():
+    rows = view.running
+    gpus, kinds = view.column("num_gpus")[rows], view.column("kind")[rows]
+    held = dict(zip(rows.tolist(), gpus.tolist(), strict=True))
+    for job in rows[kinds != JobKind.CPU_ONLY].tolist():
         if job not in wanted:
             plan.stop(job)
-    held = view.column("num_gpus")
-    running = set(view.running.tolist())
     for target in targets:
-        if target.job in running and 0 < target.num_gpus <= held[target.job]:
+        job, size, shape = target
+        if 0 < size <= held.get(job, 0) and (shape is not None or size < held[job]):
             plan.reshape(target)
     plan.allocations += start_cpu_jobs(view, plan.draft, rule)
     for target in targets:
-        if target.num_gpus == 0:
-            continue
-        if target.job not in running:
+        has = held.get(target.job)
+        if has is None and target.num_gpus > 0:
             plan.start(target)
-        elif target.num_gpus > held[target.job]:
+        elif has is not None and target.num_gpus > has:
             plan.reshape(target)
-    return never_idle(view, plan.draft, rule, view.gpu_jobs.tolist(), plan.allocations)
+    return never_idle(view, plan.draft, rule, _submitted(view), plan.allocations)

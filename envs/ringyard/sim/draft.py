@@ -63,6 +63,7 @@ class Draft:
         self._live, self._b, _, _ = live(view)
         self._cluster = view.cluster
         self._nowhere: set[tuple[object, ...]] = set()  # who has found no place since the last release
+        self._latest: int | None = None  # who took the last place, with nothing looked for since
 
     @functools.cached_property
     def _state(self) -> State:
@@ -85,6 +86,11 @@ class Draft:
     def num_free_gpus(self) -> int:
         """Free GPUs of the whole cluster."""
         return int(self._state.clusters["free_gpus"][self._b])
+
+    @property
+    def num_open_gpus(self) -> int:
+        """GPUs with room for another job, of servers that are up."""
+        return int(self._state.clusters["open_gpus"][self._b])
 
     @property
     def gpu_is_free(self) -> np.ndarray:
@@ -129,6 +135,7 @@ class Draft:
         out = self._state.gpu_scratch[b]
         count = place(self._state, b, job, rule, out)
         self._live.clusters["rng"][b] = self._state.clusters["rng"][b]
+        self._latest = job if count else None
         if not count:
             self._nowhere.add(asks)
             if shape is not None:
@@ -143,6 +150,7 @@ class Draft:
 
     def take(self, allocation: Allocation) -> bool:
         """Take exactly these GPUs (or this server); False, and nothing is taken, if there is no room."""
+        self._latest = None
         _ask(self._state, self._b, allocation.job)
         try:
             check_allocation(self._state, self._b, self._cluster, allocation)
@@ -154,5 +162,7 @@ class Draft:
 
     def release(self, job: int) -> None:
         """Give back all the job holds, if anything."""
-        self._nowhere.clear()
+        if job != self._latest:  # else all is as it was before that place
+            self._nowhere.clear()
+        self._latest = None
         _let_go(self._state, self._b, job)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.learning_curves import training_loss, validation_metric
+from ringyard.learning_curves import EPOCHS, training_loss, validation_metric
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 
@@ -124,6 +124,12 @@ class JobColumns:
         """[n] normalised training loss at the last full epoch (`ringyard.learning_curves`): 1 at first."""
         self._check("training_loss")
         return training_loss(self._column("model"), self._done_share, self._seed, self._rows)
+
+    @property
+    def epochs_logged(self) -> NDArray[np.int64]:
+        """[n] points of each job's `SchedulingView.loss_log`."""
+        self._check("loss_log")
+        return (self._done_share * EPOCHS).astype(np.int64)
 
     @property
     def _seed(self) -> int:

@@ -1,7 +1,9 @@
 """Speeds of jobs by number of GPUs, as profiling runs alone on consolidated GPUs would show them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,11 +77,14 @@ class SpeedTable:
         return float(self.batch[self.place[job], num_gpus])
 
 
+#: [n] by name: records, or their columns that are asked for
+_Columns = Records1[Job] | Mapping[str, NDArray[Any]]
+
 #: columns that a view's reader must know
 _READ = ("base_batch", "asked_gpus", "sample_memory_bytes", "fixed_memory_bytes", "min_gpus", "noise_scale")
 
 
-def _memory_limit(jobs: Records1[Job], cluster: Cluster) -> NDArray[np.float64]:
+def _memory_limit(jobs: _Columns, cluster: Cluster) -> NDArray[np.float64]:
     """[n] samples of one worker that fit every GPU type, and at least those the job asks for."""
     least = float(cluster.gpu_memory_bytes.min())
     asked = jobs["base_batch"] / jobs["asked_gpus"]
@@ -89,7 +94,7 @@ def _memory_limit(jobs: Records1[Job], cluster: Cluster) -> NDArray[np.float64]:
     return np.maximum(np.floor(fits), asked)
 
 
-def _fewest(jobs: Records1[Job], cluster: Cluster) -> NDArray[np.int64]:
+def _fewest(jobs: _Columns, cluster: Cluster) -> NDArray[np.int64]:
     hold = np.ceil(jobs["base_batch"] / _memory_limit(jobs, cluster) - 1e-9)
     return np.maximum(jobs["min_gpus"], hold).astype(np.int64)
 
@@ -101,9 +106,8 @@ def fewest_gpus(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.int
         view: any moment.
         rows: [n] rows of GPU jobs.
     """
-    for name in _READ[:-1]:
-        view.check(name)
-    return _fewest(view.records(rows), view.cluster)
+    seen = view.of(rows)
+    return _fewest({name: seen.column(name) for name in _READ[:-1]}, view.cluster)
 
 
 def _candidates(

@@ -239,7 +239,7 @@ class SchedulingView:
         """What the job's training log shows so far: iterations [epochs], normalised loss [epochs]."""
         self.check("loss_log")
         total = float(self._column("total_iterations")[job])
-        epochs = np.arange(1, int(float(self.of(job).completed_iterations[0]) / total * EPOCHS) + 1)
+        epochs = np.arange(1, int(self.of(job).epochs_logged[0]) + 1)
         seed = int(self._state.clusters["seed"][self._b])
         return epochs / EPOCHS * total, loss_history(int(self._column("model")[job]), job, epochs, seed)
 

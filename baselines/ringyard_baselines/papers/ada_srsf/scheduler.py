@@ -84,49 +84,63 @@ class AdaSrsf(Scheduler):
         seen, iterations = view.of(jobs), predicted_iterations(view, jobs)
         service = iterations * seen.column("isolated_iteration_seconds") * seen.column("asked_gpus")
         left = dict(zip(jobs.tolist(), (iterations * seen.column("gradient_bytes")).tolist(), strict=True))
-        running = view.running[view.column("num_servers")[view.running] > 1]
-        spans = {job: self._servers(view, view.gpus_of(job)) for job in running.tolist()}
+        spans = _Spans(view, left)
         waits = seen.column("status") == JobStatus.WAITING
         for job in jobs[waits][np.lexsort((jobs[waits], service[waits]))].tolist():
             found = draft.place(self.placement, job)
             if found is None:
                 continue
-            servers = self._servers(view, found.gpu_ids)
-            several = servers.sum() > 1
-            if several and not self._may_transfer(spans, servers, job, left):
+            servers = np.unique(view.cluster.server_of_gpu[list(found.gpu_ids)])
+            if len(servers) > 1 and not self._may_transfer(spans, servers, left[job]):
                 draft.release(job)
                 continue
             allocations.append(found)
-            if several:
-                spans[job] = servers
+            if len(servers) > 1:
+                spans.add(servers, left[job])
         return allocations
 
-    @staticmethod
-    def _servers(view: SchedulingView, gpus: Sequence[int]) -> NDArray[np.bool_]:
-        """[servers] whether any of the GPUs is there."""
-        there = np.zeros(view.cluster.num_servers, dtype=bool)
-        there[view.cluster.server_of_gpu[list(gpus)]] = True
-        return there
-
-    def _may_transfer(
-        self,
-        spans: dict[int, NDArray[np.bool_]],
-        servers: NDArray[np.bool_],
-        job: int,
-        left: Mapping[int, float],
-    ) -> bool:
+    def _may_transfer(self, spans: "_Spans", servers: NDArray[np.int32], left: float) -> bool:
         """Whether a job on several servers may start beside those that transfer there.
 
         Args:
-            spans: {job on several servers: [servers] whether it is there}.
-            servers: [servers] whether the new one is there.
-            job: the new one.
-            left: {job: bytes left to transfer}.
+            spans: jobs on several servers.
+            servers: those of the new one.
+            left: its bytes left to transfer.
         """
-        shared = np.array([*spans.values()]).reshape(len(spans), len(servers))[:, servers]
+        shared = spans.there[:, servers]
         most = int(shared.sum(axis=0).max())
         if not self._adaptive or most == 0:
             return most < self._most
-        meets: NDArray[np.bool_] = np.asarray(shared.any(axis=1))
-        met = [other for i, other in enumerate(spans) if meets[i]]
-        return most < self._most and all(left[job] <= self._threshold * left[other] for other in met)
+        met = spans.left[shared.any(axis=1)]
+        return most < self._most and bool((left <= self._threshold * met).all())
+
+
+class _Spans:
+    """Jobs on several servers: those that run, and those that are to start.
+
+    Args:
+        view: the present moment.
+        left: {job: bytes left to transfer}.
+
+    Attributes:
+        there: [jobs, servers] whether a job is there.
+        left: [jobs] bytes left to transfer.
+    """
+
+    def __init__(self, view: SchedulingView, left: Mapping[int, float]) -> None:
+        running = view.running
+        jobs = running[view.column("num_servers")[running] > 1]
+        self.there = np.zeros((len(jobs), view.cluster.num_servers), dtype=np.bool_)
+        self.left = np.array([left[job] for job in jobs.tolist()], dtype=np.float64)
+        if len(jobs):
+            holders = view.jobs_of_gpu
+            which = np.minimum(np.searchsorted(jobs, holders), len(jobs) - 1)
+            gpu, slot = np.nonzero(jobs[which] == holders)
+            self.there[which[gpu, slot], view.cluster.server_of_gpu[gpu]] = True
+
+    def add(self, servers: NDArray[np.int32], left: float) -> None:
+        """A job that is to start there."""
+        row = np.zeros((1, self.there.shape[1]), dtype=np.bool_)
+        row[0, servers] = True
+        self.there = np.concatenate([self.there, row])
+        self.left = np.append(self.left, left)

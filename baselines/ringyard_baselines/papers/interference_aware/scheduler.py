@@ -133,6 +133,8 @@ class InterferenceAware(Scheduler):
     def _place(self, view: SchedulingView, draft: Draft, job: int) -> Allocation | None:
         """CLWP, then NLWP on the servers it names."""
         size = int(view.column("asked_gpus")[job])
+        if size > draft.num_open_gpus:
+            return None
         losses = self._gpu_losses(view, draft, job)
         open_gpus = np.isfinite(losses)
         if int(open_gpus.sum()) < size:
