@@ -4,14 +4,15 @@ import argparse
 import os
 import signal
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-__all__ = ["BAD_INPUT", "OF_AGENTS", "Arguments", "Terminated", "exit_code", "one_line", "quoted"]
+from ringyard_agents.signals import Interrupted, signals_raise
+
+__all__ = ["BAD_INPUT", "OF_AGENTS", "Arguments", "exit_code", "one_line", "quoted"]
 
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
@@ -34,10 +35,6 @@ class Arguments(argparse.ArgumentParser):
         raise ConfigurationError(f"{message}; see {self.prog} --help")
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which batch systems send: everything ends as after Ctrl-C."""
-
-
 def exit_code(command: str, run: Callable[[], int]) -> int:
     """Run a command; what goes wrong is one line on standard error.
 
@@ -52,29 +49,36 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         exception; 130 after SIGINT, 143 after SIGTERM, 141 if nobody reads the output.
     """
     _open_streams()
+    stops: list[Interrupted] = []
     try:
-        with _sigterm_interrupts(), _plain_warnings(command):
+        with signals_raise(stops), _plain_warnings(command):
             code = run()
             sys.stdout.flush()
             return code
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # the console's answer to it
             return _abandon_output()
-        return BAD_INPUT if end.code else 0
+        return _stopped(command, end, *stops) if stops else BAD_INPUT if end.code else 0
     except BrokenPipeError:
         return _abandon_output()
     except KeyboardInterrupt as stop:
-        number = signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT
-        said = "; ".join([f"stopped by {number.name}", *getattr(stop, "__notes__", ())])
-        _say(command, said, stop)
-        return 128 + number
+        return _stopped(command, stop, *stops)
     except Exception as error:
+        if stops:  # a library was in the middle of something, and stumbled
+            return _stopped(command, error, *stops)
         _say(command, one_line(error), error)
         with suppress(OSError):
             sys.stdout.flush()
             return BAD_INPUT
         _abandon_output()
         return BAD_INPUT
+
+
+def _stopped(command: str, error: BaseException, *stops: Interrupted) -> int:
+    """Say by which signal, the first that came, and what else those who noticed it had to say."""
+    number = stops[0].number if stops else signal.SIGINT
+    _say(command, "; ".join([f"stopped by {number.name}", *getattr(error, "__notes__", ())]), error)
+    return 128 + number
 
 
 def _say(command: str, line: str, error: BaseException) -> None:
@@ -125,24 +129,6 @@ def _plain_warnings(command: str) -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = usual
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM raises Terminated, once: a second one does not disturb what the first has begun."""
-
-    def stop(number: int, frame: object) -> NoReturn:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
-
-    if threading.current_thread() is not threading.main_thread():  # only that one may have handlers
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def one_line(error: Exception) -> str:

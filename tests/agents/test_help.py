@@ -1,6 +1,7 @@
 """What `--help` says, and that nobody waits for it."""
 
 import importlib
+import re
 import subprocess
 import sys
 
@@ -52,6 +53,21 @@ def test_a_page_fits_a_screen_and_has_every_setting(capsys, command):
     shown = {line.split("=")[0].partition(".")[0].strip() for line in lines if line.startswith("  ")}
     shown |= {word.partition("=")[0] for line in lines for word in line.split()}
     assert tops <= shown
+
+
+@pytest.mark.parametrize("columns", ["60", "100", "200"])
+@pytest.mark.parametrize("command", SETTINGS)
+def test_no_statement_is_cut_in_its_middle(capsys, monkeypatch, command, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    _, _, page = said(capsys, command, "--help").partition("says all of it:\n")
+    rows = page.partition("\n\n")[0]
+    for one in settings_of(CONF / f"{command}.yaml"):
+        row = re.search(rf"^  {re.escape(one.name)}=.*\n(?: {{30,}}.*\n)*", f"{rows}\n", re.MULTILINE)
+        told = " ".join(row[0][34:].split()).removesuffix(" ...")
+        rest = " ".join(one.comment.split()).removeprefix(told)
+        assert one.comment.startswith(told[:20])
+        assert rest == "" or rest[0] in ";.", (one.name, told, rest)
+    assert max(map(len, page.splitlines())) <= max(min(int(columns), 140), 98)
 
 
 def test_comments_of_the_yamls_are_the_help(capsys):

@@ -20,7 +20,7 @@ from attacks.interruptions import alive, complaint, differences, expect_success,
 from conftest import ROOT
 from ringyard.errors import SchedulerError
 from ringyard_agents import cli
-from ringyard_agents.command_line import OF_AGENTS
+from ringyard_agents.command_line import OF_AGENTS, exit_code
 from ringyard_agents.measuring import series
 from ringyard_agents.measuring.evaluate import evaluate
 from ringyard_agents.measuring.fingerprint import Fingerprints
@@ -43,6 +43,43 @@ def wait_for(condition):
 
 def lines(file):
     return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_library_that_stumbles_over_a_signal_is_no_internal_error(capsys, number):
+    def stumble():
+        try:
+            signal.raise_signal(number)
+        finally:
+            None._invalidate_flags_cache()  # as OmegaConf does, which has half of a config
+
+    def drop():
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        raise ImportError("partially initialized module")
+
+    def go_on():
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        time.sleep(60)
+
+    def save():
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt as stop:
+            signal.raise_signal(signal.SIGTERM)  # a second one, and the timer
+            time.sleep(1.2)
+            stop.add_note("all is saved")
+            raise
+
+    names = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = [signal.getsignal(one) for one in names]
+    began = time.monotonic()
+    for run, more in ((stumble, ""), (drop, ""), (go_on, ""), (save, "; all is saved")):
+        assert exit_code("ringyard watch", run) == 128 + number
+        assert capsys.readouterr().err == f"ringyard watch: stopped by {number.name}{more}\n"
+    assert time.monotonic() - began < 30
+    assert before == [signal.getsignal(one) for one in names]
 
 
 @pytest.fixture(scope="module")

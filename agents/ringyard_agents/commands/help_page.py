@@ -1,5 +1,7 @@
 """`ringyard COMMAND --help`: groups and settings on a screen; `--help NAME`: all of one of them."""
 
+import re
+import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,8 +10,12 @@ from ringyard_agents.commands.yaml_comments import Setting, defaults_of, said_by
 
 __all__ = ["asked_for", "help_page"]
 
-_WIDTH = 100  # columns
-_DEFAULTS = 36  # columns of names with their defaults
+_DEFAULTS = 30  # columns of names with their defaults
+
+
+def _width() -> int:
+    """Columns: the terminal's, 100 where there is none, and no more than the eye follows."""
+    return min(max(shutil.get_terminal_size((100, 40)).columns, 80), 140)
 
 
 def asked_for(words: Sequence[str]) -> str | None:
@@ -79,13 +85,13 @@ def _command_page(command: str, does: str, groups: dict[str, str | None], settin
     chosen = [f"{name}={'null' if choice is None else choice}" for name, choice in groups.items()]
     lines = [
         f"usage: ringyard {command} [GROUP=CHOICE] [SETTING=VALUE] ...",
-        *textwrap.wrap(does, _WIDTH),
+        *textwrap.wrap(does, _width()),
         "",
         f"groups; `ringyard {command} --help GROUP` lists its choices:",
         *_columns(chosen),
         "",
         f"settings; `ringyard {command} --help SETTING` says all of it:",
-        *(_row(one) for one in settings),
+        *(line for one in settings for line in _row(one)),
         "",
         "What is inside a group is set with dots (cluster.num_servers=8); --cfg job prints all of it.",
         "-m sweeps over SETTING=1,2; --config-dir FOLDER has your own yamls; --hydra-help: Hydra's options.",
@@ -95,21 +101,34 @@ def _command_page(command: str, does: str, groups: dict[str, str | None], settin
 
 def _columns(words: Sequence[str]) -> list[str]:
     width = max(map(len, words)) + 2
-    each = (_WIDTH - 2) // width
+    each = (_width() - 2) // width
     rows = [words[first : first + each] for first in range(0, len(words), each)]
     return ["  " + "".join(word.ljust(width) for word in row).rstrip() for row in rows]
 
 
-def _row(setting: Setting) -> str:
+def _row(setting: Setting) -> list[str]:
     first = setting.default.partition("\n")[0] or "{...}"
     said = textwrap.shorten(f"{setting.name}={first}", _DEFAULTS, placeholder=" ...")
     if said == "...":  # no place to cut it
         said = f"{setting.name}={first}"[: _DEFAULTS - 4] + " ..."
-    return _shortened(f"  {said:{_DEFAULTS}}", setting.comment)
+    return _told(f"  {said:{_DEFAULTS}}", setting.comment)
 
 
-def _shortened(head: str, comment: str) -> str:
-    return f"{head}  {textwrap.shorten(comment, _WIDTH - len(head) - 2, placeholder=' ...')}".rstrip()
+def _told(head: str, comment: str) -> list[str]:
+    """A head and, beside it, as many whole statements of a comment as fit a line; the first in any case."""
+    statements = re.split(r"(?<=;|\.) (?![^(]*\))", comment)
+    width, taken = _width() - len(head) - 2, 1
+    while taken < len(statements) and len(_first(statements, taken + 1)) <= width:
+        taken += 1
+    together = _first(statements, taken).replace(" ...", "\xa0...")  # dots begin no line
+    lines = [line.replace("\xa0", " ") for line in textwrap.wrap(together, width)] or [""]
+    return [f"{head}  {lines[0]}".rstrip(), *(f"{' ' * len(head)}  {line}" for line in lines[1:])]
+
+
+def _first(statements: Sequence[str], count: int) -> str:
+    """The first statements, with dots if there are more."""
+    said = " ".join(statements[:count])
+    return said if count == len(statements) else f"{said.rstrip('.; ')} ..."
 
 
 def _group_page(command: str, group: str, default: str | None, files: dict[str, Path]) -> str:
@@ -117,15 +136,16 @@ def _group_page(command: str, group: str, default: str | None, files: dict[str, 
     lines = [
         f"choices of {group}=... (* by default); `ringyard {command} --help {group}=CHOICE` prints its yaml:",
         *(
-            _shortened(f"{'*' if name == default else ' '} {name:{width}}", said_by(file))
+            line
             for name, file in files.items()
+            for line in _told(f"{'*' if name == default else ' '} {name:{width}}", said_by(file))
         ),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _setting_page(command: str, setting: Setting) -> str:
-    lines = [f"{setting.name}={setting.default}", *textwrap.wrap(setting.comment, _WIDTH)]
+    lines = [f"{setting.name}={setting.default}", *textwrap.wrap(setting.comment, _width())]
     return "\n".join(lines) + "\n"
 
 
@@ -139,7 +159,7 @@ def _inside_page(command: str, name: str, groups: dict[str, str | None]) -> str:
         for one in settings_of(file):
             if one.name == inside:
                 lines += textwrap.wrap(
-                    f"{group}={choice}: {name}={one.default}  {one.comment}", _WIDTH, subsequent_indent="  "
+                    f"{group}={choice}: {name}={one.default}  {one.comment}", _width(), subsequent_indent="  "
                 )
     if not lines:
         raise ConfigurationError(

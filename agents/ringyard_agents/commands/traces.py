@@ -17,15 +17,26 @@ def run(words: Sequence[str]) -> None:
         RingyardError: bad input.
     """
     parser = Arguments(
-        prog="ringyard traces", description="Where the public traces are, or what a copy holds."
+        prog="ringyard traces",
+        usage="ringyard traces [-h] | ringyard traces NAME FILE",
+        description="Without words: where each public trace is, its licence and size. NAME FILE: what a local"
+        " copy holds.",
     )
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="of a trace; without it, where each of them is"
+        "name",
+        metavar="NAME",
+        nargs="?",
+        help="of a trace, as workload=NAME: helios, philly, pai; csv: your own file",
     )
-    parser.add_argument("file", metavar="FILE", nargs="?", help="a local copy, to be checked")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="the copy: a CSV, or what the trace is published as, maybe .gz",
+    )
     options = parser.parse_args(words)
     if (options.name is None) != (options.file is None):
-        parser.error("a NAME wants a FILE beside it")
+        parser.error(f"{options.name} wants a FILE behind it: ringyard traces NAME FILE")
 
     from ringyard_agents.traces import list_traces, report_trace
 
