@@ -7,12 +7,15 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.record import again
+from ringyard_agents.record import again, require_command
 
 __all__ = ["refuse_another"]
 
 #: settings that say how a run is run and where else it is written, not what it finds
-_OF_THE_RUN = ("name", "overwrite", "rerun", "workers", "trust", "plots", "tensorboard", "output", "gym")
+_OF_THE_RUN = (
+    *("name", "overwrite", "rerun", "workers", "trust", "gym"),
+    *("plots", "tensorboard", "output", "out", "file"),
+)
 
 
 def _leaves(config: Any, path: str = "") -> dict[str, Any]:
@@ -24,13 +27,17 @@ def _leaves(config: Any, path: str = "") -> dict[str, Any]:
     return found
 
 
-def refuse_another(folder: Path, config: DictConfig) -> None:
+def refuse_another(folder: Path, command: str, config: DictConfig) -> None:
     """Raise a ConfigurationError if a folder has a run with other settings, unless `overwrite` says so.
+
+    A run of another command is not replaced in any case.
 
     Args:
         folder: of the run; there may be none.
+        command: that is to write there.
         config: of the command.
     """
+    require_command(folder, command)
     file = folder / "config.yaml"
     if config.overwrite or not file.is_file():
         return

@@ -22,7 +22,7 @@ from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
 from ringyard_agents.files import replaced
 
-__all__ = ["again", "in_sweep", "register_run_folders", "run_folder", "write_record"]
+__all__ = ["again", "in_sweep", "register_run_folders", "require_command", "run_folder", "write_record"]
 
 _LONGEST_NAME = 255  # bytes, of a folder on most file systems
 
@@ -134,7 +134,7 @@ def write_record(
         ConfigurationError: the folder has a run of another command.
     """
     file = folder / "run.json"
-    _check_command(file, command)
+    require_command(folder, command)
     record: Any = {"command": command, "arguments": sys.argv[1:], "commit": _commit(), "seeds": seeds}
     record |= _surroundings()
     if goes_on and file.is_file():
@@ -146,14 +146,20 @@ def write_record(
         partial.write_text(json.dumps(record, indent=2) + "\n")
 
 
-def _check_command(file: Path, command: str) -> None:
+def require_command(folder: Path, command: str) -> None:
+    """Raise a ConfigurationError if a folder has a run of another command.
+
+    Args:
+        folder: of the run; there may be none.
+        command: that is to write there.
+    """
     try:
-        found = json.loads(file.read_text())["command"]
+        found = json.loads((folder / "run.json").read_text())["command"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return
     if found != command:
         raise ConfigurationError(
-            f"{file.parent} has a run of `ringyard {found}`, whose config and record would be lost; give"
+            f"{folder} has a run of `ringyard {found}`, whose config and record would be lost; give"
             " another name="
         )
 

@@ -61,7 +61,7 @@ def test_the_likelihood_tells_who_ends_when(rng):
     assert {name: array.shape for name, array in fitted.network.items()} == PARAMETERS
 
 
-def test_fitted_on_the_first_part_of_a_trace_it_beats_las_on_the_last(tmp_path, monkeypatch):
+def test_fitted_on_the_first_part_of_a_trace_it_beats_las_on_the_last(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     trace = tenants(1500, 0)
     rows = zip(trace.submit_seconds, trace.num_gpus, trace.duration_seconds, trace.user, strict=True)
@@ -71,6 +71,8 @@ def test_fitted_on_the_first_part_of_a_trace_it_beats_las_on_the_last(tmp_path, 
     small = ["cluster.num_servers=2", "windows=4", "loads=[2.0]", "file=mine/hazard.safetensors"]
     assert main(["fit-hazard", *words, *small, "name=fit", "source=made"]) == 0
     file = tmp_path / "mine" / "hazard.safetensors"
+    assert main(["fit-hazard", *words, *small, "name=fit", "source=another"]) == 2
+    assert "fit has a run with source=made, now it is another" in capsys.readouterr().err
     again = read_hazards(file)
     later = Replay(trace, ModelMix(), window_jobs=150, load=2.0, part=(0.7, 1.0))
     jcts = []

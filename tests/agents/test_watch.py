@@ -113,6 +113,21 @@ def test_bad_words_are_one_line(words, said, tmp_path, monkeypatch, capfd):
     assert not (tmp_path / "runs" / "x").exists()
 
 
+def test_another_page_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    few = ["workload.num_jobs=6", "cluster.num_servers=2", "schedulers=[fifo]"]
+    assert main(["watch", *few, "name=w"]) == 0
+    page = (tmp_path / "runs/w/watch.html").read_bytes()
+    capfd.readouterr()
+    assert main(["watch", *few, "name=w", "seed=1"]) == 2
+    assert "runs/w has a run with seed=0, now it is 1" in capfd.readouterr().err
+    assert main(["simulate", *few[:2], "name=w", "overwrite=true"]) == 2
+    assert "runs/w has a run of `ringyard watch`" in capfd.readouterr().err
+    assert (tmp_path / "runs/w/watch.html").read_bytes() == page
+    assert main(["watch", *few, "name=w", "seed=1", "overwrite=true"]) == 0
+    assert (tmp_path / "runs/w/watch.html").read_bytes() != page
+
+
 def test_simulate_draws_files(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     words = ["output.gantt=new/g.png", "output.video=v.gif", "output.frames=2"]

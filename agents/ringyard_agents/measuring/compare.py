@@ -300,7 +300,7 @@ def compare(config: DictConfig) -> float | None:
     _check_installed(config)
     wanted = races(config)
     folder = run_folder()
-    refuse_another(folder, config)
+    refuse_another(folder, "compare", config)
     with locked(folder):
         try:
             return _compare(config, wanted, folder)

@@ -61,7 +61,7 @@ def simulate(config: DictConfig) -> float:
         RingyardError: bad input, before anything is written.
         OSError: files cannot be written.
     """
-    refuse_another(run_folder(), config)
+    refuse_another(run_folder(), "simulate", config)
     with locked(run_folder()):
         return _simulate(config, run_folder())
 

@@ -73,7 +73,7 @@ def tune(config: DictConfig) -> None:
     folder = run_folder()
     tuning = _Tuning(config, folder)
     tuning.prepare()
-    refuse_another(folder, config)
+    refuse_another(folder, "tune", config)
     with locked(folder):
         try:
             if config.rerun:

@@ -23,7 +23,8 @@ from torch import nn
 from ringyard.errors import ConfigurationError
 from ringyard.placement import consolidate
 from ringyard_agents.configuration import WORLD, plain
-from ringyard_agents.files import locked
+from ringyard_agents.earlier_run import refuse_another
+from ringyard_agents.files import locked, require_writable
 from ringyard_agents.measuring.evaluate import build, simulator
 from ringyard_agents.predictors.hazard_file import write_hazards
 from ringyard_agents.record import run_folder, write_record
@@ -293,9 +294,11 @@ def fit_hazard(config: DictConfig) -> None:
     """
     folder = run_folder()
     file = folder / "hazard.safetensors" if config.file is None else Path(config.file).expanduser()
+    require_writable("file", file)
     first, second = _worlds(config)
     for world in (*first, *second):
         build(world["workload"])
+    refuse_another(folder, "fit-hazard", config)
     with locked(folder):
         begin = time.monotonic()
         later = max(round(config.windows * config.held_out), 1)

@@ -13,6 +13,7 @@ from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.configuration import WORLD, plain, scheduler_config
+from ringyard_agents.earlier_run import refuse_another
 from ringyard_agents.files import locked, replaced, require_writable
 from ringyard_agents.measuring.compare import SEED_OFFSET
 from ringyard_agents.measuring.evaluate import build, simulator
@@ -33,6 +34,7 @@ def watch(config: DictConfig) -> None:
         RingyardError: bad input, before anything runs.
         OSError: the page cannot be written.
     """
+    refuse_another(run_folder(), "watch", config)
     with locked(run_folder()):
         file = _file(config)
         seed, number = config.seed + SEED_OFFSET, config.workload_number
