@@ -222,6 +222,7 @@ def _report(
     remove_stale(folder, written)
     tables = [str(folder / name) for name in ("table.csv", "runs.csv", "tenants.csv") if name in written]
     console.print(f"tables: {', '.join(tables)}", soft_wrap=True, markup=False)
+    _draw_schedules(console, config, folder, race, results)
 
 
 def _notes(
@@ -281,6 +282,25 @@ def _draw(
         console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True, markup=False)
         written.append(folder / "tensorboard")
     return [file.name for file in written]
+
+
+def _draw_schedules(
+    console: Console, config: DictConfig, folder: Path, race: Race, results: Sequence[RunResult]
+) -> None:
+    """One schedule of each scheduler into its TensorBoard run, when all else is written."""
+    if not (_wanted(config, "plots") and _wanted(config, "tensorboard")):
+        return
+    from ringyard_agents.measuring.schedules import add_schedules, schedules_of
+
+    tasks, left_out = schedules_of(race.tasks, results)
+    if left_out:
+        console.print(
+            f"schedules that took long are not drawn: {', '.join(left_out)}; `ringyard watch` shows them",
+            soft_wrap=True,
+            markup=False,
+        )
+    if tasks:
+        add_schedules(tasks, folder / "tensorboard", config.workers, console)
 
 
 def compare(config: DictConfig) -> float | None:

@@ -1,8 +1,10 @@
 """Simulations that keep all of who held what, to be drawn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import Progress
@@ -12,8 +14,10 @@ from ringyard.drawing.history import history_of
 from ringyard.errors import ConfigurationError
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.files import replaced, require_writable
+from ringyard_agents.measuring.evaluate import build, simulator
+from ringyard_baselines.scheduler import run
 
-__all__ = ["draw_outputs", "recorded", "require_outputs", "wants_drawing"]
+__all__ = ["draw_outputs", "played", "recorded", "require_outputs", "wants_drawing"]
 
 #: rows kept at first, 32 bytes each
 ROWS = 1 << 16
@@ -30,6 +34,25 @@ def recorded(play: Callable[[int], Simulator]) -> Simulator:
     sim = play(ROWS)
     written = int(sim.state.clusters["num_segments"][0])
     return sim if written <= ROWS else play(written)
+
+
+def played(scheduler: Mapping[str, Any], world: Mapping[str, Any], number: int, seed: int) -> Simulator:
+    """A run as `ringyard compare` makes it, that has ended and remembers everything.
+
+    Args:
+        scheduler: its config.
+        world: configs.
+        number: of the workload.
+        seed: of the comparison.
+    """
+
+    def play(segment_rows: int) -> Simulator:
+        built = build(scheduler)
+        sim = simulator(world, number, seed, built.round_seconds, segment_rows=segment_rows)
+        run(sim, built, np.random.default_rng((seed, number, 1)))
+        return sim
+
+    return recorded(play)
 
 
 def _files(config: DictConfig) -> dict[str, Path]:

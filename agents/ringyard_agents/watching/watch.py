@@ -1,28 +1,23 @@
 """`ringyard watch`: run schedulers on one workload, write a page that plays their schedules side by side."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard.sim.simulator import Simulator
 from ringyard_agents.configuration import WORLD, plain, scheduler_config
 from ringyard_agents.earlier_run import refuse_another
 from ringyard_agents.files import locked, replaced, require_writable
 from ringyard_agents.measuring.compare import SEED_OFFSET
-from ringyard_agents.measuring.evaluate import build, simulator
-from ringyard_agents.measuring.recorded import recorded
+from ringyard_agents.measuring.evaluate import build
+from ringyard_agents.measuring.recorded import played
 from ringyard_agents.measuring.selection import able, drawn_for, entries_of
 from ringyard_agents.record import run_folder, write_record
 from ringyard_agents.watching.page import page_of
 from ringyard_agents.watching.schedule import schedule_of, workload_of
-from ringyard_baselines.scheduler import run
 
 __all__ = ["watch"]
 
@@ -47,7 +42,7 @@ def watch(config: DictConfig) -> None:
         console = Console()
         schedules = []
         for label, one in configs.items():
-            sim = _played(one, world, number, seed)
+            sim = played(one, world, number, seed)
             schedules.append(schedule_of(label, build(one), sim))
             console.print(f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s", highlight=False, markup=False)
         data = workload_of(sim) | {
@@ -69,15 +64,3 @@ def _file(config: DictConfig) -> Path:
         raise ConfigurationError(f"out is {shown(config.out)}; expected FILE.html")
     require_writable("out", file)
     return file
-
-
-def _played(scheduler: Mapping[str, Any], world: Mapping[str, Any], number: int, seed: int) -> Simulator:
-    """A run as `ringyard compare` makes it, that remembers who held what."""
-
-    def play(segment_rows: int) -> Simulator:
-        built = build(scheduler)
-        sim = simulator(world, number, seed, built.round_seconds, segment_rows=segment_rows)
-        run(sim, built, np.random.default_rng((seed, number, 1)))
-        return sim
-
-    return recorded(play)
