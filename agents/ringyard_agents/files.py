@@ -86,7 +86,10 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     try:
         partial.mkdir()
         yield partial
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            folder.unlink(missing_ok=True)  # somebody's file of that name
         os.replace(partial, folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

@@ -180,12 +180,13 @@ _LATER: dict[str, Any] = {"versions": {}, "resumed": []}
 def _read(file: Path) -> dict[str, Any]:
     try:
         record = json.loads(file.read_text())
+        require("it", record, Mapping[str, object])
         for name, annotation in _FIELDS.items():
             require(name, record.get(name, _LATER.get(name)), annotation)
-    except (ValueError, AttributeError, RecursionError, ConfigurationError) as error:
+    except (ValueError, RecursionError, ConfigurationError) as error:
         raise CheckpointError(
-            f"cannot resume: {file}, the record of how the run began, is damaged ({error}); remove it to go"
-            " on without"
+            f"cannot resume: {file}, the record of how the run began, is damaged; remove it to go on without"
+            f" ({error})"
         ) from error
     return dict(record)
 

@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard_agents.files import locked, remove_if_empty, replaced
+from ringyard_agents.files import locked, remove_if_empty, replaced, replaced_folder
 from ringyard_agents.record import _folder, write_record
 
 
@@ -38,6 +38,20 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
         assert file.read_text() == "old"
     assert file.read_text() == "new"
     assert os.listdir(tmp_path) == ["a.zip"]
+
+
+@pytest.mark.parametrize("before", ["nothing", "a file", "a folder"])
+def test_a_folder_takes_the_place_of_whatever_was_there(tmp_path, before):
+    folder = tmp_path / "tensorboard"
+    if before == "a file":
+        folder.write_text("old")
+    elif before == "a folder":
+        folder.mkdir()
+        (folder / "old").touch()
+    with replaced_folder(folder) as partial:
+        (partial / "new").touch()
+    assert os.listdir(tmp_path) == ["tensorboard"]
+    assert os.listdir(folder) == ["new"]
 
 
 def test_a_device_is_written_to_and_a_full_one_says_so(tmp_path):
