@@ -98,8 +98,9 @@ def test_loading_says_what_differs(tmp_path):
     ):
         with pytest.raises(CheckpointError, match=f"cannot act in this environment: .*{said}"):
             ringyard_agents.load(checkpoint, world)
-    with pytest.raises(ConfigurationError, match="expected one of Ringyard's environments"):
-        ringyard_agents.load("zoo:sharing", gymnasium.make("CartPole-v1"))
+    for nothing_of_ours in (gymnasium.make("CartPole-v1"), 5):
+        with pytest.raises(ConfigurationError, match="expected one of Ringyard's environments"):
+            ringyard_agents.load("zoo:sharing", nothing_of_ours)
 
 
 def test_evaluations_have_the_numbers_of_comparisons():
@@ -161,6 +162,8 @@ def test_comparisons_want_several_of_different_names():
         ringyard_agents.compare(["fifo", "fifo"])
     with pytest.raises(ConfigurationError, match=r"expected a list, such as \['fifo'\]"):
         ringyard_agents.compare("fifo")
+    with pytest.raises(ConfigurationError, match=r"schedulers is None; expected a list, such as \['fifo'\]"):
+        ringyard_agents.compare(None)
     with pytest.raises(ConfigurationError, match="reference is 'sjf'; expected one of fifo"):
         ringyard_agents.compare(["fifo"], seeds=1, overrides=SMALL, reference="sjf")
     with pytest.raises(AttributeError, match="no attribute 'evaluat'"):

@@ -35,7 +35,9 @@ def load(
     name = "agent" if checkpoint is None else str(checkpoint)
     agent = load_agent(None if checkpoint is None else str(checkpoint), name, trust)
     if env is not None:
-        setting = env if isinstance(env, Setting) else getattr(env.unwrapped, "setting", None)
+        setting = (
+            env if isinstance(env, Setting) else getattr(getattr(env, "unwrapped", None), "setting", None)
+        )
         if not isinstance(setting, Setting):
             raise ConfigurationError(f"env is {env!r}; expected one of Ringyard's environments, or a Setting")
         found = [*_seen(agent.observation, setting.observation), *_done(agent.actions, setting.actions)]

@@ -1,6 +1,6 @@
 """Schedulers measured from Python: `ringyard compare`'s worlds, workloads and columns as DataFrames."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import hydra
@@ -153,8 +153,9 @@ def compare(
         ConfigurationError: none of these.
         SchedulerError: one does what it did not declare, or leaves jobs waiting for ever.
     """
-    if isinstance(schedulers, str):
-        raise ConfigurationError(f"schedulers is {schedulers!r}; expected a list, such as [{schedulers!r}]")
+    if isinstance(schedulers, str) or not isinstance(schedulers, Iterable):
+        such = schedulers if isinstance(schedulers, str) else "fifo"
+        raise ConfigurationError(f"schedulers is {shown(schedulers)}; expected a list, such as [{such!r}]")
     results = _results(schedulers, preset, seeds, overrides)
     labels = {result.label for result in results}
     if reference is not None and reference not in labels:
