@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import NamedTuple, Protocol
 
+import numba
 import numpy as np
 import pytest
 
@@ -32,6 +33,8 @@ from ringyard.compiled import (
     slot,
     whole,
 )
+from ringyard.compiled.functions import _dispatcher
+from ringyard.errors import ConfigurationError
 
 
 class Cell(Record):
@@ -269,6 +272,15 @@ def test_threads_that_meet_a_bundle_at_once_get_one_address():
                 assert addresses == {held._kept[0].ctypes.data}
     finally:
         sys.setswitchinterval(usual)
+
+
+def test_no_folder_for_machine_code_is_a_sentence(monkeypatch):
+    def refuse(**options):
+        raise RuntimeError("cannot cache function 'f': no locator available for file 'f.py'")
+
+    monkeypatch.setattr(numba, "njit", refuse)
+    with pytest.raises(ConfigurationError, match="set NUMBA_CACHE_DIR to one that can"):
+        _dispatcher(lambda: 0, {})
 
 
 def beside(folder, *words):

@@ -126,6 +126,23 @@ def _intact(path: str) -> bool:
     return _crc(data[:-4]) == data[-4:]
 
 
+def _kept_on_disk(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Numba's own dispatcher.
+
+    Raises:
+        ConfigurationError: there is no folder for machine code.
+    """
+    try:
+        return numba.njit(**options)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        raise ConfigurationError(
+            "there is no folder to keep machine code in: Ringyard's own and the home folder cannot be written"
+            " to; set NUMBA_CACHE_DIR to one that can (export NUMBA_CACHE_DIR=/tmp/numba)"
+        ) from error
+
+
 def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """A numba dispatcher that cares for its cache as numba does not.
 
@@ -133,7 +150,7 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     any file makes cached machine code stale. And machine code from the cache needs the linked kernels that it
     calls to be there first.
     """
-    dispatcher: Any = numba.njit(**{**_OPTIONS, **options})(function)
+    dispatcher: Any = _kept_on_disk(function, {**_OPTIONS, **options})
     cache = dispatcher._cache
     file = getattr(cache, "_cache_file", None)
     if file is not None and hasattr(file, "_source_stamp"):
