@@ -44,7 +44,8 @@ def said(capsys, *words, code=0):
 
 
 @pytest.mark.parametrize("command", SETTINGS)
-def test_a_page_fits_a_screen_and_has_every_setting(capsys, command):
+def test_a_page_fits_a_screen_and_has_every_setting(capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "100")
     page = said(capsys, command, "--help")
     lines = page.splitlines()
     assert len(lines) <= 40
@@ -70,7 +71,8 @@ def test_no_statement_is_cut_in_its_middle(capsys, monkeypatch, command, columns
     assert max(map(len, page.splitlines())) <= max(min(int(columns), 140), 98)
 
 
-def test_comments_of_the_yamls_are_the_help(capsys):
+def test_comments_of_the_yamls_are_the_help(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     page = said(capsys, "train", "--help")
     assert "decisions between evaluations" in page
     assert "The best agent" in said(capsys, "train", "--help", "evaluate.patience")

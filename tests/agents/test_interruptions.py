@@ -45,8 +45,16 @@ def lines(file):
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
+@pytest.fixture
+def listening():
+    """SIGINT as in a terminal: what runs in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_library_that_stumbles_over_a_signal_is_no_internal_error(capsys, number):
+def test_a_library_that_stumbles_over_a_signal_is_no_internal_error(capsys, listening, number):
     def stumble():
         try:
             signal.raise_signal(number)
