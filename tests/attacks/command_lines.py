@@ -170,7 +170,11 @@ def a_setting(draw: random.Random, command: str) -> list[str]:
 
 
 def a_count(draw: random.Random, command: str) -> list[str]:
-    return [f"{draw.choice(COUNTS)}={draw.choice(NO_COUNT)}"]
+    count = draw.choice(COUNTS)
+    values = [
+        one for one in NO_COUNT if (count, one) != ("workload.max_gpus", "null")
+    ]  # that one may be null
+    return [f"{count}={draw.choice(values)}"]
 
 
 def a_number(draw: random.Random, command: str) -> list[str]:
