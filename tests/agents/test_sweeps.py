@@ -127,6 +127,7 @@ def test_a_sweep_ends_with_one_table_and_goes_on(tmp_path, monkeypatch, capfd):
     out, error = capfd.readouterr()
     assert "runs/a[1]/b=c/sweep.csv" in out
     assert "2 of 4 jobs failed: 1, 3; job 1 (seed=1 performance.alpha=-1): performance.alpha is -1" in error
+    assert error.count("\n") == 1, error
     folder = tmp_path / "runs" / "a[1]" / "b=c"
     table = pd.read_csv(folder / "sweep.csv")
     assert list(table["status"]) == ["done", "failed", "done", "failed"]

@@ -1,5 +1,6 @@
 """Processes that learn one agent together, each in its part of the clusters (torch.distributed)."""
 
+import atexit
 import os
 from typing import Any, TypeVar
 
@@ -116,6 +117,7 @@ def join_peers() -> Peers:
                 f"WORLD_SIZE is {os.environ['WORLD_SIZE']} and the processes do not find one another:"
                 f" {error}; start them with torchrun --nproc-per-node=N -m ringyard_agents train ..."
             ) from error
+        atexit.register(dist.destroy_process_group)  # else its threads may abort the process as it ends
     return _Joined()
 
 

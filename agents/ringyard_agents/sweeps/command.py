@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 
@@ -37,7 +39,8 @@ def run_sweep(command: str, words: Sequence[str], searched: str | None, start: C
         sweep.begin()
         sys.argv += sweep.pinned
         try:
-            start()
+            with redirect_stderr(cast(TextIO, _WithoutHydrasLine(sys.stderr))):
+                start()
         except KeyboardInterrupt as stop:
             _end(sweep)
             stop.add_note("what has ended is kept, and the same command goes on")
@@ -48,6 +51,25 @@ def run_sweep(command: str, words: Sequence[str], searched: str | None, start: C
             raise _error(sweep) from error
         if _failed(_end(sweep)):
             raise _error(sweep)
+
+
+class _WithoutHydrasLine:
+    """A stream that drops what Hydra says of a failed job, without its reason: our own error names it.
+
+    Args:
+        stream: gets everything else.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        if text.startswith("Error executing job with overrides: "):
+            return len(text)
+        return self.stream.write(text)
 
 
 def _end(sweep: Sweep) -> Sequence[JobRecord]:
