@@ -343,3 +343,12 @@ def test_choosing_a_workload():
     assert info["workload"] == 5
     with pytest.raises(ConfigurationError, match="workload"):
         env.reset(options={"workload": 99})
+
+
+def test_an_environment_imports_no_library_that_it_does_not_use():
+    code = (
+        "import sys, gymnasium, ringyard; env = gymnasium.make('ringyard/Cluster-v0'); env.reset(seed=0);"
+        " print([name for name in ('torch', 'pandas', 'matplotlib', 'hydra') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

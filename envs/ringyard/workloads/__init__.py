@@ -1,5 +1,7 @@
 """Where jobs come from: a random generator in, a job table out."""
 
+from typing import TYPE_CHECKING, Any
+
 from ringyard.workloads.assignment import Assignment, ModelMix, UniformCosts
 from ringyard.workloads.extensions import (
     Cancellations,
@@ -17,7 +19,6 @@ from ringyard.workloads.gadget import GadgetJobs
 from ringyard.workloads.partitioning import PartitionedJobs
 from ringyard.workloads.published_mix import PublishedMix
 from ringyard.workloads.published_traces import AITurboJobs, OnesJobs
-from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
 from ringyard.workloads.replay import Replay, replay_file
 from ringyard.workloads.synthetic import (
     Arrivals,
@@ -28,6 +29,9 @@ from ringyard.workloads.synthetic import (
     Synthetic,
 )
 from ringyard.workloads.workload import Workload, scale_to_load
+
+if TYPE_CHECKING:
+    from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
 
 __all__ = [
     "AITurboJobs",
@@ -63,3 +67,13 @@ __all__ = [
     "replay_file",
     "scale_to_load",
 ]
+
+if not TYPE_CHECKING:  # else every name would be one of this package's
+
+    def __getattr__(name: str) -> Any:
+        """Readers of files, on first use: most simulations read none, and pandas takes long to import."""
+        if name.startswith("read_") and name in __all__:
+            from ringyard.workloads import readers
+
+            return getattr(readers, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
