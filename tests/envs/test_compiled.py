@@ -33,7 +33,7 @@ from ringyard.compiled import (
     slot,
     whole,
 )
-from ringyard.compiled.functions import _dispatcher
+from ringyard.compiled.functions import Kernel, _dispatcher
 from ringyard.errors import ConfigurationError
 
 
@@ -218,6 +218,7 @@ def test_machine_code_of_another_version_is_compiled_anew(tmp_path):
 
 def test_a_damaged_cache_is_compiled_anew(tmp_path, monkeypatch):
     """Each byte of numba's files counts: cut short, changed anywhere, emptied or no pickle at all."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # beside the source
     source = tmp_path / "mine_of_a_damaged_cache.py"
     source.write_text(
         "from ringyard.compiled import kernel\n@kernel\ndef twice(x: float) -> float:\n    return 2.0 * x\n"
@@ -270,6 +271,23 @@ def test_threads_that_meet_a_bundle_at_once_get_one_address():
 
                 addresses = {one.result() for one in [pool.submit(ask) for _ in range(4)]}
                 assert addresses == {held._kept[0].ctypes.data}
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def test_threads_that_ask_at_once_get_one_machine_code():
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(20):
+                fresh, together = Kernel(_half.python, linked=False), threading.Barrier(4)
+
+                def ask(fresh=fresh, together=together):
+                    together.wait()
+                    return fresh.address, id(fresh.inside)
+
+                assert len({one.result() for one in [pool.submit(ask) for _ in range(4)]}) == 1
     finally:
         sys.setswitchinterval(usual)
 

@@ -1,7 +1,6 @@
 """Slots: functions that kernels receive as values, such as performance models and placement rules."""
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -11,7 +10,7 @@ from numba.core.typing.templates import signature as numba_signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from ringyard.compiled.complaints import note_address, pass_on
-from ringyard.compiled.functions import WATCH_ALL, ByName, Kernel, is_foreign
+from ringyard.compiled.functions import WATCH_ALL, ByName, Kernel, found_once, is_foreign
 from ringyard.compiled.types import signature_of
 from ringyard.errors import PluginError
 
@@ -137,7 +136,7 @@ class CompiledFunction(ByName):
         """Its module and its name there."""
         return f"{self.python.__module__}.{self.python.__qualname__}"
 
-    @cached_property
+    @found_once
     def address(self) -> int:
         """Where its machine code begins.
 
