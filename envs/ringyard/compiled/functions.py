@@ -30,7 +30,7 @@ from ringyard.compiled.progress import announced, compiled_one
 from ringyard.compiled.types import signature_of
 from ringyard.errors import ConfigurationError
 
-__all__ = ["Kernel", "entry_point", "found_once", "kernel", "linked_kernel", "whole"]
+__all__ = ["FoundOnce", "Kernel", "entry_point", "kernel", "linked_kernel", "whole"]
 
 warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
 
@@ -50,8 +50,8 @@ WATCH_ALL = os.environ.get("RINGYARD_CHECK", "") not in ("", "0")
 _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 
 
-class found_once(functools.cached_property[Any]):
-    """A cached property that one thread finds for all: `functools` has not locked its own since Python 3.12."""
+class FoundOnce(functools.cached_property[Any]):
+    """A cached property that one thread finds for all; that of `functools` has no lock since Python 3.12."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """The value, which stands in the instance from then on."""
@@ -282,7 +282,7 @@ class Kernel(ByName):
         if raises:
             _RAISING.append(self)
 
-    @found_once
+    @FoundOnce
     def signature(self) -> Any:
         """What the annotations declare, as numba knows it."""
         return signature_of(self.python)
@@ -292,12 +292,12 @@ class Kernel(ByName):
         """Whether indices are held to the bounds of arrays."""
         return self._options["boundscheck"]
 
-    @found_once
+    @FoundOnce
     def guarded(self) -> "Kernel":
         """The same, held to the bounds of arrays; a linked kernel stays as it is."""
         return self if self.linked or self.is_guarded else Kernel(self.python, False, guarded=True)
 
-    @found_once
+    @FoundOnce
     def _compiled(self) -> Any:
         """The function as it is compiled: a guarded one calls guarded kernels."""
         if not self.is_guarded:
@@ -306,7 +306,7 @@ class Kernel(ByName):
         kernels = {name: value.guarded for name, value in values.items() if isinstance(value, Kernel)}
         return _renamed(self.python, "guarded", kernels)
 
-    @found_once
+    @FoundOnce
     def inside(self) -> Any:
         """The dispatcher that other kernels call, without what Python needs to call it.
 
@@ -326,7 +326,7 @@ class Kernel(ByName):
         dispatcher.get_call_template = template_as_declared
         return dispatcher
 
-    @found_once
+    @FoundOnce
     def outside(self) -> Any:
         """The dispatcher that Python calls; numba looks at the types of what it is given."""
         dispatcher = _dispatcher(_renamed(self._compiled, "from_python", {}), self._options)
@@ -342,7 +342,7 @@ class Kernel(ByName):
             dispatcher.compile = compile_announced
         return dispatcher
 
-    @found_once
+    @FoundOnce
     def address(self) -> int:
         """Where the machine code for the declared types begins, in numba's calling convention."""
         self.inside.compile(self.signature)

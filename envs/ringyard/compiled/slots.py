@@ -10,7 +10,7 @@ from numba.core.typing.templates import signature as numba_signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from ringyard.compiled.complaints import note_address, pass_on
-from ringyard.compiled.functions import WATCH_ALL, ByName, Kernel, found_once, is_foreign
+from ringyard.compiled.functions import WATCH_ALL, ByName, FoundOnce, Kernel, is_foreign
 from ringyard.compiled.types import signature_of
 from ringyard.errors import PluginError
 
@@ -136,7 +136,7 @@ class CompiledFunction(ByName):
         """Its module and its name there."""
         return f"{self.python.__module__}.{self.python.__qualname__}"
 
-    @found_once
+    @FoundOnce
     def address(self) -> int:
         """Where its machine code begins.
 
