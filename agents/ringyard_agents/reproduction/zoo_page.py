@@ -34,7 +34,7 @@ schedulers=all` shows them beside the schedulers. They are part of the wheel, so
 safetensors, with what the agent is made of as JSON; loading one [runs no code](runs.md#whom-to-trust).
 `zoo:starts` and `zoo:starts_unknown`, which only start jobs, learnt on a trace that is not ours to ship and
 have no record here: [results.md](results.md#only-starting-jobs-later-helios-and-philly) has their commands
-and tables.
+and tables; their seed's number, how long they learnt and on what hardware was not kept, and is unknown.
 """
 
 
