@@ -15,10 +15,12 @@ from hydra.errors import HydraException
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.command_line import one_line
-from ringyard_agents.record import again
+from ringyard_agents.record import again, register_run_folders
 from ringyard_agents.sweeps.best_job import best_job, over_seeds
 from ringyard_agents.sweeps.job import Job, job
 from ringyard_agents.sweeps.job_record import JobRecord, job_records
+from ringyard_agents.sweeps.plan import planned
+from ringyard_agents.sweeps.plot import draw_sweep
 from ringyard_agents.sweeps.table import said, settings_of, sweep_table, swept
 
 TINY = ["workload.num_jobs=8", "cluster.num_servers=2"]
@@ -99,6 +101,24 @@ def test_a_table_has_what_was_swept_and_who_was_killed(tmp_path):
     assert list(table["status"]) == ["done", "failed", "killed"]
     assert table.loc[0, "ratio to fifo"] == 0.5
     assert "killed" in table.loc[2, "error"]
+
+
+def test_what_is_searched_on_a_log_scale_is_drawn_on_one(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    monkeypatch.chdir(tmp_path)
+    register_run_folders()
+    space = "+hydra.sweeper.params={workload.load: 'tag(log, interval(1, 4))', seed: 'int(interval(1, 3))'}"
+    plan = planned("simulate", ["performance.alpha=tag(log,choice(1,2))", "seed=1,2", "name=s", space])
+    assert plan.logarithmic == {"performance.alpha", "workload.load"}
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    values = [(0.05, 0.8), (0.4, 0.9)]
+    records = [record(n, f"a.spread={x}", f"lam={y}", objective=1.0 + n) for n, (x, y) in enumerate(values)]
+    with pytest.raises(FileNotFoundError):  # nothing was written
+        draw_sweep(sweep_table(tmp_path, records), ["a.spread", "lam"], tmp_path / "s.png", {"a.spread"})
+    scales = {axis.get_xlabel(): axis.get_xscale() for axis in drawn[0].axes}
+    assert (scales["a.spread"], scales["lam"]) == ("log", "linear")
 
 
 def test_the_best_is_of_the_setting_that_is_best_over_seeds():

@@ -75,7 +75,7 @@ class _WithoutHydrasLine:
 def _end(sweep: Sweep) -> Sequence[JobRecord]:
     records = job_records(sweep.folder)
     if records:
-        report(Console(), sweep.folder, records)
+        report(Console(), sweep.folder, records, sweep.logarithmic)
     return records
 
 

@@ -48,6 +48,7 @@ class Sweep:
         words: of the command line, without options.
         first: number of the first job.
         goes_on: jobs that have ended well are not run again.
+        logarithmic: settings that are searched on a logarithmic scale.
     """
 
     folder: Path
@@ -55,6 +56,7 @@ class Sweep:
     words: tuple[str, ...]
     first: int
     goes_on: bool
+    logarithmic: frozenset[str] = frozenset()
 
     @property
     def pinned(self) -> list[str]:
@@ -106,7 +108,8 @@ def planned(command: str, words: Sequence[str], searched: str | None = None) -> 
             f"{folder} has jobs up to number {earlier[-1].number}, its study {first} trials: they are of"
             " another sweep; give another name=, or replace it: overwrite=true"
         )
-    return Sweep(folder, command, tuple(words), first or 0, goes_on)
+    logarithmic = _logarithmic(words, config.hydra.sweeper)
+    return Sweep(folder, command, tuple(words), first or 0, goes_on, logarithmic)
 
 
 def _composed(command: str, words: Sequence[str], searched: str | None) -> DictConfig:
@@ -123,6 +126,19 @@ def _composed(command: str, words: Sequence[str], searched: str | None) -> DictC
     more = [] if searched is None else [f"hydra.searchpath=['file://{os.path.abspath(searched)}']"]
     with initialized():
         return compose(command, [*same, *more, "hydra.mode=MULTIRUN"], return_hydra_config=True)
+
+
+def _logarithmic(words: Sequence[str], sweeper: DictConfig) -> frozenset[str]:
+    """Settings tagged `log`, in the sweeper's search space or on the command line."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    space = [f"{name}={choices}" for name, choices in (sweeper.get("params") or {}).items()]
+    parsed = OverridesParser.create().parse_overrides([*space, *words])
+    return frozenset(
+        one.key_or_group
+        for one in parsed
+        if one.is_sweep_override() and "log" in getattr(one.value(), "tags", ())
+    )
 
 
 def _refuse_single_run(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """A sweep as a picture: the best so far over its jobs, and the objective over each setting."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,16 @@ _LOG_FROM = 30.0  # largest over smallest value of an axis that is logarithmic
 _PER_ROW = 3
 
 
-def draw_sweep(table: pd.DataFrame, settings: Sequence[str], file: Path) -> None:
+def draw_sweep(
+    table: pd.DataFrame, settings: Sequence[str], file: Path, logarithmic: Collection[str] = ()
+) -> None:
     """Write the picture.
 
     Args:
         table: of `sweep_table`.
         settings: what was swept.
         file: a PNG.
+        logarithmic: settings that were searched on a logarithmic scale; others have one if they reach far.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -38,7 +41,7 @@ def draw_sweep(table: pd.DataFrame, settings: Sequence[str], file: Path) -> None
     _best_so_far(axes[0], done)
     best = done.sort_values("objective", kind="stable").iloc[0]
     for axis, name in zip(axes[1:], shown, strict=True):
-        _over_setting(axis, done, name, best)
+        _over_setting(axis, done, name, best, name in logarithmic)
     for axis in axes[::columns]:
         axis.set_ylabel("objective (less is better)")
     figure.suptitle(f"{file.parent}: {len(done)} of {len(table)} jobs")
@@ -54,13 +57,13 @@ def _best_so_far(axis: Any, done: pd.DataFrame) -> None:
     axis.legend()
 
 
-def _over_setting(axis: Any, done: pd.DataFrame, name: str, best: pd.Series) -> None:
+def _over_setting(axis: Any, done: pd.DataFrame, name: str, best: pd.Series, logarithmic: bool) -> None:
     column = done[name].infer_objects()
     numeric = is_numeric_dtype(column) and not is_bool_dtype(column)
     places: Any = column
     chosen: Any = best[name]
     if numeric:
-        if column.min() > 0 and column.max() / column.min() >= _LOG_FROM:
+        if column.min() > 0 and (logarithmic or column.max() / column.min() >= _LOG_FROM):
             axis.set_xscale("log")
     else:
         labels = list(dict.fromkeys(str(value) for value in column))

@@ -2,7 +2,7 @@
 
 import importlib.util
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,16 @@ __all__ = ["report"]
 _MOST_ROWS = 30  # on the console; the CSV has all
 
 
-def report(console: Console, folder: Path, records: Sequence[JobRecord]) -> None:
+def report(
+    console: Console, folder: Path, records: Sequence[JobRecord], logarithmic: Collection[str] = ()
+) -> None:
     """Print the table, the best first; write sweep.csv and sweep.png.
 
     Args:
         console: to print on.
         folder: of the sweep.
         records: of its jobs, one or more.
+        logarithmic: settings that were searched on a logarithmic scale.
     """
     table = sweep_table(folder, records)
     with replaced(folder / "sweep.csv") as partial:
@@ -41,7 +44,7 @@ def report(console: Console, folder: Path, records: Sequence[JobRecord]) -> None
         if record.status != "done":
             console.print(f"failed: job {said(record, names)}: {record.why}", soft_wrap=True, markup=False)
     console.print(f"table: {folder / 'sweep.csv'}", soft_wrap=True, markup=False)
-    _draw(console, folder, table, names)
+    _draw(console, folder, table, names, logarithmic)
     best = best_job(records)
     if best is not None:
         see = shlex.join(["ringyard", "best", str(folder)])
@@ -80,7 +83,13 @@ def _short(name: str, names: Sequence[str]) -> str:
     return (last if unique else name.replace(".", ".\n")).replace(" to ", " to\n")
 
 
-def _draw(console: Console, folder: Path, table: pd.DataFrame, settings: Sequence[str]) -> None:
+def _draw(
+    console: Console,
+    folder: Path,
+    table: pd.DataFrame,
+    settings: Sequence[str],
+    logarithmic: Collection[str],
+) -> None:
     if np.isfinite(table["objective"].astype(float)).sum() < 2:
         return
     if importlib.util.find_spec("matplotlib") is None:
@@ -88,5 +97,5 @@ def _draw(console: Console, folder: Path, table: pd.DataFrame, settings: Sequenc
         return
     from ringyard_agents.sweeps.plot import draw_sweep
 
-    draw_sweep(table, settings, folder / "sweep.png")
+    draw_sweep(table, settings, folder / "sweep.png", logarithmic)
     console.print(f"plot: {folder / 'sweep.png'}", soft_wrap=True, markup=False)
