@@ -150,6 +150,11 @@ def test_agents_are_measured_like_schedulers():
         ({"scheduler": "fifo", "preset": "sharin"}, "unknown preset 'sharin'"),
         ({"scheduler": "fifo", "seeds": 0}, "seeds"),
         ({"scheduler": "fifo", "overrides": ["cluster.servers=3"]}, "overrides: .*servers"),
+        ({"scheduler": "fifo", "overrides": ["seed=abc"]}, "seed is 'abc'; expected a whole number"),
+        ({"scheduler": "fifo", "overrides": ["+cluster.servers=3"]}, "cluster.*servers"),
+        ({"scheduler": "fifo", "overrides": ["seeds=3"]}, "seeds=3 has no effect here; it is an argument"),
+        ({"scheduler": "fifo", "overrides": ["workers=0"]}, "workers=0 has no effect here; this process"),
+        ({"scheduler": "fifo", "overrides": "seed=1"}, r"expected a list, such as \['seed=1'\]"),
     ],
 )
 def test_bad_input_is_a_sentence(given, said):

@@ -18,18 +18,33 @@ from ringyard.jobs import JobTable
 from ringyard.mdp.presets import own_hydra, require_preset
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
+from ringyard_agents.command_line import one_line
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.measuring.compare import SEED_OFFSET
 from ringyard_agents.measuring.evaluate import RunResult, Task, build, measured
 from ringyard_agents.measuring.frames import runs_frame, schedulers_frame
 from ringyard_agents.measuring.ranking import rank
 from ringyard_agents.measuring.selection import drawn_for
+from ringyard_agents.settings import check_groups, check_settings
 from ringyard_baselines.scheduler import Powers, Scheduler
 
 __all__ = ["compare", "evaluate"]
 
 #: what `run` asks of a scheduler besides `decide`
 _NEEDED = ("name", "information", "round_seconds", "reset")
+
+_ARGUMENT = "it is an argument of its own"
+_COMMAND = "it is a setting of the command `ringyard compare`"
+
+#: settings of `ringyard compare` that are none here: why
+_NOT_HERE = {
+    **dict.fromkeys(("schedulers", "seeds", "reference"), _ARGUMENT),
+    "experiment": "it is the argument preset",
+    "workers": "this process runs everything; `ringyard compare` has several",
+    **dict.fromkeys(
+        ("name", "overwrite", "presets", "best", "rerun", "trust", "tensorboard", "plots"), _COMMAND
+    ),
+}
 
 
 class _Plain(Scheduler):
@@ -76,10 +91,19 @@ def _named(given: Any) -> tuple[str, Scheduler]:
 
 
 def _composed(preset: str | None, overrides: Sequence[str]) -> DictConfig:
+    if isinstance(overrides, str):
+        raise ConfigurationError(f"overrides is {overrides!r}; expected a list, such as [{overrides!r}]")
+    for word in overrides:
+        name = str(word).lstrip("+~").partition("=")[0]
+        if name in _NOT_HERE:
+            raise ConfigurationError(f"overrides: {word} has no effect here; {_NOT_HERE[name]}")
     try:
-        return hydra.compose("compare", [*([f"experiment={preset}"] if preset else []), *overrides])
+        config = hydra.compose("compare", [*([f"experiment={preset}"] if preset else []), *overrides])
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigurationError(f"overrides: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"overrides: {one_line(error)}") from error
+    check_settings("compare", config)
+    check_groups("compare", config)
+    return config
 
 
 def _results(
