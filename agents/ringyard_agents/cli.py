@@ -55,7 +55,3 @@ def _usage() -> str:
         for command, does in COMMANDS.items()
     ]
     return _USAGE.format(commands="\n".join(lines))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

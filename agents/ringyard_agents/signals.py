@@ -49,7 +49,8 @@ def signals_raise(raised: list[Interrupted]) -> Iterator[None]:
         yield
         return
     ours = [signal.SIGTERM, *([signal.SIGALRM] if _HAS_TIMERS else [])]
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in the background it is ignored
+    usual = (signal.default_int_handler, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) in usual:  # in the background it is ignored
         ours.append(signal.SIGINT)
     before = {number: signal.signal(number, stop) for number in ours}
     try:

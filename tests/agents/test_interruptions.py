@@ -90,6 +90,27 @@ def test_a_library_that_stumbles_over_a_signal_is_no_internal_error(capsys, list
     assert before == [signal.getsignal(one) for one in names]
 
 
+EARLY = """
+import signal, sys
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ringyard_agents.cli":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, CtrlC())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from ringyard_agents.__main__ import main
+main()
+"""
+
+
+def test_the_first_imports_end_without_a_traceback():
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", EARLY], env=settings, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert script == {"ringyard": "ringyard_agents.__main__:main"}
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The folder of a comparison that nobody disturbed."""
