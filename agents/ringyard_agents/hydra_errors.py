@@ -16,12 +16,14 @@ from ringyard_agents.calls import nearest
 __all__ = ["said_of"]
 
 
-#: {beginning of what a plugin of Hydra brings: extra that has it}
+#: {what a plugin of Hydra brings: extra that has it}
 _PLUGINS = {
     "sweeper/optuna": "sweeps",
     "launcher/joblib": "sweeps",
-    "launcher/submitit": "sweeps",
+    "launcher/submitit_local": "sweeps",
+    "launcher/submitit_slurm": "sweeps",
     "launcher/ray": "ray",
+    "launcher/ray_aws": "ray",
 }
 
 
@@ -31,7 +33,7 @@ def said_of(error: Exception) -> str:
         return f"{error.full_key} has no value; give {error.full_key}=..."
     said = str(error).partition("Config search path:")[0]
     for plugin, extra in _PLUGINS.items():
-        if f"'hydra/{plugin}" in said:
+        if f"'hydra/{plugin}'" in said:
             return f'{plugin} is of a plugin that is not installed: pip install "ringyard[{extra}]"'
     for rule in _RULES:
         text = rule(error, said)

@@ -180,6 +180,12 @@ def test_a_sweep_ends_with_one_table_and_goes_on(tmp_path, monkeypatch, capfd):
 def test_a_plugin_that_is_not_there_names_its_extra():
     said = "In 'hydra/config': Could not find 'hydra/sweeper/optuna'"
     assert one_line(HydraException(said)).endswith('pip install "ringyard[sweeps]"')
+    typo = (
+        "Could not find 'hydra/launcher/joblib2'\n\nAvailable options in 'hydra/launcher':\n\tbasic\n\tjoblib"
+    )
+    assert one_line(HydraException(typo)).startswith(
+        "hydra/launcher is 'joblib2'; expected joblib, or one of"
+    )
 
 
 def test_names_that_sweeps_cannot_have(tmp_path, monkeypatch, capfd):
