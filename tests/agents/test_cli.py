@@ -44,6 +44,23 @@ def ringyard(folder, *arguments, code=0, warnings="ignore"):
 
 
 @pytest.fixture
+def here(tmp_path, monkeypatch, capsys):
+    """As `ringyard`, in this process: it has imported everything and computed for a while already."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def command(*arguments, code=0):
+        GlobalHydra.instance().clear()
+        capsys.readouterr()
+        found = main(arguments)
+        said = capsys.readouterr()
+        assert found == code, said
+        return said
+
+    return command
+
+
+@pytest.fixture
 def jobs_file(tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text("job_id,submit_time,gpus,duration\n7,0,2,100\n9,5,4,50\n11,6.5,1,20\n")
@@ -217,16 +234,16 @@ def test_usage_and_unknown_commands(tmp_path):
     assert "no such trace file" in ringyard(tmp_path, "traces", "philly", "nope", code=2)[1]
 
 
-def test_train_resume_compare(tmp_path):
+def test_train_resume_compare(tmp_path, here):
     tiny = ["debug=tiny_training", "cluster.num_servers=4"]
-    ringyard(tmp_path, "train", *tiny, "name=first")
+    here("train", *tiny, "name=first")
     folder = tmp_path / "runs" / "first"
     for name in ("agent.safetensors", "last.safetensors", "config.yaml", "run.json", "tensorboard"):
         assert (folder / name).exists(), name
     before = json.loads((folder / "training.json").read_text())
     assert before["decisions"] >= 2000
     curves = (folder / "tensorboard" / "progress.csv").read_text().splitlines()
-    out, _ = ringyard(tmp_path, "train", "resume=runs/first", "total_decisions=4000")
+    out, _ = here("train", "resume=runs/first", "total_decisions=4000")
     after = json.loads((folder / "training.json").read_text())
     assert after["decisions"] >= 4000
     assert after["best"] <= before["best"]
@@ -240,30 +257,30 @@ def test_train_resume_compare(tmp_path):
     assert [one["arguments"] for one in record["resumed"]] == [["resume=runs/first", "total_decisions=4000"]]
     assert OmegaConf.load(folder / "config.yaml").total_decisions == 4000
     for word in ("reward=makespan", "agent.learning_rate=0.1", "seed=1", "experiment=sharing", "name=second"):
-        _, error = ringyard(tmp_path, "train", "cluster.num_servers=4", "resume=runs/first", word, code=2)
+        _, error = here("train", "cluster.num_servers=4", "resume=runs/first", word, code=2)
         assert f"{word} does not agree with the run that goes on" in error
     best = (folder / "agent.safetensors").read_bytes()
     (folder / "agent.safetensors").write_bytes(best[:-1])
-    _, error = ringyard(tmp_path, "train", "resume=runs/first", code=2)
+    _, error = here("train", "resume=runs/first", code=2)
     assert "agent.safetensors is not a usable checkpoint" in error
     (folder / "agent.safetensors").write_bytes(best)
     assert os.listdir(tmp_path / "runs") == ["first"]  # no folder for what only went on
 
     toy = ["~agent", "+agent={_target_:toy_learner.ToyLearner}", *tiny[1:], "workload.num_jobs=12"]
     toy += ["evaluate.every=1000", "evaluate.workloads=2"]
-    ringyard(tmp_path, "train", *toy, "name=toy", "total_decisions=2000")
+    here("train", *toy, "name=toy", "total_decisions=2000")
     again = ["resume=runs/toy", "total_decisions=3000"]
-    _, error = ringyard(tmp_path, "train", *again, code=2)
+    _, error = here("train", *again, code=2)
     assert "trust=[toy_learner.ToyLearner]" in error
-    ringyard(tmp_path, "train", *again, "trust=[toy_learner.ToyLearner]")
+    here("train", *again, "trust=[toy_learner.ToyLearner]")
     assert json.loads((tmp_path / "runs" / "toy" / "training.json").read_text())["decisions"] == 3000
 
     same = ["compare", "schedulers=[fifo,sjf@pack,srtf,mine:runs/first,toy:runs/toy]", "seeds=3"]
     same += ["workload.num_jobs=30", "workload.load=10", "cluster.num_servers=4"]
-    _, error = ringyard(tmp_path, *same, code=2)
+    _, error = here(*same, code=2)
     assert "trust=[toy_learner.ToyLearner]" in error
     same.append("trust=[toy_learner.ToyLearner]")
-    out, _ = ringyard(tmp_path, *same, "name=c1")
+    out, _ = here(*same, "name=c1")
     assert re.search(r"mine .*sizes, attained service", out)
     assert "adjusted for 4 rows" in out
     assert "warning: 3 workloads" in out
@@ -271,7 +288,7 @@ def test_train_resume_compare(tmp_path):
     for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "losses.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0
     assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 6  # and the whole
-    ringyard(tmp_path, *same, "name=c2", "workers=1", "plots=false", "tensorboard=false")
+    here(*same, "name=c2", "workers=1", "plots=false", "tensorboard=false")
     first, second = (
         list(csv.DictReader((tmp_path / "runs" / name / "runs.csv").read_text().splitlines()))
         for name in ("c1", "c2")
