@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
@@ -12,6 +13,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 
 from conftest import ROOT
 from ringyard_agents.cli import main
+from ringyard_agents.measuring.tensorboard import record_text
 
 CUSTOM = "custom_scalars__config__"
 
@@ -42,6 +44,16 @@ def text(found, name):
     return found.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val[0].decode()
 
 
+def test_a_long_command_can_be_read_and_pasted(tmp_path):
+    words = ["schedulers=[fifo,{a: {scheduler: sjf}}]", *(f"workload.num_jobs={n}000" for n in range(9))]
+    record = {"command": "compare", "arguments": words, "commit": None}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    lines = [line[4:] for line in record_text(tmp_path).splitlines() if line.startswith("    ")]
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 110
+    assert shlex.split("\n".join(lines)) == ["ringyard", "compare", *words]
+
+
 def test_a_comparison_says_what_its_axes_are(command, tmp_path):
     name = "name=quickstart_comparison"
     world = ("workload.num_jobs=8", "cluster.num_servers=1")
@@ -67,7 +79,13 @@ def test_a_comparison_says_what_its_axes_are(command, tmp_path):
     said = text(whole, "comparison")
     assert "ringyard compare" in said
     assert "* commit: " in said
-    assert (tmp_path / "runs/quickstart_comparison/table.md").read_text() in said
+    tables = [line for line in said.splitlines() if line.startswith("| scheduler |")]
+    assert len(tables) == 4
+    assert max(line.count("|") for line in tables) <= 11  # wider ones cannot be read there
+    everything = (tmp_path / "runs/quickstart_comparison/table.md").read_text()
+    titles = everything.splitlines()[0].strip("| ").split(" | ")
+    assert {"mean JCT [95% CI] (s)", "p99 (s)"} <= {*titles} & {*tables[0].strip("| ").split(" | ")}
+    assert all(note in said for note in everything.partition("\n\n")[2].split("\n\n"))
     cells = json.loads((ROOT / "examples/results.ipynb").read_text())["cells"]
     names = {}
     exec("\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "code"), names)

@@ -29,6 +29,7 @@ from ringyard_agents.measuring.race_rows import (
     notes_of_equal_rows,
     notes_of_equal_workloads,
     printed_columns,
+    printed_markdown,
     table_rows,
     window_notes,
 )
@@ -218,7 +219,7 @@ def _report(
     runs = {label: [r.times for r in results if r.label == label] for label in ranking.rows}
     written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", runs) else []
     print_tenants(wide(console), runs)
-    written += _draw(console, config, folder, results, ranking)
+    written += _draw(console, config, folder, results, ranking, printed_markdown(rows, notes))
     remove_stale(folder, written)
     tables = [str(folder / name) for name in ("table.csv", "runs.csv", "tenants.csv") if name in written]
     console.print(f"tables: {', '.join(tables)}", soft_wrap=True, markup=False)
@@ -264,7 +265,12 @@ def _print_all(
 
 
 def _draw(
-    console: Console, config: DictConfig, folder: Path, results: Sequence[RunResult], ranking: Ranking
+    console: Console,
+    config: DictConfig,
+    folder: Path,
+    results: Sequence[RunResult],
+    ranking: Ranking,
+    text: str,
 ) -> list[str]:
     """Write the plots and the TensorBoard runs that the config asks for; the names of what was written."""
     written: list[Path] = []
@@ -277,8 +283,7 @@ def _draw(
     if _wanted(config, "tensorboard"):
         from ringyard_agents.measuring.tensorboard import record_text, write_tensorboard
 
-        text = f"{record_text(run_folder())}\n\n{(folder / 'table.md').read_text()}"
-        write_tensorboard(results, folder / "tensorboard", text, written)
+        write_tensorboard(results, folder / "tensorboard", f"{record_text(run_folder())}\n\n{text}", written)
         console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True, markup=False)
         written.append(folder / "tensorboard")
     return [file.name for file in written]

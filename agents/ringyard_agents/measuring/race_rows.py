@@ -10,6 +10,7 @@ from ringyard.sim.metrics import LOSSES, Window
 from ringyard_agents.measuring.evaluate import RunResult
 from ringyard_agents.measuring.ranking import Ranking
 from ringyard_agents.measuring.statistics import caution
+from ringyard_agents.measuring.tables import markdown
 
 __all__ = [
     "LOSS_COLUMNS",
@@ -21,6 +22,7 @@ __all__ = [
     "notes_of_equal_rows",
     "notes_of_equal_workloads",
     "printed_columns",
+    "printed_markdown",
     "table_rows",
     "window_notes",
 ]
@@ -69,6 +71,18 @@ def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
     unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
     first = [name for name in row if name not in {*_SECOND, *_THIRD, *unprinted}]
     return [first, *(["scheduler", *(name for name in some if name in row)] for some in (_SECOND, _THIRD))]
+
+
+def printed_markdown(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> str:
+    """What the console prints, as Markdown: tables no wider than there, for pages that are no wider.
+
+    Args:
+        rows: one row or more, of `table_rows`.
+        notes: what stands below.
+    """
+    columns = [*printed_columns(rows[0]), ["scheduler", "queueing (s)", *loss_names(rows)]]
+    tables = [markdown([{name: row[name] for name in names} for row in rows]).rstrip() for names in columns]
+    return "\n\n".join([*tables, *notes, "All columns are in table.csv and table.md."])
 
 
 def counted(number: int, what: str) -> str:

@@ -1,6 +1,7 @@
 """TensorBoard of a comparison: a run per scheduler whose curves lie on each other, and one of the whole."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ _OVER_TIME = {
     f"{_TIME}/waiting_jobs": ("waiting", "jobs that wait, by simulated seconds"),
     f"{_TIME}/share_of_GPUs_held": ("utilisation", "share of GPUs that jobs hold, by simulated seconds"),
 }
+_COMMAND_WIDTH = 100  # characters; TensorBoard's page is not much wider
 _JCT = f"{_PERCENTILE}/JCT"
 
 _LAYOUT = {
@@ -90,10 +92,22 @@ def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
         writer.add_image(f"plots/{file.stem}", imread(file)[..., :3], step, dataformats="HWC")
 
 
+def _folded(words: Sequence[str]) -> list[str]:
+    """A command line in lines that a shell reads as one."""
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) < _COMMAND_WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += " \\"
+            lines.append(f"    {word}")
+    return lines
+
+
 def record_text(folder: Path) -> str:
     """What `run.json` says of a run, as Markdown."""
     record = json.loads((folder / "run.json").read_text())
-    command = " ".join(["ringyard", record["command"], *record["arguments"]])
+    command = _folded([f"ringyard {record['command']}", *map(shlex.quote, record["arguments"])])
     versions = ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())
     facts = {
         "commit": record["commit"] or "unknown",
@@ -104,4 +118,4 @@ def record_text(folder: Path) -> str:
         "versions": versions,
     }
     lines = [f"* {name}: {fact}" for name, fact in facts.items() if fact]
-    return "\n".join([f"# {folder.name}", "", f"    {command}", "", *lines])
+    return "\n".join([f"# {folder.name}", "", *(f"    {line}" for line in command), "", *lines])
