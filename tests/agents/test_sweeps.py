@@ -117,6 +117,9 @@ def test_what_is_searched_on_a_log_scale_is_drawn_on_one(tmp_path, monkeypatch):
     records = [record(n, f"a.spread={x}", f"lam={y}", objective=1.0 + n) for n, (x, y) in enumerate(values)]
     with pytest.raises(FileNotFoundError):  # nothing was written
         draw_sweep(sweep_table(tmp_path, records), ["a.spread", "lam"], tmp_path / "s.png", {"a.spread"})
+    labels = [one.get_text() for axis in drawn[0].axes for one in axis.get_xticklabels(which="both")]
+    assert {"0.05", "0.1", "0.2"} <= {*labels}
+    assert not any("10^" in label for label in labels)  # they would lie on each other
     scales = {axis.get_xlabel(): axis.get_xscale() for axis in drawn[0].axes}
     assert (scales["a.spread"], scales["lam"]) == ("log", "linear")
 

@@ -14,6 +14,7 @@ __all__ = ["draw_sweep"]
 
 _MOST_SETTINGS = 8
 _LOG_FROM = 30.0  # largest over smallest value of an axis that is logarithmic
+_DECADES_FROM = 100.0  # likewise, of one whose labels are decades
 _PER_ROW = 3
 
 
@@ -59,12 +60,14 @@ def _best_so_far(axis: Any, done: pd.DataFrame) -> None:
 
 def _over_setting(axis: Any, done: pd.DataFrame, name: str, best: pd.Series, logarithmic: bool) -> None:
     column = done[name].infer_objects()
+    from matplotlib.ticker import MaxNLocator
+
     numeric = is_numeric_dtype(column) and not is_bool_dtype(column)
     places: Any = column
     chosen: Any = best[name]
     if numeric:
         if column.min() > 0 and (logarithmic or column.max() / column.min() >= _LOG_FROM):
-            axis.set_xscale("log")
+            _logarithmic_scale(axis, column.max() / column.min())
     else:
         labels = list(dict.fromkeys(str(value) for value in column))
         places, chosen = [labels.index(str(value)) for value in column], labels.index(str(chosen))
@@ -74,7 +77,17 @@ def _over_setting(axis: Any, done: pd.DataFrame, name: str, best: pd.Series, log
     axis.scatter([chosen], [best["objective"]], s=90, facecolors="none", edgecolors="tab:red", label="best")
     axis.set_xlabel(name)
     axis.legend()
-    axis.figure.colorbar(points, ax=axis, label="job")
+    axis.figure.colorbar(points, ax=axis, label="job", ticks=MaxNLocator(integer=True))
+
+
+def _logarithmic_scale(axis: Any, reach: float) -> None:
+    """With as many labels as fit: by 1, 2 and 5, or where an axis reaches far by decades."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if reach < _DECADES_FROM else (1.0,)))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _short(label: str) -> str:
