@@ -66,6 +66,8 @@ def test_a_study_prunes_and_goes_on(tmp_path):
     assert all(len(one.intermediate_values) >= 3 for one in trials)
     _, error = ringyard(tmp_path, "train", "evaluate.prune=median", "debug=tiny_training", code=2)
     assert "evaluate.prune=median needs a sweep" in error
+    ringyard(tmp_path, "train", "resume=runs/s/0", "total_decisions=1200")
+    assert json.loads((folder / "0" / "training.json").read_text())["decisions"] >= 1200
 
 
 def test_a_job_behind_the_others_stops(tmp_path):

@@ -169,7 +169,8 @@ def _open(
 def _learn(run: TrainingRun, config: DictConfig, console: Console, peers: Peers) -> None:
     """Learn until there are enough decisions or it gets no better; whatever ends it, the run is saved."""
     learner, evaluation = run.learner, run.evaluation
-    pruning = Pruning.of(config.evaluate.prune)
+    alone = config.resume is not None and not in_sweep()  # a job of a study that goes on by itself
+    pruning = Pruning.of(None if alone else config.evaluate.prune)
     try:
         with ProgressBar(config.total_decisions, evaluation, console) as bar:
 
