@@ -112,30 +112,22 @@ class Allocator:
 
 
 @kernel
-def _next_of_kind(state: State, b: int, plan: Plan, after: int) -> int:
-    """The waiting CPU-only job with the least (seconds left, row) above those of row `after`; -1: none."""
-    best = -1
-    for i in range(state.clusters[b].num_waiting):
-        j = waiting_at(state, b, i)
-        if state.jobs[b, j].kind != _CPU_ONLY:
-            continue
-        left = plan.left[b, j]
-        if after >= 0 and (left < plan.left[b, after] or (left == plan.left[b, after] and j <= after)):
-            continue
-        if best < 0 or left < plan.left[b, best] or (left == plan.left[b, best] and j < best):
-            best = j
-    return best
-
-
-@kernel
 def _start_cpu_jobs(state: State, b: int, plan: Plan, physics: Physics) -> None:
     """Start waiting CPU-only jobs, least left first, where there are cores."""
+    queue, slope = plan.queue[b, plan.counts[b, ORDERED] :], plan.slope[b]  # behind those in order
+    count = 0
+    for i in range(state.clusters[b].num_waiting):
+        j = waiting_at(state, b, i)
+        if state.jobs[b, j].kind == _CPU_ONLY:
+            slope[j] = -plan.left[b, j]
+            queue[count] = j
+            count += 1
+    queue_up(queue, slope, count)
     out = plan.out[b]
-    j = _next_of_kind(state, b, plan, -1)
-    while j >= 0:
+    for left in range(count, 0, -1):
+        j = pop(queue, slope, left)
         if cpu_server(state, b, j, out) > 0:
             give(state, b, j, asked_shape(state.jobs[b, j]), out, plan, physics)
-        j = _next_of_kind(state, b, plan, j)
 
 
 @kernel
@@ -151,9 +143,9 @@ def _by_size(state: State, b: int, plan: Plan) -> None:
             plan.slope[b, j] = plan.target[b, j] + plan.weight[b, j] / (1.0 + plan.weight[b, j])
             count += 1
     plan.counts[b, ORDERED] = count
-    queue_up(plan, b, count)
+    queue_up(plan.queue[b], plan.slope[b], count)
     for left in range(count, 0, -1):
-        pop(plan, b, left)  # ends up behind the others
+        pop(plan.queue[b], plan.slope[b], left)  # ends up behind the others
     for i in range(count // 2):
         j = plan.queue[b, i]
         plan.queue[b, i] = plan.queue[b, count - 1 - i]
@@ -180,18 +172,26 @@ def _start_as_is(state: State, b: int, j: int, shape: Shape, plan: Plan, physics
 
 @kernel
 def _backfill(state: State, b: int, plan: Plan, physics: Physics) -> None:
-    """Start waiting jobs, the heaviest per GPU first, as they ask or smaller, on what nobody holds."""
+    """Start waiting jobs, the heaviest per GPU first, as they ask or smaller, on what nobody holds.
+
+    Of equal demands that find no place, one is tried.
+    """
     cluster = state.clusters[b]
     if cluster.free_gpus == 0:
         return
+    cluster.stamp += 1
     count = queue_waiting(state, b, plan.weight, whole(cluster.num_gpus), plan)
     while count > 0 and cluster.free_gpus > 0:
-        j = pop(plan, b, count)
+        j = pop(plan.queue[b], plan.slope[b], count)
         count -= 1
         job = state.jobs[b, j]
+        if state.class_stamp[b, job.demand_class] == cluster.stamp:
+            continue
+        state.class_stamp[b, job.demand_class] = cluster.stamp
         for k in range(min(job.asked_gpus, cluster.free_gpus), job.min_gpus - 1, -1):
             if plan.worth[b, j, k] > 0.0:
                 if _start_as_is(state, b, j, sized_shape(job, k, plan.batch[b, j, k]), plan, physics):
+                    state.class_stamp[b, job.demand_class] = 0
                     break
 
 

@@ -112,7 +112,7 @@ def _find_grant(state: State, b: int, j: int, left: int, plan: Plan, rules: Rule
     most = have + left // whole(job.num_gpus)
     held = whole(job.cores_per_worker)
     cost = _change_cost(state, b, j, plan, rules)
-    value = _worth(state, b, j, have, cost, physics)
+    value = plan.dealt_worth[b, j]
     best = 0.0
     last = 0.0
     k = have + 1
@@ -123,6 +123,7 @@ def _find_grant(state: State, b: int, j: int, left: int, plan: Plan, rules: Rule
         if better:
             best = gain
             plan.step[b, j] = k
+            plan.step_worth[b, j] = worth
         if cost == 0.0 or have > held or k == held:
             break
         if have < held:
@@ -174,7 +175,10 @@ def _deal(
     for i in range(first, last):
         if _deals(state, b, i):
             j = whole(state.slots[b, i].job)
+            state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
+            cost = _change_cost(state, b, j, plan, rules)
             plan.dealt[b, j] = 1
+            plan.dealt_worth[b, j] = _worth(state, b, j, 1, cost, physics)
             _find_grant(state, b, j, left, plan, rules, physics)
     while left > 0:
         best = _next_dealt(state, b, first, last, plan)
@@ -183,6 +187,7 @@ def _deal(
         cores = whole((plan.step[b, best] - plan.dealt[b, best]) * state.jobs[b, best].num_gpus)
         if cores <= left:
             plan.dealt[b, best] = plan.step[b, best]
+            plan.dealt_worth[b, best] = plan.step_worth[b, best]
             left -= cores
         _find_grant(state, b, best, left, plan, rules, physics)
 

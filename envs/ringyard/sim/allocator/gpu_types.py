@@ -53,9 +53,9 @@ def choose_types(state: State, b: int, plan: Plan, rules: Rules) -> None:
         plan.slope[b, j] = plan.weight[b, j] * _regret(state, state.jobs[b, j])
         if plan.target[b, j] == 0:
             plan.slope[b, j] = -1.0
-    queue_up(plan, b, count)
+    queue_up(plan.queue[b], plan.slope[b], count)
     for left in range(count, 0, -1):
-        j = pop(plan, b, left)
+        j = pop(plan.queue[b], plan.slope[b], left)
         wanted = plan.target[b, j]
         if wanted == 0:
             continue

@@ -47,13 +47,16 @@ def _best_server(state: State, b: int, j: int, wanted: int, plan: Plan) -> int:
     least = 1 << 60
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
-        if server.free_gpus + plan.loose[b, s] < wanted or plan.chosen[b, s] > 0:
+        tight = server.free_gpus + plan.loose[b, s]
+        if tight < wanted or plan.chosen[b, s] > 0:
             continue
+        if (max(0, wanted - server.free_gpus) << 40) + tight >= least:
+            continue  # it costs so much at least
         if not _allowed(state, b, j, s, plan) or could_have(state, b, j, s, plan) < wanted:
             continue
         cleared = max(0, wanted - room(state, b, j, s))
         missing = max(0, wanted * max(plan.cores[b, j], 0) - server.free_cores)
-        cost = (cleared << 40) + (missing << 20) + server.free_gpus + plan.loose[b, s]
+        cost = (cleared << 40) + (missing << 20) + tight
         if cost < least:
             best = s
             least = cost

@@ -186,11 +186,13 @@ class Plan:
         slope: [clusters, jobs] weighted worth that each GPU of its next step adds.
         step: [clusters, jobs] GPUs, or cores of each worker, after its next step.
         dealt: [clusters, jobs] cores of each worker that a running job is dealt.
+        dealt_worth: [clusters, jobs] what they are worth to it, as a share of its speed alone as it asks.
+        step_worth: [clusters, jobs] the same after its next step.
         gpu_type: [clusters, jobs] column of `State.slowness` where it shall run; -1: anywhere.
         cores: [clusters, jobs] that each worker wants as the job asks to run; -1: none; 0: not known yet.
         type_room: [clusters, GPU types] scratch: GPUs not promised yet.
         queue: [clusters, jobs] GPU jobs in the order in which they are looked at, the first
-            counts[ORDERED] valid.
+            counts[ORDERED] valid; scratch behind them.
         changed: [clusters, jobs] number of the last decision that moved the job.
         loose: [clusters, servers] GPUs whose jobs shall hold none.
         chosen: [clusters, servers] scratch: GPUs to be taken there.
@@ -214,6 +216,8 @@ class Plan:
     slope: FloatMatrix
     step: Int32Matrix
     dealt: Int32Matrix
+    dealt_worth: FloatMatrix
+    step_worth: FloatMatrix
     gpu_type: Int32Matrix
     cores: Int32Matrix
     type_room: Int32Matrix
@@ -256,6 +260,8 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
         slope=np.zeros((clusters, jobs)),
         step=np.zeros((clusters, jobs), np.int32),
         dealt=np.zeros((clusters, jobs), np.int32),
+        dealt_worth=np.zeros((clusters, jobs)),
+        step_worth=np.zeros((clusters, jobs)),
         gpu_type=np.full((clusters, jobs), -1, np.int32),
         cores=np.zeros((clusters, jobs), np.int32),
         type_room=np.zeros((clusters, state.slowness.shape[1]), np.int32),

@@ -106,7 +106,7 @@ def _join(state: State, b: int, plan: Plan, physics: Physics) -> None:
     cluster = state.clusters[b]
     count = queue_waiting(state, b, plan.shared_weight, whole(cluster.open_gpus), plan)
     while count > 0 and cluster.open_gpus > 0:
-        j = pop(plan, b, count)
+        j = pop(plan.queue[b], plan.slope[b], count)
         count -= 1
         shape = _least_shape(state, b, j)
         gain = _find_company(state, b, j, shape.num_gpus, _ANY_TYPE, plan)
@@ -149,7 +149,7 @@ def _keep_rivals(state: State, b: int, plan: Plan) -> int:
     count = queue_waiting(state, b, plan.shared_weight, whole(state.clusters[b].num_gpus), plan)
     kept = min(count, _RIVALS)
     for i in range(kept):
-        j = pop(plan, b, count - i)
+        j = pop(plan.queue[b], plan.slope[b], count - i)
         plan.queue[b, plan.queue.shape[1] - 1 - i] = j
     return kept
 
@@ -178,7 +178,7 @@ def _queue_holders(state: State, b: int, num_rivals: int, plan: Plan, rules: Rul
             plan.slope[b, j] = most
             plan.queue[b, count] = j
             count += 1
-    queue_up(plan, b, count)
+    queue_up(plan.queue[b], plan.slope[b], count)
     return count
 
 
@@ -239,7 +239,7 @@ def _rearrange(state: State, b: int, plan: Plan, rules: Rules, physics: Physics)
     count = _queue_holders(state, b, num_rivals, plan, rules)
     changed = False
     for i in range(min(count, _HOLDERS)):
-        j = pop(plan, b, count - i)
+        j = pop(plan.queue[b], plan.slope[b], count - i)
         if plan.changed[b, j] != plan.counts[b, DECISIONS]:
             changed = _improve(state, b, j, num_rivals, plan, rules, physics) or changed
     return changed

@@ -2,7 +2,17 @@
 
 import numpy as np
 
-from ringyard.compiled import FloatMatrix, address_of, complain, complaint, kernel, linked_kernel, whole
+from ringyard.compiled import (
+    FloatMatrix,
+    FloatVector,
+    Int32Vector,
+    address_of,
+    complain,
+    complaint,
+    kernel,
+    linked_kernel,
+    whole,
+)
 from ringyard.restart import resize_pause, restart_pause
 from ringyard.sim.allocator.plan import ORDERED, Plan, Rules, live_job, num_live
 from ringyard.state.arrays import State
@@ -42,23 +52,21 @@ def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
 
 
 @kernel
-def _before(plan: Plan, b: int, i: int, k: int) -> bool:
+def _before(slope: FloatVector, i: int, k: int) -> bool:
     """Whether job i is asked before job k; of equal ones by row, as running ones stand as they will end."""
-    mine, other = plan.slope[b, i], plan.slope[b, k]
-    return bool(mine > other or (mine == other and i < k))
+    return bool(slope[i] > slope[k] or (slope[i] == slope[k] and i < k))
 
 
 @kernel
-def _sink(plan: Plan, b: int, i: int, count: int) -> None:
+def _sink(queue: Int32Vector, slope: FloatVector, i: int, count: int) -> None:
     """Restore the heap (largest slope first) below position i."""
-    queue = plan.queue[b]
     while True:
         k = 2 * i + 1
         if k >= count:
             return
-        if k + 1 < count and _before(plan, b, queue[k + 1], queue[k]):
+        if k + 1 < count and _before(slope, queue[k + 1], queue[k]):
             k += 1
-        if _before(plan, b, queue[i], queue[k]):
+        if _before(slope, queue[i], queue[k]):
             return
         j = queue[i]
         queue[i] = queue[k]
@@ -67,20 +75,25 @@ def _sink(plan: Plan, b: int, i: int, count: int) -> None:
 
 
 @kernel
-def queue_up(plan: Plan, b: int, count: int) -> None:
-    """Make a heap of the first `count` of the queue."""
+def queue_up(queue: Int32Vector, slope: FloatVector, count: int) -> None:
+    """Make a heap of the first `count` jobs of a queue.
+
+    Args:
+        queue: [jobs] rows.
+        slope: [jobs] by row: the largest comes first.
+        count: of the jobs.
+    """
     for i in range(count // 2 - 1, -1, -1):
-        _sink(plan, b, i, count)
+        _sink(queue, slope, i, count)
 
 
 @kernel
-def pop(plan: Plan, b: int, count: int) -> int:
+def pop(queue: Int32Vector, slope: FloatVector, count: int) -> int:
     """The job with the largest slope of a heap of `count`; the heap is one shorter then."""
-    queue = plan.queue[b]
     j = queue[0]
     queue[0] = queue[count - 1]
     queue[count - 1] = j
-    _sink(plan, b, 0, count - 1)
+    _sink(queue, slope, 0, count - 1)
     return whole(j)
 
 
@@ -100,7 +113,7 @@ def queue_waiting(state: State, b: int, weight: FloatMatrix, most_gpus: int, pla
             plan.slope[b, j] = weight[b, j] / asked
             plan.queue[b, count] = j
             count += 1
-    queue_up(plan, b, count)
+    queue_up(plan.queue[b], plan.slope[b], count)
     return count
 
 
@@ -152,7 +165,7 @@ def choose_sizes(state: State, b: int, plan: Plan, rules: Rules) -> None:
             plan.queue[b, count] = j
             count += 1
     plan.counts[b, ORDERED] = count
-    queue_up(plan, b, count)
+    queue_up(plan.queue[b], plan.slope[b], count)
     while count > 0 and budget > 0:
         j = plan.queue[b, 0]
         if plan.slope[b, j] <= 0.0:
@@ -161,4 +174,4 @@ def choose_sizes(state: State, b: int, plan: Plan, rules: Rules) -> None:
             budget -= plan.step[b, j] - plan.target[b, j]
             plan.target[b, j] = plan.step[b, j]
         _find_step(state, b, j, budget, plan, rules)
-        _sink(plan, b, 0, count)
+        _sink(plan.queue[b], plan.slope[b], 0, count)

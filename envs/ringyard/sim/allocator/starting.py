@@ -50,7 +50,7 @@ def start_by_weight(state: State, b: int, plan: Plan, rules: Rules, physics: Phy
     running = cluster.num_running > 0
     count = queue_waiting(state, b, plan.weight, whole(cluster.num_gpus), plan)
     while count > 0:
-        j = pop(plan, b, count)
+        j = pop(plan.queue[b], plan.slope[b], count)
         count -= 1
         if running and plan.score[b, j] < rules.hold:
             continue
