@@ -9,6 +9,7 @@ from ringyard.errors import CheckpointError, RingyardError
 from ringyard.hydra_versions import made
 from ringyard.mdp.actions import ActionKind
 from ringyard.mdp.observations.observation import Observation
+from ringyard_agents.command_line import OF_AGENTS
 from ringyard_agents.configuration import plain
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.learner import Learner, Policy, Saved
@@ -89,10 +90,24 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
             raise
         raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
     except Exception as error:  # a damaged or hostile file ends in anything
+        if missing := _missing(error):
+            raise CheckpointError(
+                f'{file} needs {missing}, which is not installed: pip install "ringyard[agents]"'
+            ) from error
         cause = error.__cause__ if isinstance(error.__cause__, RingyardError) else error  # Hydra wraps ours
         said = str(cause) or type(cause).__name__
         raise CheckpointError(f"{file} is not a usable checkpoint: {said}") from error
     return policy, observation, actions
+
+
+def _missing(error: BaseException | None) -> str | None:
+    """The library of `ringyard[agents]` that is not there, if that is why."""
+    while error is not None:
+        library = str(getattr(error, "name", "")).partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and library in OF_AGENTS:
+            return library
+        error = error.__cause__
+    return None
 
 
 def read_agent(file: Path) -> tuple[dict[str, Any], Saved]:
