@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
@@ -19,7 +20,7 @@ from ringyard_agents.record import again, register_run_folders
 from ringyard_agents.sweeps.best_job import best_job, over_seeds
 from ringyard_agents.sweeps.job import Job, job
 from ringyard_agents.sweeps.job_record import JobRecord, job_records
-from ringyard_agents.sweeps.plan import planned
+from ringyard_agents.sweeps.plan import _logarithmic, planned
 from ringyard_agents.sweeps.plot import draw_sweep
 from ringyard_agents.sweeps.table import said, settings_of, sweep_table, swept
 
@@ -108,9 +109,11 @@ def test_what_is_searched_on_a_log_scale_is_drawn_on_one(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     register_run_folders()
-    space = "+hydra.sweeper.params={workload.load: 'tag(log, interval(1, 4))', seed: 'int(interval(1, 3))'}"
-    plan = planned("simulate", ["performance.alpha=tag(log,choice(1,2))", "seed=1,2", "name=s", space])
-    assert plan.logarithmic == {"performance.alpha", "workload.load"}
+    words = ["performance.alpha=tag(log,choice(1,2))", "seed=1,2", "name=s"]
+    assert planned("simulate", words).logarithmic == {"performance.alpha"}
+    space = {"workload.load": "tag(log, interval(1, 4))", "seed": "int(interval(1, 3))"}
+    sweeper = OmegaConf.create({"params": space})
+    assert _logarithmic(words, sweeper) == {"performance.alpha", "workload.load"}
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     values = [(0.05, 0.8), (0.4, 0.9)]

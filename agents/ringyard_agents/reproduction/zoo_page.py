@@ -30,7 +30,7 @@ gain and what bounds it: [learning.md](learning.md).
 
 Every preset of [presets.md](presets.md) has one: Sharing, Elastic and Full of their own, Contention and
 CpuGpu `zoo:joint`, which knows the others and the quickstart, too; Partitioning has none. `ringyard compare
-schedulers=all` shows them beside the schedulers. They are part of the wheel, some 3 kB each: weights as
+schedulers=all` shows them beside the schedulers. They are part of the wheel, 3 to 6 kB each: weights as
 safetensors, with what the agent is made of as JSON; loading one [runs no code](runs.md#whom-to-trust).
 `zoo:starts` and `zoo:starts_unknown`, which only start jobs, learnt on a trace that is not ours to ship and
 have no record here: [results.md](results.md#only-starting-jobs-later-helios-and-philly) has their commands
