@@ -216,29 +216,60 @@ def test_machine_code_of_another_version_is_compiled_anew(tmp_path):
     assert found == [1.0, 1.0, 2.0, 3.0]
 
 
+class KernelOfAFile:
+    """A kernel in a file of its own, with numba's files beside it, as each new process sees it."""
+
+    def __init__(self, folder, monkeypatch):
+        monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # beside the source
+        self.source, self.monkeypatch = folder / f"mine_{folder.name}.py", monkeypatch
+
+    def write(self, body):
+        self.source.write_text(
+            f"from ringyard.compiled import kernel\n@kernel\ndef of(x: float) -> float:\n    return {body}\n"
+        )
+
+    def of_4(self):
+        """What a new process computes, and whether its machine code was there already."""
+        spec = importlib.util.spec_from_file_location(self.source.stem, self.source)
+        module = importlib.util.module_from_spec(spec)
+        self.monkeypatch.setitem(sys.modules, self.source.stem, module)
+        spec.loader.exec_module(module)
+        return module.of(4.0), bool(module.of.outside.stats.cache_hits)
+
+
 def test_a_damaged_cache_is_compiled_anew(tmp_path, monkeypatch):
     """Each byte of numba's files counts: cut short, changed anywhere, emptied or no pickle at all."""
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # beside the source
-    source = tmp_path / "mine_of_a_damaged_cache.py"
-    source.write_text(
-        "from ringyard.compiled import kernel\n@kernel\ndef twice(x: float) -> float:\n    return 2.0 * x\n"
-    )
-
-    def from_cache():
-        """A new process' view of the kernel: it computes, and whether its machine code was there already."""
-        spec = importlib.util.spec_from_file_location(source.stem, source)
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, source.stem, module)
-        spec.loader.exec_module(module)
-        assert module.twice(4.0) == 8.0
-        return bool(module.twice.outside.stats.cache_hits)
-
-    assert [from_cache(), from_cache()] == [False, True]
+    kernel_of_a_file = KernelOfAFile(tmp_path, monkeypatch)
+    kernel_of_a_file.write("2.0 * x")
+    again = [(8.0, False), (8.0, True)]
+    assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == again
     for ending in ("nbi", "nbc"):
         for damage in (_cut, _changed, lambda data: b"", lambda data: b"no pickle"):
             for file in (tmp_path / "__pycache__").glob(f"*.{ending}"):
                 file.write_bytes(damage(file.read_bytes()))
-            assert [from_cache(), from_cache()] == [False, True], (ending, damage)
+            assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == again, (ending, damage)
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_machine_code_of_earlier_sources_is_not_taken(tmp_path, monkeypatch, written):
+    """Numba's index names a file in which, until it is written, there is machine code from before."""
+    kernel_of_a_file = KernelOfAFile(tmp_path, monkeypatch)
+    kernel_of_a_file.write("2.0 * x")
+    assert kernel_of_a_file.of_4() == (8.0, False)
+    kernel_of_a_file.write("3.0 * x + 1.0")
+    replace, done = os.replace, []
+
+    def interrupted(source, target):
+        if len(done) == written:
+            raise KeyboardInterrupt
+        done.append(target)
+        replace(source, target)
+
+    with monkeypatch.context() as within:
+        within.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kernel_of_a_file.of_4()
+    assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == [(13.0, False), (13.0, True)]
 
 
 def _cut(data):

@@ -106,34 +106,46 @@ class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
     """Numba's cache files with a checksum at the end of each: a damaged one is as good as none.
 
     Numba takes what it finds for pickles and machine code: a changed byte would be any exception, a crash or
-    a wrong number.
+    a wrong number. And it writes an index before the machine code that the index names, where until then
+    machine code of earlier sources may lie, which another process, or the next one after Ctrl-C, would take.
     """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write machine code, then the index that names it.
+
+        Args:
+            key: types, processor and code that it is for.
+            data: as numba pickles it.
+        """
+        overloads = self._load_index()
+        name = overloads.get(key, self._data_name(len(overloads) + 1))
+        self._save_data(name, data)
+        self._save_index({**overloads, key: name})
+
+    def _stamped(self, data: bytes) -> bytes:
+        """With a checksum of it and of the sources that it is of."""
+        return data + zlib.crc32(data, zlib.crc32(repr(self._source_stamp).encode())).to_bytes(4, "little")
+
+    def _is_intact(self, path: str) -> bool:
+        file = Path(path)
+        data = file.read_bytes() if file.is_file() else b""
+        return self._stamped(data[:-4]) == data
 
     @contextmanager
     def _open_for_write(self, path: str) -> Iterator[io.BytesIO]:
         with super()._open_for_write(path) as file:
             written = io.BytesIO()
             yield written
-            file.write(written.getvalue() + _crc(written.getvalue()))
+            file.write(self._stamped(written.getvalue()))
 
     def _load_index(self) -> dict[Any, str]:
-        entries: dict[Any, str] = super()._load_index() if _intact(self._index_path) else {}
+        entries: dict[Any, str] = super()._load_index() if self._is_intact(self._index_path) else {}
         return entries
 
     def _load_data(self, name: str) -> Any:
-        if not _intact(self._data_path(name)):
-            raise OSError(f"{name} is damaged")  # numba compiles anew
+        if not self._is_intact(self._data_path(name)):
+            raise OSError(f"{name} is damaged, or of other sources")  # numba compiles anew
         return super()._load_data(name)
-
-
-def _crc(data: bytes) -> bytes:
-    return zlib.crc32(data).to_bytes(4, "little")
-
-
-def _intact(path: str) -> bool:
-    file = Path(path)
-    data = file.read_bytes() if file.is_file() else b""
-    return _crc(data[:-4]) == data[-4:]
 
 
 def _kept_on_disk(function: Callable[..., Any], options: dict[str, Any]) -> Any:
