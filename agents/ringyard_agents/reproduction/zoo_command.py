@@ -1,6 +1,6 @@
 """`ringyard reproduce agents`: train the agents that ship, judge them, write the page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,19 @@ def reproduce_agents(
         new_worlds: judge the weights that ship in worlds that their record lacks; it keeps the others.
 
     Raises:
-        RingyardError: bad input, or a run failed; what has been done is kept.
+        RingyardError: bad input, a trace that is not there for the one agent that is named, or a run
+            failed; what has been done is kept.
     """
     skip_training = skip_training or new_worlds
     page, recipes = Path(out).expanduser(), read_recipes(only)
     for setting, file in (("--out", page), *(("the zoo", one.record) for one in recipes)):
         require_writable(setting, file)
     console = Console()
+
+    def say(line: str) -> None:
+        console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False)
+
+    recipes = [one for one in recipes if _has_its_files(one, only is not None, say)]
     search_own_folders()
     records = read_records()
     with initialized():
@@ -63,11 +69,7 @@ def reproduce_agents(
         if not skip_training:
             for recipe in recipes:
                 require_training(recipe)
-            train_all(
-                recipes,
-                workers or usable_cores(),
-                lambda line: console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False),
-            )
+            train_all(recipes, workers or usable_cores(), say)
         for recipe in recipes:
             if skip_training:
                 training = records[recipe.name]["training"]
@@ -83,6 +85,16 @@ def reproduce_agents(
             with replaced(page) as partial:  # what has been judged stays if a later agent fails
                 partial.write_text(agents_page(dict(sorted(records.items()))))
     console.print(f"page: {page}", soft_wrap=True)
+
+
+def _has_its_files(recipe: Recipe, named: bool, say: Callable[[str], None]) -> bool:
+    """Whether the traces that a recipe needs are there; of one that was asked for, they must be."""
+    missing = recipe.missing
+    if missing and named:
+        raise ConfigurationError(f"{recipe.name} needs files that are not in this folder: {missing}")
+    if missing:
+        say(f"left out: {recipe.name}, which needs files that are not in this folder: {missing}")
+    return not missing
 
 
 def _require_shipped(recipes: Sequence[Recipe], records: Mapping[str, Record]) -> None:

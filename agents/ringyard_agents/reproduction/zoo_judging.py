@@ -1,4 +1,4 @@
-"""Agents that ship, held against the best published scheduler, the allocator alone and the lower bound."""
+"""Agents that ship, held against the best published scheduler, the rule alone and the lower bound."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
+from ringyard_agents.configuration import Entry
 from ringyard_agents.files import locked, replaced
 from ringyard_agents.measuring.compare import Race, races
 from ringyard_agents.measuring.evaluate import RunResult, build
@@ -25,10 +26,6 @@ from ringyard_agents.reproduction.zoo_recipes import Recipe, World
 from ringyard_agents.shipped_agents import ZOO, shipped_agents
 
 __all__ = ["Record", "judge", "race_of", "read_records", "require_judges", "write_record"]
-
-#: Ringyard's own, what scores go through: what learning has to add to
-_ALLOCATOR = "allocator"
-_OWN = (_ALLOCATOR, "allocator_attained")
 
 #: columns of a comparison that a page shows
 _SHOWN = ("slowdown", "worst rho", "p99 (s)", "/ bound", "per decision (ms)")
@@ -49,7 +46,11 @@ def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Race:
     """
     config = hydra.compose("compare", list(world.overrides))
     given = [one if label == one else {label: {"scheduler": f"agent:{one}"}} for label, one in agents.items()]
-    config.schedulers = [*given, *world.references, *_OWN]
+    config.schedulers = [
+        *given,
+        *world.references,
+        *(one for one in world.rules if one not in world.references),
+    ]
     config.best, config.seeds = world.best, workloads
     [race] = races(config).values()
     return race
@@ -127,6 +128,8 @@ def _record(world: World, results: Sequence[RunResult], shipped: str, others: Se
     jct = {one: values_of(results, one, "mean_jct") for one in dict.fromkeys(r.label for r in results)}
     published = {result.label for result in results if result.published}
     best = min(published, key=lambda label: jct[label].mean())
+    entry = Entry.read(world.rules[0])
+    rule = next(label for label in jct if label.partition("@")[0] == entry.label)
     bound = float(np.mean([result.bounds.mean_jct for result in results if result.label == shipped]))
     return {
         "label": world.label,
@@ -138,9 +141,10 @@ def _record(world: World, results: Sequence[RunResult], shipped: str, others: Se
         "best_mean": float(jct[best].mean()),
         "bound": bound,
         "against_best": _against(jct[shipped], jct[best]),
-        "against_allocator": _against(jct[shipped], jct[_ALLOCATOR]),
+        "rule": rule,
+        "against_rule": _against(jct[shipped], jct[rule]),
         "seeds_against_best": [_against(jct[label], jct[best])[0] for label in (shipped, *others)],
-        "rows": [*_rows(results, [shipped, *others], best), _bound_row(bound)],
+        "rows": [*_rows(results, [shipped, *others], best, rule), _bound_row(bound, rule)],
     }
 
 
@@ -150,17 +154,17 @@ def _against(values: Any, reference: Any) -> list[float]:
     return [found.value - 1, found.low - 1, found.high - 1]
 
 
-def _rows(results: Sequence[RunResult], agents: Sequence[str], best: str) -> list[dict[str, str]]:
+def _rows(results: Sequence[RunResult], agents: Sequence[str], best: str, rule: str) -> list[dict[str, str]]:
     """The agents, then the rest, the best first: columns of a comparison, against two references."""
-    ranking, beside = rank(results, best), rank(results, _ALLOCATOR)
+    ranking, beside = rank(results, best), rank(results, rule)
     against_best = {row["scheduler"]: row for row in table_rows(schedulers_frame(results, ranking), ranking)}
-    against_own = {row["scheduler"]: row for row in table_rows(schedulers_frame(results, beside), beside)}
+    against_rule = {row["scheduler"]: row for row in table_rows(schedulers_frame(results, beside), beside)}
     return [
         {
             "scheduler": label,
             "mean JCT [95% CI] (s)": next(text for name, text in row.items() if name.startswith("mean JCT")),
             "vs best published": row[f"vs {best}"],
-            "vs allocator": against_own[label][f"vs {_ALLOCATOR}"],
+            f"vs {rule}": against_rule[label][f"vs {rule}"],
             **{name: row[name] for name in _SHOWN},
         }
         for label in [*agents, *(one for one in ranking.order if one not in agents)]
@@ -168,8 +172,8 @@ def _rows(results: Sequence[RunResult], agents: Sequence[str], best: str) -> lis
     ]
 
 
-def _bound_row(bound: float) -> dict[str, str]:
-    empty = dict.fromkeys(("vs best published", "vs allocator", *_SHOWN), "")
+def _bound_row(bound: float, rule: str) -> dict[str, str]:
+    empty = dict.fromkeys(("vs best published", f"vs {rule}", *_SHOWN), "")
     return {"scheduler": "lower bound", "mean JCT [95% CI] (s)": f"{bound:,.0f}", **empty, "/ bound": "1.00"}
 
 

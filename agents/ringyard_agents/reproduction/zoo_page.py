@@ -22,8 +22,9 @@ anywhere, `ringyard train init=zoo:NAME` goes on from it.
 Each agent is trained from the seeds listed below. The one that ships is the best on the evaluation workloads
 of its training; the tables are of other workloads, which nothing was chosen by, the same for all rows. *Best
 published*: of the published schedulers that the recipe names, each with the rule and options that
-`ringyard tune` found for it on yet other workloads, the one with the least mean there. `allocator`, tuned in
-the same way, is what agents' scores go through, with every score at 0: what learning adds to. Differences are
+`ringyard tune` found for it on yet other workloads, the one with the least mean there. *Its rule* is what an
+agent's scores go through, with every score at 0: what learning adds to. It is `allocator`, tuned in
+the same way; agents that only start jobs say theirs. Differences are
 of means, paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). Minutes
 are of wall time, on a machine that may have had other things to do. Aims, what was tried without
 gain and what bounds it: [learning.md](learning.md).
@@ -32,9 +33,8 @@ Every preset of [presets.md](presets.md) has one: Sharing, Elastic and Full of t
 CpuGpu `zoo:joint`, which knows the others and the quickstart, too; Partitioning has none. `ringyard compare
 schedulers=all` shows them beside the schedulers. They are part of the wheel, 3 to 6 kB each: weights as
 safetensors, with what the agent is made of as JSON; loading one [runs no code](runs.md#whom-to-trust).
-`zoo:starts` and `zoo:starts_unknown`, which only start jobs, learnt on a trace that is not ours to ship and
-have no record here: [results.md](results.md#only-starting-jobs-later-helios-and-philly) has their commands
-and tables; their seed's number, how long they learnt and on what hardware was not kept, and is unknown.
+`zoo:starts` and `zoo:starts_unknown` only start jobs. They learnt on a trace that is not ours to ship, and
+are trained and judged where its files lie in the folder of the command; without them they are left out.
 """
 
 
@@ -64,7 +64,7 @@ def _summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
         "the agent's (s)": f"{world['mean']:,.0f}",
         "against it": _changed(world["against_best"]),
         "each training seed against it (%)": ", ".join(seeds),
-        "against the tuned allocator": _changed(world["against_allocator"]),
+        "against its rule": _changed(world["against_rule"]),
         "best published / bound": f"{world['best_mean'] / world['bound']:.2f}",
         "agent / bound": f"{world['mean'] / world['bound']:.2f}",
     }
@@ -110,7 +110,10 @@ def _number(value: float) -> str:
 
 def _world(world: Mapping[str, Any]) -> str:
     warning = caution(world["workloads"])
-    told = f"{world['workloads']} workloads; rules and options of conf/tuned/{world['best_from']}.yaml."
+    told = (
+        f"{world['workloads']} workloads; rules and options of conf/tuned/{world['best_from']}.yaml."
+        f" Its rule is `{world['rule']}`."
+    )
     parts = [f"### {world['title'][0].upper()}{world['title'][1:]}", told, markdown(world["rows"]).rstrip()]
     return "\n\n".join([*parts, *([] if warning is None else [warning])])
 
@@ -123,7 +126,7 @@ def _elsewhere_row(world: Mapping[str, Any]) -> dict[str, str]:
         "its mean JCT (s)": f"{world['best_mean']:,.0f}",
         "the agent's (s)": f"{world['mean']:,.0f}",
         "against it": _changed(world["against_best"]),
-        "against the tuned allocator": _changed(world["against_allocator"]),
+        "against its rule": _changed(world["against_rule"]),
         "agent / bound": f"{world['mean'] / world['bound']:.2f}",
     }
 

@@ -16,10 +16,19 @@ from ringyard_agents.shipped_agents import zoo_folder_of
 __all__ = ["Recipe", "World", "read_recipes"]
 
 _Words = Annotated[Sequence[str], "not empty"]
+_Entries = Annotated[Sequence[str | Mapping[str, object]], "not empty"]
 _Workloads = Annotated[int, "[2, 1000000]"]
 
+#: Ringyard's own, what agents' scores go through unless a recipe says otherwise
+_RULES = ("allocator", "allocator_attained")
+
 #: {field: what it may be} of a world; where a recipe says it, for all of its worlds that do not
-_OF_WORLDS: Mapping[str, Any] = {"best": str, "references": _Words, "workloads": _Workloads}
+_OF_WORLDS: Mapping[str, Any] = {
+    "best": str,
+    "references": _Entries,
+    "rules": _Entries,
+    "workloads": _Workloads,
+}
 _OF_ONE: Mapping[str, Any] = {"title": str, "overrides": Sequence[str]}
 _OF_AGENT: Mapping[str, Any] = {
     "title": str,
@@ -27,6 +36,7 @@ _OF_AGENT: Mapping[str, Any] = {
     "seeds": Annotated[Sequence[Seed], "not empty"],
     "worlds": Annotated[Mapping[str, Mapping[str, object]], "not empty"],
     "elsewhere": Mapping[str, Mapping[str, object]],
+    "files": Mapping[str, str],
 }
 
 
@@ -39,7 +49,8 @@ class World:
         title: in words.
         overrides: words of `ringyard compare` that make it.
         best: conf/tuned: the rules and options that suit each scheduler.
-        references: published schedulers, the best of which the agent is held against.
+        references: published schedulers, as `compare` takes them; the agent is held against the best.
+        rules: shown beside; the first is what the agent's scores go through, with every score at 0.
         workloads: how many.
     """
 
@@ -47,7 +58,8 @@ class World:
     title: str
     overrides: Sequence[str]
     best: str
-    references: Sequence[str]
+    references: Sequence[str | Mapping[str, Any]]
+    rules: Sequence[str | Mapping[str, Any]]
     workloads: int
 
 
@@ -62,6 +74,7 @@ class Recipe:
         seeds: of training.
         worlds: with a table each, the agent's own first.
         elsewhere: with a row each.
+        files: {path: where it is to be had} of traces that are not ours to ship.
         home: folder of its weights and its record.
     """
 
@@ -71,6 +84,7 @@ class Recipe:
     seeds: Sequence[int]
     worlds: Sequence[World]
     elsewhere: Sequence[World]
+    files: Mapping[str, str]
     home: Path
 
     @property
@@ -82,6 +96,13 @@ class Recipe:
     def record(self) -> Path:
         """How it was trained, and its figures."""
         return self.home / f"{self.name}.json"
+
+    @property
+    def missing(self) -> str:
+        """The files that are not there, in words; empty: all are."""
+        return "; ".join(
+            f"{file} ({where})" for file, where in self.files.items() if not Path(file).is_file()
+        )
 
     def words(self, seed: int) -> list[str]:
         """Of `ringyard train`."""
@@ -112,7 +133,7 @@ def _read(name: str, file: Path) -> Recipe:
     except (UnicodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{file} is no yaml of a recipe: {error}") from error
     require(str(file), content, Mapping[str, object])
-    given = {"elsewhere": {}, **content}
+    given = {"elsewhere": {}, "files": {}, "rules": _RULES, **content}
     _check(str(file), given, _OF_AGENT, _OF_WORLDS)
     if len(set(given["seeds"])) != len(given["seeds"]):
         raise ConfigurationError(f"{file}.seeds is {given['seeds']}; expected different ones")
@@ -127,7 +148,14 @@ def _read(name: str, file: Path) -> Recipe:
             f"{file} has worlds of one label: {', '.join(labels)}; expected different ones"
         )
     return Recipe(
-        name, given["title"], given["train"], given["seeds"], worlds, elsewhere, zoo_folder_of(file)
+        name,
+        given["title"],
+        given["train"],
+        given["seeds"],
+        worlds,
+        elsewhere,
+        given["files"],
+        zoo_folder_of(file),
     )
 
 
