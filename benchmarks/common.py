@@ -6,9 +6,8 @@ import time
 
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
-from hydra.utils import instantiate
 
-from ringyard.hydra_versions import initialized
+from ringyard.hydra_versions import initialized, made
 
 
 def build(command, overrides, *groups):
@@ -16,7 +15,7 @@ def build(command, overrides, *groups):
     GlobalHydra.instance().clear()
     with initialized():
         config = compose(command, list(overrides))
-    return {group: instantiate(config[group], _convert_="all") for group in groups}
+    return {group: made(config[group]) for group in groups}
 
 
 def best_seconds(function, repeats=3):
