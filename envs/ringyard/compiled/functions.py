@@ -22,6 +22,7 @@ from numba.core import cgutils, types
 from numba.core.caching import IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaExperimentalFeatureWarning
+from numba.core.runtime.nrt import rtsys
 from numba.core.typing.templates import AbstractTemplate
 from numba.extending import lower_builtin, typeof_impl
 
@@ -187,15 +188,16 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         return compiled
 
     dispatcher.compile = compile_once
-    load = cache.load_overload
 
     def load_after_linking(signature: Any, context: Any) -> Any:
         for linked in _linked_by(function, set()):
             linked.link()
         for raising in () if options["_nrt"] else _RAISING:
             raising.link()
+        rtsys.initialize(context)  # what numba does here besides is for who compiles: 0.3 s of imports
         try:
-            return load(signature, context)
+            with cache._guard_against_spurious_io_errors():
+                return cache._load_overload(signature, context)
         except (AttributeError, ImportError, pickle.UnpicklingError, EOFError):
             cache.flush()  # machine code of another version, or for types that are gone
             return None
