@@ -14,12 +14,14 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.on_gpus import Workers
+from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
     InterferenceNetworks,
     profiles_of,
     references,
 )
 from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.tools.classes import start_in_order
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["InterferenceAware", "place_tasks"]
@@ -90,17 +92,10 @@ class InterferenceAware(Scheduler):
             self._tables = self._predict(view)
         draft = Draft(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
-        closed: set[int] = set()
-        classes = view.column("demand_class")
-        for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
-            if int(classes[job]) in closed:
-                continue
-            found = self._place(view, draft, job)
-            if found is not None:
-                allocations.append(found)
-            else:
-                closed.add(int(classes[job]))
-        return allocations
+        waiting = np.sort(view.waiting)
+        jobs = waiting[view.column("kind")[waiting] != JobKind.CPU_ONLY]
+        classes = view.column("demand_class")[jobs]
+        return allocations + start_in_order(jobs, classes, lambda job: self._place(view, draft, job))
 
     def _predict(self, view: SchedulingView) -> "_Losses":
         """Losses of every kind of job beside every other, on every GPU type."""
