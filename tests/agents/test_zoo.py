@@ -19,7 +19,7 @@ from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.checkpoint import parts_of, parts_of_agent
 from ringyard_agents.measuring.best import read_best
 from ringyard_agents.measuring.evaluate import evaluate
-from ringyard_agents.reproduction.zoo_command import _has_its_files
+from ringyard_agents.reproduction.zoo_command import _can_be_judged
 from ringyard_agents.reproduction.zoo_judging import race_of, read_records
 from ringyard_agents.reproduction.zoo_page import agents_page
 from ringyard_agents.reproduction.zoo_recipes import read_recipes
@@ -208,6 +208,10 @@ def test_recipes_are_checked(own, change, said):
         ({"references": ["sjff"]}, "small: schedulers has 'sjff'; expected"),
         ({"references": ["lookahead"]}, "small: references is ['lookahead']; expected a published scheduler"),
         ({"best": "nowhere"}, "small: "),
+        ({"rules": ["zoo:elastic"]}, "small: references and rules have zoo:elastic; expected schedulers"),
+        ({"rules": [{"seed 1": {"scheduler": "sjf"}}]}, "small: references and rules have seed 1; expected"),
+        ({"rules": [{"lower bound": {"scheduler": "sjf"}}]}, "small: references and rules have lower bound;"),
+        ({"rules": ["srtf"]}, "small: rules has srtf@consolidate, which is published; expected it among"),
         ({"train": [*RECIPE["train"], "agent.sprd=3"]}, "train: Could not override 'agent.sprd'"),
         ({"train": [*RECIPE["train"], "agent=nobody"]}, "train: In 'train': Could not find 'agent/nobody'"),
         ({"train": [*RECIPE["train"], "worlds=3"]}, "train: worlds is 3; expected a list"),
@@ -231,11 +235,11 @@ def test_an_agent_whose_trace_is_not_there_is_left_out_unless_it_is_named(own, c
     assert said in capsys.readouterr().err
     shown = []
     [recipe] = read_recipes("tiny")
-    assert not _has_its_files(recipe, False, shown.append)
+    assert not _can_be_judged(recipe, False, shown.append)
     assert shown == ["left out: tiny, which needs files that are not in this folder: mine.csv (ask me)"]
     (own / "mine.csv").touch()
-    assert _has_its_files(recipe, False, shown.append)
-    assert _has_its_files(recipe, True, shown.append)
+    assert _can_be_judged(recipe, False, shown.append)
+    assert _can_be_judged(recipe, True, shown.append)
     assert len(shown) == 1
     assert not (own / "runs").exists()
 

@@ -33,7 +33,7 @@ from ringyard.compiled import (
     slot,
     whole,
 )
-from ringyard.compiled.functions import Kernel, _dispatcher
+from ringyard.compiled.functions import Kernel, _CacheFile, _dispatcher
 from ringyard.errors import ConfigurationError
 
 
@@ -270,6 +270,26 @@ def test_machine_code_of_earlier_sources_is_not_taken(tmp_path, monkeypatch, wri
         with pytest.raises(KeyboardInterrupt):
             kernel_of_a_file.of_4()
     assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == [(13.0, False), (13.0, True)]
+
+
+def test_processes_that_save_at_once_keep_their_machine_code_apart(tmp_path, monkeypatch):
+    one, other, old = (_CacheFile(str(tmp_path), "some", stamp) for stamp in ("new", "new", "old"))
+    old.save("before", "code of earlier sources")
+    save_index = one._save_index
+
+    def save_the_other_first(overloads):
+        monkeypatch.setattr(one, "_save_index", save_index)
+        other.save("doubles", "code for doubles")
+        save_index(overloads)
+
+    monkeypatch.setattr(one, "_save_index", save_the_other_first)
+    one.save("floats", "code for floats")
+    assert one.load("floats") in ("code for floats", None)  # None: compiled once more
+    assert one.load("doubles") in ("code for doubles", None)
+    other.save("doubles", "code for doubles")
+    one.save("floats", "code for floats")
+    assert (one.load("floats"), one.load("doubles")) == ("code for floats", "code for doubles")
+    assert len(list(tmp_path.glob("*.nbc"))) == 2
 
 
 def _cut(data):

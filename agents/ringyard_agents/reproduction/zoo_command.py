@@ -58,7 +58,7 @@ def reproduce_agents(
     def say(line: str) -> None:
         console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False)
 
-    recipes = [one for one in recipes if _has_its_files(one, only is not None, say)]
+    recipes = [one for one in recipes if _can_be_judged(one, only is not None, say)]
     search_own_folders()
     records = read_records()
     with initialized():
@@ -81,13 +81,14 @@ def reproduce_agents(
             records[recipe.name] = {"title": recipe.title, "training": training, **found}
             if workloads is None:
                 write_record(recipe, records[recipe.name])
-            draw_training(page.parent / "images", recipe.name, training)
+            for name, one in records.items():
+                draw_training(page.parent / "images", name, one["training"])
             with replaced(page) as partial:  # what has been judged stays if a later agent fails
                 partial.write_text(agents_page(dict(sorted(records.items()))))
     console.print(f"page: {page}", soft_wrap=True)
 
 
-def _has_its_files(recipe: Recipe, named: bool, say: Callable[[str], None]) -> bool:
+def _can_be_judged(recipe: Recipe, named: bool, say: Callable[[str], None]) -> bool:
     """Whether the traces that a recipe needs are there; of one that was asked for, they must be."""
     missing = recipe.missing
     if missing and named:

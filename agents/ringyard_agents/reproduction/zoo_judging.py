@@ -33,6 +33,9 @@ _SHOWN = ("slowdown", "worst rho", "p99 (s)", "/ bound", "per decision (ms)")
 #: workloads of an agent's own world whose figures a test holds it to
 _CHECKED = 4
 
+#: rows of a table that are no schedulers of the recipe
+_BOUND, _SEED = "lower bound", "seed "
+
 Record = dict[str, Any]
 
 
@@ -70,10 +73,26 @@ def require_judges(recipe: Recipe) -> None:
         except (RingyardError, HydraException, OmegaConfBaseException) as error:
             raise ConfigurationError(f"{where}: {' '.join(str(error).split())}") from error
         schedulers = {task.label: task.scheduler for task in tasks}
+        entries = [Entry.read(one) for one in (*world.references, *world.rules)]
+        unfit = [one.label for one in entries if one.is_agent or _is_taken(one.label)]
+        if unfit:
+            raise ConfigurationError(
+                f"{where}: references and rules have {', '.join(unfit)}; expected schedulers, by names that"
+                " agents and the bound do not have"
+            )
+        rule = _rule_label(world, list(schedulers))
+        if build(schedulers[rule]).published and world.rules[0] not in world.references:
+            raise ConfigurationError(
+                f"{where}: rules has {rule}, which is published; expected it among references, too"
+            )
         if not any(build(one).published for one in schedulers.values()):
             raise ConfigurationError(
                 f"{where}: references is {list(world.references)}; expected a published scheduler among them"
             )
+
+
+def _is_taken(label: str) -> bool:
+    return label == _BOUND or label.startswith((ZOO, _SEED))
 
 
 def judge(
@@ -128,8 +147,7 @@ def _record(world: World, results: Sequence[RunResult], shipped: str, others: Se
     jct = {one: values_of(results, one, "mean_jct") for one in dict.fromkeys(r.label for r in results)}
     published = {result.label for result in results if result.published}
     best = min(published, key=lambda label: jct[label].mean())
-    entry = Entry.read(world.rules[0])
-    rule = next(label for label in jct if label.partition("@")[0] == entry.label)
+    rule = _rule_label(world, list(jct))
     bound = float(np.mean([result.bounds.mean_jct for result in results if result.label == shipped]))
     return {
         "label": world.label,
@@ -146,6 +164,14 @@ def _record(world: World, results: Sequence[RunResult], shipped: str, others: Se
         "seeds_against_best": [_against(jct[label], jct[best])[0] for label in (shipped, *others)],
         "rows": [*_rows(results, [shipped, *others], best, rule), _bound_row(bound, rule)],
     }
+
+
+def _rule_label(world: World, labels: Sequence[str]) -> str:
+    """What a race calls the rule of an agent: as the recipe, or with the placement rule that suits it."""
+    label = Entry.read(world.rules[0]).label
+    named = {Entry.read(one).label for one in (*world.references, *world.rules)}
+    placed = [one for one in labels if one not in named and one.partition("@")[0] == label]
+    return label if label in labels else placed[0]
 
 
 def _against(values: Any, reference: Any) -> list[float]:
@@ -174,7 +200,7 @@ def _rows(results: Sequence[RunResult], agents: Sequence[str], best: str, rule: 
 
 def _bound_row(bound: float, rule: str) -> dict[str, str]:
     empty = dict.fromkeys(("vs best published", f"vs {rule}", *_SHOWN), "")
-    return {"scheduler": "lower bound", "mean JCT [95% CI] (s)": f"{bound:,.0f}", **empty, "/ bound": "1.00"}
+    return {"scheduler": _BOUND, "mean JCT [95% CI] (s)": f"{bound:,.0f}", **empty, "/ bound": "1.00"}
 
 
 def read_records() -> dict[str, Record]:
@@ -190,6 +216,9 @@ def read_records() -> dict[str, Record]:
 def _read(file: Path) -> Record:
     try:
         record: Record = json.loads(file.read_text())
+        for world in (*record["worlds"], *record["elsewhere"]):
+            if "against_allocator" in world:  # written before agents had other rules
+                world |= {"rule": "allocator", "against_rule": world.pop("against_allocator")}
         agents_page({file.stem: record})
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(

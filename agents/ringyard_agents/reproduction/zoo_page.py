@@ -24,10 +24,10 @@ of its training; the tables are of other workloads, which nothing was chosen by,
 published*: of the published schedulers that the recipe names, each with the rule and options that
 `ringyard tune` found for it on yet other workloads, the one with the least mean there. *Its rule* is what an
 agent's scores go through, with every score at 0: what learning adds to. It is `allocator`, tuned in
-the same way; agents that only start jobs say theirs. Differences are
-of means, paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). Minutes
-are of wall time, on a machine that may have had other things to do. Aims, what was tried without
-gain and what bounds it: [learning.md](learning.md).
+the same way, but for agents that only start jobs; each table names it. Differences are of means, paired by
+workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). Minutes are of wall time, on
+a machine that may have had other things to do. Aims, what was tried without gain and what bounds it:
+[learning.md](learning.md).
 
 Every preset of [presets.md](presets.md) has one: Sharing, Elastic and Full of their own, Contention and
 CpuGpu `zoo:joint`, which knows the others and the quickstart, too; Partitioning has none. `ringyard compare

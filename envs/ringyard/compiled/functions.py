@@ -1,6 +1,7 @@
 """Kernels: functions compiled to machine code on first use, and kept on disk."""
 
 import functools
+import glob
 import importlib
 import inspect
 import io
@@ -115,17 +116,27 @@ class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
         """Write machine code, then the index that names it.
 
         Args:
-            key: types, processor and code that it is for.
+            key: types, processor and code that it is for: the file is called by them, so that another process
+                cannot mean other machine code by that name.
             data: as numba pickles it.
         """
         overloads = self._load_index()
-        name = overloads.get(key, self._data_name(len(overloads) + 1))
+        if not overloads:
+            self._remove_data()
+        name = self._data_name(zlib.crc32(repr(key).encode()))
         self._save_data(name, data)
         self._save_index({**overloads, key: name})
 
+    def _remove_data(self) -> None:
+        """What no index names: machine code of earlier sources."""
+        base = self._index_name.removesuffix(".nbi")
+        for file in Path(self._cache_path).glob(f"{glob.escape(base)}.*.nbc"):
+            file.unlink(missing_ok=True)
+
     def _stamped(self, data: bytes) -> bytes:
-        """With a checksum of it and of the sources that it is of."""
-        return data + zlib.crc32(data, zlib.crc32(repr(self._source_stamp).encode())).to_bytes(4, "little")
+        """With a checksum of it, and of the sources and the numba that it is of."""
+        about = zlib.crc32(repr((self._version, self._source_stamp)).encode())
+        return data + zlib.crc32(data, about).to_bytes(4, "little")
 
     def _is_intact(self, path: str) -> bool:
         file = Path(path)
