@@ -33,7 +33,8 @@ from ringyard.compiled import (
     slot,
     whole,
 )
-from ringyard.compiled.functions import Kernel, _CacheFile, _dispatcher
+from ringyard.compiled.cache import CacheFile
+from ringyard.compiled.functions import Kernel, _dispatcher
 from ringyard.errors import ConfigurationError
 
 
@@ -273,7 +274,7 @@ def test_machine_code_of_earlier_sources_is_not_taken(tmp_path, monkeypatch, wri
 
 
 def test_processes_that_save_at_once_keep_their_machine_code_apart(tmp_path, monkeypatch):
-    one, other, old = (_CacheFile(str(tmp_path), "some", stamp) for stamp in ("new", "new", "old"))
+    one, other, old = (CacheFile(str(tmp_path), "some", stamp) for stamp in ("new", "new", "old"))
     old.save("before", "code of earlier sources")
     save_index = one._save_index
 

@@ -70,6 +70,8 @@ def reproduce_agents(
             for recipe in recipes:
                 require_training(recipe)
             train_all(recipes, workers or usable_cores(), say)
+        for name, one in records.items():  # the page shows those that are left out, too
+            draw_training(page.parent / "images", name, one["training"])
         for recipe in recipes:
             if skip_training:
                 training = records[recipe.name]["training"]
@@ -81,8 +83,7 @@ def reproduce_agents(
             records[recipe.name] = {"title": recipe.title, "training": training, **found}
             if workloads is None:
                 write_record(recipe, records[recipe.name])
-            for name, one in records.items():
-                draw_training(page.parent / "images", name, one["training"])
+            draw_training(page.parent / "images", recipe.name, training)
             with replaced(page) as partial:  # what has been judged stays if a later agent fails
                 partial.write_text(agents_page(dict(sorted(records.items()))))
     console.print(f"page: {page}", soft_wrap=True)

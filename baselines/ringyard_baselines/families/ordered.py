@@ -1,6 +1,7 @@
 """Start-only schedulers: walk the queue in a fixed order and start what fits."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import State
 from ringyard.state.waiting import waiting_at
 from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.tools.classes import start_by_class
 
 __all__ = ["OrderedScheduler", "raise_stalled"]
 
@@ -150,21 +152,10 @@ class OrderedScheduler(Scheduler):
         if self.counted:
             return self._decide_counted(view, rows)
         draft = Draft(view)
-        closed: set[int] = set()
-        allocations = []
-        classes = view.column("demand_class")
-        for job in rows.tolist():
-            demand = int(classes[job])
-            if demand in closed:
-                continue
-            allocation = draft.place(self.placement, job)
-            if allocation is not None:
-                allocations.append(allocation)
-            elif self.strict:
-                break
-            else:
-                closed.add(demand)
-        return allocations
+        classes = view.column("demand_class")[rows]
+        if self.strict:
+            classes = np.zeros_like(classes)  # one that finds no place speaks for all
+        return start_by_class(rows, classes, partial(draft.place, self.placement))
 
     def _decide_counted(self, view: SchedulingView, rows: NDArray[np.int32]) -> Sequence[Allocation]:
         draft = Draft(view)

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from ringyard.sim.allocation import Allocation
 
-__all__ = ["start_in_order"]
+__all__ = ["start_by_class"]
 
 
-def start_in_order(
+def start_by_class(
     jobs: NDArray[np.integer], classes: NDArray[np.integer], place: Callable[[int], Allocation | None]
 ) -> list[Allocation]:
     """Start jobs in their order; a class that finds no place is passed over from then on.

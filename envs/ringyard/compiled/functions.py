@@ -1,18 +1,11 @@
 """Kernels: functions compiled to machine code on first use, and kept on disk."""
 
 import functools
-import glob
 import importlib
 import inspect
-import io
 import os
-import pickle
-import sys
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from types import FunctionType
 from typing import Any, Self, TypeVar
 
@@ -20,14 +13,13 @@ import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
 import numpy as np
 from numba.core import cgutils, types
-from numba.core.caching import IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaExperimentalFeatureWarning
-from numba.core.runtime.nrt import rtsys
 from numba.core.typing.templates import AbstractTemplate
 from numba.extending import lower_builtin, typeof_impl
 
 from ringyard.compiled.ahead import compile_ahead, compiling_once, is_on_disk, missing_kernels
+from ringyard.compiled.cache import machine_code, watch_sources
 from ringyard.compiled.progress import announced, compiled_one
 from ringyard.compiled.types import signature_of
 from ringyard.errors import ConfigurationError
@@ -61,24 +53,6 @@ class FoundOnce(functools.cached_property[Any]):
             return super().__get__(instance, owner)
 
 
-@functools.cache
-def _checksum(package: Path) -> int:
-    """Of the files of a package that may take part in a kernel."""
-    checksum = 0
-    for file in sorted(file for file in package.rglob("*.py") if file.is_file()):
-        text = file.read_bytes()
-        if b"ringyard.compiled" in text:
-            checksum = zlib.crc32(text, checksum)
-    return checksum
-
-
-def _sources(function: Callable[..., Any]) -> tuple[int, int]:
-    """Checksums of the files that a kernel may be made of: of this package and of its own."""
-    own = sys.modules.get(function.__module__.partition(".")[0])
-    folder = Path(getattr(own, "__file__", None) or __file__).parent
-    return _checksum(Path(__file__).parents[1]), _checksum(folder)
-
-
 def is_foreign(function: Callable[..., Any]) -> bool:
     """Whether somebody else wrote a function: every index of it is held to the bounds of its array."""
     return function.__module__.partition(".")[0] not in _HOUSE
@@ -102,62 +76,6 @@ def _renamed(function: Callable[..., Any], suffix: str, names: dict[str, Any]) -
 def _declares(function: Callable[..., Any]) -> bool:
     """Whether annotations say what all arguments are."""
     return Any not in function.__annotations__.values()
-
-
-class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
-    """Numba's cache files with a checksum at the end of each: a damaged one is as good as none.
-
-    Numba takes what it finds for pickles and machine code: a changed byte would be any exception, a crash or
-    a wrong number. And it writes an index before the machine code that the index names, where until then
-    machine code of earlier sources may lie, which another process, or the next one after Ctrl-C, would take.
-    """
-
-    def save(self, key: Any, data: Any) -> None:
-        """Write machine code, then the index that names it.
-
-        Args:
-            key: types, processor and code that it is for: the file is called by them, so that another process
-                cannot mean other machine code by that name.
-            data: as numba pickles it.
-        """
-        overloads = self._load_index()
-        if not overloads:
-            self._remove_data()
-        name = self._data_name(zlib.crc32(repr(key).encode()))
-        self._save_data(name, data)
-        self._save_index({**overloads, key: name})
-
-    def _remove_data(self) -> None:
-        """What no index names: machine code of earlier sources."""
-        base = self._index_name.removesuffix(".nbi")
-        for file in Path(self._cache_path).glob(f"{glob.escape(base)}.*.nbc"):
-            file.unlink(missing_ok=True)
-
-    def _stamped(self, data: bytes) -> bytes:
-        """With a checksum of it, and of the sources and the numba that it is of."""
-        about = zlib.crc32(repr((self._version, self._source_stamp)).encode())
-        return data + zlib.crc32(data, about).to_bytes(4, "little")
-
-    def _is_intact(self, path: str) -> bool:
-        file = Path(path)
-        data = file.read_bytes() if file.is_file() else b""
-        return self._stamped(data[:-4]) == data
-
-    @contextmanager
-    def _open_for_write(self, path: str) -> Iterator[io.BytesIO]:
-        with super()._open_for_write(path) as file:
-            written = io.BytesIO()
-            yield written
-            file.write(self._stamped(written.getvalue()))
-
-    def _load_index(self) -> dict[Any, str]:
-        entries: dict[Any, str] = super()._load_index() if self._is_intact(self._index_path) else {}
-        return entries
-
-    def _load_data(self, name: str) -> Any:
-        if not self._is_intact(self._data_path(name)):
-            raise OSError(f"{name} is damaged, or of other sources")  # numba compiles anew
-        return super()._load_data(name)
 
 
 def _kept_on_disk(function: Callable[..., Any], options: dict[str, Any]) -> Any:
@@ -186,10 +104,7 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """
     dispatcher: Any = _kept_on_disk(function, {**_OPTIONS, **options})
     cache = dispatcher._cache
-    file = getattr(cache, "_cache_file", None)
-    if file is not None and hasattr(file, "_source_stamp"):
-        stamp = (file._source_stamp, _sources(function))
-        cache._cache_file = _CacheFile(cache.cache_path, cache._impl.filename_base, stamp)
+    watch_sources(cache, function)
     compile_signature = dispatcher.compile
 
     def compile_once(signature: Any) -> Any:
@@ -205,13 +120,7 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
             linked.link()
         for raising in () if options["_nrt"] else _RAISING:
             raising.link()
-        rtsys.initialize(context)  # what numba does here besides is for who compiles: 0.3 s of imports
-        try:
-            with cache._guard_against_spurious_io_errors():
-                return cache._load_overload(signature, context)
-        except (AttributeError, ImportError, pickle.UnpicklingError, EOFError):
-            cache.flush()  # machine code of another version, or for types that are gone
-            return None
+        return machine_code(cache, signature, context)
 
     cache.load_overload = load_after_linking
     return dispatcher
