@@ -1,15 +1,19 @@
 """Drafts plan on a copy of the present, whatever earlier drafts planned on it."""
 
+import contextlib
 import gc
 
 import numpy as np
+import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator
+from ringyard.errors import PlacementError
 from ringyard.mdp.setting import ten_gigabit_rings
 from ringyard.placement import pack
+from ringyard.restart import constant
 from ringyard.sim.draft import Draft
 from ringyard.state.arrays import copy_state
-from worlds import random_decision, random_jobs
+from worlds import everything, random_allocation, random_decision, random_jobs
 
 
 def present(state):
@@ -49,6 +53,37 @@ def test_a_draft_begins_at_the_present_on_the_arrays_of_one_that_is_gone():
         sim.apply(random_decision(sim.view(), rng))
         sim.advance()
     assert len(seen) < 8  # arrays are used again
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_drafts_keep_the_records_only_of_jobs_that_nothing_has_happened_to(seed):
+    rng = np.random.default_rng(seed)
+    cluster, jobs, performance, failures = everything(rng, 25)
+    sim = Simulator(cluster, jobs, performance, constant(2.5, 0.7), 19.0, seed, failures=failures)
+    seen, kept = set(), 0
+    for _ in range(400):
+        if sim.done:
+            break
+        view = sim.view()
+        draft = Draft(view)
+        assert present(draft._state) == present(copy_state(sim.state))
+        seen.add(id(draft._state))
+        kept += len(view.waiting)
+        live = [*view.running.tolist(), *view.waiting.tolist()]
+        for job in rng.permutation(live).tolist()[:4]:
+            if job in view.running:
+                draft.release(job)
+            elif rng.random() < 0.5:
+                draft.place(pack(), job)
+            else:
+                draft.take(random_allocation(view, rng, job))
+        for job in live:
+            stops = job in view.running and rng.random() < 0.3
+            with contextlib.suppress(PlacementError):
+                sim.apply([Allocation(job, ()) if stops else random_allocation(view, rng, job)])
+        sim.advance()
+    assert kept > 50
+    assert len(seen) == 1
 
 
 def test_who_asks_for_the_same_is_refused_until_something_is_released():

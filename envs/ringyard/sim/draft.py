@@ -20,9 +20,9 @@ from ringyard.state.records import JobKind
 
 __all__ = ["Draft"]
 
-#: {a simulation: copies of it whose drafts are gone, at most so many}
+#: {a simulation: copies of it whose drafts are gone, at most so many, each with the jobs changed in it}
 _KEPT = 2
-_SPARE: WeakKeyDictionary[State, list[State]] = WeakKeyDictionary()
+_SPARE: WeakKeyDictionary[State, list[tuple[State, set[int]]]] = WeakKeyDictionary()
 
 
 @kernel
@@ -62,6 +62,7 @@ class Draft:
     def __init__(self, view: SchedulingView) -> None:
         self._live, self._b, _, _ = live(view)
         self._cluster = view.cluster
+        self._changed: set[int] = set()
         self._nowhere: set[tuple[object, ...]] = set()  # who has found no place since the last release
         self._latest: int | None = None  # who took the last place, with nothing looked for since
 
@@ -70,8 +71,8 @@ class Draft:
         """The scratch copy, made when it is first needed: many decisions place nothing."""
         spare = _SPARE.setdefault(self._live, [])
         while spare:
-            copy = spare.pop()
-            if renew(self._live, self._b, copy):
+            copy, changed = spare.pop()
+            if renew(self._live, self._b, copy, np.fromiter(changed, np.int32, len(changed))):
                 return copy
         return copy_state(self._live)
 
@@ -80,7 +81,7 @@ class Draft:
         own = self.__dict__.get("_state")
         spare = _SPARE.get(self._live)
         if own is not None and spare is not None and len(spare) < _KEPT:
-            spare.append(own)
+            spare.append((own, self._changed))
 
     @property
     def num_free_gpus(self) -> int:
@@ -122,6 +123,7 @@ class Draft:
                 open, or None, is as the job asks.
         """
         b = self._b
+        self._changed.add(job)
         record = self._state.jobs[b, job]
         asks: tuple[object, ...] = (rule, int(record["demand_class"]))
         if shape is not None:
@@ -151,6 +153,7 @@ class Draft:
     def take(self, allocation: Allocation) -> bool:
         """Take exactly these GPUs (or this server); False, and nothing is taken, if there is no room."""
         self._latest = None
+        self._changed.add(allocation.job)
         _ask(self._state, self._b, allocation.job)
         try:
             check_allocation(self._state, self._b, self._cluster, allocation)
@@ -165,4 +168,5 @@ class Draft:
         if job != self._latest:  # else all is as it was before that place
             self._nowhere.clear()
         self._latest = None
+        self._changed.add(job)
         _let_go(self._state, self._b, job)

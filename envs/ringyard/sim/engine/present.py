@@ -2,8 +2,11 @@
 
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
 from ringyard.state.arrays import State
+from ringyard.state.records import JobStatus
 
 __all__ = ["copy_present", "renew"]
+
+_WAITING = int(JobStatus.WAITING)
 
 
 @linked_kernel
@@ -42,10 +45,27 @@ def _copy_jobs(state: State, b: int, copy: State, rows: Int32Vector) -> None:
 
 
 @kernel
-def renew(state: State, b: int, copy: State) -> bool:
+def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
+    """Copy those that did not wait already, or have run since: thousands may wait, and keep their records."""
+    for j in rows:
+        job, other = state.jobs[b, j], copy.jobs[b, j]
+        stops = job.num_preemptions + job.num_failures
+        if other.status != _WAITING or other.num_preemptions + other.num_failures != stops:
+            copy.jobs[b, j] = job
+
+
+@kernel
+def renew(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
     """Bring a copy of cluster b, made earlier in the same simulation, up to date; False if it is of another.
 
-    In time that grows with the jobs that wait, run or have ended since, not with all. Sums over time stay.
+    In time that grows with the jobs that run or have ended since, and little with those that wait. Sums over
+    time stay.
+
+    Args:
+        state: the simulation.
+        b: cluster.
+        copy: of it.
+        changed: jobs whose records in the copy somebody has changed.
     """
     cluster, other = state.clusters[b], copy.clusters[b]
     seen = other.num_done
@@ -64,7 +84,8 @@ def renew(state: State, b: int, copy: State) -> bool:
         copy.ended[b, i] = state.ended[b, i]
     _copy_jobs(state, b, copy, state.ended[b, seen : cluster.num_done])
     first = cluster.first_waiting
-    _copy_jobs(state, b, copy, state.waiting[b, first : first + cluster.num_waiting])
+    _copy_jobs(state, b, copy, changed)
+    _copy_waiting(state, b, copy, state.waiting[b, first : first + cluster.num_waiting])
     _copy_jobs(state, b, copy, state.running[b, : cluster.num_running])
     copy_present(state, b, copy)
     return True
