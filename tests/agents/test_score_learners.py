@@ -13,6 +13,7 @@ from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations import live_jobs, queue_and_cluster
 from ringyard.mdp.setting import Setting
+from ringyard.profiles import model_id
 from ringyard.restart import constant
 from ringyard.sim.allocator import Allocator
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
@@ -85,19 +86,24 @@ def random_seen(rng, counts, slots):
     return Seen(jobs, present, rng.standard_normal((len(counts), 3), np.float32))
 
 
+def matters(network, seen):
+    """[clusters, slots] how much jobs matter to a network."""
+    return scores_of(network, seen)[..., 0].numpy()
+
+
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_networks_score_any_number_of_jobs_in_any_order(kind):
     rng = np.random.default_rng(0)
     network = random_network(kind)
     seen = random_seen(rng, [4, 7, 1], 7)
     with torch.no_grad():
-        scores = scores_of(network, seen).numpy()
+        scores = matters(network, seen)
         order = rng.permutation(7)
-        moved = scores_of(network, Seen(seen.jobs[:, order], seen.present[:, order], seen.cluster)).numpy()
-        alone = scores_of(network, Seen(seen.jobs[:1, :4], seen.present[:1, :4], seen.cluster[:1])).numpy()
+        moved = matters(network, Seen(seen.jobs[:, order], seen.present[:, order], seen.cluster))
+        alone = matters(network, Seen(seen.jobs[:1, :4], seen.present[:1, :4], seen.cluster[:1]))
         fewer = seen.present.copy()
         fewer[1, 6] = False
-        without = scores_of(network, seen._replace(present=fewer)).numpy()
+        without = matters(network, seen._replace(present=fewer))
         assert scores_of(NETWORKS[kind](5, 3), seen).abs().max() == 0  # untaught
     assert np.allclose(scores[:, order], moved, atol=1e-5)
     assert np.allclose(scores[0, :4], alone[0], atol=1e-5)  # absent jobs do not matter
@@ -134,7 +140,7 @@ def test_the_gradient_is_that_of_each_scores_probability():
     add_gradient(network, samples, len(samples.jobs), spread, 0.2)
     found = [own.grad.clone() for own in network.parameters()]
     network.zero_grad()
-    means = scores_of(network, seen)
+    means = scores_of(network, seen)[..., 0]
     drawn = means.detach() + spread * torch.as_tensor(player._noise[:, :6])
     log_prob = torch.distributions.Normal(means, spread).log_prob(drawn)
     (-(log_prob * torch.as_tensor(advantages)[:, None])[torch.as_tensor(seen.present)].mean()).backward()
@@ -226,6 +232,47 @@ def test_what_learners_of_scores_cannot_learn_in_is_refused():
     seen = {"jobs": np.zeros((1, 8), np.float32), "cluster": np.zeros((1, 3), np.float32)}
     with pytest.raises(CheckpointError, match="reads 5 numbers of a job and 3 of the cluster, got 2 and 3"):
         ScorePolicy(ScoreNetwork(5, 3)).act(seen, np.ones((1, 4), np.bool_))
+
+
+def two_types(**options):
+    """Two GPUs, of which the second is the faster; both jobs end sooner if the long one goes there."""
+    cluster = Cluster.of_groups(
+        [{"num_servers": 1, "gpus_per_server": 1, "gpu_type": kind} for kind in ("p100", "v100")]
+    )
+    return toy(cluster=cluster, workload=Modelled(), **options)
+
+
+class Modelled(Pairs):
+    """Both train a model that was measured on both types."""
+
+    def sample(self, cluster, rng):
+        return super().sample(cluster, rng).with_models(np.full(2, model_id("resnet50_imagenet")))
+
+
+def test_evolution_learns_scores_for_gpu_types(tmp_path):
+    scores = Scores(num_jobs=4, allocator=Allocator(gamma=0.0), type_scores=2)
+    world = two_types(actions=scores)
+    learner = EvolutionStrategies(network=ScoreNetwork, workloads=2, group_size=8, learning_rate=0.1)
+    learner.begin({"": world}, 0)
+    batch = ClusterBatch(world, 8)
+
+    def mean_jct():
+        return np.mean([one.mean_jct for one in episode_metrics(learner.policy, batch)])
+
+    before = mean_jct()
+    learner.learn(3000, lambda measured: None)
+    assert mean_jct() < before
+    write_archive(tmp_path / "agent", learner.weights())
+    loaded = EvolutionStrategies(network=ScoreNetwork).load(read_archive(tmp_path / "agent"))
+    batch.reset(np.arange(8), np.arange(8))
+    seen = batch.split(batch.observations), batch.masks
+    assert np.array_equal(loaded.act(*seen), learner.policy.act(*seen))
+    assert loaded.act(*seen).reshape(8, 3, 4)[:, 1:, :2].any()
+    for other in (GroupNoise(network=ScoreNetwork), ForkAndCompare(network=ScoreNetwork)):
+        with pytest.raises(
+            ConfigurationError, match=r"action\.type_scores is 2; .* expected 0, or agent=evolution"
+        ):
+            other.begin({"": world}, 0)
 
 
 def test_copies_of_a_moment_go_on_alike_but_for_the_noise():

@@ -22,6 +22,7 @@ from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations import live_jobs, queue_and_cluster
 from ringyard.mdp.presets import preset
 from ringyard.performance import ideal
+from ringyard.profiles import model_id
 from ringyard.sim.allocator import Allocator
 from ringyard.state.random_numbers import own_seed
 from ringyard.state.records import JobStatus
@@ -146,6 +147,44 @@ def test_who_scores_more_runs_first(scores, order):
         batch.step(np.array([scores])[:, [*row_of, *range(4 - len(row_of))]].astype(np.float32))
         row_of = live_rows(batch.state)
     assert np.argsort(batch.state.jobs["end_seconds"][0, :-1]).tolist() == list(order)
+
+
+@pytest.mark.parametrize("liked", [0, 1])
+def test_a_job_goes_to_the_gpu_type_that_its_scores_like(liked):
+    cluster = Cluster.of_groups(
+        [{"num_servers": 1, "gpus_per_server": 1, "gpu_type": kind} for kind in ("p100", "v100")]
+    )
+    jobs = JobTable.from_columns([0.0], [1], [40.0]).with_models(np.array([model_id("resnet50_imagenet")]))
+    sim = Simulator(cluster, jobs, ideal())
+    actions = Scores(num_jobs=3, type_scores=2)
+    setting = replace(
+        preset("contention"),
+        cluster=cluster,
+        performance=sim.performance,
+        actions=actions,
+        observation=live_jobs(),
+        num_workloads=1,
+    )
+    batch = ClusterBatch(setting, 1, state=sim.state)
+    batch.settle()
+    scores = np.zeros((1, 3, 3), np.float32)
+    scores[0, 1 + liked, 0], scores[0, 2 - liked, 0] = 1.0, -1.0
+    assert actions.space.shape == (9,)
+    found = batch.allocations(0, scores.reshape(9))
+    assert [one.gpu_ids for one in found] == [(liked,)]
+
+
+def test_scores_for_gpu_types_are_of_as_many_as_there_are():
+    with pytest.raises(ConfigurationError, match=r"type_scores is 2; expected 0, or 3: .*\(p100, t4, v100\)"):
+        ClusterBatch(scored("full", type_scores=2), 1)
+    with pytest.raises(ConfigurationError, match=r"expected 0, or 0: .* names none"):
+        ClusterBatch(scored("contention", type_scores=1), 1)
+    with pytest.raises(ConfigurationError, match="type_scores"):
+        Scores(type_scores=-1)
+    alike, plain = scored("full", type_scores=3), scored("full")
+    ends = play(batch_of(alike), lambda batch: np.zeros((1, 4 * batch.masks.shape[1])))
+    assert np.array_equal(ends, play(batch_of(plain), constant(0.0)))
+    gymnasium_check(ClusterEnv(alike), skip_render_check=True)
 
 
 def test_what_cannot_be_predicted_is_not_shown():

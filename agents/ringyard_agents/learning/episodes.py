@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
-from ringyard_agents.learning.score_policy import Seen, look
+from ringyard_agents.learning.score_policy import Seen, as_action, look
 
 __all__ = ["Episodes", "ScorePlayer", "World"]
 
@@ -18,7 +18,7 @@ class ScorePlayer(Protocol):
     def __call__(
         self, seen: Seen, clusters: NDArray[np.int64], rows: NDArray[np.int32]
     ) -> NDArray[np.float32]:
-        """[clusters, slots] scores; what is beyond -1 and 1 is cut off.
+        """[clusters, slots, 1 + GPU types scored] scores; what is beyond -1 and 1 is cut off.
 
         Args:
             seen: of the clusters.
@@ -122,12 +122,12 @@ class World:
         clusters["num_jobs"] = np.minimum(clusters["num_jobs"], clusters["next_arrival"] + arrivals)
 
     def _scores(self, player: ScorePlayer, clusters: NDArray[np.int64]) -> NDArray[np.float32]:
-        """[all clusters, jobs shown] a player's scores for some clusters."""
+        """[all clusters, scores] a player's for some clusters."""
         batch = self.batch
         observations = {name: block[clusters] for name, block in batch.split(batch.observations).items()}
         seen = look(observations, batch.masks[clusters])
         rows = batch.episode.live[clusters, : seen.present.shape[1]]
-        chosen = np.clip(player(seen, clusters, rows), -1.0, 1.0)
-        scores = np.zeros(batch.masks.shape, np.float32)
-        scores[clusters, : chosen.shape[1]] = np.where(seen.present, chosen, 0.0)
+        chosen = as_action(player(seen, clusters, rows), seen, batch.masks.shape[1])
+        scores = np.zeros((len(batch.masks), chosen.shape[1]), np.float32)
+        scores[clusters] = chosen
         return scores

@@ -78,6 +78,7 @@ class EvolutionStrategies(ScoreLearner):
     learning_rate: Positive = 3e-2
     averaging: Annotated[float, "[0, 1)"] = 0.8
     spread: Spread = 0.1
+    learns_types = True
 
     def __post_init__(self) -> None:
         require_pairs(self.group_size)

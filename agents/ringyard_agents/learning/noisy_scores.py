@@ -100,14 +100,15 @@ class NoisyPlayer:
         """See `ScorePlayer`."""
         noise, here = self._noise[clusters[:, None], rows], seen.present
         with torch.no_grad():
-            scores = scores_of(self._network, seen).cpu().numpy() + self._spread * noise
+            found: NDArray[np.float32] = scores_of(self._network, seen).cpu().numpy()
+        scores = found[..., 0] + self._spread * noise
         which, slots = np.nonzero(here)
         jobs = clusters[which] * self._noise.shape[1] + rows[which, slots]
         known = self._first[jobs]
         self._first[jobs] = np.where(known < 0, self._decisions + which, known)
         self._decisions += len(clusters)
         self._noted.append((seen.jobs[here], scores[here], noise[here], jobs, here.sum(axis=1), seen.cluster))
-        return scores
+        return scores[..., None]
 
     def samples(self, advantages: NDArray[np.float32], peers: Peers) -> Samples:
         """Of all decisions, in order.
@@ -150,7 +151,7 @@ def add_gradient(
 
     def loss_of(part: Samples) -> tuple[torch.Tensor, tuple[float, ...]]:
         seen, device = part.seen(), next(network.parameters()).device
-        means = scores_of(network, seen)[on(device, seen.present)]
+        means = scores_of(network, seen)[..., 0][on(device, seen.present)]
         noise = (on(device, part.scores) - means) / spread
         log_ratio = (on(device, part.noise) ** 2 - noise**2) / 2  # of normal densities
         ratio = torch.exp(log_ratio)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Count, Positive
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.observations.blocks import Each
+from ringyard.mdp.actions import Scores
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.episodes import Episodes, World
@@ -29,7 +29,6 @@ __all__ = ["ScoreLearner", "Spread", "require_pairs"]
 Spread = Annotated[float, "(0, 10]"]
 
 _AVERAGE = "average."
-_LIVE = Each.LIVE.value  # what actions call the live jobs that get a score
 
 
 @dataclass(kw_only=True)
@@ -39,7 +38,9 @@ class ScoreLearner(ABC):
     What a round draws follows from the seed and its number, so that nothing of it needs to be saved.
 
     Attributes:
-        network: (F, C) -> a network for as many features of a job and of a cluster.
+        network: (F, C) -> a network for as many features of a job and of a cluster; with scores for GPU types
+            (F, C, type_scores=T) ->.
+        learns_types: whether it learns scores for GPU types, too.
         workloads: played in each world and round, by all processes together.
         group_size: clusters that play each of them, which are compared.
         learning_rate: of Adam; falls linearly to 0 at the last decision.
@@ -48,7 +49,7 @@ class ScoreLearner(ABC):
         hardware: what it computes with.
     """
 
-    network: Callable[[int, int], ScoreNetwork]
+    network: Callable[..., ScoreNetwork]
     workloads: Count = 4
     group_size: Annotated[int, "[2, 4096]"] = 8
     learning_rate: Positive = 3e-3
@@ -56,6 +57,7 @@ class ScoreLearner(ABC):
     constraint: Constraint | None = field(default=None, init=False)
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     flat: bool = field(default=False, init=False)
+    learns_types: ClassVar[bool] = False
     masked: bool = field(default=False, init=False)
     decisions: int = field(default=0, init=False)
     _network: ScoreNetwork = field(init=False, repr=False)
@@ -79,13 +81,19 @@ class ScoreLearner(ABC):
             raise ConfigurationError(
                 f"worlds show different numbers of features: {sorted(sizes)}; expected one"
             )
+        size = sizes.pop()
+        if size.type_scores and not self.learns_types:
+            raise ConfigurationError(
+                f"action.type_scores is {size.type_scores}; this agent learns one score of each job alone:"
+                " expected 0, or agent=evolution"
+            )
         self._worlds = {
             label: World(setting, (own.stop - own.start) * self.group_size)
             for label, setting in worlds.items()
         }
         self._seed, self.decisions, self._rounds = seed, 0, 0
         torch.manual_seed(seed)
-        self._network = self.network(*sizes.pop()).to(self.hardware.device)
+        self._network = self._made(size).to(self.hardware.device)
         self._optimizer = torch.optim.Adam(self._network.parameters(), self.learning_rate)
         self._average = deepcopy(self._network)
         if saved is not None:
@@ -97,6 +105,10 @@ class ScoreLearner(ABC):
         average = {_AVERAGE + name: array for name, array in weights_of(self._average.state_dict()).items()}
         counters = {"decisions": self.decisions, "rounds": self._rounds}
         return Saved({**network.arrays, **average}, {**network.facts, **counters})
+
+    def _made(self, size: "_Size") -> ScoreNetwork:
+        kinds = {"type_scores": size.type_scores} if size.type_scores else {}  # own networks need not know it
+        return self.network(*size[:2], **kinds)
 
     def _restore(self, saved: Saved) -> None:
         restore_network(self._network, saved, self._optimizer)
@@ -114,11 +126,13 @@ class ScoreLearner(ABC):
         """Of the policy's network, and how many features it reads."""
         network = self._average
         features = [network.job_features, network.cluster_features]
-        return Saved(weights_of(network.state_dict()), {"features": features})
+        facts = {"features": features, "type_scores": network.type_scores}
+        return Saved(weights_of(network.state_dict()), facts)
 
     def load(self, saved: Saved) -> ScorePolicy:
         """The policy of saved weights."""
-        network = self.network(*saved.facts["features"])
+        job, cluster = saved.facts["features"]
+        network = self._made(_Size(job, cluster, saved.facts.get("type_scores", 0)))  # older agents have none
         restore_network(network, saved)
         return ScorePolicy(network)
 
@@ -205,17 +219,25 @@ def require_pairs(group_size: int) -> None:
         )
 
 
-def _features(label: str, setting: Setting) -> tuple[int, int]:
-    """(numbers seen of a job, of the cluster) in a world.
+class _Size(NamedTuple):
+    """What a network reads and says: numbers seen of a job, of the cluster, and GPU types scored."""
+
+    job: int
+    cluster: int
+    type_scores: int
+
+
+def _features(label: str, setting: Setting) -> _Size:
+    """What a network reads and says in a world.
 
     Raises:
         ConfigurationError: its actions are no scores, or its observation does not show jobs by themselves.
     """
     actions, windows = setting.actions, setting.observation.windows(setting.cluster, setting.actions)
-    if _LIVE not in actions.items or not {"jobs", "cluster"} <= set(windows):
+    if not isinstance(actions, Scores) or not {"jobs", "cluster"} <= set(windows):
         raise ConfigurationError(
             f"{label}: this agent scores jobs and needs action=scores and an observation with the blocks jobs"
             f" and cluster (observation=live_jobs); got {type(actions).__name__} and {', '.join(windows)}"
         )
     length = {name: window.stop - window.start for name, window in windows.items()}
-    return length["jobs"] // actions.items[_LIVE], length["cluster"]
+    return _Size(length["jobs"] // actions.num_jobs, length["cluster"], actions.type_scores)

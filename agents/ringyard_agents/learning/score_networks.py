@@ -1,4 +1,4 @@
-"""Networks that score jobs: any number of them, on any cluster; they begin with a score of 0 for each."""
+"""Networks that score jobs: any number of them, on any cluster; all scores are 0 at first."""
 
 from typing import Annotated, Literal
 
@@ -6,15 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from ringyard.checks import checked
+from ringyard.mdp.actions.scores import TypeScores
 
 __all__ = ["ScoreNetwork"]
 
 
 @checked("agent.network")
 class ScoreNetwork(nn.Module):
-    """One score for each job, by what is seen of it, of its cluster and of the other jobs; their mean is 0.
+    """Scores of each job, by what is seen of it, of its cluster and of the other jobs.
 
-    Only their differences matter to an allocator; scores that drift together end where they are cut off.
+    One says how much it matters; the mean of these is 0: only their differences matter to an allocator, and
+    scores that drift together end where they are cut off. The others, if any, say how it likes each GPU type.
     No path through it depends on values: `torch.func.vmap` may run it with other weights for every cluster.
 
     Args:
@@ -23,6 +25,7 @@ class ScoreNetwork(nn.Module):
         width: of the two hidden layers.
         context: what a job knows of the others: nothing ("none"), the "mean" of their first hidden layers, or
             that weighted by one head of "attention" (Vaswani et al. 2017). In whatever order they stand.
+        type_scores: GPU types that each job gets a score for, see `ringyard.mdp.actions.Scores`.
     """
 
     def __init__(
@@ -31,18 +34,21 @@ class ScoreNetwork(nn.Module):
         cluster_features: int,
         width: Annotated[int, "[1, 4096]"] = 32,
         context: Literal["none", "mean", "attention"] = "none",
+        *,
+        type_scores: TypeScores = 0,
     ) -> None:
         super().__init__()
         self.job_features, self.cluster_features = job_features, cluster_features
         self.job = nn.Sequential(nn.Linear(job_features + cluster_features, width), nn.Tanh())
         self.others = {"none": _Nothing, "mean": _Mean, "attention": _Attention}[context](width)
-        last = nn.Linear(width, 1, bias=False)
+        self.type_scores = type_scores
+        last = nn.Linear(width, 1 + type_scores, bias=False)
         nn.init.zeros_(last.weight)
         both = width if context == "none" else 2 * width
         self.score = nn.Sequential(nn.Linear(both, width), nn.Tanh(), last)
 
     def forward(self, jobs: Tensor, present: Tensor, cluster: Tensor) -> Tensor:
-        """[..., jobs] scores; those of absent jobs mean nothing.
+        """[..., jobs, 1 + type_scores] scores; those of absent jobs mean nothing.
 
         Args:
             jobs: [..., jobs, F].
@@ -51,9 +57,10 @@ class ScoreNetwork(nn.Module):
         """
         around = cluster.unsqueeze(-2).expand(*jobs.shape[:-1], cluster.shape[-1])
         hidden = self.job(torch.cat((jobs, around), -1))
-        scores = self.score(torch.cat((hidden, self.others(hidden, present)), -1)).squeeze(-1)
-        mean: Tensor = (scores * present).sum(-1, keepdim=True) / _count(present)
-        return scores - mean
+        scores = self.score(torch.cat((hidden, self.others(hidden, present)), -1))
+        matters, kinds = scores[..., :1], scores[..., 1:]
+        mean = (matters * present.unsqueeze(-1)).sum(-2, keepdim=True) / _count(present).unsqueeze(-1)
+        return torch.cat((matters - mean, kinds), -1)
 
 
 def _count(present: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from ringyard.errors import CheckpointError
 from ringyard_agents.learning.hardware import on
 from ringyard_agents.learning.score_networks import ScoreNetwork
 
-__all__ = ["ScorePolicy", "Seen", "look", "scores_of"]
+__all__ = ["ScorePolicy", "Seen", "as_action", "look", "scores_of"]
 
 #: blocks of the observation
 _JOBS, _CLUSTER = "jobs", "cluster"
@@ -52,11 +52,26 @@ def look(observations: Any, masks: NDArray[np.bool_]) -> Seen:
 
 
 def scores_of(network: ScoreNetwork, seen: Seen) -> torch.Tensor:
-    """[clusters, slots] a network's scores."""
+    """[clusters, slots, 1 + GPU types scored] a network's scores."""
     device = next(network.parameters()).device
     jobs, present, cluster = (on(device, part) for part in seen)
     scores: torch.Tensor = network(jobs, present.float(), cluster)
     return scores
+
+
+def as_action(scores: NDArray[np.float32], seen: Seen, num_jobs: int) -> NDArray[np.float32]:
+    """[clusters, scores] of the action space, 0 where there is no job.
+
+    Args:
+        scores: [clusters, slots, 1 + GPU types scored]; what is beyond -1 and 1 is cut off.
+        seen: what they are of.
+        num_jobs: N of `ringyard.mdp.actions.Scores`.
+    """
+    clusters, slots, kinds = scores.shape
+    action = np.zeros((clusters, kinds, num_jobs), np.float32)
+    shown = np.where(seen.present[..., None], np.clip(scores, -1.0, 1.0), 0.0)
+    action[:, :, :slots] = shown.transpose(0, 2, 1)
+    return action.reshape(clusters, -1)
 
 
 class ScorePolicy:
@@ -73,7 +88,7 @@ class ScorePolicy:
         self.network = network
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """[clusters, jobs shown] scores from -1 to 1, 0 where there is no job.
+        """[clusters, scores] from -1 to 1, 0 where there is no job.
 
         Raises:
             CheckpointError: an observation of other blocks or features than those of training, or weights
@@ -92,6 +107,4 @@ class ScorePolicy:
             raise CheckpointError(
                 "the agent's network gives scores that are no numbers; its weights are broken"
             )
-        scores = np.zeros(masks.shape, np.float32)
-        scores[:, : found.shape[1]] = np.where(seen.present, np.clip(found, -1.0, 1.0), 0.0)
-        return scores
+        return as_action(found, seen, masks.shape[1])

@@ -141,17 +141,24 @@ class _Scoring:
                 f"action.allocator.estimate is {estimate.name}, which knows what ended before; expected one"
                 " that does not: episodes begin without a past (schedulers such as allocator_hazard have it)"
             )
+        kinds = setting.cluster.distinct_gpu_types
+        if actions.type_scores and actions.type_scores != len(kinds):
+            raise ConfigurationError(
+                f"action.type_scores is {actions.type_scores}; expected 0, or {len(kinds)}: the cluster's GPU"
+                f" types ({', '.join(kinds) or 'it names none'})"
+            )
         observation = setting.observation
         sight = Sight(observation.write, observation.parameters, 0)
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
         self.how = Scorings(actions.allocator.rules, rounds, sight)
 
     def episode(self, state: State) -> Episode:
-        plan = empty_plan(state, 0, self._actions.allocator.estimate.memory)
+        own = self._actions
+        plan = empty_plan(state, 0, own.allocator.estimate.memory, type_scores=own.type_scores)
         return empty_episode(state, num_scores=self._actions.num_jobs, plan=plan)
 
     def nothing(self, num_clusters: int) -> NDArray[np.float32]:
-        return np.zeros((num_clusters, self._actions.num_jobs), np.float32)
+        return np.zeros((num_clusters, *self._actions.space.shape), np.float32)
 
     def mend(
         self, masks: NDArray[np.bool_], actions: NDArray[np.float32], clusters: NDArray[np.int64]
@@ -176,7 +183,7 @@ class _Scoring:
         self, state: State, episode: Episode, b: int, action: Any, physics: Physics
     ) -> list[Allocation]:
         tried, plan = copy_state(state), episode.plan
-        notes = empty_plan(tried, 0, plan.memory.shape[2], logged=True)
+        notes = empty_plan(tried, 0, plan.memory.shape[2], True, plan.type_score.shape[2])
         notes = replace(with_rates_of(notes, plan), memory=plan.memory.copy())
         rules = self._actions.allocator.rules
         allocate_by(tried, replace(episode, plan=notes), b, action, rules, physics)

@@ -86,9 +86,20 @@ def _settle(state: State, episode: Episode, b: int, how: Scorings, physics: Phys
 def allocate_by(
     state: State, episode: Episode, b: int, scores: Float32Vector, rules: Rules, physics: Physics
 ) -> None:
-    """Carry out what the allocator makes of the scores of the live jobs in the list."""
+    """Carry out what the allocator makes of the scores of the live jobs in the list.
+
+    Args:
+        scores: [(1 + GPU types scored) x N] of the jobs, then of all of them on the first type, and so on.
+        (others): as everywhere.
+    """
+    plan = episode.plan
+    num_types = plan.type_score.shape[2]
+    shown = len(scores) // (1 + num_types)
     for i in range(episode.num_live[b]):
-        episode.plan.score[b, episode.live[b, i]] = scores[i] if i < len(scores) else 0.0
+        j = episode.live[b, i]
+        plan.score[b, j] = scores[i] if i < shown else 0.0
+        for kind in range(num_types):
+            plan.type_score[b, j, kind] = scores[(1 + kind) * shown + i] if i < shown else 0.0
     allocate(state, b, episode.plan, rules, physics)
 
 
@@ -137,7 +148,7 @@ def play_scored(
         what: STEP: by one valid action each; BEGIN: from the start of a workload; SETTLE: from where
             something else has put it.
         rows: [clusters] of the bank, read at those indices.
-        actions: [clusters, N] scores, read at those indices.
+        actions: [clusters, scores] read at those indices, see `allocate_by`.
         bank: workloads.
         limit_seconds: the window's end of a new episode; inf: until all jobs are done.
         how: what clusters share.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -19,7 +19,10 @@ from ringyard.sim.allocator import Allocator, Rates, rates_of
 from ringyard.sim.solo import Profiled
 from ringyard.state.records import Job
 
-__all__ = ["Scores"]
+__all__ = ["Scores", "TypeScores"]
+
+#: GPU types of a cluster
+TypeScores = Annotated[int, "[0, 64]"]
 
 
 @checked("action")
@@ -32,21 +35,27 @@ class Scores(ActionKind):
     the allocator says, above it more. Every action is carried out at once, and time passes to the next
     decision.
 
+    With `type_scores` T, `Box(-1, 1, ((1 + T) x num_jobs,))`: behind the N scores stand N for the first of
+    `Cluster.distinct_gpu_types`, then N for the second, and so on: where the allocator chooses a type for a
+    job, its speed on each counts exp(that number) times. At 0 it chooses as if there were none.
+
     Attributes:
         num_jobs: N, live jobs that get a score of the agent's.
         allocator: makes stops, moves, starts and resizes of the scores.
         round_seconds: decide every this many seconds; None: at every event with a live job.
+        type_scores: GPU types of the cluster, to score jobs on each of them; 0: the allocator chooses alone.
     """
 
     num_jobs: Count = 128
     allocator: Allocator = field(default_factory=Allocator)
     round_seconds: Positive | None = None
+    type_scores: TypeScores = 0
     goes_by_rates = True
 
     @property
     def space(self) -> spaces.Box:
-        """[N] scores."""
-        return spaces.Box(-1.0, 1.0, (self.num_jobs,), np.float32)
+        """[(1 + T) N] scores."""
+        return spaces.Box(-1.0, 1.0, ((1 + self.type_scores) * self.num_jobs,), np.float32)
 
     @property
     def items(self) -> Mapping[str, int]:
@@ -68,9 +77,9 @@ class Scores(ActionKind):
         return rates_of(Profiled.prepared(jobs, cluster, performance), self.allocator.size_power)
 
     def one_given(self, action: Any) -> NDArray[np.float32]:
-        """[1, N] scores."""
-        return scores_given(action, (self.num_jobs,))[None]
+        """[1, (1 + T) N] scores."""
+        return scores_given(action, self.space.shape)[None]
 
     def given(self, actions: Any, num_envs: int) -> NDArray[np.float32]:
-        """[num_envs, N] scores."""
-        return scores_given(actions, (num_envs, self.num_jobs))
+        """[num_envs, (1 + T) N] scores."""
+        return scores_given(actions, (num_envs, *self.space.shape))

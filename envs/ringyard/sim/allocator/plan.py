@@ -173,6 +173,8 @@ class Plan:
 
     Attributes:
         score: [clusters, jobs] how much a job matters beside what its seconds left say; 0: no more, no less.
+        type_score: [clusters, jobs, GPU types] a job counts exp(this) times as fast there; [clusters, jobs,
+            0]: as fast as it is.
         worth: [clusters, jobs, sizes + 1] (speed on so many GPUs of one server, or of the fewest / speed as
             asked) ** `Allocator.size_power`; 0: it cannot run so.
         batch: [clusters, jobs, sizes + 1] global batch there, samples.
@@ -204,6 +206,7 @@ class Plan:
     """
 
     score: FloatMatrix
+    type_score: FloatCube
     worth: FloatCube
     batch: FloatCube
     most_speed: FloatMatrix
@@ -232,7 +235,7 @@ class Plan:
     places: Int32Matrix
 
 
-def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) -> Plan:
+def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False, type_scores: int = 0) -> Plan:
     """Zeroed notes for the clusters of a state.
 
     Args:
@@ -240,6 +243,7 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
         sizes: largest number of GPUs that a job may hold.
         memory: numbers that the estimate keeps of each job.
         logged: note every move, for `moves_of`.
+        type_scores: GPU types that jobs have a score for; 0: none is scored.
     """
     clusters, jobs = state.running.shape
     gpus, servers = state.gpus.shape[1], state.servers.shape[1]
@@ -248,6 +252,7 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False) 
     table = (clusters, jobs, sizes + 1)
     return Plan(
         score=np.zeros((clusters, jobs)),
+        type_score=np.zeros((clusters, jobs, type_scores)),
         worth=np.zeros(table),
         batch=np.zeros(table),
         most_speed=np.ones((clusters, jobs)),
