@@ -68,10 +68,16 @@ def test_an_agent_is_as_good_as_its_record_says(name, composing, tmp_path, monke
     assert len(found) >= 2
 
 
+#: settings that came after the agents that ship were made, with values at which all is as it was
+LATER = {"action": {"type_scores": 0}}
+
+
 @pytest.mark.parametrize("name", RECORDS)
 def test_an_agent_is_made_as_its_recipe_says(name, composing):
     config = compose("train", RECIPES[name].words(RECORDS[name]["training"]["shipped_seed"]))
-    assert parts_of_agent(shipped_agents()[name]) == parts_of(config)
+    made = parts_of_agent(shipped_agents()[name])
+    made |= {part: settings | made[part] for part, settings in LATER.items()}
+    assert made == parts_of(config)
 
 
 @pytest.mark.parametrize("name", RECIPES)
