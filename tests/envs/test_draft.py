@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator
+from ringyard.compiled import fills
 from ringyard.errors import PlacementError
 from ringyard.mdp.setting import ten_gigabit_rings
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.sim.draft import Draft
+from ringyard.sim.gate import OPEN, Gate, MayStart
 from ringyard.state.arrays import copy_state
 from worlds import everything, random_allocation, random_decision, random_jobs
 
@@ -84,6 +86,52 @@ def test_drafts_keep_the_records_only_of_jobs_that_nothing_has_happened_to(seed)
         sim.advance()
     assert kept > 50
     assert len(seen) == 1
+
+
+@fills(MayStart)
+def _below(state, b, j, places, count, of_jobs, parameters):
+    first = places[0]
+    for k in range(count):
+        first = min(first, places[k])
+    return of_jobs[j] + first < parameters[0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("gated", [False, True])
+def test_jobs_that_start_together_do_as_one_by_one(seed, gated):
+    rng = np.random.default_rng(seed)
+    cluster, jobs, performance, failures = everything(rng, 25)
+    sim = Simulator(cluster, jobs, performance, constant(2.5, 0.7), 19.0, seed, failures=failures)
+    numbers = rng.uniform(0, 10, len(jobs))
+    gate = Gate(_below, numbers, np.array([8.0])) if gated else OPEN
+    started = refused = 0
+    for _ in range(200):
+        if sim.done:
+            break
+        view = sim.view()
+        order = rng.permutation(view.waiting)
+        together, alone, expected = Draft(view), Draft(view), []
+        for job in order.tolist():
+            found = alone.place(pack(), job)
+            place = None if found is None else found.server if found.server is not None else found.gpu_ids[0]
+            if place is not None and gated and numbers[job] + place >= 8.0:
+                alone.release(job)
+                refused += 1
+            elif found is not None:
+                expected.append(found)
+        assert together.start(pack(), order, gate) == expected
+        holders = [one._state.slots["job"].tolist() for one in (together, alone)]
+        assert holders[0] == holders[1]
+        assert gated or present(together._state) == present(alone._state)  # what is given back leaves traces
+        started += len(expected)
+        live = [*view.running.tolist(), *view.waiting.tolist()]
+        del together, alone  # the next drafts begin on their arrays
+        for job in live:
+            with contextlib.suppress(PlacementError):
+                sim.apply([random_allocation(view, rng, job)])
+        sim.advance()
+    assert started
+    assert bool(refused) == gated
 
 
 def test_who_asks_for_the_same_is_refused_until_something_is_released():

@@ -144,8 +144,7 @@ class Coda(Scheduler):
     def _plain(self, view: SchedulingView) -> list[Allocation]:
         """Where cores are not counted nothing is left but first come, first served."""
         draft = Draft(view)
-        found = (draft.place(self.placement, job) for job in np.sort(view.waiting).tolist())
-        return [allocation for allocation in found if allocation is not None]
+        return draft.start(self.placement, np.sort(view.waiting))
 
     def _allocate(self, view: SchedulingView, draft: Draft, use: Mapping[int, float]) -> list[Allocation]:
         """At most one step for each running training job whose window has passed."""
@@ -325,7 +324,7 @@ class Coda(Scheduler):
         for server in servers[np.argsort(free[servers], kind="stable")].tolist():
             mine = view.cluster.server_of_gpu == server
             gpus = np.flatnonzero(mine & draft.gpu_is_free)[:count]
-            found = replace(shape, gpu_ids=tuple(gpus.tolist()))
+            found = shape.at(tuple(gpus.tolist()))
             if draft.take(found):
                 return found
         return None

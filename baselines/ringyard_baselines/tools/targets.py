@@ -69,8 +69,7 @@ def start_cpu_jobs(view: SchedulingView, draft: Draft, rule: PlacementRule) -> l
     """Start waiting CPU-only jobs, first come first served, where there are cores."""
     rows = view.waiting
     rows = np.sort(rows[view.column("kind")[rows] == JobKind.CPU_ONLY])
-    placed = (draft.place(rule, job) for job in rows.tolist())
-    return [allocation for allocation in placed if allocation is not None]
+    return draft.start(rule, rows) if len(rows) else []
 
 
 def never_idle(
@@ -104,7 +103,7 @@ def _submitted(view: SchedulingView) -> Iterator[int]:
 
 
 def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
-    return replace(target.shape or Allocation(target.job), gpu_ids=gpus)
+    return (target.shape or Allocation(target.job)).at(gpus)
 
 
 def _differs(columns: Mapping[str, Mapping[int, float]], wanted: Allocation) -> bool:
@@ -138,14 +137,13 @@ class _Plan:
         self.allocations.append(Allocation(job))
 
     def start(self, target: Target) -> bool:
-        gpus = tuple(range(target.num_gpus))  # how many; the rule says which
-        wanted = _with_gpus(target, gpus)
-        for shape in (wanted, self._as_asked(wanted)):
-            found = self.draft.place(self.rule, target.job, shape)
-            if found is not None:
-                self.allocations.append(found)
-                return True
-        return False
+        wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # how many; the rule says which
+        found = self.draft.place(self.rule, target.job, wanted)
+        if found is None:
+            found = self.draft.place(self.rule, target.job, self._as_asked(wanted))
+        if found is not None:
+            self.allocations.append(found)
+        return found is not None
 
     def _as_asked(self, wanted: Allocation) -> Allocation:
         """The same with the cores, RAM and servers that the job asks for: it may run with others."""

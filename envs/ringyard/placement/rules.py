@@ -332,22 +332,28 @@ def _mean_work(state: State, b: int, s: int) -> float:
 def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     if wanted <= parameters[0]:
         return _by_number(state, b, j, wanted, out)
-    used = state.server_scratch[b]
-    used[:] = 0
+    servers = state.server_scratch[b]
+    loads = state.load_scratch[b]
+    found = 0
+    s = next_with_free(state, b, -1)
+    while s >= 0:
+        if room(state, b, j, s) > 0:
+            servers[found] = s
+            loads[found] = _mean_work(state, b, s)
+            found += 1
+        s = next_with_free(state, b, s)
     count = 0
     while count < wanted:
         best = -1
         best_load = np.inf
-        for s in range(state.servers.shape[1]):
-            if used[s] == 0 and room(state, b, j, s) > 0:
-                load = _mean_work(state, b, s)
-                if load < best_load:
-                    best = s
-                    best_load = load
+        for k in range(found):
+            if loads[k] < best_load:
+                best = k
+                best_load = loads[k]
         if best < 0:
             return 0
-        used[best] = 1
-        count = take_free(state, b, j, best, wanted - count, out, count)
+        loads[best] = np.inf
+        count = take_free(state, b, j, servers[best], wanted - count, out, count)
     return count
 
 

@@ -62,6 +62,20 @@ class Allocation:
         if type(self.gpu_ids) is not tuple:
             object.__setattr__(self, "gpu_ids", _listed(self.gpu_ids))
 
+    def at(self, gpu_ids: tuple[int, ...] = (), server: int | None = None) -> "Allocation":
+        """The same shape on other GPUs, or on another server."""
+        return Allocation(
+            self.job,
+            gpu_ids,
+            self.cores_per_worker,
+            self.batch_size,
+            self.parameter_servers,
+            self.cores_per_server_task,
+            server,
+            self.memory_bandwidth_cap,
+            self.ram_per_worker,
+        )
+
     @property
     def stops(self) -> bool:
         """Whether it takes everything from the job."""

@@ -1,12 +1,12 @@
 """A scratch copy of who holds what, on which a scheduler plans several placements before it decides."""
 
 import functools
-from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ringyard.compiled import Int32Vector, kernel
+from ringyard.compiled import BoolVector, Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
@@ -14,11 +14,14 @@ from ringyard.sim.engine.holding import hold, let_go
 from ringyard.sim.engine.present import renew
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape
 from ringyard.sim.fits import HELD, check_allocation, wanted
+from ringyard.sim.gate import OPEN, Gate
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobKind
 
 __all__ = ["Draft"]
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
 
 #: {a simulation: copies of it whose drafts are gone, at most so many, each with the jobs changed in it}
 _KEPT = 2
@@ -49,6 +52,49 @@ def _shape(state: State, b: int, j: int, shape: Shape) -> None:
 def _hold(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> None:
     set_shape(state.jobs[b, j], shape)
     hold(state, b, j, places, num_places(shape))
+
+
+@linked_kernel
+def _start(
+    state: State,
+    b: int,
+    jobs: Int32Vector,
+    rule: PlacementRule,
+    gate: Gate,
+    nowhere: BoolVector,
+    counts: Int32Vector,
+    places: Int32Vector,
+) -> int:
+    """Start jobs in their order where the rule puts them, if the gate lets them; how many places they took.
+
+    Args:
+        state: theirs.
+        b: cluster.
+        jobs: [n] rows of jobs that hold nothing.
+        rule: says where.
+        gate: may keep a job from starting.
+        nowhere: [demand classes] gets whether one of them has found no place; False at first.
+        counts: [n] gets how many places each took; 0: it does not start.
+        places: [slots + n] gets these places, ascending job by job.
+    """
+    out = state.gpu_scratch[b]
+    taken = 0
+    for i in range(len(jobs)):
+        j = jobs[i]
+        counts[i] = 0
+        kind = state.jobs[b, j].demand_class
+        if nowhere[kind]:
+            continue
+        count = place(state, b, j, rule, out)
+        if count == 0:
+            nowhere[kind] = True
+        elif gate.may_start(state, b, j, out, count, gate.of_jobs, gate.parameters):
+            hold(state, b, j, out, count)
+            counts[i] = count
+            for k in range(count):
+                places[taken + k] = out[k]
+            taken += count
+    return whole(taken)
 
 
 class Draft:
@@ -145,10 +191,35 @@ class Draft:
             return None
         places = tuple(sorted(out[:count].tolist()))
         hold(self._state, b, job, out, count)
-        found = shape or Allocation(job)
-        if record["kind"] == JobKind.CPU_ONLY:
-            return replace(found, job=job, gpu_ids=(), server=places[0])
-        return replace(found, job=job, gpu_ids=places, server=None)
+        return self._at(shape or Allocation(job), places)
+
+    def start(self, rule: PlacementRule, jobs: NDArray[np.integer], gate: Gate = OPEN) -> list[Allocation]:
+        """Place many jobs as they ask in one compiled loop; the allocations of those that start, in order.
+
+        Args:
+            rule: says where.
+            jobs: [n] rows of jobs that hold nothing in this draft; earlier ones come first.
+            gate: may keep a job from starting at the places that it finds, which stay free then.
+        """
+        b, state = self._b, self._state
+        rows = np.ascontiguousarray(jobs, np.int32)
+        counts = np.zeros(len(rows), np.int32)
+        places = np.empty(state.slots.shape[1] + len(rows), np.int32)
+        nowhere = np.zeros(state.jobs["demand_class"][b, rows].max(initial=0) + 1, np.bool_)
+        taken = _start(state, b, rows, rule, gate, nowhere, counts, places)
+        self._live.clusters["rng"][b] = state.clusters["rng"][b]
+        self._latest = None
+        started = np.flatnonzero(counts)
+        self._changed.update(rows[started].tolist())
+        parts = np.split(places[:taken], np.cumsum(counts[started])[:-1])
+        own = zip(rows[started].tolist(), parts, strict=bool(taken))  # nothing splits into one empty part
+        return [self._at(Allocation(job), tuple(part.tolist())) for job, part in own]
+
+    def _at(self, shape: Allocation, places: tuple[int, ...]) -> Allocation:
+        """An allocation of this shape at places."""
+        if self._state.jobs["kind"][self._b, shape.job] == _CPU_ONLY:
+            return shape.at(server=places[0])
+        return shape.at(places)
 
     def take(self, allocation: Allocation) -> bool:
         """Take exactly these GPUs (or this server); False, and nothing is taken, if there is no room."""
@@ -156,11 +227,11 @@ class Draft:
         self._changed.add(allocation.job)
         _ask(self._state, self._b, allocation.job)
         try:
-            check_allocation(self._state, self._b, self._cluster, allocation)
+            taken = check_allocation(self._state, self._b, self._cluster, allocation)
         except PlacementError:
             return False
-        shape, places = wanted(self._state, self._b, allocation)
-        _hold(self._state, self._b, allocation.job, shape, places)
+        if taken is not None:
+            _hold(self._state, self._b, allocation.job, *taken)
         return True
 
     def release(self, job: int) -> None:

@@ -167,8 +167,14 @@ def _named(status: int) -> str:
     return JobStatus(status).name.lower()
 
 
-def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocation) -> None:
-    """Raise PlacementError unless the allocation can be carried out now."""
+def check_allocation(
+    state: State, b: int, cluster: Cluster, allocation: Allocation
+) -> tuple[Shape, NDArray[np.int32]] | None:
+    """(shape, places) of an allocation, as `wanted`; None: it stops or rejects its job.
+
+    Raises:
+        PlacementError: it cannot be carried out now.
+    """
     _check_numbers(allocation)
     j = allocation.job
     num_jobs = int(state.clusters["num_jobs"][b])
@@ -183,11 +189,11 @@ def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocat
             raise PlacementError(
                 f"job {j} is {_named(status)}; only waiting jobs are rejected, without places"
             )
-        return
+        return None
     if allocation.stops:
         if status != _RUNNING:
             raise PlacementError(f"job {j} waits already; an empty allocation stops a running job")
-        return
+        return None
     shape, places = wanted(state, b, allocation)
     _check_shape(job, j, shape, cluster)
     if job["kind"] == _CPU_ONLY:
@@ -195,6 +201,7 @@ def check_allocation(state: State, b: int, cluster: Cluster, allocation: Allocat
     else:
         _check_gpus(state, b, cluster, j, allocation)
     _check_room(state, b, cluster, j, shape, places)
+    return shape, places
 
 
 def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:

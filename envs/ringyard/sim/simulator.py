@@ -20,7 +20,7 @@ from ringyard.sim.engine.life import carry_out, end, stop
 from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.setup import load, new_state, prepare_jobs
 from ringyard.sim.engine.standstill import count_step, raise_if_still
-from ringyard.sim.fits import check_allocation, wanted
+from ringyard.sim.fits import check_allocation
 from ringyard.sim.metrics import Metrics, Window, measure
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import copy_state
@@ -156,20 +156,15 @@ class Simulator:
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
         for allocation in allocations:
-            check_allocation(self.state, 0, self.cluster, allocation)
+            wanted = check_allocation(self.state, 0, self.cluster, allocation)
             if not count_step(self.state, 0, self.now):
                 raise_if_still(self.state, 0)
-            self._carry_out(allocation)
-
-    def _carry_out(self, allocation: Allocation) -> None:
-        job = allocation.job
-        if allocation.reject:
-            end(self.state, 0, job, int(JobOutcome.BLOCKED), self.physics)
-        elif allocation.stops:
-            stop(self.state, 0, job, self.physics)
-        else:
-            shape, places = wanted(self.state, 0, allocation)
-            carry_out(self.state, 0, job, shape, places, self.physics)
+            if wanted is not None:
+                carry_out(self.state, 0, allocation.job, *wanted, self.physics)
+            elif allocation.reject:
+                end(self.state, 0, allocation.job, int(JobOutcome.BLOCKED), self.physics)
+            else:
+                stop(self.state, 0, allocation.job, self.physics)
 
     def advance(self) -> None:
         """Move to the next decision point.

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
+from ringyard.errors import PlacementError
 from ringyard.information import COLUMNS, Information, check_known
 from ringyard.jobs import JobTable
 from ringyard.learning_curves import EPOCHS, loss_history
@@ -14,7 +15,7 @@ from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.what_if import what_if
-from ringyard.sim.fits import check_allocation, gpus_of, held, wanted
+from ringyard.sim.fits import check_allocation, gpus_of, held
 from ringyard.sim.job_columns import JobColumns
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Workers, excess_between
@@ -320,13 +321,14 @@ class SchedulingView:
         """Seconds per iteration of the base batch the job would have so, its neighbours as they are now.
 
         Raises:
-            PlacementError: the cluster could not hold it.
+            PlacementError: the cluster could not hold it, or it has no places.
             InformationError: the reader did not declare to know speeds.
         """
         self.check("what_if")
-        check_allocation(self._state, self._b, self.cluster, allocation)
-        shape, places = wanted(self._state, self._b, allocation)
-        return float(what_if(self._state, self._b, allocation.job, shape, places, self._physics))
+        wanted = check_allocation(self._state, self._b, self.cluster, allocation)
+        if wanted is None:
+            raise PlacementError(f"job {allocation.job} would not run; name its GPUs, or its server")
+        return float(what_if(self._state, self._b, allocation.job, *wanted, self._physics))
 
     def wake_at(self, seconds: float) -> None:
         """Ask for a decision point at `seconds`, if nothing else happens before."""

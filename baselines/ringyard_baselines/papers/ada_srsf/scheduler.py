@@ -1,9 +1,8 @@
 """Ada-SRSF (Wang et al., arXiv 2002.10105): shortest remaining service first, and AdaDUAL."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.cluster import Cluster
@@ -13,6 +12,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobStatus
+from ringyard_baselines.papers.ada_srsf.link_gate import link_gate
 from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.targets import start_cpu_jobs
@@ -72,9 +72,11 @@ class AdaSrsf(Scheduler):
         self._adaptive = adaptive
         self._most = most_transfers
         self._threshold = dual_threshold(beta_seconds_per_megabyte, eta_seconds_per_megabyte)
+        self._gate = link_gate(0, None, most_transfers)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Nothing to forget."""
+        """Forget what jobs had left to send."""
+        self._gate = link_gate(len(jobs), self._threshold if self._adaptive else None, self._most)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start what finds GPUs and may use its links."""
@@ -83,64 +85,7 @@ class AdaSrsf(Scheduler):
         jobs = view.gpu_jobs
         seen, iterations = view.of(jobs), predicted_iterations(view, jobs)
         service = iterations * seen.column("isolated_iteration_seconds") * seen.column("asked_gpus")
-        left = dict(zip(jobs.tolist(), (iterations * seen.column("gradient_bytes")).tolist(), strict=True))
-        spans = _Spans(view, left)
+        self._gate.of_jobs[jobs] = iterations * seen.column("gradient_bytes")
         waits = seen.column("status") == JobStatus.WAITING
-        for job in jobs[waits][np.lexsort((jobs[waits], service[waits]))].tolist():
-            found = draft.place(self.placement, job)
-            if found is None:
-                continue
-            servers = np.unique(view.cluster.server_of_gpu[list(found.gpu_ids)])
-            if len(servers) > 1 and not self._may_transfer(spans, servers, left[job]):
-                draft.release(job)
-                continue
-            allocations.append(found)
-            if len(servers) > 1:
-                spans.add(servers, left[job])
-        return allocations
-
-    def _may_transfer(self, spans: "_Spans", servers: NDArray[np.int32], left: float) -> bool:
-        """Whether a job on several servers may start beside those that transfer there.
-
-        Args:
-            spans: jobs on several servers.
-            servers: those of the new one.
-            left: its bytes left to transfer.
-        """
-        shared = spans.there[:, servers]
-        most = int(shared.sum(axis=0).max())
-        if not self._adaptive or most == 0:
-            return most < self._most
-        met = spans.left[shared.any(axis=1)]
-        return most < self._most and bool((left <= self._threshold * met).all())
-
-
-class _Spans:
-    """Jobs on several servers: those that run, and those that are to start.
-
-    Args:
-        view: the present moment.
-        left: {job: bytes left to transfer}.
-
-    Attributes:
-        there: [jobs, servers] whether a job is there.
-        left: [jobs] bytes left to transfer.
-    """
-
-    def __init__(self, view: SchedulingView, left: Mapping[int, float]) -> None:
-        running = view.running
-        jobs = running[view.column("num_servers")[running] > 1]
-        self.there = np.zeros((len(jobs), view.cluster.num_servers), dtype=np.bool_)
-        self.left = np.array([left[job] for job in jobs.tolist()], dtype=np.float64)
-        if len(jobs):
-            holders = view.jobs_of_gpu
-            which = np.minimum(np.searchsorted(jobs, holders), len(jobs) - 1)
-            gpu, slot = np.nonzero(jobs[which] == holders)
-            self.there[which[gpu, slot], view.cluster.server_of_gpu[gpu]] = True
-
-    def add(self, servers: NDArray[np.int32], left: float) -> None:
-        """A job that is to start there."""
-        row = np.zeros((1, self.there.shape[1]), dtype=np.bool_)
-        row[0, servers] = True
-        self.there = np.concatenate([self.there, row])
-        self.left = np.append(self.left, left)
+        order = jobs[waits][np.lexsort((jobs[waits], service[waits]))]
+        return [*allocations, *draft.start(self.placement, order, self._gate)]
