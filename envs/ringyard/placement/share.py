@@ -5,14 +5,14 @@ from typing import Annotated
 import numpy as np
 
 from ringyard.checks import checked
-from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
+from ringyard.compiled import FloatVector, Int32Vector, fills, kernel, whole
 from ringyard.placement.room import open_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import consolidate_gpus, most_on_one_server, pack_gpus
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_beside, excess_given, shared_on
 
-__all__ = ["share", "share_any", "take_mildest"]
+__all__ = ["share", "share_any", "shared_there", "take_mildest"]
 
 
 @kernel
@@ -34,30 +34,39 @@ def _harm(state: State, b: int, j: int, own: Shared, g: int) -> float:
 
 
 @kernel
-def take_mildest(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vector, count: int) -> float:
-    """Write the `wanted` least harmed GPUs of server s to `out` from `count` on; the harm on the worst."""
+def shared_there(state: State, b: int, j: int, s: int) -> Shared:
+    """What a worker of job j is to its neighbours on a GPU of server s."""
+    return shared_on(state, state.jobs[b, j], whole(state.servers[b, s].gpu_type))
+
+
+@kernel
+def take_mildest(
+    state: State, b: int, j: int, s: int, own: Shared, wanted: int, out: Int32Vector, count: int
+) -> float:
+    """Write the `wanted` least harmed GPUs of server s to `out` from `count` on; the harm on the worst.
+
+    Args:
+        own: what a worker of job j is there.
+        wanted: at least 1.
+        (others): as everywhere.
+    """
     server = state.servers[b, s]
-    own = shared_on(state, state.jobs[b, j], server.gpu_type)
-    worst = 0.0
-    begin = count
-    for _ in range(wanted):
-        best = -1
-        least = np.inf
-        for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
-            taken = False
-            for i in range(begin, count):
-                taken = taken or out[i] == g
-            if not taken:
-                harm = _harm(state, b, j, own, g)
-                if harm < least:
-                    best = g
-                    least = harm
-        if best < 0:
-            return np.inf
-        out[count] = best
-        count += 1
-        worst = max(worst, least)
-    return worst
+    harms = state.load_scratch[b]  # of those found, ascending
+    found = 0
+    for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
+        harm = _harm(state, b, j, own, g)
+        at = found
+        while at > 0 and harms[at - 1] > harm:
+            at -= 1
+        if at == wanted or harm == np.inf:
+            continue
+        found = min(found + 1, wanted)
+        for k in range(found - 1, at, -1):
+            harms[k] = harms[k - 1]
+            out[count + k] = out[count + k - 1]
+        harms[at] = harm
+        out[count + at] = g
+    return harms[wanted - 1] if found == wanted else np.inf
 
 
 @fills(FindGpus)
@@ -76,12 +85,12 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
     least = np.inf
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].open_gpus >= wanted and open_gpus(state, b, j, s) >= wanted:
-            harm = take_mildest(state, b, j, s, wanted, out, 0)
+            harm = take_mildest(state, b, j, s, shared_there(state, b, j, s), wanted, out, 0)
             if harm < least:
                 best = s
                 least = harm
     if best >= 0 and least <= most_harm:
-        take_mildest(state, b, j, best, wanted, out, 0)
+        take_mildest(state, b, j, best, shared_there(state, b, j, best), wanted, out, 0)
         return wanted
     if not split and wanted <= most_on_one_server(state, b, j):
         return 0
@@ -102,7 +111,8 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
             return 0
         used[best] = 1
         here = min(most, wanted - count)
-        if take_mildest(state, b, j, best, here, out, count) > most_harm:
+        own = shared_there(state, b, j, best)
+        if take_mildest(state, b, j, best, own, here, out, count) > most_harm:
             return 0
         count += here
     return count

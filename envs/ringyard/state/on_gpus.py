@@ -127,7 +127,7 @@ def shared_on(state: State, job: Job, gpu_type: int) -> Shared:
 def excess_beside(state: State, b: int, model: int, own: Shared, i: int) -> float:
     """Extra time, as a share of its own, of a worker of the model beside the job in slot i."""
     if state.pairs.shape[0] > 0:
-        return summable(state.pairs[model, state.jobs[b, state.slots[b, i].job].model])
+        return summable(state.pairs[model, state.slots[b, i].model])
     if state.shared.shape[1] == 0:
         return 0.0  # sharing slows nobody
     return summable(own.sensitivity * state.shared[b, i, 1])
@@ -137,7 +137,7 @@ def excess_beside(state: State, b: int, model: int, own: Shared, i: int) -> floa
 def excess_given(state: State, b: int, model: int, own: Shared, i: int) -> float:
     """Extra time, as a share of its own, of the job in slot i beside a worker of the model."""
     if state.pairs.shape[0] > 0:
-        return summable(state.pairs[state.jobs[b, state.slots[b, i].job].model, model])
+        return summable(state.pairs[state.slots[b, i].model, model])
     if state.shared.shape[1] == 0:
         return 0.0
     return summable(state.shared[b, i, 0] * own.pressure)

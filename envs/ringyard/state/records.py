@@ -241,6 +241,7 @@ class Slot(Record):
     """A place for a job on a GPU: slot g * K + k is the k-th of GPU g; K jobs may share a GPU."""
 
     job: i4  # -1 if free
+    model: i4  # of the job
     gpu: i4
     server: i4
     next_slot: i4  # next slot of the same job, ascending; -1 at the end

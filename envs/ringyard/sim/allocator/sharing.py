@@ -4,7 +4,7 @@ import numpy as np
 
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.placement.room import open_gpus
-from ringyard.placement.share import take_mildest
+from ringyard.placement.share import shared_there, take_mildest
 from ringyard.restart import restart_pause
 from ringyard.sim.allocator.beside import least_beside
 from ringyard.sim.allocator.moves import give, take
@@ -16,7 +16,7 @@ from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape, shape_
 from ringyard.sim.engine.surroundings import sharing_slowdown
 from ringyard.sim.fits import FITS, fits
 from ringyard.state.arrays import State
-from ringyard.state.on_gpus import excess_beside, excess_given, shared_on, summable
+from ringyard.state.on_gpus import Shared, excess_beside, excess_given, summable
 from ringyard.state.records import Job, JobStatus
 
 __all__ = ["share"]
@@ -40,12 +40,11 @@ def _weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
 
 
 @kernel
-def _gain(state: State, b: int, j: int, count: int, plan: Plan) -> float:
+def _gain(state: State, b: int, j: int, own: Shared, count: int, plan: Plan) -> float:
     """Weighted speed won if job j, that holds nothing, joined `out[:count]`, less what those there lose."""
     out, seen = plan.out[b], plan.seen[b]
     per_gpu = state.clusters[b].jobs_per_gpu
     job = state.jobs[b, j]
-    own = shared_on(state, job, whole(state.servers[b, state.gpus[b, out[0]].server].gpu_type))
     seen[-1] += 1
     worst = 0.0
     lost = 0.0
@@ -67,28 +66,45 @@ def _gain(state: State, b: int, j: int, count: int, plan: Plan) -> float:
 
 
 @kernel
-def _gain_on(state: State, b: int, j: int, s: int, wanted: int, plan: Plan) -> float:
+def _gain_on(state: State, b: int, j: int, s: int, own: Shared, wanted: int, plan: Plan) -> float:
     """What job j would win on the mildest GPUs of server s, which go to `out`; 0: there is no room."""
-    if state.servers[b, s].open_gpus < wanted or open_gpus(state, b, j, s) < wanted:
+    if state.servers[b, s].open_gpus < wanted:
         return 0.0
-    if take_mildest(state, b, j, s, wanted, plan.out[b], 0) == np.inf:
+    if state.jobs[b, j].beside_gpus and open_gpus(state, b, j, s) < wanted:
         return 0.0
-    return _gain(state, b, j, wanted, plan)
+    if take_mildest(state, b, j, s, own, wanted, plan.out[b], 0) == np.inf:
+        return 0.0
+    return _gain(state, b, j, own, wanted, plan)
 
 
 @kernel
-def _find_company(state: State, b: int, j: int, wanted: int, gpu_type: int, plan: Plan) -> float:
-    """Write GPUs of the server of a type where job j would win most to `out`; what it would win."""
+def _find_company(
+    state: State, b: int, j: int, wanted: int, gpu_type: int, floor: float, plan: Plan
+) -> float:
+    """Write GPUs of the server of a type where job j would win most to `out`; what it would win.
+
+    Args:
+        floor: what it is to win more than; if it would not, that is the answer, and nothing is written.
+        (others): as everywhere.
+    """
     best = _NONE
-    most = 0.0
+    most = floor
+    own = Shared(0.0, 0.0)
+    known = _ANY_TYPE  # type that `own` is on
     for s in range(state.servers.shape[1]):
-        if gpu_type == _ANY_TYPE or state.servers[b, s].gpu_type == gpu_type:
-            gain = _gain_on(state, b, j, s, wanted, plan)
+        if state.servers[b, s].open_gpus < wanted or plan.shared_weight[b, j] <= most:
+            continue
+        kind = whole(state.servers[b, s].gpu_type)
+        if gpu_type == _ANY_TYPE or kind == gpu_type:
+            if kind != known:
+                own = shared_there(state, b, j, s)
+                known = kind
+            gain = _gain_on(state, b, j, s, own, wanted, plan)
             if gain > most:
                 best = s
                 most = gain
     if best >= 0:
-        take_mildest(state, b, j, best, wanted, plan.out[b], 0)
+        take_mildest(state, b, j, best, shared_there(state, b, j, best), wanted, plan.out[b], 0)
     return most
 
 
@@ -109,7 +125,7 @@ def _join(state: State, b: int, plan: Plan, physics: Physics) -> None:
         j = pop(plan.queue[b], plan.slope[b], count)
         count -= 1
         shape = _least_shape(state, b, j)
-        gain = _find_company(state, b, j, shape.num_gpus, _ANY_TYPE, plan)
+        gain = _find_company(state, b, j, shape.num_gpus, _ANY_TYPE, 0.0, plan)
         ask(state.jobs[b, j])
         if gain > 0.0 and fits(state, b, j, shape, plan.out[b]).what == FITS:
             give(state, b, j, shape, plan.out[b], plan, physics)
@@ -191,7 +207,7 @@ def _best_rival(state: State, b: int, s: int, most: float, num_rivals: int, plan
         if state.jobs[b, j].status != _WAITING or plan.shared_weight[b, j] <= most:
             continue
         shape = _least_shape(state, b, j)
-        gain = _gain_on(state, b, j, s, shape.num_gpus, plan)
+        gain = _gain_on(state, b, j, s, shared_there(state, b, j, s), shape.num_gpus, plan)
         ask(state.jobs[b, j])
         if gain > most and fits(state, b, j, shape, plan.out[b]).what == FITS:
             best = j
@@ -213,13 +229,14 @@ def _improve(
     num_held = lift(state, b, j)
     for i in range(num_held):
         out[i] = state.held_scratch[b, i]
-    most = max(_gain(state, b, j, num_held, plan) + _restart_cost(job, j, b, plan, rules), 0.0)
+    stays = _gain(state, b, j, shared_there(state, b, j, s), num_held, plan)
+    most = max(stays + _restart_cost(job, j, b, plan, rules), 0.0)
     winner, most = _best_rival(state, b, s, most, num_rivals, plan)
-    if elsewhere and _find_company(state, b, j, shape.num_gpus, gpu_type, plan) > most:
+    if elsewhere and _find_company(state, b, j, shape.num_gpus, gpu_type, most, plan) > most:
         winner = j
     elif winner >= 0:
         shape = _least_shape(state, b, winner)
-        take_mildest(state, b, winner, s, shape.num_gpus, out, 0)
+        take_mildest(state, b, winner, s, shared_there(state, b, winner, s), shape.num_gpus, out, 0)
         ask(state.jobs[b, winner])
     put_back(state, b, j, num_held)
     if winner < 0 or (winner == j and fits(state, b, j, shape, out).what != FITS):

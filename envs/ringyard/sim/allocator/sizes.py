@@ -52,26 +52,27 @@ def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
 
 
 @kernel
-def _before(slope: FloatVector, i: int, k: int) -> bool:
-    """Whether job i is asked before job k; of equal ones by row, as running ones stand as they will end."""
-    return bool(slope[i] > slope[k] or (slope[i] == slope[k] and i < k))
+def _before(slope: FloatVector, i: int, k: int) -> int:
+    """1 if job i is asked before job k, else 0; of equal ones by row, as running ones stand as they will end.
+
+    Without a branch: which of two jobs it is cannot be foreseen.
+    """
+    return whole((slope[i] > slope[k]) | ((slope[i] == slope[k]) & (i < k)))
 
 
 @kernel
 def _sink(queue: Int32Vector, slope: FloatVector, i: int, count: int) -> None:
     """Restore the heap (largest slope first) below position i."""
-    while True:
+    j = queue[i]
+    while 2 * i + 1 < count:
         k = 2 * i + 1
-        if k >= count:
-            return
-        if k + 1 < count and _before(slope, queue[k + 1], queue[k]):
-            k += 1
-        if _before(slope, queue[i], queue[k]):
-            return
-        j = queue[i]
+        if k + 1 < count:
+            k += _before(slope, queue[k + 1], queue[k])
+        if _before(slope, j, queue[k]):
+            break
         queue[i] = queue[k]
-        queue[k] = j
         i = k
+    queue[i] = j
 
 
 @kernel

@@ -85,6 +85,7 @@ def _take_slot(state: State, b: int, j: int, g: int) -> int:
         i += 1
     slot = state.slots[b, i]
     slot.job = j
+    slot.model = state.jobs[b, j].model
     slot.next_slot = -1
     slot.next_server_slot = -1
     gpu.num_jobs += 1
