@@ -170,3 +170,24 @@ def test_a_place_given_back_at_once_leaves_refusals_as_they_were():
     assert draft.place(pack(), 1) is None
     draft.release(3)
     assert draft.place(pack(), 1) is not None
+
+
+@pytest.mark.parametrize("jobs", [[6], [-1], [0.0], [[0]], 0, ["a"], None])
+def test_only_rows_of_jobs_start(jobs):
+    sim = Simulator(
+        Cluster.homogeneous(1, 4), random_jobs(np.random.default_rng(1), 6, 4), ten_gigabit_rings()
+    )
+    sim.advance()
+    with pytest.raises(PlacementError, match="expected a list of rows of jobs"):
+        Draft(sim.view()).start(pack(), jobs)
+
+
+def test_a_job_that_holds_something_does_not_start_again():
+    jobs = JobTable.from_columns([0.0] * 3, [1, 1, 1], [60.0] * 3)
+    sim = Simulator(Cluster.homogeneous(1, 4), jobs, ten_gigabit_rings())
+    sim.advance()
+    draft = Draft(sim.view())
+    assert len(draft.start(pack(), [])) == 0
+    assert len(draft.start(pack(), [2, 0])) == 2
+    with pytest.raises(PlacementError, match="job 2 holds something in this draft; release it first"):
+        draft.start(pack(), [1, 2])

@@ -4,8 +4,9 @@ import functools
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
+from ringyard.checks import shown
 from ringyard.compiled import BoolVector, Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule, place
@@ -67,21 +68,24 @@ def _start(
 ) -> int:
     """Start jobs in their order where the rule puts them, if the gate lets them; how many places they took.
 
+    Or -1 - i, if the i-th holds something, at which it ends.
+
     Args:
         state: theirs.
         b: cluster.
-        jobs: [n] rows of jobs that hold nothing.
+        jobs: [n] rows.
         rule: says where.
         gate: may keep a job from starting.
         nowhere: [demand classes] gets whether one of them has found no place; False at first.
-        counts: [n] gets how many places each took; 0: it does not start.
+        counts: [n] gets how many places each took, where it is 0; it stays if the job does not start.
         places: [slots + n] gets these places, ascending job by job.
     """
     out = state.gpu_scratch[b]
     taken = 0
     for i in range(len(jobs)):
         j = jobs[i]
-        counts[i] = 0
+        if state.jobs[b, j].first_slot >= 0 or state.jobs[b, j].server >= 0:
+            return whole(-1 - i)
         kind = state.jobs[b, j].demand_class
         if nowhere[kind]:
             continue
@@ -193,22 +197,32 @@ class Draft:
         hold(self._state, b, job, out, count)
         return self._at(shape or Allocation(job), places)
 
-    def start(self, rule: PlacementRule, jobs: NDArray[np.integer], gate: Gate = OPEN) -> list[Allocation]:
+    def start(self, rule: PlacementRule, jobs: ArrayLike, gate: Gate = OPEN) -> list[Allocation]:
         """Place many jobs as they ask in one compiled loop; the allocations of those that start, in order.
 
         Args:
             rule: says where.
             jobs: [n] rows of jobs that hold nothing in this draft; earlier ones come first.
             gate: may keep a job from starting at the places that it finds, which stay free then.
+
+        Raises:
+            PlacementError: these are no rows, or of jobs that hold something in this draft.
         """
         b, state = self._b, self._state
-        rows = np.ascontiguousarray(jobs, np.int32)
+        given, last = np.asarray(jobs), int(state.clusters["num_jobs"][b]) - 1
+        if given.ndim != 1 or (
+            len(given) and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() > last)
+        ):
+            raise PlacementError(f"jobs is {shown(jobs)}; expected a list of rows of jobs, each in 0..{last}")
+        rows = given.astype(np.int32)
         counts = np.zeros(len(rows), np.int32)
         places = np.empty(state.slots.shape[1] + len(rows), np.int32)
         nowhere = np.zeros(state.jobs["demand_class"][b, rows].max(initial=0) + 1, np.bool_)
         taken = _start(state, b, rows, rule, gate, nowhere, counts, places)
         self._live.clusters["rng"][b] = state.clusters["rng"][b]
         self._latest = None
+        if taken < 0:
+            raise PlacementError(f"job {rows[-1 - taken]} holds something in this draft; release it first")
         started = np.flatnonzero(counts)
         self._changed.update(rows[started].tolist())
         parts = np.split(places[:taken], np.cumsum(counts[started])[:-1])
