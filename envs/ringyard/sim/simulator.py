@@ -18,13 +18,13 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import carry_out, end, stop
 from ringyard.sim.engine.physics import physics_of
-from ringyard.sim.engine.setup import load, new_state, prepare_jobs
+from ringyard.sim.engine.setup import begin, new_state, prepare_jobs
 from ringyard.sim.engine.standstill import count_step, raise_if_still
 from ringyard.sim.fits import check_allocation
 from ringyard.sim.metrics import Metrics, Window, measure
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import copy_state
-from ringyard.state.records import JobOutcome
+from ringyard.state.records import Job, JobOutcome
 
 __all__ = ["Simulator"]
 
@@ -89,10 +89,11 @@ class Simulator:
         self.cluster = cluster
         self.performance = performance
         self.physics = physics_of(performance)
-        records = prepare_jobs(jobs, cluster, performance, restart or constant(0.0))
+        rows = Job.zeros(1, len(jobs) + 1)  # `State.jobs`, prepared where they stay
+        records = prepare_jobs(jobs, cluster, performance, restart or constant(0.0), rows[0, :-1])
         #: the table with every `duration_seconds` filled in
         self.jobs = replace(jobs, duration_seconds=records["isolated_seconds"].copy())
-        self.state = new_state(
+        state = new_state(
             cluster,
             performance,
             failures or no_failures(),
@@ -105,7 +106,8 @@ class Simulator:
             segment_rows=segment_rows,
             losses=losses,
         )
-        load(self.state, 0, records, np.inf, seed)
+        self.state = replace(state, jobs=rows)
+        begin(self.state, 0, len(records), np.inf, seed)
 
     @property
     def now(self) -> float:

@@ -10,6 +10,7 @@ from ringyard.answers import numbers
 from ringyard.cluster import Cluster
 from ringyard.compiled import (
     FloatCube,
+    FloatVector,
     Records1,
     kernel,
     linked_kernel,
@@ -33,18 +34,48 @@ from ringyard.state.free_servers import file_servers
 from ringyard.state.on_gpus import least_slowness
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, JobKind, Network
 
-__all__ = ["load", "new_state", "prepare_jobs", "prepare_together", "slowness_of"]
+__all__ = ["begin", "load", "new_state", "prepare_jobs", "prepare_together", "slowness_of"]
+
+#: records that are filled column by column at a time: they stay in a processor's cache meanwhile
+_BLOCK = 1024
 
 
 @kernel
 def _isolate(
-    jobs: Records1[Job], places: Records1[Surroundings], slowness: FloatCube, physics: Physics
+    jobs: Records1[Job],
+    places: Records1[Surroundings],
+    slowness: FloatCube,
+    exponents: FloatVector,
+    durations: FloatVector,
+    iterations: FloatVector,
+    physics: Physics,
 ) -> None:
-    """Shape jobs as they ask; seconds per iteration of each alone, on the GPU type where it is fastest."""
+    """Shape jobs as they ask, and say how long each takes alone, per iteration and in all.
+
+    Args:
+        jobs: [jobs] records with the columns of a table.
+        places: [jobs] where each would be alone.
+        slowness: as `State.slowness`: they are on the GPU type where they are fastest.
+        exponents: [models] of overlap.
+        durations: [jobs] seconds, NaN where the iterations are known.
+        iterations: [jobs] NaN where the durations are known.
+        physics: performance model.
+    """
     for j in range(len(jobs)):
-        ask(jobs[j])
-        places[j].gpu_speed = 1.0 / least_slowness(slowness, jobs[j])
-        jobs[j].isolated_iteration_seconds = seconds_in(jobs[j], j, places[j], physics)
+        job = jobs[j]
+        job.overlap_exponent = exponents[job.model]
+        ask(job)
+        places[j].gpu_speed = 1.0 / least_slowness(slowness, job)
+        seconds = seconds_in(job, j, places[j], physics)
+        job.isolated_iteration_seconds = seconds
+        if np.isnan(iterations[j]):
+            job.total_iterations = durations[j] / seconds
+            job.isolated_seconds = durations[j]
+        else:
+            job.total_iterations = iterations[j]
+            job.isolated_seconds = iterations[j] * seconds
+        job.remaining_iterations = job.total_iterations
+        job.saved_iterations = job.total_iterations
 
 
 def slowness_of(cluster: Cluster) -> NDArray[np.float64]:
@@ -116,9 +147,8 @@ def _demand_class(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -
     return np.asarray(classes - np.minimum.reduceat(classes, firsts)[owner])
 
 
-def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> Records1[Job]:
-    """[jobs] records with the columns of a table."""
-    jobs: Records1[Job] = Job.zeros(len(table))
+def _fill(jobs: Records1[Job], table: JobTable, cluster: Cluster, restart: RestartCost) -> None:
+    """Write the columns of a table into [jobs] records of zeros."""
     same: tuple[str, ...] = (
         "submit_seconds",
         "gradient_bytes",
@@ -132,51 +162,68 @@ def _given(table: JobTable, cluster: Cluster, restart: RestartCost) -> Records1[
     same += ("prediction_factor", "fixed_memory_bytes", "sample_memory_bytes", "loading_serial_share")
     if cluster.storage_bytes_per_second:
         same += ("sample_bytes", "dataset_bytes")
-    for name in same:
-        jobs[name] = getattr(table, name)
-    jobs["deadline_seconds"] = table.submit_seconds + table.acceptable_jct
-    jobs["cancel_seconds"] = np.minimum(table.cancel_seconds, jobs["deadline_seconds"])
-    jobs["asked_gpus"] = table.num_gpus
-    jobs["base_compute_seconds"] = table.compute_seconds
-    jobs["compute_seconds"] = table.compute_seconds
-    jobs["base_batch"] = table.batch_size
-    jobs["model"] = np.where(table.model_ids < 0, len(catalogue()), table.model_ids)
-    jobs["memory_bandwidth"] = np.ceil(table.memory_bandwidth)
-    jobs["asked_parameter_servers"] = table.parameter_servers
+    columns: dict[str, Any] = {name: getattr(table, name) for name in same}
+    columns["deadline_seconds"] = table.submit_seconds + table.acceptable_jct
+    columns["cancel_seconds"] = np.minimum(table.cancel_seconds, columns["deadline_seconds"])
+    columns["asked_gpus"] = table.num_gpus
+    columns["base_compute_seconds"] = table.compute_seconds
+    columns["compute_seconds"] = table.compute_seconds
+    columns["base_batch"] = table.batch_size
+    columns["model"] = np.where(table.model_ids < 0, len(catalogue()), table.model_ids)
+    columns["memory_bandwidth"] = np.ceil(table.memory_bandwidth)
+    columns["asked_parameter_servers"] = table.parameter_servers
     if cluster.cores_per_server:
-        jobs["asked_cores"] = table.cores_per_worker
-        jobs["asked_cores_per_server_task"] = table.cores_per_server_task
+        columns["asked_cores"] = table.cores_per_worker
+        columns["asked_cores_per_server_task"] = table.cores_per_server_task
     if cluster.ram_bytes_per_server:
-        jobs["asked_ram"] = np.ceil(table.ram_per_worker)
-    jobs["predictable"] = table.predictable_from <= 0
+        columns["asked_ram"] = np.ceil(table.ram_per_worker)
+    columns["predictable"] = table.predictable_from <= 0
     pauses = [f"{what}_{part}" for what in ("restart", "resize", "servers") for part in ("seconds", "growth")]
     for name in (*pauses, "cores_seconds"):
         method = getattr(restart, name)
-        jobs[name] = numbers(method(table), len(table), method, name.replace("_", " "), low=0.0)
-    jobs["restart_jump"] = restart.jump
-    jobs["resize_jump"] = restart.resize_jump
-    jobs["servers_jump"] = restart.servers_jump
-    jobs["jump_gpus"] = restart.jump_gpus
+        columns[name] = numbers(method(table), len(table), method, name.replace("_", " "), low=0.0)
+    everyone = {
+        "restart_jump": restart.jump,
+        "resize_jump": restart.resize_jump,
+        "servers_jump": restart.servers_jump,
+        "jump_gpus": restart.jump_gpus,
+    }
     for name in ("progress_per_iteration", "sharing_slowdown", "bandwidth_slowdown", "straggler"):
-        jobs[name] = 1.0
+        everyone[name] = 1.0
     for name in ("first_slot", "server", "next_cpu_job"):
-        jobs[name] = -1
+        everyone[name] = -1
     for name in ("end_seconds", "first_start_seconds", "last_start_seconds", "last_stop_seconds"):
-        jobs[name] = np.nan
-    return jobs
+        everyone[name] = np.nan
+    for first in range(0, len(jobs), _BLOCK):
+        block, rows = jobs[first : first + _BLOCK], slice(first, first + _BLOCK)
+        for name, column in columns.items():
+            block[name] = column[rows]
+        for name, value in everyone.items():
+            block[name] = value
 
 
 def prepare_jobs(
-    table: JobTable, cluster: Cluster, performance: PerformanceModel, restart: RestartCost
+    table: JobTable,
+    cluster: Cluster,
+    performance: PerformanceModel,
+    restart: RestartCost,
+    out: Records1[Job] | None = None,
 ) -> Records1[Job]:
     """[jobs] `Job` records at time zero, checked against the cluster.
+
+    Args:
+        table: of them.
+        cluster: they are for.
+        performance: model.
+        restart: cost.
+        out: [jobs] records of zeros that are to become these; None: new ones.
 
     Raises:
         WorkloadError: a row that makes no sense or does not fit the cluster.
         ConfigurationError: a model without a figure that this simulation needs.
         PluginError: the performance model or the restart cost answer what is no time.
     """
-    return prepare_together(table, [len(table)], cluster, performance, restart)
+    return prepare_together(table, [len(table)], cluster, performance, restart, out)
 
 
 def prepare_together(
@@ -185,15 +232,14 @@ def prepare_together(
     cluster: Cluster,
     performance: PerformanceModel,
     restart: RestartCost,
+    out: Records1[Job] | None = None,
 ) -> Records1[Job]:
     """`prepare_jobs` of many tables that stand one after the other, in little more time than of one.
 
     Args:
         tables: see `ringyard.workloads.draw_together`.
         lengths: jobs of each.
-        cluster: they are for.
-        performance: model.
-        restart: cost.
+        (others): as there.
 
     Raises:
         RingyardError: as `prepare_jobs`; rows that it names are counted over all tables.
@@ -203,7 +249,8 @@ def prepare_together(
     firsts = np.cumsum([0, *lengths[:-1]])
     tables.check(cluster, firsts.tolist())
     _check_models(tables, cluster, performance)
-    jobs = _given(tables, cluster, restart)
+    jobs: Records1[Job] = Job.zeros(len(tables)) if out is None else out
+    _fill(jobs, tables, cluster, restart)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     jobs["demand_class"] = _demand_class(tables, cluster, owner)
     jobs["row"] = np.arange(len(jobs)) - firsts[owner]
@@ -213,15 +260,15 @@ def prepare_together(
 
 def _measure(jobs: Records1[Job], table: JobTable, cluster: Cluster, performance: PerformanceModel) -> None:
     """Write how long jobs take alone, per iteration and in all."""
-    jobs["overlap_exponent"] = _overlap_exponents(performance)[jobs["model"]]
-    _isolate(jobs, alone(cluster, table.num_gpus), slowness_of(cluster), physics_of(performance))
-    iteration = jobs["isolated_iteration_seconds"]
-    iterations = np.where(np.isnan(table.iterations), table.duration_seconds / iteration, table.iterations)
-    jobs["total_iterations"] = iterations
-    jobs["remaining_iterations"] = iterations
-    jobs["saved_iterations"] = iterations
-    derived = np.isnan(table.duration_seconds) | ~np.isnan(table.iterations)
-    jobs["isolated_seconds"] = np.where(derived, iterations * iteration, table.duration_seconds)
+    _isolate(
+        jobs,
+        alone(cluster, table.num_gpus),
+        slowness_of(cluster),
+        _overlap_exponents(performance),
+        np.ascontiguousarray(table.duration_seconds, np.float64),
+        np.ascontiguousarray(table.iterations, np.float64),
+        physics_of(performance),
+    )
 
 
 def new_state(
@@ -352,14 +399,21 @@ def _empty_servers(state: State, b: int) -> None:
 @linked_kernel
 def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: int) -> None:
     """Put cluster b at time zero with the given job records; nothing has arrived yet."""
-    num_jobs = len(jobs)
+    for j in range(len(jobs)):
+        state.jobs[b, j] = jobs[j]
+    begin(state, b, len(jobs), limit_seconds, seed)
+
+
+@linked_kernel
+def begin(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) -> None:
+    """Put cluster b at time zero with the first so many of its job records, which are as prepared."""
+    jobs = state.jobs[b]
     smallest = jobs[0].min_gpus
     num_classes = 0
     certain = 1
     for j in range(num_jobs):
         if jobs[j].predictable_from > 0.0 or jobs[j].prediction_factor != 1.0:
             certain = 0
-        state.jobs[b, j] = jobs[j]
         smallest = min(smallest, jobs[j].min_gpus)
         num_classes = max(num_classes, jobs[j].demand_class + 1)
     _empty_servers(state, b)
