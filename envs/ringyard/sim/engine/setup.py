@@ -140,9 +140,10 @@ def _demand_class(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -
         columns += [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]
     classes = np.zeros(len(table), dtype=np.int64)
     for column in columns:
+        if column.min() == column.max():
+            continue
         values, codes = np.unique(column, return_inverse=True)
-        if len(values) > 1:
-            classes = np.unique(classes * len(values) + codes, return_inverse=True)[1]
+        classes = np.unique(classes * len(values) + codes, return_inverse=True)[1]
     firsts = np.flatnonzero(np.diff(owner, prepend=-1))
     return np.asarray(classes - np.minimum.reduceat(classes, firsts)[owner])
 
