@@ -250,7 +250,7 @@ class Modelled(Pairs):
 
 
 def test_evolution_learns_scores_for_gpu_types(tmp_path):
-    scores = Scores(num_jobs=4, allocator=Allocator(gamma=0.0), type_scores=2)
+    scores = Scores(num_jobs=4, allocator=Allocator(gamma=0.0), type_scores=("p100", "v100"))
     world = two_types(actions=scores)
     learner = EvolutionStrategies(network=ScoreNetwork, workloads=2, group_size=8, learning_rate=0.1)
     learner.begin({"": world}, 0)
@@ -270,7 +270,8 @@ def test_evolution_learns_scores_for_gpu_types(tmp_path):
     assert loaded.act(*seen).reshape(8, 3, 4)[:, 1:, :2].any()
     for other in (GroupNoise(network=ScoreNetwork), ForkAndCompare(network=ScoreNetwork)):
         with pytest.raises(
-            ConfigurationError, match=r"action\.type_scores is 2; .* expected 0, or agent=evolution"
+            ConfigurationError,
+            match=r"action\.type_scores names 2 GPU types; .* expected none, or agent=evolution",
         ):
             other.begin({"": world}, 0)
 

@@ -69,7 +69,7 @@ def test_an_agent_is_as_good_as_its_record_says(name, composing, tmp_path, monke
 
 
 #: settings that came after the agents that ship were made, with values at which all is as it was
-LATER = {"action": {"type_scores": 0}}
+LATER = {"action": {"type_scores": []}}
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -156,7 +156,7 @@ def test_a_job_goes_to_the_gpu_type_that_its_scores_like(liked):
     )
     jobs = JobTable.from_columns([0.0], [1], [40.0]).with_models(np.array([model_id("resnet50_imagenet")]))
     sim = Simulator(cluster, jobs, ideal())
-    actions = Scores(num_jobs=3, type_scores=2)
+    actions = Scores(num_jobs=3, type_scores=("v100", "a100", "p100"))
     setting = replace(
         preset("contention"),
         cluster=cluster,
@@ -167,24 +167,32 @@ def test_a_job_goes_to_the_gpu_type_that_its_scores_like(liked):
     )
     batch = ClusterBatch(setting, 1, state=sim.state)
     batch.settle()
-    scores = np.zeros((1, 3, 3), np.float32)
-    scores[0, 1 + liked, 0], scores[0, 2 - liked, 0] = 1.0, -1.0
-    assert actions.space.shape == (9,)
-    found = batch.allocations(0, scores.reshape(9))
+    scores = np.zeros((1, 4, 3), np.float32)
+    scores[0, [1, 2, 3], 0] = [2 * liked - 1, 1, 1 - 2 * liked]  # a100: there is none
+    assert actions.space.shape == (12,)
+    found = batch.allocations(0, scores.reshape(12))
     assert [one.gpu_ids for one in found] == [(liked,)]
 
 
-def test_scores_for_gpu_types_are_of_as_many_as_there_are():
-    with pytest.raises(ConfigurationError, match=r"type_scores is 2; expected 0, or 3: .*\(p100, t4, v100\)"):
-        ClusterBatch(scored("full", type_scores=2), 1)
-    with pytest.raises(ConfigurationError, match=r"expected 0, or 0: .* names none"):
-        ClusterBatch(scored("contention", type_scores=1), 1)
+def test_scores_for_gpu_types_that_are_0_or_of_others_change_nothing():
+    plain = play(batch_of(scored("full")), constant(0.0))
+    for kinds, scores in ((["p100", "t4", "v100"], 0.0), (["a100", "k80"], 1.0)):
+        setting = scored("full", type_scores=kinds)
+
+        def action(batch, scores=scores, setting=setting):
+            jobs = batch.masks.shape[1]
+            found = np.full((1, (1 + len(setting.actions.type_scores)) * jobs), scores)
+            found[:, :jobs] = 0.0
+            return found
+
+        assert np.array_equal(play(batch_of(setting), action), plain)
+    gymnasium_check(ClusterEnv(setting), skip_render_check=True)
+
+
+@pytest.mark.parametrize("kinds", [("v100", "v100"), ("mine",), (3,), 2, "v100"])
+def test_only_gpu_types_get_scores(kinds):
     with pytest.raises(ConfigurationError, match="type_scores"):
-        Scores(type_scores=-1)
-    alike, plain = scored("full", type_scores=3), scored("full")
-    ends = play(batch_of(alike), lambda batch: np.zeros((1, 4 * batch.masks.shape[1])))
-    assert np.array_equal(ends, play(batch_of(plain), constant(0.0)))
-    gymnasium_check(ClusterEnv(alike), skip_render_check=True)
+        Scores(type_scores=kinds)
 
 
 def test_what_cannot_be_predicted_is_not_shown():

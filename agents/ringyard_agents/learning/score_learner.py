@@ -79,13 +79,14 @@ class ScoreLearner(ABC):
         sizes = {_features(label, setting) for label, setting in worlds.items()}
         if len(sizes) > 1:
             raise ConfigurationError(
-                f"worlds show different numbers of features: {sorted(sizes)}; expected one"
+                "worlds differ in what they show of a job, of the cluster, or in action.type_scores:"
+                f" {', '.join(str(tuple(size)) for size in sorted(sizes))}; expected the same in all"
             )
         size = sizes.pop()
         if size.type_scores and not self.learns_types:
             raise ConfigurationError(
-                f"action.type_scores is {size.type_scores}; this agent learns one score of each job alone:"
-                " expected 0, or agent=evolution"
+                f"action.type_scores names {size.type_scores} GPU types; this agent learns one score of each"
+                " job alone: expected none, or agent=evolution"
             )
         self._worlds = {
             label: World(setting, (own.stop - own.start) * self.group_size)
@@ -126,7 +127,7 @@ class ScoreLearner(ABC):
         """Of the policy's network, and how many features it reads."""
         network = self._average
         features = [network.job_features, network.cluster_features]
-        facts = {"features": features, "type_scores": network.type_scores}
+        facts = {"features": features, "type_scores": getattr(network, "type_scores", 0)}
         return Saved(weights_of(network.state_dict()), facts)
 
     def load(self, saved: Saved) -> ScorePolicy:
@@ -240,4 +241,4 @@ def _features(label: str, setting: Setting) -> _Size:
             f" and cluster (observation=live_jobs); got {type(actions).__name__} and {', '.join(windows)}"
         )
     length = {name: window.stop - window.start for name, window in windows.items()}
-    return _Size(length["jobs"] // actions.num_jobs, length["cluster"], actions.type_scores)
+    return _Size(length["jobs"] // actions.num_jobs, length["cluster"], len(actions.type_scores))

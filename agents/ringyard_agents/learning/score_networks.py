@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from ringyard.checks import checked
-from ringyard.mdp.actions.scores import TypeScores
 
 __all__ = ["ScoreNetwork"]
 
@@ -35,7 +34,7 @@ class ScoreNetwork(nn.Module):
         width: Annotated[int, "[1, 4096]"] = 32,
         context: Literal["none", "mean", "attention"] = "none",
         *,
-        type_scores: TypeScores = 0,
+        type_scores: Annotated[int, "[0, 64]"] = 0,
     ) -> None:
         super().__init__()
         self.job_features, self.cluster_features = job_features, cluster_features

@@ -373,7 +373,7 @@ def _compare(config: DictConfig, wanted: Mapping[str, Race], folder: Path) -> fl
             continue
         _report(console, config, folder / name, name, race, results)
         reported.append(name)
-        means.append(_mean_of_first(race, results))
+        means += _mean_of_first(race, results)
         for label, reason in race.refused.items():
             console.print(f"left out: {label}: {reason}", soft_wrap=True, markup=False)
     remove_stale_worlds(folder, reported)
@@ -382,7 +382,8 @@ def _compare(config: DictConfig, wanted: Mapping[str, Race], folder: Path) -> fl
     return geometric_mean(means) if means and min(means) > 0 else None
 
 
-def _mean_of_first(race: Race, results: Sequence[RunResult]) -> float:
-    """Mean JCT of the first agent, or of the first scheduler if there is none."""
+def _mean_of_first(race: Race, results: Sequence[RunResult]) -> list[float]:
+    """[1] mean JCT of the first agent, or of the first scheduler if there is none; [0] if it failed."""
     labels = [label for label, entry in race.entries.items() if entry.is_agent] or list(race.entries)
-    return fmean(one.metrics.mean_jct for one in results if one.label == labels[0])
+    found = [one.metrics.mean_jct for one in results if one.label == labels[0]]
+    return [fmean(found)] if found else []

@@ -141,12 +141,10 @@ class _Scoring:
                 f"action.allocator.estimate is {estimate.name}, which knows what ended before; expected one"
                 " that does not: episodes begin without a past (schedulers such as allocator_hazard have it)"
             )
-        kinds = setting.cluster.distinct_gpu_types
-        if actions.type_scores and actions.type_scores != len(kinds):
-            raise ConfigurationError(
-                f"action.type_scores is {actions.type_scores}; expected 0, or {len(kinds)}: the cluster's GPU"
-                f" types ({', '.join(kinds) or 'it names none'})"
-            )
+        scored = actions.type_scores
+        self._scored_as = [
+            scored.index(kind) if kind in scored else -1 for kind in setting.cluster.distinct_gpu_types
+        ]
         observation = setting.observation
         sight = Sight(observation.write, observation.parameters, 0)
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
@@ -154,8 +152,10 @@ class _Scoring:
 
     def episode(self, state: State) -> Episode:
         own = self._actions
-        plan = empty_plan(state, 0, own.allocator.estimate.memory, type_scores=own.type_scores)
-        return empty_episode(state, num_scores=self._actions.num_jobs, plan=plan)
+        plan = empty_plan(state, 0, own.allocator.estimate.memory, False, len(own.type_scores))
+        if own.type_scores:
+            plan.scored_as[: len(self._scored_as)] = self._scored_as  # the rest: a cluster that names none
+        return empty_episode(state, num_scores=own.num_jobs, plan=plan)
 
     def nothing(self, num_clusters: int) -> NDArray[np.float32]:
         return np.zeros((num_clusters, *self._actions.space.shape), np.float32)
@@ -184,7 +184,7 @@ class _Scoring:
     ) -> list[Allocation]:
         tried, plan = copy_state(state), episode.plan
         notes = empty_plan(tried, 0, plan.memory.shape[2], True, plan.type_score.shape[2])
-        notes = replace(with_rates_of(notes, plan), memory=plan.memory.copy())
+        notes = replace(with_rates_of(notes, plan), memory=plan.memory.copy(), scored_as=plan.scored_as)
         rules = self._actions.allocator.rules
         allocate_by(tried, replace(episode, plan=notes), b, action, rules, physics)
         return moves_of(notes, tried, b)

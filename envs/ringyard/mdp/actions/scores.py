@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Count, Positive, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
+from ringyard.errors import ConfigurationError
+from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.information import Information
 from ringyard.mdp.actions.kind import ActionKind
 from ringyard.mdp.arguments import scores_given
@@ -19,10 +21,7 @@ from ringyard.sim.allocator import Allocator, Rates, rates_of
 from ringyard.sim.solo import Profiled
 from ringyard.state.records import Job
 
-__all__ = ["Scores", "TypeScores"]
-
-#: GPU types of a cluster
-TypeScores = Annotated[int, "[0, 64]"]
+__all__ = ["Scores"]
 
 
 @checked("action")
@@ -35,27 +34,38 @@ class Scores(ActionKind):
     the allocator says, above it more. Every action is carried out at once, and time passes to the next
     decision.
 
-    With `type_scores` T, `Box(-1, 1, ((1 + T) x num_jobs,))`: behind the N scores stand N for the first of
-    `Cluster.distinct_gpu_types`, then N for the second, and so on: where the allocator chooses a type for a
-    job, its speed on each counts exp(that number) times. At 0 it chooses as if there were none.
+    With T `type_scores`, `Box(-1, 1, ((1 + T) x num_jobs,))`: behind the N scores stand N for the first of
+    these GPU types, then N for the second, and so on: where the allocator chooses a type for a job, its speed
+    on each counts exp(that number) times. At 0 it chooses as if there were none, as on other types.
 
     Attributes:
         num_jobs: N, live jobs that get a score of the agent's.
         allocator: makes stops, moves, starts and resizes of the scores.
         round_seconds: decide every this many seconds; None: at every event with a live job.
-        type_scores: GPU types of the cluster, to score jobs on each of them; 0: the allocator chooses alone.
+        type_scores: GPU types, on each of which jobs get a score; those that a cluster lacks do nothing.
+
+    Raises:
+        ConfigurationError: an argument out of its range, or what is no GPU type of ours.
     """
 
     num_jobs: Count = 128
     allocator: Allocator = field(default_factory=Allocator)
     round_seconds: Positive | None = None
-    type_scores: TypeScores = 0
+    type_scores: tuple[str, ...] = ()
     goes_by_rates = True
+
+    def __post_init__(self) -> None:
+        kinds = self.type_scores
+        if len(set(kinds)) < len(kinds) or not set(kinds) <= set(GPU_MEMORY_BYTES):
+            raise ConfigurationError(
+                f"action.type_scores is {shown(kinds)}; expected GPU types, each once, of"
+                f" {', '.join(GPU_MEMORY_BYTES)}"
+            )
 
     @property
     def space(self) -> spaces.Box:
         """[(1 + T) N] scores."""
-        return spaces.Box(-1.0, 1.0, ((1 + self.type_scores) * self.num_jobs,), np.float32)
+        return spaces.Box(-1.0, 1.0, ((1 + len(self.type_scores)) * self.num_jobs,), np.float32)
 
     @property
     def items(self) -> Mapping[str, int]:

@@ -66,8 +66,8 @@ def choose_types(state: State, b: int, plan: Plan, rules: Rules) -> None:
         present = whole(state.servers[b, state.slots[b, job.first_slot].server].gpu_type) if running else -1
         for kind in range(len(room)):
             speed = 1.0 / slowness_on(state.slowness, job, kind)
-            if kind < plan.type_score.shape[2]:
-                speed *= np.exp(plan.type_score[b, j, kind])
+            if kind < len(plan.scored_as) and plan.scored_as[kind] >= 0:
+                speed *= np.exp(plan.type_score[b, j, plan.scored_as[kind]])
             if kind == present:
                 speed *= 1.0 + rules.stay_bonus
             if room[kind] >= wanted and speed > fastest:

@@ -12,6 +12,7 @@ from ringyard.compiled import (
     FloatMatrix,
     FloatVector,
     Int32Matrix,
+    Int32Vector,
     IntMatrix,
     bundle,
     fills,
@@ -173,8 +174,8 @@ class Plan:
 
     Attributes:
         score: [clusters, jobs] how much a job matters beside what its seconds left say; 0: no more, no less.
-        type_score: [clusters, jobs, GPU types] a job counts exp(this) times as fast there; [clusters, jobs,
-            0]: as fast as it is.
+        type_score: [clusters, jobs, GPU types scored] a job counts exp(this) times as fast there.
+        scored_as: [GPU types of the cluster] where their scores stand, -1: there is none; [0]: none has one.
         worth: [clusters, jobs, sizes + 1] (speed on so many GPUs of one server, or of the fewest / speed as
             asked) ** `Allocator.size_power`; 0: it cannot run so.
         batch: [clusters, jobs, sizes + 1] global batch there, samples.
@@ -207,6 +208,7 @@ class Plan:
 
     score: FloatMatrix
     type_score: FloatCube
+    scored_as: Int32Vector
     worth: FloatCube
     batch: FloatCube
     most_speed: FloatMatrix
@@ -243,7 +245,7 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False, 
         sizes: largest number of GPUs that a job may hold.
         memory: numbers that the estimate keeps of each job.
         logged: note every move, for `moves_of`.
-        type_scores: GPU types that jobs have a score for; 0: none is scored.
+        type_scores: GPU types that jobs have a score for.
     """
     clusters, jobs = state.running.shape
     gpus, servers = state.gpus.shape[1], state.servers.shape[1]
@@ -253,6 +255,7 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False, 
     return Plan(
         score=np.zeros((clusters, jobs)),
         type_score=np.zeros((clusters, jobs, type_scores)),
+        scored_as=np.full(state.slowness.shape[1] if type_scores else 0, -1, np.int32),
         worth=np.zeros(table),
         batch=np.zeros(table),
         most_speed=np.ones((clusters, jobs)),
