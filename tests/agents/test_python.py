@@ -94,6 +94,7 @@ def test_loading_says_what_differs(tmp_path):
         (pointer, preset("sharing"), "the observation has the blocks waiting_resources, .* not know"),
         (rows, larger, r"its observation space is Box\(.*trained on another cluster"),
         (pointer, scores, "chooses one of several actions, the environment scores jobs"),
+        ("zoo:full", scores, "on the GPU types p100, t4, v100, the environment takes scores on none"),
         ("zoo:sharing", ClusterEnv(setting), "reads the blocks jobs, jobs_mask, which the observation lacks"),
     ):
         with pytest.raises(CheckpointError, match=f"cannot act in this environment: .*{said}"):

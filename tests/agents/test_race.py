@@ -2,6 +2,7 @@
 
 import csv
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from ringyard_agents.measuring.best import (
     tuned_for,
     write_best,
 )
-from ringyard_agents.measuring.compare import SEED_OFFSET, best_name, races
+from ringyard_agents.measuring.compare import SEED_OFFSET, _mean_of_first, best_name, races
 from ringyard_agents.measuring.evaluate import Task, build, run_all, simulator
 from ringyard_agents.measuring.race_rows import notes_of_equal_rows
 from ringyard_agents.measuring.selection import agents_for, benchmarks, drawn_for, entries_of
@@ -351,3 +352,14 @@ def test_what_ships_as_best_builds(file):
     with configs():
         for best in read_best(file.stem).values():
             build(plain(scheduler_config(best.entry)))
+
+
+def test_the_objective_is_the_agents_unless_it_failed():
+    def result(label, seconds):
+        return SimpleNamespace(label=label, metrics=SimpleNamespace(mean_jct=seconds))
+
+    kinds = {"fifo": False, "agent": True}
+    race = SimpleNamespace(entries={name: SimpleNamespace(is_agent=kind) for name, kind in kinds.items()})
+    results = [result("fifo", 9.0), result("agent", 2.0), result("agent", 4.0)]
+    assert _mean_of_first(race, results) == [3.0]
+    assert _mean_of_first(race, results[:1]) == []

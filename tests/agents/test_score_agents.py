@@ -160,3 +160,13 @@ def test_train_and_compare_by_command(tmp_path):
     rows = list(csv.DictReader((tmp_path / "runs" / "table" / "runs.csv").read_text().splitlines()))
     assert {row["scheduler"] for row in rows} == {"fifo", "allocator", "mine"}
     assert all(float(row["mean_jct"]) > 0 for row in rows)
+
+
+def test_ppo_plays_scores_for_gpu_types():
+    learner = ppo(n_steps=8, batch_size=64)
+    world = toy(learner)
+    world = replace(world, actions=replace(world.actions, type_scores=("v100", "t4")))
+    learner.begin({"one": world}, 0)
+    learner.learn(1, lambda measured: None)
+    assert mean_jct(learner.policy, world) > 0
+    assert learner.policy.network.action_space.shape == (6,)

@@ -85,7 +85,7 @@ class AgentScheduler(Scheduler):
             mask: `info["action_mask"]`: [actions], or [clusters, actions].
 
         Returns:
-            An action for `step`: a number, or [N] scores; of many clusters an array.
+            An action for `step`: a number, or [(1 + T) N] scores (`Scores`); of many clusters an array.
 
         Raises:
             CheckpointError: observations or masks of other shapes.

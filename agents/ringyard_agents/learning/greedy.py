@@ -33,7 +33,7 @@ class GreedyPolicy:
         self.masked = masked
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
-        """[clusters] actions, masks are [clusters, actions]; or [clusters, N] scores, masks are as long.
+        """[clusters] actions where masks are [clusters, actions]; [clusters, scores] where they are of jobs.
 
         Raises:
             CheckpointError: rows or actions of other lengths than those of training, or a network whose
@@ -46,10 +46,11 @@ class GreedyPolicy:
                 " as in training, or train an agent with a pointer policy"
             )
         space = self.network.action_space
-        known = space.n if isinstance(space, spaces.Discrete) else spaces.flatdim(space)
-        if masks.shape[1] != known:
+        slots = masks.shape[1]
+        fits = space.n == slots if isinstance(space, spaces.Discrete) else spaces.flatdim(space) % slots == 0
+        if not fits:  # there may be several scores to a job
             raise CheckpointError(
-                f"the agent answers with {space} and there are {masks.shape[1]} actions or scores; its"
+                f"the agent answers with {space} and there are {slots} actions or scores; its"
                 " weights and its actions are not of the same training"
             )
         seen = obs_as_tensor(observations, self.network.device)

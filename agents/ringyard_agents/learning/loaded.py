@@ -88,6 +88,9 @@ def _done(own: ActionKind, given: ActionKind) -> list[str]:
     if isinstance(own, Scores) != isinstance(given, Scores):
         kinds = {True: "scores jobs (action=scores)", False: "chooses one of several actions"}
         return [f"it {kinds[isinstance(own, Scores)]}, the environment {kinds[isinstance(given, Scores)]}"]
+    if isinstance(own, Scores) and isinstance(given, Scores) and own.type_scores != given.type_scores:
+        words = [", ".join(one.type_scores) or "none" for one in (own, given)]
+        return [f"it scores jobs on the GPU types {words[0]}, the environment takes scores on {words[1]}"]
     if not (isinstance(own, Actions) and isinstance(given, Actions)):
         return []
     ours, theirs = _options(own), _options(given)

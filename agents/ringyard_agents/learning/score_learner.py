@@ -39,7 +39,7 @@ class ScoreLearner(ABC):
 
     Attributes:
         network: (F, C) -> a network for as many features of a job and of a cluster; with scores for GPU types
-            (F, C, type_scores=T) ->.
+            (F, C, type_scores=T) -> the same.
         learns_types: whether it learns scores for GPU types, too.
         workloads: played in each world and round, by all processes together.
         group_size: clusters that play each of them, which are compared.

@@ -44,7 +44,8 @@ class Gate:
 
     Attributes:
         may_start: fills `MayStart`.
-        of_jobs: [jobs] a number of each job; its owner may write others into it between decisions.
+        of_jobs: [jobs] a number of each job, if the function reads any: it is not looked at how many there
+            are. Its owner may write others into it between decisions.
         parameters: [parameters] whatever the function reads.
     """
 

@@ -36,7 +36,8 @@ class Scores(ActionKind):
 
     With T `type_scores`, `Box(-1, 1, ((1 + T) x num_jobs,))`: behind the N scores stand N for the first of
     these GPU types, then N for the second, and so on: where the allocator chooses a type for a job, its speed
-    on each counts exp(that number) times. At 0 it chooses as if there were none, as on other types.
+    on each counts exp(that number) times. At 0 it chooses as if there were none, as on other types. Who
+    chooses first, and whether a running job would move, goes by true speeds.
 
     Attributes:
         num_jobs: N, live jobs that get a score of the agent's.
@@ -55,7 +56,8 @@ class Scores(ActionKind):
     goes_by_rates = True
 
     def __post_init__(self) -> None:
-        kinds = self.type_scores
+        kinds = tuple(self.type_scores)
+        object.__setattr__(self, "type_scores", kinds)  # a list, from a file
         if len(set(kinds)) < len(kinds) or not set(kinds) <= set(GPU_MEMORY_BYTES):
             raise ConfigurationError(
                 f"action.type_scores is {shown(kinds)}; expected GPU types, each once, of"

@@ -84,7 +84,7 @@ def _find_company(
     """Write GPUs of the server of a type where job j would win most to `out`; what it would win.
 
     Args:
-        floor: what it is to win more than; if it would not, that is the answer, and nothing is written.
+        floor: least gain worth having; if no server gives more, it is the answer and `out` means nothing.
         (others): as everywhere.
     """
     best = _NONE

@@ -36,7 +36,7 @@ from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, JobKind, Net
 
 __all__ = ["begin", "load", "new_state", "prepare_jobs", "prepare_together", "slowness_of"]
 
-#: records that are filled column by column at a time: they stay in a processor's cache meanwhile
+#: records filled together, column by column: few enough to stay in a processor's cache
 _BLOCK = 1024
 
 
@@ -240,7 +240,7 @@ def prepare_together(
     Args:
         tables: see `ringyard.workloads.draw_together`.
         lengths: jobs of each.
-        (others): as there.
+        (others): as in `prepare_jobs`.
 
     Raises:
         RingyardError: as `prepare_jobs`; rows that it names are counted over all tables.
