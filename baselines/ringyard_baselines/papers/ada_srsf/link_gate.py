@@ -8,6 +8,8 @@ from ringyard.state.arrays import State
 
 __all__ = ["link_gate"]
 
+_ANY = -1.0  # in place of a threshold: a job starts whatever it has to send
+
 
 @fills(MayStart)
 def _may_transfer(
@@ -19,6 +21,7 @@ def _may_transfer(
     of_jobs: FloatVector,
     parameters: FloatVector,
 ) -> bool:
+    most_transfers, threshold = parameters[0], parameters[1]
     first = state.gpus[b, places[0]].server
     spans = False
     most = 0
@@ -28,9 +31,9 @@ def _may_transfer(
         most = max(most, state.servers[b, s].spanning_jobs)
     if not spans:
         return True
-    if most >= parameters[0]:
+    if most >= most_transfers:
         return False
-    if most == 0 or parameters[1] < 0.0:
+    if most == 0 or threshold == _ANY:
         return True
     per_gpu = state.clusters[b].jobs_per_gpu
     for k in range(count):
@@ -38,7 +41,7 @@ def _may_transfer(
         for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
             other = state.slots[b, i].job
             if other >= 0 and state.jobs[b, other].num_servers > 1:
-                if not of_jobs[j] <= parameters[1] * of_jobs[other]:
+                if not of_jobs[j] <= threshold * of_jobs[other]:
                     return False
     return True
 
@@ -53,5 +56,5 @@ def link_gate(num_jobs: int, threshold: float | None, most_transfers: int) -> Ga
         threshold: of new to remaining bytes, up to which a job starts beside others; None: whatever it has.
         most_transfers: so many jobs on several servers may share one, at most.
     """
-    limit = -1.0 if threshold is None else threshold
+    limit = _ANY if threshold is None else threshold
     return Gate(_may_transfer, np.zeros(num_jobs), np.array([float(most_transfers), limit]))
