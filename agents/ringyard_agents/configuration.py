@@ -98,12 +98,9 @@ def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
             that the scheduler does not have.
     """
     if entry.is_agent:
-        if entry.options:
-            raise ConfigurationError(f"{entry.label} is an agent and has no options; expected none")
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
-        config.name, config.trust = entry.label, trust
-        config.checkpoint = entry.checkpoint
-        return config
+        own = {"name": entry.label, "trust": trust, "checkpoint": entry.checkpoint}
+        return _with_options(entry, config, own)
     name, at, placement = entry.scheduler.partition("@")
     if name not in scheduler_names() or bool(at) != bool(placement):
         raise ConfigurationError(
@@ -126,17 +123,26 @@ def _names_classes(options: Any) -> bool:
     return isinstance(options, list | tuple) and any(_names_classes(value) for value in options)
 
 
-def _with_options(entry: Entry, config: DictConfig) -> DictConfig:
-    """The config with an entry's options, which it must have; files of others cannot name what is called."""
+def _with_options(entry: Entry, config: DictConfig, given: Mapping[str, Any] | None = None) -> DictConfig:
+    """The config with an entry's options, which it must have; files of others cannot name what is called.
+
+    Args:
+        entry: whose.
+        config: of its scheduler.
+        given: what no option may change.
+    """
     wrong: Exception | None = None
+    fixed = {"placement": None, **(given or {})}
+    for name, value in (given or {}).items():
+        config[name] = value
     merged: Any = config
-    if "placement" not in entry.options and not _names_classes(entry.options):
+    if not fixed.keys() & entry.options and not _names_classes(entry.options):
         try:
             merged = OmegaConf.merge(config, dict(entry.options))
         except OmegaConfBaseException as error:
             wrong = error
     if wrong or (merged is config and entry.options):
-        known = ", ".join(sorted(str(key) for key in config if key not in ("_target_", "placement")))
+        known = ", ".join(sorted(str(key) for key in config if key not in ("_target_", *fixed)))
         raise ConfigurationError(
             f"{entry.label}: options is {shown(dict(entry.options))}; expected some of {known or 'none'},"
             " each a number, a text or a list; rules go behind the name, as in fifo@pack"

@@ -187,8 +187,11 @@ def test_options_that_a_scheduler_does_not_have_are_refused():
     with configs():
         with pytest.raises(ConfigurationError, match=r"slow: options .* expected some of .*round_seconds"):
             scheduler_config(Entry("slow", "optimus", {"rounds": 60}))
-        with pytest.raises(ConfigurationError, match="is an agent and has no options"):
+        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*candidates"):
             scheduler_config(Entry("mine", "mine:runs/a", {"rounds": 60}))
+        for name in ("trust", "checkpoint", "name", "placement"):
+            with pytest.raises(ConfigurationError, match="mine: options"):
+                scheduler_config(Entry("mine", "mine:runs/a", {name: "x"}))
 
 
 def test_a_drawn_cluster_is_drawn_anew_for_each_workload():

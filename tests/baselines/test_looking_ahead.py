@@ -17,6 +17,7 @@ from ringyard.sim.allocator import Allocator
 from ringyard_baselines.families.allocating import AllocatingScheduler, allocator, allocator_attained
 from ringyard_baselines.families.looking_ahead import LookingAhead, lookahead
 from ringyard_baselines.scheduler import run
+from ringyard_baselines.tools.score_search import Search
 
 USUAL = yaml.safe_load((CONF / "scheduler" / "lookahead.yaml").read_text())
 USUAL.pop("_target_")
@@ -37,7 +38,7 @@ def drawn(seed):
 
 
 def looking(allocator=None, candidates=6, margin=0.0):
-    return LookingAhead(allocator or Allocator(0.7), candidates, margin, spread=0.3, every=1)
+    return LookingAhead(allocator or Allocator(0.7), Search(candidates, margin, spread=0.3, every=1))
 
 
 def decided(jobs, failures, seed, performance):

@@ -142,7 +142,7 @@ def running(places):
 def test_moves_are_elastic(before, after):
     sim = running(before)
     view = sim.view()
-    plan = Deployment(view, Draft(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), True)
+    plan = Deployment(Draft(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), True)
     plan.move(after)
     sim.apply(plan.allocations)
     for job, gpus in after.items():
@@ -154,7 +154,7 @@ def test_moves_are_elastic(before, after):
 def test_moves_that_are_not_elastic_are_restarts():
     sim = running([(0, 1)])
     view = sim.view()
-    plan = Deployment(view, Draft(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), False)
+    plan = Deployment(Draft(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), False)
     plan.move({0: (2, 3)})
     sim.apply(plan.allocations)
     assert sim.state.jobs["progress_from_seconds"][0, 0] == pytest.approx(80.0)

@@ -191,3 +191,56 @@ def test_a_job_that_holds_something_does_not_start_again():
     assert len(draft.start(pack(), [2, 0])) == 2
     with pytest.raises(PlacementError, match="job 2 holds something in this draft; release it first"):
         draft.start(pack(), [1, 2])
+
+
+def filled(sizes):
+    """Four servers of four GPUs, on which jobs of these sizes have started in their order."""
+    count = len(sizes)
+    jobs = JobTable.from_columns(np.zeros(count), np.asarray(sizes), np.full(count, 1e6))
+    sim = Simulator(Cluster.homogeneous(4, 4), jobs, ten_gigabit_rings())
+    sim.advance()
+    sim.apply(Draft(sim.view()).start(pack(), sim.view().waiting))
+    return sim
+
+
+def test_a_running_job_changes_step_by_step_or_keeps_what_it_holds():
+    sim = filled([4, 4, 4, 2])
+    draft = Draft(sim.view())
+    before = draft.jobs_of_gpu.tolist()
+    assert not draft.change(Allocation(3, (0, 1)))  # another's
+    assert not draft.change(Allocation(3, (14, 15)), Allocation(3, (0, 1)))  # the second step
+    assert draft.jobs_of_gpu.tolist() == before
+    assert draft._state.jobs["num_gpus"][0, 3] == 2
+    assert draft.change(Allocation(3, (14, 15)), Allocation(3, (13, 14)))
+    assert draft.jobs_of_gpu[12:].ravel().tolist() == [-1, 3, 3, -1]
+
+
+def test_a_running_job_moves_to_the_first_shape_that_finds_places_or_stays():
+    sim = filled([4, 4, 4, 2])
+    draft = Draft(sim.view())
+    before = present(draft._state)
+    assert draft.move(pack(), 3, [Allocation(3, tuple(range(5)))]) is None
+    assert present(draft._state) == before
+    found = draft.move(pack(), 3, [Allocation(3, tuple(range(5))), Allocation(3, (0, 1, 2))])
+    assert found.gpu_ids == (12, 13, 14)
+    assert draft.num_free_gpus == 1
+
+
+def test_others_are_stopped_one_by_one_until_a_job_fits_or_not_at_all():
+    sim = filled([4, 4, 4, 4, 8])
+    draft = Draft(sim.view())
+    before = present(draft._state)
+    assert draft.evict_for(pack(), 4, [2]) == []
+    assert present(draft._state) == before
+    allocations = draft.evict_for(pack(), 4, iter([2, 0, 1]))  # 1 need not go
+    assert [one.job for one in allocations] == [2, 0, 4]
+    assert [one.gpu_ids for one in allocations] == [(), (), (0, 1, 2, 3, 8, 9, 10, 11)]
+    sim.apply(allocations)
+    assert sim.view().running.tolist() == [1, 3, 4]
+
+
+def test_who_is_stopped_waits():
+    sim = filled([4, 4])
+    draft = Draft(sim.view())
+    assert draft.evict(0) == Allocation(0)
+    assert draft.num_free_gpus == 12

@@ -255,8 +255,7 @@ class PreemptiveScheduler(Scheduler):
         allocations = []
         for job in view.running.tolist():
             if not chosen[job]:
-                draft.release(job)
-                allocations.append(Allocation(job, ()))
+                allocations.append(draft.evict(job))
         for job in memory.order[: memory.counts[0]].tolist():
             if chosen[job] and status[job] == _WAITING:
                 allocation = draft.place(self.placement, job)

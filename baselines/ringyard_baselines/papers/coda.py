@@ -199,11 +199,7 @@ class Coda(Scheduler):
                 return None
         cores = int(view.column("cores_per_worker")[job]) + step
         changed = replace(view.allocation_of(job), cores_per_worker=cores)
-        draft.release(job)
-        if draft.take(changed):
-            return changed
-        draft.take(view.allocation_of(job))
-        return None
+        return changed if draft.change(changed) else None
 
     def _reserved_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """[servers] the CPU array's unused cores, and a fair share for each free GPU: not for steps up."""
@@ -266,11 +262,8 @@ class Coda(Scheduler):
                 changed = Allocation(
                     job, cores_per_worker=int(change[1]), server=server, memory_bandwidth_cap=float(change[0])
                 )
-                draft.release(job)
-                if draft.take(changed):
+                if draft.change(changed):
                     allocations.append(changed)
-                else:
-                    draft.take(view.allocation_of(job))
         return allocations
 
     def _start(self, view: SchedulingView, draft: Draft, job: int, evictable: list[int]) -> list[Allocation]:
@@ -287,18 +280,10 @@ class Coda(Scheduler):
             return [found]
         if draft.num_free_gpus < count:
             return []
-        evicted: list[int] = []
-        for other in evictable:
-            draft.release(other)
-            evicted.append(other)
-            found = draft.place(self.placement, job)
-            if found is not None:
-                for gone in evicted:
-                    evictable.remove(gone)
-                return [*(Allocation(gone) for gone in evicted), found]
-        for other in evicted:
-            draft.take(view.allocation_of(other))
-        return []
+        allocations = draft.evict_for(self.placement, job, evictable)
+        for stopped in allocations[:-1]:
+            evictable.remove(stopped.job)
+        return allocations
 
     def _helper(self, draft: Draft, job: int) -> list[Allocation]:
         """A CPU-only job, if there is room."""

@@ -99,10 +99,9 @@ class Gandiva(Scheduler):
 
     def _stop(self, draft: Draft, jobs: Sequence[int], running: set[int]) -> list[Allocation]:
         for job in jobs:
-            draft.release(job)
             self._partner.pop(job, None)
             running.discard(job)
-        return [Allocation(job) for job in jobs]
+        return [draft.evict(job) for job in jobs]
 
     def _start(self, draft: Draft, waiting: Sequence[int], allocations: list[Allocation]) -> list[int]:
         """Start who finds GPUs; the others."""
@@ -177,8 +176,7 @@ class Gandiva(Scheduler):
         if not candidates or max(candidates)[0] <= 0:
             return []
         job = -max(candidates)[1]
-        draft.release(job)
-        found = draft.place(self.placement, job)
+        found = draft.move(self.placement, job)
         if found is not None:
             servers = np.unique(view.cluster.server_of_gpu[list(found.gpu_ids)])
             if len(servers) < spans[job]:

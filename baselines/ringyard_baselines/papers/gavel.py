@@ -116,8 +116,7 @@ class Gavel(Scheduler):
             for job in view.running.tolist():
                 gpus = view.gpus_of(job)
                 if gpus and chosen.get(job) not in (self._type_of_gpu[gpus[0]], self._mixed):
-                    draft.release(job)
-                    allocations.append(Allocation(job))
+                    allocations.append(draft.evict(job))
         held = {job for job in view.running.tolist()} - {allocation.job for allocation in allocations}
         allocations += start_cpu_jobs(view, draft, self.placement)
         wanted = [(job, kind) for job, kind in chosen.items() if job not in held]

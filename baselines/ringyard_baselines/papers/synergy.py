@@ -164,9 +164,7 @@ class SynergyTune(Scheduler):
             if not _exceeds(Demand(int(cores[other]), int(ram[other])), fair):
                 continue
             smaller = Allocation(other, view.gpus_of(other), fair.cores, ram_per_worker=fair.ram)
-            draft.release(other)
-            if not draft.take(smaller):  # less RAM may come with more cores, which others hold
-                draft.take(view.allocation_of(other))
+            if not draft.change(smaller):  # less RAM may come with more cores, which others hold
                 continue
             changes.append(smaller)
             found = draft.place(self.placement, job, self._shape(view, job, demand))

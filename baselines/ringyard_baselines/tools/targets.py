@@ -133,17 +133,22 @@ class _Plan:
         return {name: dict(zip(jobs, seen.column(name).tolist(), strict=True)) for name in HELD}
 
     def stop(self, job: int) -> None:
-        self.draft.release(job)
-        self.allocations.append(Allocation(job))
+        self.allocations.append(self.draft.evict(job))
 
-    def start(self, target: Target) -> bool:
-        wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # how many; the rule says which
-        found = self.draft.place(self.rule, target.job, wanted)
-        if found is None:
-            found = self.draft.place(self.rule, target.job, self._as_asked(wanted))
+    def start(self, target: Target) -> None:
+        for shape in self._shapes(target):
+            if self._add(self.draft.place(self.rule, target.job, shape)):
+                return
+
+    def _add(self, found: Allocation | None) -> bool:
         if found is not None:
             self.allocations.append(found)
         return found is not None
+
+    def _shapes(self, target: Target) -> tuple[Allocation, Allocation]:
+        """As wanted, and if there is no room for that as the job asks."""
+        wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # how many; the rule says which
+        return wanted, self._as_asked(wanted)
 
     def _as_asked(self, wanted: Allocation) -> Allocation:
         """The same with the cores, RAM and servers that the job asks for: it may run with others."""
@@ -159,16 +164,12 @@ class _Plan:
         same_size = self.sizes[target.job] == target.num_gpus
         if same_size and (target.shape is None or not _differs(self.columns, target.shape)):
             return
-        present = self.view.allocation_of(target.job)
-        self.draft.release(target.job)
         if same_size:
-            wanted = _with_gpus(target, present.gpu_ids)
-            if self.draft.take(wanted):
+            wanted = _with_gpus(target, self.view.gpus_of(target.job))
+            if self.draft.change(wanted):
                 self.allocations.append(wanted)
-                return
-        elif self.start(target):
-            return
-        self.draft.take(present)
+        else:
+            self._add(self.draft.move(self.rule, target.job, self._shapes(target)))
 
 
 def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) -> list[Allocation]:

@@ -1,6 +1,7 @@
 """A scratch copy of who holds what, on which a scheduler plans several placements before it decides."""
 
 import functools
+from collections.abc import Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,7 +15,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import hold, let_go
 from ringyard.sim.engine.present import renew
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape
-from ringyard.sim.fits import HELD, check_allocation, wanted
+from ringyard.sim.fits import HELD, check_allocation, gpus_of, held, wanted
 from ringyard.sim.gate import OPEN, Gate
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
@@ -247,6 +248,66 @@ class Draft:
         if taken is not None:
             _hold(self._state, self._b, allocation.job, *taken)
         return True
+
+    def change(self, *steps: Allocation) -> bool:
+        """Let a running job hold exactly this, step by step; False, and it holds what it held: no room."""
+        present = self._held(steps[0].job)
+        for step in steps:
+            self.release(step.job)
+            if not self.take(step):
+                self.take(present)
+                return False
+        return True
+
+    def move(
+        self, rule: PlacementRule, job: int, shapes: Sequence[Allocation | None] = (None,)
+    ) -> Allocation | None:
+        """Let a running job go where the rule puts it; None, and it holds what it held, if that is nowhere.
+
+        Args:
+            rule: says where.
+            job: holds something in this draft.
+            shapes: as in `place`; the first that finds places counts.
+        """
+        present = self._held(job)
+        self.release(job)
+        for shape in shapes:
+            found = self.place(rule, job, shape)
+            if found is not None:
+                return found
+        self.take(present)
+        return None
+
+    def evict(self, job: int) -> Allocation:
+        """Stop a running job: it gives back all it holds."""
+        self.release(job)
+        return Allocation(job)
+
+    def evict_for(self, rule: PlacementRule, job: int, others: Iterable[int]) -> list[Allocation]:
+        """Stop running jobs, one after the other, until the rule finds places for a job as it asks.
+
+        Args:
+            rule: says where.
+            job: holds nothing in this draft.
+            others: who may be stopped, first comes first.
+
+        Returns:
+            The stops, then the start; none, and nobody is stopped, where all of them are not enough.
+        """
+        stopped: list[Allocation] = []
+        for other in others:
+            stopped.append(self._held(other))
+            self.release(other)
+            found = self.place(rule, job)
+            if found is not None:
+                return [*(Allocation(one.job) for one in stopped), found]
+        for one in stopped:
+            self.take(one)
+        return []
+
+    def _held(self, job: int) -> Allocation:
+        """What a job holds in this draft."""
+        return held(self._state, self._b, job, tuple(gpus_of(self._state, self._b, job).tolist()))
 
     def release(self, job: int) -> None:
         """Give back all the job holds, if anything."""

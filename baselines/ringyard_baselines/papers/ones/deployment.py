@@ -62,29 +62,23 @@ class Deployment:
     """Allocations found so far, on a draft.
 
     Args:
-        view: the present moment.
-        draft: as it is then.
+        draft: the present moment.
         held: what jobs hold then, see `held_by_job`.
         table: speeds and batches.
         elastic_moves: a move to as many other GPUs goes by way of another size: new workers join and old ones
             leave, two resizes at once that pause a job once. Else it is a restart.
     """
 
-    def __init__(
-        self, view: SchedulingView, draft: Draft, held: Places, table: SpeedTable, elastic_moves: bool
-    ) -> None:
-        self._view = view
+    def __init__(self, draft: Draft, held: Places, table: SpeedTable, elastic_moves: bool) -> None:
         self._draft = draft
         self._table = table
         self._elastic_moves = elastic_moves
         self._held = dict(held)
-        self._changed: dict[int, Allocation] = {}
         self.allocations: list[Allocation] = []
 
     def stop(self, job: int) -> None:
         """The running job waits again."""
-        self._draft.release(job)
-        self.allocations.append(Allocation(job))
+        self.allocations.append(self._draft.evict(job))
 
     def start(self, places: Places) -> None:
         """Jobs that hold nothing start, those that find room."""
@@ -118,12 +112,8 @@ class Deployment:
 
     def _take(self, job: int, shapes: Sequence[Allocation]) -> bool:
         """Let a running job take one shape after the other; False, and it stays as it is: no room for one."""
-        for shape in shapes:
-            self._draft.release(job)
-            if not self._draft.take(shape):
-                self._draft.take(self._changed.get(job) or self._view.allocation_of(job))
-                return False
-        self._changed[job] = shapes[-1]
+        if not self._draft.change(*shapes):
+            return False
         self._held[job] = shapes[-1].gpu_ids
         self.allocations += shapes
         return True

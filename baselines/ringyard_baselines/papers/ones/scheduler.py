@@ -336,7 +336,7 @@ class Ones(Scheduler):
         moving = {job: wanted[job] for job in touched if job in wanted and job not in blocked}
         stopping = [job for job in touched if job not in wanted and job not in blocked]
         starting = {job: wanted[job] for job in wanted if job not in held and job not in blocked}
-        plan = Deployment(view, draft, held, self._table, self._elastic_moves)
+        plan = Deployment(draft, held, self._table, self._elastic_moves)
         for job in stopping:
             plan.stop(job)
         plan.move(moving)
