@@ -76,7 +76,7 @@ class ScoreLearner(ABC):
         """Make the network, new or as saved, and its worlds."""
         torch.set_num_threads(1)
         own = self._own_workloads
-        sizes = {_features(label, setting) for label, setting in worlds.items()}
+        sizes = {_size_in(label, setting) for label, setting in worlds.items()}
         if len(sizes) > 1:
             raise ConfigurationError(
                 "worlds differ in what they show of a job, of the cluster, or in action.type_scores:"
@@ -94,7 +94,7 @@ class ScoreLearner(ABC):
         }
         self._seed, self.decisions, self._rounds = seed, 0, 0
         torch.manual_seed(seed)
-        self._network = self._made(size).to(self.hardware.device)
+        self._network = self._new_network(size).to(self.hardware.device)
         self._optimizer = torch.optim.Adam(self._network.parameters(), self.learning_rate)
         self._average = deepcopy(self._network)
         if saved is not None:
@@ -107,9 +107,11 @@ class ScoreLearner(ABC):
         counters = {"decisions": self.decisions, "rounds": self._rounds}
         return Saved({**network.arrays, **average}, {**network.facts, **counters})
 
-    def _made(self, size: "_Size") -> ScoreNetwork:
-        kinds = {"type_scores": size.type_scores} if size.type_scores else {}  # own networks need not know it
-        return self.network(*size[:2], **kinds)
+    def _new_network(self, size: "_Size") -> ScoreNetwork:
+        more = (
+            {"type_scores": size.type_scores} if size.type_scores else {}
+        )  # networks of others need not know it
+        return self.network(size.job, size.cluster, **more)
 
     def _restore(self, saved: Saved) -> None:
         restore_network(self._network, saved, self._optimizer)
@@ -133,7 +135,9 @@ class ScoreLearner(ABC):
     def load(self, saved: Saved) -> ScorePolicy:
         """The policy of saved weights."""
         job, cluster = saved.facts["features"]
-        network = self._made(_Size(job, cluster, saved.facts.get("type_scores", 0)))  # older agents have none
+        network = self._new_network(
+            _Size(job, cluster, saved.facts.get("type_scores", 0))
+        )  # older agents have none
         restore_network(network, saved)
         return ScorePolicy(network)
 
@@ -228,7 +232,7 @@ class _Size(NamedTuple):
     type_scores: int
 
 
-def _features(label: str, setting: Setting) -> _Size:
+def _size_in(label: str, setting: Setting) -> _Size:
     """What a network reads and says in a world.
 
     Raises:

@@ -61,7 +61,8 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     `action_masks()` says the same in booleans, as sb3-contrib wants it.
 
     With `Scores` it is `Box(-1, 1, (N,))`: a score for each live job, of which an allocator makes
-    allocations; the mask says which scores have a job (`ringyard.mdp.actions.Scores`).
+    allocations; the mask says which scores have a job (`ringyard.mdp.actions.Scores`). With `type_scores`
+    there are N more for each GPU type that they name.
 
     ## Observation space
     A Dict of float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives the same numbers as

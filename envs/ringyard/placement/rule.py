@@ -19,7 +19,7 @@ class FindGpus(Protocol):
     """Turns "so many GPUs for job j" into GPU ids.
 
     A rule reads free GPUs, slots, memory and cores from the state and may write only `out`, `server_scratch`
-    and `load_scratch` (and, if it is random, the cluster's `rng`). It promises:
+    and `number_scratch` (and, if it is random, the cluster's `rng`). It promises:
 
     * exactly `wanted` GPUs, or none;
     * ids from 0 to the cluster's last GPU, each once;

@@ -333,7 +333,7 @@ def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out
     if wanted <= parameters[0]:
         return _by_number(state, b, j, wanted, out)
     servers = state.server_scratch[b]
-    loads = state.load_scratch[b]
+    loads = state.number_scratch[b]
     found = 0
     s = next_with_free(state, b, -1)
     while s >= 0:

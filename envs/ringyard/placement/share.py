@@ -51,7 +51,7 @@ def take_mildest(
         (others): as everywhere.
     """
     server = state.servers[b, s]
-    harms = state.load_scratch[b]  # of those found, ascending
+    harms = state.number_scratch[b]  # of those found, ascending
     found = 0
     for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
         harm = _harm(state, b, j, own, g)

@@ -15,7 +15,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import hold, let_go
 from ringyard.sim.engine.present import renew
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape
-from ringyard.sim.fits import HELD, check_allocation, gpus_of, held, wanted
+from ringyard.sim.fits import HELD, checked_shape, gpus_of, held, wanted
 from ringyard.sim.gate import OPEN, Gate
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
@@ -242,7 +242,7 @@ class Draft:
         self._changed.add(allocation.job)
         _ask(self._state, self._b, allocation.job)
         try:
-            taken = check_allocation(self._state, self._b, self._cluster, allocation)
+            taken = checked_shape(self._state, self._b, self._cluster, allocation)
         except PlacementError:
             return False
         if taken is not None:

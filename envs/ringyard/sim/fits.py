@@ -16,7 +16,7 @@ from ringyard.sim.engine.shape import Shape, memory_of
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus
 
-__all__ = ["FITS", "HELD", "Shortfall", "check_allocation", "fits", "gpus_of", "held", "wanted"]
+__all__ = ["FITS", "HELD", "Shortfall", "checked_shape", "fits", "gpus_of", "held", "wanted"]
 
 _CPU_ONLY, _PARAMETER_SERVER = int(JobKind.CPU_ONLY), int(JobKind.PARAMETER_SERVER)
 _WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
@@ -167,7 +167,7 @@ def _named(status: int) -> str:
     return JobStatus(status).name.lower()
 
 
-def check_allocation(
+def checked_shape(
     state: State, b: int, cluster: Cluster, allocation: Allocation
 ) -> tuple[Shape, NDArray[np.int32]] | None:
     """(shape, places) of an allocation, as `wanted`; None: it stops or rejects its job.

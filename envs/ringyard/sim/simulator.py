@@ -20,7 +20,7 @@ from ringyard.sim.engine.life import carry_out, end, stop
 from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.setup import begin, new_state, prepare_jobs
 from ringyard.sim.engine.standstill import count_step, raise_if_still
-from ringyard.sim.fits import check_allocation
+from ringyard.sim.fits import checked_shape
 from ringyard.sim.metrics import Metrics, Window, measure
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import copy_state
@@ -158,7 +158,7 @@ class Simulator:
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
         for allocation in allocations:
-            wanted = check_allocation(self.state, 0, self.cluster, allocation)
+            wanted = checked_shape(self.state, 0, self.cluster, allocation)
             if not count_step(self.state, 0, self.now):
                 raise_if_still(self.state, 0)
             if wanted is not None:

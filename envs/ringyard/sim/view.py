@@ -15,7 +15,7 @@ from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.what_if import what_if
-from ringyard.sim.fits import check_allocation, gpus_of, held
+from ringyard.sim.fits import checked_shape, gpus_of, held
 from ringyard.sim.job_columns import JobColumns
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Workers, excess_between
@@ -325,7 +325,7 @@ class SchedulingView:
             InformationError: the reader did not declare to know speeds.
         """
         self.check("what_if")
-        wanted = check_allocation(self._state, self._b, self.cluster, allocation)
+        wanted = checked_shape(self._state, self._b, self.cluster, allocation)
         if wanted is None:
             raise PlacementError(f"job {allocation.job} would not run; name its GPUs, or its server")
         return float(what_if(self._state, self._b, allocation.job, *wanted, self._physics))

@@ -78,7 +78,7 @@ class State:
         gpu_scratch: [clusters, gpus] GPU ids a placement rule proposes.
         held_scratch: [clusters, gpus] GPU ids put aside while a what-if question is answered.
         server_scratch: [clusters, servers] work space of placement rules.
-        load_scratch: [clusters, gpus + servers] the same, for numbers of GPUs or servers.
+        number_scratch: [clusters, gpus + servers] the same, for numbers of GPUs or servers.
         link_scratch: [clusters, servers + racks] links of one job.
         ring_scratch: [clusters, gpus x K] rings that feel one that comes or goes.
         free_bits: [clusters, numbers x words] bit s of number f: server s has f free GPUs
@@ -111,7 +111,7 @@ class State:
     gpu_scratch: Int32Matrix
     held_scratch: Int32Matrix
     server_scratch: Int32Matrix
-    load_scratch: FloatMatrix
+    number_scratch: FloatMatrix
     link_scratch: Int32Matrix
     ring_scratch: Int32Matrix
     free_bits: IntMatrix
@@ -170,7 +170,7 @@ def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment
         gpu_scratch=np.zeros((b, gpus), np.int32),
         held_scratch=np.zeros((b, gpus), np.int32),
         server_scratch=np.zeros((b, sizes.servers), np.int32),
-        load_scratch=np.zeros((b, gpus + sizes.servers)),
+        number_scratch=np.zeros((b, gpus + sizes.servers)),
         link_scratch=np.zeros((b, sizes.servers + sizes.racks), np.int32),
         ring_scratch=np.zeros((b, gpus * sizes.jobs_per_gpu), np.int32),
         free_bits=np.zeros((b, numbers * -(-sizes.servers // SERVERS_PER_WORD)), np.int64),

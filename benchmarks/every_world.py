@@ -1,0 +1,181 @@
+"""One table of every world: the best published scheduler, the allocator, look-ahead, agents and the bound.
+
+    python benchmarks/every_world.py
+    python benchmarks/every_world.py --only sharing,pai --workloads 8
+
+Each row is one `ringyard compare` (its command is printed), on workloads that nothing was chosen by or
+learnt from, every scheduler with the placement rule and options that `ringyard tune` found on others. Traces
+are read from the folder of the command; worlds without theirs are left out. Runs are kept in
+runs/every_world_*, so that it goes on where it stopped. Look-ahead has the allocator's options, 8 candidates
+a decision.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import yaml
+
+from ringyard.config_folder import config_files
+from ringyard_agents.measuring.statistics import ratio_interval
+
+
+class World(NamedTuple):
+    """A row: what it is called, what makes it, where options were found, who is the best there."""
+
+    title: str
+    overrides: tuple[str, ...]
+    best: str
+    published: tuple[str, ...]
+    agent: str = "zoo:joint"
+    rule: str = "allocator"
+    file: str | None = None
+
+
+def trace(name, file, *more):
+    """Words that make a world of the later jobs of a trace."""
+    return (f"workload={name}", f"workload.path={file}", "workload.part=[0.6,1]", *more)
+
+
+PHILLY, PAI, VENUS = "philly_jobs.csv.gz", "pai_gpu_tasks_sample.csv.gz", "venus_gpu_jobs.csv.gz"
+LATER_PHILLY = trace("philly", PHILLY, "workload.load=5", "workload.window_jobs=256")
+#: published, and not told how long a job will run; who is held against them
+BLIND = ("tiresias", "gittins", "las")
+UNKNOWN = ("zoo:unknown", "allocator_attained")
+
+WORLDS = {
+    "contention": World(
+        "Contention", ("experiment=contention",), "contention", ("srsf", "smallest_work", "sjf")
+    ),
+    "sharing": World(
+        "Sharing", ("experiment=sharing",), "sharing", ("srsf", "srtf", "synergy_tune"), "zoo:sharing"
+    ),
+    "cpu_gpu": World("CpuGpu", ("experiment=cpu_gpu",), "cpu_gpu", ("synergy_tune",)),
+    "elastic": World("Elastic", ("experiment=elastic",), "elastic", ("pollux",), "zoo:elastic"),
+    "full": World("Full", ("experiment=full",), "full", ("srsf", "pollux"), "zoo:full"),
+    "quickstart": World("the quickstart", ("experiment=quickstart",), "quickstart", ("srtf", "srsf")),
+    "venus": World("Helios Venus, load 10", trace("helios", VENUS), "helios", ("srsf", "srtf"), file=VENUS),
+    "philly": World("Philly, load 5", LATER_PHILLY, "philly_long", ("srsf", "srtf"), file=PHILLY),
+    "pai": World("PAI, load 10", trace("pai", PAI), "pai", ("srsf", "srtf"), file=PAI),
+    "sharing_unknown": World("Sharing", ("experiment=sharing",), "sharing", BLIND, *UNKNOWN),
+    "cpu_gpu_unknown": World("CpuGpu", ("experiment=cpu_gpu",), "cpu_gpu", BLIND, *UNKNOWN),
+    "elastic_unknown": World("Elastic", ("experiment=elastic",), "elastic", ("pollux", *BLIND), *UNKNOWN),
+    "full_unknown": World("Full", ("experiment=full",), "full", ("pollux", *BLIND), *UNKNOWN),
+    "philly_unknown": World("Philly, load 5", LATER_PHILLY, "philly_long", BLIND, *UNKNOWN, PHILLY),
+}
+
+CANDIDATES = 8
+
+
+def folder(name, workloads):
+    """Under runs/."""
+    return f"every_world_{name}_{workloads}"
+
+
+def command(name, world, workloads):
+    """The words of `ringyard compare`, and {column: label of a scheduler there}."""
+    labels = {"rule": world.rule, "agent": world.agent, "agent ahead": "agent_ahead"}
+    ahead = f'{{agent_ahead: {{scheduler: "{world.agent}", options: {{candidates: {CANDIDATES}}}}}}}'
+    schedulers = [*world.published, world.rule, world.agent, ahead]
+    if world.rule == "allocator":  # `lookahead` goes by predictions
+        tuned = yaml.safe_load(config_files("tuned")[world.best].read_text())["allocator"]["options"]
+        options = ", ".join(f"{key}: {value}" for key, value in {**tuned, "candidates": CANDIDATES}.items())
+        schedulers.append(f"{{lookahead: {{scheduler: lookahead, options: {{{options}}}}}}}")
+        labels["ahead"] = "lookahead"
+    listed = ",".join(schedulers)
+    words = [
+        *world.overrides,
+        f"schedulers=[{listed}]",
+        f"best={world.best}",
+        f"seeds={workloads}",
+        f"name={folder(name, workloads)}",
+    ]
+    return words, labels
+
+
+def measured(name, world, workloads):
+    """[workloads, schedulers] mean JCT, the bound's column among them, and the labels of columns."""
+    words, labels = command(name, world, workloads)
+    print("ringyard compare", shlex.join(words), flush=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "ringyard_agents", "compare", *words, "plots=false", "tensorboard=false"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    runs = pd.read_csv(Path("runs", folder(name, workloads), "runs.csv"))
+    jct = runs.pivot(index="workload", columns="scheduler", values="mean_jct")
+    jct["bound"] = runs.groupby("workload")["bound_mean_jct"].first()
+    return jct, labels
+
+
+def share(values, reference):
+    """The difference of means as a table shows it."""
+    found = ratio_interval(values.to_numpy(), reference.to_numpy())
+    return f"{100 * (found.value - 1):+.1f} % [{100 * (found.low - 1):+.1f}, {100 * (found.high - 1):+.1f}]"
+
+
+def row(world, jct, labels):
+    """What the table says of a world."""
+    known = set(labels.values()) | {"bound"}
+    best = min((one for one in jct if one not in known), key=lambda one: jct[one].mean())
+    mean = {column: f"{jct[label].mean():,.0f}" for column, label in labels.items()}
+    return [
+        world.title,
+        len(jct),
+        f"{jct['bound'].mean():,.0f}",
+        f"{jct[best].mean():,.0f} `{best}`",
+        f"{mean['rule']} `{world.rule}`",
+        mean.get("ahead", ""),
+        f"{mean['agent']} `{world.agent}`",
+        mean["agent ahead"],
+        share(jct[world.agent], jct[best]),
+        share(jct[world.agent], jct[world.rule]),
+        share(jct["agent_ahead"], jct[world.agent]),
+    ]
+
+
+HEAD = (
+    "world",
+    "workloads",
+    "bound (s)",
+    "best published (s)",
+    "rule (s)",
+    "rule looking ahead (s)",
+    "agent (s)",
+    "agent looking ahead (s)",
+    "agent / best published",
+    "agent / rule",
+    "agent looking ahead / agent",
+)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", help=f"some of {', '.join(WORLDS)}")
+    parser.add_argument("--workloads", type=int, default=40)
+    asked = parser.parse_args()
+    chosen = asked.only.split(",") if asked.only else list(WORLDS)
+    unknown = [name for name in chosen if name not in WORLDS]
+    if unknown:
+        parser.error(f"--only has {', '.join(unknown)}; expected some of {', '.join(WORLDS)}")
+    rows = []
+    for name in chosen:
+        world = WORLDS[name]
+        if world.file and not Path(world.file).is_file():
+            print(f"{world.title}: left out, there is no {world.file} here (see `ringyard traces`)")
+            continue
+        rows.append(row(world, *measured(name, world, asked.workloads)))
+    print(f"\n| {' | '.join(HEAD)} |\n|---|{'---:|' * (len(HEAD) - 1)}")
+    for cells in rows:
+        print(f"| {' | '.join(map(str, cells))} |")
+
+
+if __name__ == "__main__":
+    main()
