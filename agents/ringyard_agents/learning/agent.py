@@ -192,9 +192,8 @@ class LookingAheadAgent(AgentScheduler):
         action, num_jobs = super()._choose(batch), self._scores.num_jobs
         state, plan = batch.state, batch.episode.plan
         if self._head is None:
-            self._head = foresight_of(
-                state, plan, self._scores.allocator, self.search, self._generator, 1.0, num_jobs
-            )
+            own, generator = self._scores.allocator, self._generator
+            self._head = foresight_of(state, plan, own, self.search, generator, most_score=1.0, jobs=num_jobs)
         rows = batch.episode.live[0, : batch.masks[0].sum()]
         scores = action.reshape(-1, num_jobs)[:, : len(rows)]
         plan.score[0], plan.type_score[0] = 0.0, 0.0

@@ -108,9 +108,8 @@ class ScoreLearner(ABC):
         return Saved({**network.arrays, **average}, {**network.facts, **counters})
 
     def _new_network(self, size: "_Size") -> ScoreNetwork:
-        more = (
-            {"type_scores": size.type_scores} if size.type_scores else {}
-        )  # networks of others need not know it
+        # networks of others need not know the word
+        more = {"type_scores": size.type_scores} if size.type_scores else {}
         return self.network(size.job, size.cluster, **more)
 
     def _restore(self, saved: Saved) -> None:
@@ -135,9 +134,8 @@ class ScoreLearner(ABC):
     def load(self, saved: Saved) -> ScorePolicy:
         """The policy of saved weights."""
         job, cluster = saved.facts["features"]
-        network = self._new_network(
-            _Size(job, cluster, saved.facts.get("type_scores", 0))
-        )  # older agents have none
+        types = saved.facts.get("type_scores", 0)  # older agents have none
+        network = self._new_network(_Size(job, cluster, types))
         restore_network(network, saved)
         return ScorePolicy(network)
 
