@@ -93,7 +93,7 @@ class Simulator:
         records = prepare_jobs(jobs, cluster, performance, restart or constant(0.0), rows[0, :-1])
         #: the table with every `duration_seconds` filled in
         self.jobs = replace(jobs, duration_seconds=records["isolated_seconds"].copy())
-        state = new_state(
+        self.state = new_state(
             cluster,
             performance,
             failures or no_failures(),
@@ -105,8 +105,8 @@ class Simulator:
             timeline_bins=TIMELINE_BINS,
             segment_rows=segment_rows,
             losses=losses,
+            jobs=rows,
         )
-        self.state = replace(state, jobs=rows)
         begin(self.state, 0, len(records), np.inf, seed)
 
     @property

@@ -1,6 +1,7 @@
 """Fill the state arrays: jobs made ready for the engine, and clusters at time zero."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ringyard.compiled import (
     FloatCube,
     FloatVector,
     Records1,
+    Records2,
     kernel,
     linked_kernel,
 )
@@ -284,6 +286,7 @@ def new_state(
     timeline_bins: int = 0,
     segment_rows: int = 0,
     losses: bool = False,
+    jobs: Records2[Job] | None = None,
 ) -> State:
     """Arrays for a batch of simulations, with all that does not change between episodes written.
 
@@ -299,6 +302,7 @@ def new_state(
         timeline_bins: see `State`.
         segment_rows: see `State`.
         losses: whether they are counted.
+        jobs: [clusters, num_jobs + 1] `State.jobs`, made elsewhere; None: zeroed.
     """
     interference = performance.interference if cluster.jobs_per_gpu > 1 else no_interference()
     sharing = interference.sharing_on(cluster.distinct_gpu_types)
@@ -317,6 +321,8 @@ def new_state(
         gpus_of_server=max(cluster.gpus_per_server),
     )
     state = empty_state(num_clusters, sizes, timeline_bins, segment_rows)
+    if jobs is not None:
+        state = replace(state, jobs=jobs)
     state.slowness[:] = slowness_of(cluster)
     state.sharing[:] = sharing
     if interference.pairs is not None:
