@@ -249,10 +249,10 @@ class Draft:
             _hold(self._state, self._b, allocation.job, *taken)
         return True
 
-    def change(self, *steps: Allocation) -> bool:
+    def change(self, first: Allocation, *then: Allocation) -> bool:
         """Let a running job hold exactly this, step by step; False, and it holds what it held: no room."""
-        present = self._held(steps[0].job)
-        for step in steps:
+        present = self._held(first.job)
+        for step in (first, *then):
             self.release(step.job)
             if not self.take(step):
                 self.take(present)
@@ -289,14 +289,17 @@ class Draft:
         Args:
             rule: says where.
             job: holds nothing in this draft.
-            others: who may be stopped, first comes first.
+            others: who may be stopped, first comes first; who holds nothing is passed over.
 
         Returns:
             The stops, then the start; none, and nobody is stopped, where all of them are not enough.
         """
         stopped: list[Allocation] = []
         for other in others:
-            stopped.append(self._held(other))
+            present = self._held(other)
+            if not present.gpu_ids and present.server is None:
+                continue
+            stopped.append(present)
             self.release(other)
             found = self.place(rule, job)
             if found is not None:
