@@ -2,13 +2,14 @@
 
 import contextlib
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from ringyard import Allocation, Cluster, JobTable, Simulator
+from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.compiled import fills
-from ringyard.errors import PlacementError
+from ringyard.errors import PlacementError, SchedulerError
 from ringyard.mdp.setting import ten_gigabit_rings
 from ringyard.placement import pack
 from ringyard.restart import constant
@@ -244,3 +245,103 @@ def test_who_is_stopped_waits():
     draft = Draft(sim.view())
     assert draft.evict(0) == Allocation(0)
     assert draft.num_free_gpus == 12
+
+
+def test_what_starts_before_an_error_does_not_stay():
+    jobs = JobTable.from_columns(np.zeros(2), np.full(2, 4), np.full(2, 1e6))
+    sim = Simulator(Cluster.homogeneous(4, 4), jobs, ten_gigabit_rings())
+    sim.advance()
+    for _ in range(2):  # the next draft has the same arrays
+        draft = Draft(sim.view())
+        with pytest.raises(PlacementError, match="job 0 holds something in this draft"):
+            draft.start(pack(), [0, 1, 0])
+        assert draft.num_free_gpus == 16
+        del draft
+        gc.collect()
+    assert len(Draft(sim.view()).start(pack(), [0, 1])) == 2
+
+
+WITH_CORES = Cluster.of_groups(
+    [{"num_servers": 2, "gpus_per_server": 2, "gpu_type": "v100", "cores_per_server": 8}]
+)
+
+
+def with_more_cores():
+    """Job 0 has 6 cores where it asked for 2, job 1 the 5 that it asked for, on the other server."""
+    jobs = JobTable.from_columns(np.zeros(2), np.ones(2, int), np.full(2, 1e6))
+    sim = Simulator(WITH_CORES, replace(jobs, cores_per_worker=np.array([2, 5])), ideal())
+    sim.advance()
+    sim.apply([Allocation(0, (0,), 6), Allocation(1, (2,), 5)])
+    return sim
+
+
+def test_a_job_moves_as_it_is_and_not_as_it_asked():
+    draft = Draft(with_more_cores().view())
+    assert not draft.change(Allocation(0, (3,)))  # 6 cores, of which 3 are free
+    assert draft.move(pack(), 0, [Allocation(0, (0,), 9)]) is None
+    assert draft.free_cores_per_server.tolist() == [2, 3]
+    assert draft.change(Allocation(0, (3,), 3))
+    assert draft.free_cores_per_server.tolist() == [8, 0]
+    assert draft.change(Allocation(0, (1,)))  # with the 3 that it has by now
+    assert draft.free_cores_per_server.tolist() == [5, 3]
+    assert draft.move(pack(), 0).cores_per_worker == 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_moves_of_a_draft_can_be_carried_out(seed):
+    """In random worlds; then the cluster is as the draft said."""
+    rng = np.random.default_rng(seed)
+    cluster, jobs, performance, failures = everything(rng, 25)
+    sim = Simulator(cluster, jobs, performance, constant(5.0), failures=failures)
+    carried = 0
+    for _ in range(200):
+        running = sim.view().running.tolist()
+        if running:
+            draft, job = Draft(sim.view()), int(rng.choice(running))
+            if rng.random() < 0.5:
+                found = draft.move(pack(), job)
+            else:
+                tried = random_allocation(sim.view(), rng, job)
+                found = tried if draft.change(tried) else None
+            if found is not None:
+                sim.apply([found])
+                held = [np.sort(one.jobs_of_gpu).tolist() for one in (draft, Draft(sim.view()))]
+                assert held[0] == held[1]
+                assert draft.free_cores_per_server.tolist() == sim.state.servers["free_cores"][0].tolist()
+                carried += 1
+        for one in random_decision(sim.view(), rng):
+            with contextlib.suppress(PlacementError):  # cores, memory
+                sim.apply([one])
+        try:
+            sim.advance()
+        except SchedulerError:  # all have ended, or nobody started
+            break
+    assert carried > 5
+
+
+@pytest.mark.parametrize("row", [-1, 2, 10**9, 1.5, "x", None])
+def test_only_rows_of_jobs_are_moved(row):
+    draft = Draft(filled([4, 4]).view())
+    for move in (
+        draft.release,
+        draft.evict,
+        lambda job: draft.place(pack(), job),
+        lambda job: draft.move(pack(), job),
+        lambda job: draft.evict_for(pack(), job, [0]),
+        lambda job: draft.take(Allocation(job, (0,))),
+        lambda job: draft.change(Allocation(job, (0,))),
+    ):
+        with pytest.raises(PlacementError, match="there is no job"):
+            move(row)
+    assert draft.num_free_gpus == 8
+
+
+def test_moves_are_of_one_job_that_can_be_moved():
+    draft = Draft(filled([4, 4]).view())
+    with pytest.raises(PlacementError, match=r"steps are of jobs \[0, 1\]"):
+        draft.change(Allocation(0, (8, 9, 10, 11)), Allocation(1, (12, 13, 14, 15)))
+    with pytest.raises(PlacementError, match="shape is of job 1"):
+        draft.move(pack(), 0, [Allocation(1)])
+    with pytest.raises(PlacementError, match="job 1 holds something"):
+        draft.evict_for(pack(), 1, [0])
+    assert draft.num_free_gpus == 8

@@ -2,10 +2,11 @@
 
 import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ringyard.checks import shown
 from ringyard.compiled import BoolVector, Int32Vector, kernel, linked_kernel, whole
@@ -102,6 +103,16 @@ def _start(
     return whole(taken)
 
 
+def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
+    """A shape whose open parts are as a job has them."""
+    if shape is None:
+        return present
+    if shape.job != present.job:
+        raise PlacementError(f"the shape is of job {shape.job}; expected one of job {present.job}")
+    own = {name: getattr(present, name) for name in HELD if getattr(shape, name) is None}
+    return replace(shape, **own)
+
+
 class Draft:
     """The cluster as it would be after the placements and releases planned so far.
 
@@ -113,6 +124,7 @@ class Draft:
     def __init__(self, view: SchedulingView) -> None:
         self._live, self._b, _, _ = live(view)
         self._cluster = view.cluster
+        self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
         self._changed: set[int] = set()
         self._nowhere: set[tuple[object, ...]] = set()  # who has found no place since the last release
         self._latest: int | None = None  # who took the last place, with nothing looked for since
@@ -172,8 +184,12 @@ class Draft:
             job: holds nothing in this draft.
             shape: GPUs (their number counts, not which), batch, cores, RAM, parameter servers; what it leaves
                 open, or None, is as the job asks.
+
+        Raises:
+            PlacementError: there is no such job.
         """
         b = self._b
+        self._require_row(job)
         self._changed.add(job)
         record = self._state.jobs[b, job]
         asks: tuple[object, ...] = (rule, int(record["demand_class"]))
@@ -210,25 +226,49 @@ class Draft:
             PlacementError: these are no rows, or of jobs that hold something in this draft.
         """
         b, state = self._b, self._state
-        given, last = np.asarray(jobs), int(state.clusters["num_jobs"][b]) - 1
-        if given.ndim != 1 or (
-            len(given) and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() > last)
-        ):
-            raise PlacementError(f"jobs is {shown(jobs)}; expected a list of rows of jobs, each in 0..{last}")
-        rows = given.astype(np.int32)
+        rows = self._rows(jobs)
         counts = np.zeros(len(rows), np.int32)
         places = np.empty(state.slots.shape[1] + len(rows), np.int32)
         nowhere = np.zeros(state.jobs["demand_class"][b, rows].max(initial=0) + 1, np.bool_)
-        taken = _start(state, b, rows, rule, gate, nowhere, counts, places)
-        self._live.clusters["rng"][b] = state.clusters["rng"][b]
-        self._latest = None
-        if taken < 0:
-            raise PlacementError(f"job {rows[-1 - taken]} holds something in this draft; release it first")
+        try:
+            taken = _start(state, b, rows, rule, gate, nowhere, counts, places)
+            self._live.clusters["rng"][b] = state.clusters["rng"][b]
+            self._latest = None
+            if taken < 0:
+                self._raise_if_held(int(rows[-1 - taken]))
+        except Exception:
+            for job in rows[counts > 0].tolist():  # nobody starts
+                self.release(job)
+            raise
         started = np.flatnonzero(counts)
         self._changed.update(rows[started].tolist())
         parts = np.split(places[:taken], np.cumsum(counts[started])[:-1])
         own = zip(rows[started].tolist(), parts, strict=bool(taken))  # nothing splits into one empty part
         return [self._at(Allocation(job), tuple(part.tolist())) for job, part in own]
+
+    def _rows(self, jobs: ArrayLike) -> NDArray[np.int32]:
+        """[n] rows of jobs as people give them."""
+        try:
+            given = np.asarray(jobs)
+        except ValueError:  # lists of several lengths
+            given = np.zeros((0, 0))
+        if given.ndim != 1 or (
+            len(given) and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= self._num_jobs)
+        ):
+            raise PlacementError(
+                f"jobs is {shown(jobs)}; expected a list of rows of jobs, each in 0..{self._num_jobs - 1}"
+            )
+        return given.astype(np.int32)
+
+    def _require_row(self, job: int) -> None:
+        """Raise PlacementError for what is no row of a job: compiled code would write beyond its arrays."""
+        if not isinstance(job, int | np.integer) or not 0 <= job < self._num_jobs:
+            raise PlacementError(f"there is no job {shown(job)}; expected a row in 0..{self._num_jobs - 1}")
+
+    def _raise_if_held(self, job: int) -> None:
+        record = self._state.jobs[self._b, job]
+        if record["first_slot"] >= 0 or record["server"] >= 0:
+            raise PlacementError(f"job {job} holds something in this draft; release it first")
 
     def _at(self, shape: Allocation, places: tuple[int, ...]) -> Allocation:
         """An allocation of this shape at places."""
@@ -237,7 +277,12 @@ class Draft:
         return shape.at(places)
 
     def take(self, allocation: Allocation) -> bool:
-        """Take exactly these GPUs (or this server); False, and nothing is taken, if there is no room."""
+        """Take exactly these GPUs (or this server); False, and nothing is taken, if there is no room.
+
+        Raises:
+            PlacementError: there is no such job.
+        """
+        self._require_row(allocation.job)
         self._latest = None
         self._changed.add(allocation.job)
         _ask(self._state, self._b, allocation.job)
@@ -250,13 +295,29 @@ class Draft:
         return True
 
     def change(self, first: Allocation, *then: Allocation) -> bool:
-        """Let a running job hold exactly this, step by step; False, and it holds what it held: no room."""
-        present = self._held(first.job)
-        for step in (first, *then):
-            self.release(step.job)
-            if not self.take(step):
+        """Let a running job hold exactly this, step by step; False, and it holds what it held: no room.
+
+        As when allocations are carried out, what a step leaves open stays as the job has it.
+
+        Raises:
+            PlacementError: steps of several jobs, or of none that there is.
+        """
+        job, steps = first.job, (first, *then)
+        if any(one.job != job for one in steps):
+            raise PlacementError(
+                f"the steps are of jobs {shown([one.job for one in steps])}; expected one job"
+            )
+        present = self._held(job)
+        for step in steps:
+            try:
+                taken = checked_shape(self._state, self._b, self._cluster, step)
+            except PlacementError:
+                self.release(job)
                 self.take(present)
                 return False
+            self.release(job)
+            if taken is not None:
+                _hold(self._state, self._b, job, *taken)
         return True
 
     def move(
@@ -267,11 +328,16 @@ class Draft:
         Args:
             rule: says where.
             job: holds something in this draft.
-            shapes: as in `place`; the first that finds places counts.
+            shapes: GPUs (their number counts, not which) and the rest; what one leaves open, or None, stays
+                as the job has it. The first that finds places counts.
+
+        Raises:
+            PlacementError: there is no such job, or a shape is of another.
         """
         present = self._held(job)
+        kept = [_filled(shape, present) for shape in shapes]
         self.release(job)
-        for shape in shapes:
+        for shape in kept:
             found = self.place(rule, job, shape)
             if found is not None:
                 return found
@@ -279,7 +345,11 @@ class Draft:
         return None
 
     def evict(self, job: int) -> Allocation:
-        """Stop a running job: it gives back all it holds."""
+        """Stop a running job: it gives back all it holds.
+
+        Raises:
+            PlacementError: there is no such job.
+        """
         self.release(job)
         return Allocation(job)
 
@@ -293,7 +363,12 @@ class Draft:
 
         Returns:
             The stops, then the start; none, and nobody is stopped, where all of them are not enough.
+
+        Raises:
+            PlacementError: there is no such job, or it holds something in this draft.
         """
+        self._require_row(job)
+        self._raise_if_held(job)
         stopped: list[Allocation] = []
         for other in others:
             present = self._held(other)
@@ -310,10 +385,16 @@ class Draft:
 
     def _held(self, job: int) -> Allocation:
         """What a job holds in this draft."""
+        self._require_row(job)
         return held(self._state, self._b, job, tuple(gpus_of(self._state, self._b, job).tolist()))
 
     def release(self, job: int) -> None:
-        """Give back all the job holds, if anything."""
+        """Give back all the job holds, if anything.
+
+        Raises:
+            PlacementError: there is no such job.
+        """
+        self._require_row(job)
         if job != self._latest:  # else all is as it was before that place
             self._nowhere.clear()
         self._latest = None
