@@ -324,8 +324,8 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
             ("smaller", composed("compare", "experiment=sharing", "workload.num_jobs=5")),
         )
     }
-    assert list(agents_for(worlds["sharing"])[0]) == ["zoo:joint", "zoo:sharing"]
-    assert list(agents_for(worlds["cpu_gpu"])[0]) == ["zoo:joint"]
+    assert list(agents_for(worlds["sharing"])[0]) == ["zoo:joint", "zoo:sharing", "zoo:unknown"]
+    assert list(agents_for(worlds["cpu_gpu"])[0]) == ["zoo:joint", "zoo:unknown"]
     assert agents_for(worlds["smaller"]) == ({}, {})
     # two are enough for "all"
     monkeypatch.setattr("ringyard_agents.measuring.selection.scheduler_names", lambda: ["allocator", "fifo"])
@@ -333,7 +333,7 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
         config = compose("compare", ["experiment=sharing", "schedulers=[all,zoo:joint]", "seeds=1"])
         [race] = races(config).values()
         assert {"zoo:joint", "zoo:sharing", "allocator"} <= set(race.entries)
-        assert any("zoo:joint, zoo:sharing" in note for note in race.notes)
+        assert any("zoo:joint, zoo:sharing, zoo:unknown" in note for note in race.notes)
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         [race] = races(compose("compare", ["experiment=sharing", "schedulers=all", "seeds=1"])).values()
         assert not any(label.startswith("zoo:") for label in race.entries)
