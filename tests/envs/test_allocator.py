@@ -119,6 +119,40 @@ def test_jobs_that_restart_dearly_are_not_thrown_about():
         assert sim.state.jobs["num_preemptions"][0, :-1].sum() == 0
 
 
+@pytest.mark.parametrize(("price", "stops"), [(0.0, 1), (1.0, 0)])
+def test_a_stop_that_costs_more_than_it_saves_is_not_made(price, stops):
+    """100 s left, and a restart of 90; a job of 50 s comes, for which the other would wait and restart."""
+    sim = simulated(Cluster.homogeneous(1, 4), jobs_of([4, 4], [200, 50], [0, 100]), 90.0)
+    scheduler = ready(sim, allocator(stop_price=price))
+    while not sim.done:
+        decide(sim, scheduler)
+        sim.advance()
+    assert sim.state.jobs["num_preemptions"][0, :-1].tolist() == [stops, 0]
+
+
+def test_a_stop_that_saves_more_than_it_costs_is_made():
+    sim = simulated(Cluster.homogeneous(1, 4), jobs_of([4, 4], [2000, 50], [0, 100]), 90.0)
+    scheduler = ready(sim, allocator(stop_price=1.0))
+    while not sim.done:
+        decide(sim, scheduler)
+        sim.advance()
+    assert sim.state.jobs["num_preemptions"][0, :-1].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("price", "moved"), [(0.0, 1), (1.0, 0), (0.9, 1)])
+def test_who_has_less_left_than_a_move_takes_does_not_make_room(price, moved):
+    """As above: one of two jobs of 895 s moves for a larger one, if its restart of 950 s counts as less."""
+    sim = simulated(
+        Cluster.homogeneous(2, 4), jobs_of([3, 3, 1, 1, 4], [1, 1, 900, 900, 50], [0, 0, 0, 0, 5]), 950.0
+    )
+    scheduler = ready(sim, allocator(stop_price=price))
+    while sim.now < 5:
+        decide(sim, scheduler)
+        sim.advance()
+    decide(sim, scheduler)
+    assert sim.state.jobs["num_preemptions"][0, :-1].sum() == moved
+
+
 @fills(EstimateLeft)
 def _nonsense(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     out[:] = np.nan

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ringyard.checks import checked
+from ringyard.checks import Amount, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -203,6 +203,16 @@ class LookingAheadAgent(AgentScheduler):
         return action
 
 
+def _priced(actions: ActionKind, stop_price: float, name: str) -> ActionKind:
+    """Scores whose allocator counts stops as that."""
+    if not isinstance(actions, Scores):
+        raise ConfigurationError(
+            f"{name} has stop_price: {stop_price}, and chooses one of several actions; expected"
+            " stop_price: null, or an agent that scores jobs (action=scores)"
+        )
+    return replace(actions, allocator=replace(actions.allocator, stop_price=stop_price))
+
+
 @checked("scheduler")
 def load_agent(
     checkpoint: str | None = None,
@@ -212,6 +222,7 @@ def load_agent(
     margin: float = 0.002,
     spread: float = 0.3,
     every: int = 1,
+    stop_price: Amount | None = None,
 ) -> AgentScheduler:
     """The agent of a checkpoint.
 
@@ -221,12 +232,18 @@ def load_agent(
         trust: full names of classes of yours that the agent may name; True: of anybody's.
         candidates, margin, spread, every: look ahead from its scores, as
             `ringyard_baselines.tools.score_search.Search` says; 0 candidates: do not.
+        stop_price: of its allocator (`ringyard.sim.allocator.Allocator`), in place of what it learnt with.
 
     Raises:
         CheckpointError: there is none, it cannot be read, or it names classes that are neither Ringyard's nor
             trusted.
-        ConfigurationError: an argument of another kind, or an agent without scores that shall look ahead.
+        ConfigurationError: an argument of another kind, or an agent without scores that shall look ahead or
+            count stops.
     """
     search = Search(candidates, margin, spread, every)
-    parts = load_policy(find_checkpoint(checkpoint), trust)
-    return LookingAheadAgent(*parts, search, name) if candidates else AgentScheduler(*parts, name)
+    policy, observation, actions = load_policy(find_checkpoint(checkpoint), trust)
+    if stop_price is not None:
+        actions = _priced(actions, stop_price, name)
+    if candidates:
+        return LookingAheadAgent(policy, observation, actions, search, name)
+    return AgentScheduler(policy, observation, actions, name)

@@ -61,8 +61,12 @@ def hazard(
 
 @checked("scheduler")
 def allocator_hazard(
-    file: str | None = None, stay: Stay = 0.5, gamma: Gamma = 0.75, size_power: SizePower = 0.7
+    file: str | None = None,
+    stay: Stay = 0.5,
+    gamma: Gamma = 0.75,
+    size_power: SizePower = 0.7,
+    stop_price: Amount = 0.0,
 ) -> AllocatingScheduler:
     """The allocator by weights (1 / Gittins index) ** -gamma; arguments as of these."""
-    allocator = Allocator(gamma=gamma, size_power=size_power, stay=stay, estimate=read_hazards(file))
+    allocator = Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=read_hazards(file))
     return AllocatingScheduler(allocator, "allocator_hazard")

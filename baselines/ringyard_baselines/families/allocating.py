@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard.checks import Positive, checked
+from ringyard.checks import Amount, Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
 from ringyard.information import check_reads
@@ -120,17 +120,20 @@ def allocator(
     size_power: SizePower = 0.7,
     stay: Stay = 1.0,
     unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
+    stop_price: Amount = 0.0,
 ) -> AllocatingScheduler:
     """The allocator by predicted seconds left.
 
     Args:
-        gamma, size_power, stay: see `Allocator`.
+        gamma, size_power, stay, stop_price: see `Allocator`.
         unknown_seconds: see `ringyard.sim.allocator.predicted`.
 
     Raises:
         ConfigurationError: an argument out of its range.
     """
-    return AllocatingScheduler(Allocator(gamma, size_power, stay=stay, estimate=predicted(unknown_seconds)))
+    estimate = predicted(unknown_seconds)
+    rules = Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=estimate)
+    return AllocatingScheduler(rules)
 
 
 @checked("scheduler")
@@ -139,11 +142,12 @@ def allocator_attained(
     size_power: SizePower = 0.7,
     stay: Stay = 1.0,
     unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
+    stop_price: Amount = 0.0,
 ) -> AllocatingScheduler:
     """The allocator for which nobody knows how long jobs run: they weigh by how long they have run.
 
     Args:
-        gamma, size_power, stay: see `Allocator`.
+        gamma, size_power, stay, stop_price: see `Allocator`.
         unknown_seconds: see `ringyard.sim.allocator.attained`.
 
     Raises:
@@ -151,5 +155,6 @@ def allocator_attained(
     """
     estimate = attained(unknown_seconds)
     return AllocatingScheduler(
-        Allocator(gamma, size_power, stay=stay, estimate=estimate), "allocator_attained"
+        Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=estimate),
+        "allocator_attained",
     )

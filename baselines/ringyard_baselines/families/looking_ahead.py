@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard.checks import checked
+from ringyard.checks import Amount, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
 from ringyard.jobs import JobTable
@@ -109,15 +109,18 @@ def lookahead(
     margin: float,
     spread: float,
     every: int,
+    stop_price: Amount = 0.0,
 ) -> LookingAhead:
     """The allocator by predicted seconds left, looking ahead.
 
     Args:
-        gamma, size_power, stay, unknown_seconds: as of `ringyard_baselines.families.allocating.allocator`.
+        gamma, size_power, stay, unknown_seconds, stop_price: as of
+            `ringyard_baselines.families.allocating.allocator`.
         candidates, margin, spread, every: see `Search`.
 
     Raises:
         ConfigurationError: an argument out of its range.
     """
-    rules = Allocator(gamma, size_power, stay=stay, estimate=predicted(unknown_seconds))
+    estimate = predicted(unknown_seconds)
+    rules = Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=estimate)
     return LookingAhead(rules, Search(candidates, margin, spread, every))

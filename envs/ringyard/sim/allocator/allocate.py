@@ -69,6 +69,8 @@ class Allocator:
         stay_bonus: how much faster the type counts that it is on.
         stay: a running job weighs as if it had so much of its seconds left: less than 1 lets jobs that are
             alike take turns less often.
+        stop_price: a running job keeps its first GPUs as if it had this many of its restarts less to run, and
+            does not move to make room if it has less left than that.
         estimate: says how long jobs would still run.
         starts: not None: jobs are only started, as they ask, in this way; what runs stays as it is.
     """
@@ -81,6 +83,7 @@ class Allocator:
     move_price: Amount = 10.0
     stay_bonus: Amount = 0.5
     stay: Stay = 1.0
+    stop_price: Amount = 0.0
     estimate: Estimate = field(default_factory=predicted)
     starts: Starts | None = None
 
@@ -104,6 +107,7 @@ class Allocator:
             move_price=self.move_price,
             stay_bonus=self.stay_bonus,
             stay=self.stay,
+            stop_price=self.stop_price,
             only_starts=self.starts is not None,
             placement=starts.placement,
             strict=starts.strict,

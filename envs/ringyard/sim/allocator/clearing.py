@@ -94,9 +94,9 @@ def _elsewhere(state: State, b: int, j: int, s: int, plan: Plan) -> int:
 
 @kernel
 def _can_move(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
-    """Whether running job j is smaller than `wanted`, has one server, GPUs for itself, and stayed so far."""
+    """Whether running job j is smaller than `wanted`, has one server, own GPUs, time, and stayed so far."""
     job = state.jobs[b, j]
-    if job.num_servers != 1 or job.num_gpus >= wanted or plan.target[b, j] == 0:
+    if job.num_servers != 1 or job.num_gpus >= wanted or plan.target[b, j] == 0 or plan.spare[b, j] <= 0.0:
         return False
     i = job.first_slot
     while i >= 0:

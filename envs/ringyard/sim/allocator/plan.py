@@ -162,6 +162,7 @@ class Rules:
     move_price: float
     stay_bonus: float
     stay: float
+    stop_price: float
     only_starts: bool
     placement: PlacementRule
     strict: bool
@@ -183,6 +184,7 @@ class Plan:
         most_worth: [clusters, jobs] the largest worth.
         memory: [clusters, jobs, numbers] of the estimate.
         left: [clusters, jobs] seconds that a live job would still run alone as it asks, as estimated.
+        spare: [clusters, jobs] seconds left that a running job weighs by, less the price of stopping it.
         weight: [clusters, jobs] what a live job's speed counts.
         shared_weight: [clusters, jobs] the same beside others on a GPU.
         target: [clusters, jobs] GPUs that a live job shall hold.
@@ -215,6 +217,7 @@ class Plan:
     most_worth: FloatMatrix
     memory: FloatCube
     left: FloatMatrix
+    spare: FloatMatrix
     weight: FloatMatrix
     shared_weight: FloatMatrix
     target: Int32Matrix
@@ -262,6 +265,7 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False, 
         most_worth=np.zeros((clusters, jobs)),
         memory=np.zeros((clusters, jobs, memory)),
         left=np.zeros((clusters, jobs)),
+        spare=np.zeros((clusters, jobs)),
         weight=np.zeros((clusters, jobs)),
         shared_weight=np.zeros((clusters, jobs)),
         target=np.zeros((clusters, jobs), np.int32),

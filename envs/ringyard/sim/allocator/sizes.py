@@ -29,6 +29,12 @@ _NO_TIME = complaint(
 )
 
 
+@kernel
+def _stop_cost(job: Job, rules: Rules) -> float:
+    """Seconds that stopping a running job counts as."""
+    return rules.stop_price * restart_pause(job, whole(job.num_gpus))
+
+
 @linked_kernel
 def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
     """Estimate what live jobs have left, and say what their speed counts.
@@ -46,7 +52,10 @@ def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
         if job.status != _RUNNING and job.num_preemptions + job.num_failures > 0:
             left += restart_pause(job, whole(job.asked_gpus))
         plan.left[b, j] = left
-        shown = left * rules.stay if job.status == _RUNNING else left
+        shown = left
+        if job.status == _RUNNING:
+            shown *= rules.stay
+            plan.spare[b, j] = shown - _stop_cost(job, rules)
         exponent = rules.score_scale * plan.score[b, j] - rules.gamma * np.log(shown)
         plan.weight[b, j] = np.exp(exponent)
 
@@ -150,6 +159,9 @@ def _find_step(state: State, b: int, j: int, most: int, plan: Plan, rules: Rules
                 best = gain / (k - have)
                 plan.step[b, j] = k
     plan.slope[b, j] = plan.weight[b, j] * best
+    if rules.stop_price > 0.0 and held > 0 and have == 0:
+        more = _stop_cost(job, rules) / max(plan.spare[b, j], _LEAST_SECONDS)
+        plan.slope[b, j] *= (1.0 + more) ** rules.gamma
 
 
 @linked_kernel
