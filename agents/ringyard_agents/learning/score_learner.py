@@ -17,6 +17,7 @@ from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.episodes import Episodes, World
 from ringyard_agents.learning.hardware import Hardware
+from ringyard_agents.learning.imitation import ImitateAllocator
 from ringyard_agents.learning.learner import Saved, Watch
 from ringyard_agents.learning.noisy_scores import curves_of
 from ringyard_agents.learning.score_networks import ScoreNetwork
@@ -45,6 +46,7 @@ class ScoreLearner(ABC):
         group_size: clusters that play each of them, which are compared.
         learning_rate: of Adam; falls linearly to 0 at the last decision.
         averaging: after each round the policy's weights are this much the old ones, the rest the newest.
+        teacher: what the network imitates before it learns; None: all scores are 0 at first.
         constraint: what has to be kept besides; None: nothing.
         hardware: what it computes with.
     """
@@ -54,6 +56,7 @@ class ScoreLearner(ABC):
     group_size: Annotated[int, "[2, 4096]"] = 8
     learning_rate: Positive = 3e-3
     averaging: Annotated[float, "[0, 1)"] = 0.0
+    teacher: ImitateAllocator | None = None
     constraint: Constraint | None = field(default=None, init=False)
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     flat: bool = field(default=False, init=False)
@@ -88,6 +91,8 @@ class ScoreLearner(ABC):
                 f"action.type_scores names {size.type_scores} GPU types; this agent learns one score of each"
                 " job alone: expected none, or agent=evolution"
             )
+        if self.teacher is not None:
+            self.teacher.check(worlds)
         self._worlds = {
             label: World(setting, (own.stop - own.start) * self.group_size)
             for label, setting in worlds.items()
@@ -140,8 +145,13 @@ class ScoreLearner(ABC):
         return ScorePolicy(network)
 
     def learn(self, total_decisions: int, watch: Watch) -> None:
-        """Play and learn in rounds."""
-        watch({})
+        """Imitate the teacher, if there is one and nothing was learnt yet; then play and learn in rounds."""
+        measured: dict[str, float] = {}
+        if self._rounds == 0 and self.teacher is not None:
+            settings = {label: world.setting for label, world in self._worlds.items()}
+            measured = self.teacher.fit(self._network, settings, self._seed)
+            self._average.load_state_dict(self._network.state_dict())
+        watch(measured)
         while self.decisions < total_decisions:
             for group in self._optimizer.param_groups:
                 group["lr"] = self.learning_rate * (1.0 - self.decisions / total_decisions)

@@ -1,0 +1,120 @@
+"""Score networks that begin as the allocator with other options."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from test_score_learners import random_workload
+
+from ringyard import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.actions import Scores
+from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.observations import live_jobs
+from ringyard.mdp.setting import Setting
+from ringyard.sim.allocator import Allocator
+from ringyard_agents.learning.evaluation import episode_metrics
+from ringyard_agents.learning.evolution import EvolutionStrategies
+from ringyard_agents.learning.imitation import ImitateAllocator
+from ringyard_agents.learning.score_networks import ScoreNetwork
+
+SETTING = Setting(
+    cluster=Cluster.homogeneous(2, 4),
+    workload=replace(random_workload(), num_jobs=40, load=8.0),
+    observation=live_jobs(),
+    actions=Scores(num_jobs=40, allocator=Allocator(gamma=0.0)),
+    num_workloads=16,
+)
+OTHERS = replace(SETTING, cluster=Cluster.homogeneous(1, 4))
+
+
+class Nothing:
+    """Every score is 0."""
+
+    flat = False
+
+    def act(self, observations, masks):
+        return np.zeros(masks.shape, np.float32)
+
+
+def mean_jct(setting, policy):
+    return np.mean([one.mean_jct for one in episode_metrics(policy, ClusterBatch(setting, 16))])
+
+
+def under(setting, **options):
+    """Mean JCT of the allocator with other options."""
+    allocator = replace(setting.actions.allocator, **options)
+    return mean_jct(replace(setting, actions=replace(setting.actions, allocator=allocator)), Nothing())
+
+
+def taught(worlds, options, **more):
+    """What a learner begins with."""
+    teacher = ImitateAllocator(options, **({"episodes": 16, "batches": 600} | more))
+    learner = EvolutionStrategies(
+        network=partial(ScoreNetwork, context="mean"), teacher=teacher, group_size=2
+    )
+    curves = []
+    learner.begin(worlds, seed=3)
+    learner.learn(0, curves.append)
+    return learner, curves
+
+
+def test_one_network_begins_as_another_allocator_in_each_world():
+    options = {"own": {"gamma": 0.5}, "others": {"gamma": 1.0, "stay": 0.5}}
+    learner, [measured] = taught({"own": SETTING, "others": OTHERS}, options)
+    assert measured["clone/decisions"] > 100
+    assert measured["clone/error"] < 0.05
+    for label, setting in (("own", SETTING), ("others", OTHERS)):
+        wanted, usual = under(setting, **options[label]), under(setting)
+        assert abs(usual / wanted - 1) > 0.3
+        assert abs(mean_jct(setting, learner.policy) / wanted - 1) < 0.02
+
+
+def test_without_options_nothing_changes():
+    learner, _ = taught({"own": SETTING}, {}, batches=2)
+    assert mean_jct(SETTING, learner.policy) == under(SETTING)
+
+
+def test_it_is_the_same_again_and_of_another_seed_another():
+    weights = []
+    for seed in (3, 3, 4):
+        learner = EvolutionStrategies(
+            network=ScoreNetwork,
+            teacher=ImitateAllocator({"own": {"gamma": 2.0}}, 1, batches=3),
+            group_size=2,
+        )
+        learner.begin({"own": SETTING}, seed)
+        learner.learn(0, lambda measured: None)
+        weights.append(torch.cat([one.detach().reshape(-1) for one in learner.policy.network.parameters()]))
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_run_that_goes_on_does_not_begin_again():
+    learner, _ = taught({"own": SETTING}, {"own": {"gamma": 2.0}}, batches=3)
+    learner.learn(1, lambda measured: None)
+    saved, curves = learner.state(), []
+    learner.begin({"own": SETTING}, 3, saved)
+    learner.learn(0, curves.append)
+    assert curves == [{}]
+    assert all(np.array_equal(array, saved.arrays[name]) for name, array in learner.state().arrays.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"others": {"gamma": 1.0}},
+            r"agent\.teacher\.options has .*others.*expected worlds of the run: own",
+        ),
+        ({"own": {"size_power": 0.5}}, r"agent\.teacher\.options\.own is .*expected \{gamma: NUMBER, stay"),
+        ({"own": 2.0}, r"agent\.teacher\.options\['own'\] is 2\.0; expected"),
+        ({"own": {"gamma": -1.0}}, r"gamma is -1\.0; expected"),
+        ({"own": {"gamma": "much"}}, r"\['gamma'\] is 'much'; expected"),
+    ],
+)
+def test_options_that_fit_no_world_are_named(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        taught({"own": SETTING}, options)
