@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from hydra.utils import instantiate
 from stable_baselines3 import PPO
 from test_cli import ringyard
@@ -28,6 +29,8 @@ from ringyard_agents.learning.agent import AgentScheduler, LookingAheadAgent, _p
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.score_networks import ScoreNetwork
+from ringyard_agents.learning.score_policy import ScorePolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_baselines.scheduler import Powers, run
 from ringyard_baselines.tools.score_search import Search
@@ -111,6 +114,24 @@ def test_an_agent_that_looks_ahead_decides_as_it_drives_and_ends_better(policy, 
         assert ends[2] == ends[3]
     assert sums["none"] == sums["plain"]
     assert sums["ahead"] < share * sums["plain"]
+
+
+def test_a_network_scores_all_live_jobs_however_few_its_training_showed():
+    torch.manual_seed(2)
+    blocks = {block.name: len(block.features) for block in live_jobs().blocks}
+    network = ScoreNetwork(blocks["jobs"], blocks["cluster"], context="mean")
+    torch.nn.init.normal_(network.score[-1].weight)
+    jobs = JobTable.from_columns(np.zeros(40), np.ones(40, int), np.linspace(100.0, 500.0, 40))
+    for search in (None, Search(2, 0.0, 0.3, 1)):
+        ends = []
+        for shown, drive in ((3, True), (3, False), (40, True)):
+            parts = ScorePolicy(network), live_jobs(), Scores(num_jobs=shown)
+            agent = AgentScheduler(*parts) if search is None else LookingAheadAgent(*parts, search)
+            sim = Simulator(Cluster.homogeneous(2, 4), jobs, ideal(), constant(30.0), seed=0)
+            run(sim, agent, np.random.default_rng(0), drive)
+            ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
+            assert agent.actions.num_jobs == shown  # in an environment it answers as it learnt
+        assert ends[0] == ends[1] == ends[2]
 
 
 def test_scores_for_gpu_types_stand_while_others_are_tried():

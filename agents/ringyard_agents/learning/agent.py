@@ -25,12 +25,16 @@ from ringyard.state.arrays import State, copy_state
 from ringyard.state.waiting import waiting_rows
 from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
+from ringyard_agents.learning.score_policy import ScorePolicy
 from ringyard_agents.trust import Trust
 from ringyard_baselines.families import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.score_search import Foresight, Search, foresight_of, improve
 
 __all__ = ["AgentScheduler", "LookingAheadAgent", "load_agent", "powers_of"]
+
+#: live jobs that an agent scores at most, those that came first: attention among more takes 0.1 s
+_MOST_SCORED = 4096
 
 
 def powers_of(actions: ActionKind) -> Powers:
@@ -56,7 +60,8 @@ class AgentScheduler(Scheduler):
     Args:
         policy: says what to do.
         observation: what it sees.
-        actions: what it can do; an action that is masked waits.
+        actions: what it can do; an action that is masked waits. A network that scores any number of jobs
+            scores all that are live, up to 4,096, however many its training showed.
         name: shown in tables.
     """
 
@@ -72,11 +77,14 @@ class AgentScheduler(Scheduler):
         self.observation = replace(observation, flat=policy.flat)
         self.actions = actions.refusing(False)
         self.round_seconds = actions.round_seconds
+        self._played = self.actions
         self._cluster = Cluster((1,))
         self._rates: Rates | None = None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Note the cluster, forget the speeds of jobs."""
+        """Note the cluster and how many jobs there are, forget the speeds of jobs."""
+        if isinstance(self.actions, Scores) and isinstance(self.policy, ScorePolicy):
+            self._played = replace(self.actions, num_jobs=min(max(len(jobs), 1), _MOST_SCORED))
         self._cluster = cluster
         self._rates = None
 
@@ -135,7 +143,7 @@ class AgentScheduler(Scheduler):
             cluster=self._cluster,
             performance=performance,
             observation=self.observation,
-            actions=self.actions,
+            actions=self._played,
             num_workloads=1,
         )
         batch = ClusterBatch(setting, 1, state=state)
@@ -178,7 +186,6 @@ class LookingAheadAgent(AgentScheduler):
                 " candidates: 0, or an agent that scores jobs (action=scores)"
             )
         self.search = search
-        self._scores = actions
         self._generator = np.zeros(1, np.uint64)
         self._head: Foresight | None = None
 
@@ -189,10 +196,11 @@ class LookingAheadAgent(AgentScheduler):
         self._head = None
 
     def _choose(self, batch: ClusterBatch) -> Any:
-        action, num_jobs = super()._choose(batch), self._scores.num_jobs
-        state, plan = batch.state, batch.episode.plan
+        action, scoring = super()._choose(batch), self._played
+        assert isinstance(scoring, Scores)
+        state, plan, num_jobs = batch.state, batch.episode.plan, scoring.num_jobs
         if self._head is None:
-            own, generator = self._scores.allocator, self._generator
+            own, generator = scoring.allocator, self._generator
             self._head = foresight_of(state, plan, own, self.search, generator, most_score=1.0, jobs=num_jobs)
         rows = batch.episode.live[0, : batch.masks[0].sum()]
         scores = action.reshape(-1, num_jobs)[:, : len(rows)]
