@@ -1,7 +1,7 @@
 """Score networks that begin as the allocator with the options that suit each world."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -78,7 +78,7 @@ class ImitateAllocator:
 
     Attributes:
         options: {label of a world: {gamma: ..., stay: ...}}, see `ringyard.sim.allocator.Allocator`; `own` is
-            the run's world; what is not named is as `action` has it.
+            the run's world; what is not named is as `action` has it, None: all is.
         episodes: watched in each world.
         share: of their decisions that are kept.
         batches: gradient steps.
@@ -86,7 +86,7 @@ class ImitateAllocator:
         learning_rate: of Adam, falls linearly to 0.
     """
 
-    options: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, float]] | None = None
     episodes: Count = 48
     share: Annotated[float, "(0, 1]"] = 0.15
     batches: Count = 4000
@@ -95,7 +95,7 @@ class ImitateAllocator:
 
     def check(self, worlds: Mapping[str, Setting]) -> None:
         """Raise a ConfigurationError unless the options are of these worlds' allocators."""
-        unknown = [label for label in self.options if label not in worlds]
+        unknown = [label for label in self.options or {} if label not in worlds]
         if unknown:
             raise ConfigurationError(
                 f"agent.teacher.options has {shown(unknown)}; expected worlds of the run: {', '.join(worlds)}"
@@ -106,7 +106,7 @@ class ImitateAllocator:
     def _teacher(self, label: str, setting: Setting) -> Allocator:
         """Whom to imitate in a world."""
         assert isinstance(setting.actions, Scores)  # `ScoreLearner.begin` sees to it
-        options = self.options.get(label, {})
+        options = (self.options or {}).get(label, {})
         if not isinstance(options, Mapping) or not set(options) <= set(_OPTIONS):
             raise ConfigurationError(
                 f"agent.teacher.options.{label} is {shown(options)}; expected {{gamma: NUMBER, stay: NUMBER}}"
