@@ -121,7 +121,7 @@ def test_an_agent_of_damaged_parts_is_refused(tmp_path, change, said):
 @pytest.mark.parametrize("agent", names("agent"))
 def test_every_learner_begins_with_weights_of_its_network(agent):
     words = ["debug=tiny_training", f"agent={agent}"]
-    if agent in ("evolution", "fork_and_compare", "group_noise"):
+    if agent in ("evolution", "evolution_taught", "fork_and_compare", "group_noise"):
         words = ["workload.num_jobs=6", "action=scores", "observation=live_jobs", f"agent={agent}"]
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("train", words)
