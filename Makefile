@@ -38,6 +38,7 @@ $(VENV)-oldest/.installed: pyproject.toml constraints-oldest.txt
 # the compiled engine against its slow twin, on random worlds (tests play 2,000)
 oracle: setup
 	$(RUN)python tests/twins.py --worlds 10000
+	$(RUN)python tests/twins.py --worlds 10000 --allocator
 
 # everything that has been tried to break it, at scale (tests have some of each)
 attack: setup

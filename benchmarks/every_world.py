@@ -43,9 +43,13 @@ def trace(name, file, *more):
 
 PHILLY, PAI, VENUS = "philly_jobs.csv.gz", "pai_gpu_tasks_sample.csv.gz", "venus_gpu_jobs.csv.gz"
 LATER_PHILLY = trace("philly", PHILLY, "workload.load=5", "workload.window_jobs=256")
+LATER_PAI, LATER_VENUS = trace("pai", PAI), trace("helios", VENUS)
+SMALL = ("cluster.num_servers=4", "workload.max_gpus=16")  # of 4 GPUs each
+LARGE = ("cluster.num_servers=64", "workload.window_jobs=512")
 #: published, and not told how long a job will run; who is held against them
 BLIND = ("tiresias", "gittins", "las")
 UNKNOWN = ("zoo:unknown", "allocator_attained")
+TOLD = ("srsf", "srtf")
 
 WORLDS = {
     "contention": World(
@@ -57,15 +61,36 @@ WORLDS = {
     "cpu_gpu": World("CpuGpu", ("experiment=cpu_gpu",), "cpu_gpu", ("synergy_tune",)),
     "elastic": World("Elastic", ("experiment=elastic",), "elastic", ("pollux",), "zoo:elastic"),
     "full": World("Full", ("experiment=full",), "full", ("srsf", "pollux"), "zoo:full"),
-    "quickstart": World("the quickstart", ("experiment=quickstart",), "quickstart", ("srtf", "srsf")),
-    "venus": World("Helios Venus, load 10", trace("helios", VENUS), "helios", ("srsf", "srtf"), file=VENUS),
-    "philly": World("Philly, load 5", LATER_PHILLY, "philly_long", ("srsf", "srtf"), file=PHILLY),
-    "pai": World("PAI, load 10", trace("pai", PAI), "pai", ("srsf", "srtf"), file=PAI),
+    "quickstart": World("the quickstart", ("experiment=quickstart",), "quickstart", (*TOLD, "synergy_tune")),
+    "venus": World("Helios Venus, load 10", LATER_VENUS, "helios", TOLD, file=VENUS),
+    "philly": World("Philly, load 5", LATER_PHILLY, "philly_long", TOLD, file=PHILLY),
+    "pai": World("PAI, load 10", LATER_PAI, "pai", TOLD, file=PAI),
+    "venus_16": World("Venus on 16 GPUs", (*LATER_VENUS, *SMALL), "helios", TOLD, file=VENUS),
+    "venus_256": World("Venus on 256 GPUs", (*LATER_VENUS, *LARGE), "helios", TOLD, file=VENUS),
+    "venus_300": World(
+        "Venus, restarts of 300 s", (*LATER_VENUS, "restart.seconds=300"), "helios", TOLD, file=VENUS
+    ),
+    "philly_0": World(
+        "Philly, restarts cost nothing",
+        (*LATER_PHILLY, "restart.seconds=0"),
+        "philly_long",
+        TOLD,
+        file=PHILLY,
+    ),
+    "philly_300": World(
+        "Philly, restarts of 300 s", (*LATER_PHILLY, "restart.seconds=300"), "philly_long", TOLD, file=PHILLY
+    ),
+    "pai_256": World("PAI on 256 GPUs", (*LATER_PAI, *LARGE), "pai", TOLD, file=PAI),
+    "pai_300": World("PAI, restarts of 300 s", (*LATER_PAI, "restart.seconds=300"), "pai", TOLD, file=PAI),
     "sharing_unknown": World("Sharing", ("experiment=sharing",), "sharing", BLIND, *UNKNOWN),
     "cpu_gpu_unknown": World("CpuGpu", ("experiment=cpu_gpu",), "cpu_gpu", BLIND, *UNKNOWN),
     "elastic_unknown": World("Elastic", ("experiment=elastic",), "elastic", ("pollux", *BLIND), *UNKNOWN),
     "full_unknown": World("Full", ("experiment=full",), "full", ("pollux", *BLIND), *UNKNOWN),
+    "contention_unknown": World("Contention", ("experiment=contention",), "contention", BLIND, *UNKNOWN),
+    "quickstart_unknown": World("the quickstart", ("experiment=quickstart",), "quickstart", BLIND, *UNKNOWN),
+    "venus_unknown": World("Helios Venus, load 10", LATER_VENUS, "helios", BLIND, *UNKNOWN, VENUS),
     "philly_unknown": World("Philly, load 5", LATER_PHILLY, "philly_long", BLIND, *UNKNOWN, PHILLY),
+    "pai_unknown": World("PAI, load 10", LATER_PAI, "pai", BLIND, *UNKNOWN, PAI),
 }
 
 CANDIDATES = 8

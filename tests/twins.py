@@ -7,14 +7,17 @@ import argparse
 import multiprocessing
 import sys
 import time
+from functools import partial
 
 import numpy as np
 
 from drawn_worlds import SEED, draw_allocation, draw_world, drawn_profiles, fresh_seed, one_of, simulator
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.oracle.reference import ReferenceSimulator
+from ringyard.sim.allocator import Allocator, attained, predicted
 from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.state.records import Integral, JobStatus
+from ringyard_baselines.families.allocating import AllocatingScheduler
 
 MOST_DECISIONS = 120
 
@@ -46,6 +49,35 @@ def decide(rng, sim, twin, calm_order):
         except PlacementError:
             continue
         twin.apply([allocation])
+
+
+class Allocating:
+    """The allocator with random options, and random scores at every decision; carried out by both."""
+
+    def __init__(self, rng, sim):
+        estimate = one_of(rng, predicted, attained)(float(rng.choice([0.0, 60.0, 600.0])))
+        rules = Allocator(
+            gamma=float(rng.choice([0.0, 0.5, 1.0, 2.0])),
+            size_power=float(rng.choice([0.3, 0.7, 1.0])),
+            resize_price=float(rng.choice([0.0, 5.0])),
+            sharing_power=float(rng.choice([0.0, 0.5])),
+            move_price=float(rng.choice([0.0, 10.0])),
+            stay=float(rng.choice([0.1, 1.0])),
+            stop_price=float(rng.choice([0.0, 1.0])),
+            estimate=estimate,
+        )
+        self.scheduler = AllocatingScheduler(rules)
+        known = sim.jobs.as_known(self.scheduler.information)
+        self.scheduler.reset(sim.cluster, known, np.random.default_rng(0))
+
+    def __call__(self, rng, sim, twin, calm_order):
+        """See `decide`."""
+        view = sim.view(self.scheduler.information)
+        plan = self.scheduler._planned(view, True)
+        plan.score[0] = rng.uniform(-1.0, 1.0, len(plan.score[0]))
+        for allocation in self.scheduler.decide(view):
+            sim.apply([allocation])
+            twin.apply([allocation])
 
 
 class DisagreementError(Exception):
@@ -149,26 +181,34 @@ def compare_losses(seed, sim, twin):
             equal(seed, sim, "GPU seconds with kernels", kernels, twin.kernel_seconds)
 
 
-def play(seed):
+def play(seed, allocating=False):
     """Play the world of a seed in engine and twin; how many events there were.
+
+    Args:
+        seed: of the world, and of what is decided.
+        allocating: decide as the allocator does, with random options and scores; else at random.
 
     Raises:
         DisagreementError: they differ.
     """
     with drawn_profiles(seed):
-        return _play(seed)
+        try:
+            return _play(seed, allocating)
+        except DisagreementError as difference:
+            raise DisagreementError(f"{difference}{' --allocator' if allocating else ''}") from None
 
 
-def _play(seed):
+def _play(seed, allocating):
     world = draw_world(seed)
     rng = np.random.default_rng([seed, 1 << 20])
     sim = simulator(world)
     twin = ReferenceSimulator(*world)
     calm_order = one_of(rng, None, None, None, 0, 1, 2)
+    decided_by = Allocating(rng, sim) if allocating else decide
     events = 0
     while not sim.done and events < MOST_DECISIONS:
         compare_now(seed, sim, twin)
-        decide(rng, sim, twin, calm_order)
+        decided_by(rng, sim, twin, calm_order)
         compare_now(seed, sim, twin)
         if sim.done:
             break
@@ -187,25 +227,25 @@ def _play(seed):
     return events
 
 
-def _outcome(seed):
+def _outcome(seed, allocating=False):
     try:
-        return play(seed), None
+        return play(seed, allocating), None
     except DisagreementError as difference:
         return 0, str(difference)
 
 
-def play_all(first, worlds, workers=2):
-    """Play the worlds of seeds first, first + 1, ...
+def play_all(first, worlds, workers=2, allocating=False):
+    """Play the worlds of seeds first, first + 1, ...; see `play`.
 
     Returns:
         How many events there were, and one line for each disagreement.
     """
     seeds = range(first, first + worlds)
     if workers == 1:
-        outcomes = [_outcome(seed) for seed in seeds]
+        outcomes = [_outcome(seed, allocating) for seed in seeds]
     else:
         with multiprocessing.get_context("spawn").Pool(workers) as pool:
-            outcomes = pool.map(_outcome, seeds, chunksize=50)
+            outcomes = pool.map(partial(_outcome, allocating=allocating), seeds, chunksize=50)
     return sum(events for events, _ in outcomes), [line for _, line in outcomes if line]
 
 
@@ -216,12 +256,20 @@ def main():
         "--seed", type=int, default=None, help=f"of the first world; default: {SEED}, else random"
     )
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--allocator",
+        action="store_true",
+        help="decide as the allocator does, with random options and scores",
+    )
     arguments = parser.parse_args()
     first = fresh_seed() if arguments.seed is None else arguments.seed
     print(f"{arguments.worlds} worlds from seed {first}", flush=True)
     begin = time.perf_counter()
     events, disagreements = play_all(
-        first, arguments.worlds, arguments.workers if arguments.worlds > 1 else 1
+        first,
+        arguments.worlds,
+        arguments.workers if arguments.worlds > 1 else 1,
+        arguments.allocator,
     )
     for line in disagreements:
         print(line)

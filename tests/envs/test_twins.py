@@ -13,11 +13,19 @@ from twins import play, play_all
 from worlds import rings
 
 FRESH_WORLDS = 2000
+ALLOCATED_WORLDS = 400
 
 
 def test_engine_and_twin_agree_on_fresh_worlds():
     events, disagreements = play_all(fresh_seed(), FRESH_WORLDS)  # conftest.py prints the seed
     assert events > 10 * FRESH_WORLDS
+    assert not disagreements, "\n".join(disagreements)
+
+
+def test_engine_and_twin_agree_on_what_the_allocator_does():
+    """Whatever its options and scores, each of its moves is legal, and comes to the same in both."""
+    events, disagreements = play_all(fresh_seed(), ALLOCATED_WORLDS, allocating=True)
+    assert events > 10 * ALLOCATED_WORLDS
     assert not disagreements, "\n".join(disagreements)
 
 
