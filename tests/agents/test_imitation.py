@@ -14,7 +14,7 @@ from ringyard.mdp.actions import Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations import live_jobs
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Allocator
+from ringyard.sim.allocator import Allocator, Estimate, attained
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.evolution import EvolutionStrategies
 from ringyard_agents.learning.imitation import ImitateAllocator
@@ -111,6 +111,7 @@ def test_a_run_that_goes_on_does_not_begin_again():
         ),
         ({"own": {"size_power": 0.5}}, r"agent\.teacher\.options\.own is .*expected \{gamma: NUMBER, stay"),
         ({"own": 2.0}, r"agent\.teacher\.options\['own'\] is 2\.0; expected"),
+        ({"own": {"unknown_seconds": -1.0}}, r"unknown_seconds.* is -1\.0; expected"),
         ({"own": {"gamma": -1.0}}, r"gamma is -1\.0; expected"),
         ({"own": {"gamma": "much"}}, r"\['gamma'\] is 'much'; expected"),
     ],
@@ -118,3 +119,22 @@ def test_a_run_that_goes_on_does_not_begin_again():
 def test_options_that_fit_no_world_are_named(options, message):
     with pytest.raises(ConfigurationError, match=message):
         taught({"own": SETTING}, options)
+
+
+def test_seconds_of_unknown_run_times_are_taught():
+    unknown = replace(
+        SETTING,
+        observation=live_jobs(predictions=False),
+        actions=Scores(num_jobs=40, allocator=Allocator(gamma=1.0, stay=0.3, estimate=attained(10.0))),
+    )
+    learner, _ = taught({"own": unknown}, {"own": {"unknown_seconds": 10000.0}})
+    wanted, usual = under(unknown, estimate=attained(10000.0)), under(unknown)
+    assert abs(usual / wanted - 1) > 0.05
+    assert abs(mean_jct(unknown, learner.policy) - wanted) < 0.5 * abs(usual - wanted)
+
+
+def test_estimates_without_unknown_run_times_are_named():
+    told = Estimate(attained().seconds, "told", attained().takes)
+    setting = replace(SETTING, actions=Scores(num_jobs=40, allocator=Allocator(estimate=told)))
+    with pytest.raises(ConfigurationError, match=r"estimate is told.*expected one of predicted, attained"):
+        taught({"own": setting}, {"own": {"unknown_seconds": 10.0}})

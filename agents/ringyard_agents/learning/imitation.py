@@ -12,7 +12,7 @@ from ringyard.checks import Count, Positive, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Allocator
+from ringyard.sim.allocator import Allocator, attained, predicted
 from ringyard.sim.allocator.sizes import weigh
 from ringyard_agents.learning.episodes import World
 from ringyard_agents.learning.hardware import on
@@ -25,7 +25,10 @@ __all__ = ["ImitateAllocator"]
 _CLUSTERS = 16
 
 #: what says how much a job matters to an allocator
-_OPTIONS = ("gamma", "stay")
+_OPTIONS = ("gamma", "stay", "unknown_seconds")
+
+#: estimates of which `unknown_seconds` can be another
+_ESTIMATES = {"predicted": predicted, "attained": attained}
 
 
 class _Watched(NamedTuple):
@@ -77,8 +80,9 @@ class ImitateAllocator:
     difference of logarithms of the two weights; types of GPUs are not scored.
 
     Attributes:
-        options: {label of a world: {gamma: ..., stay: ...}}, see `ringyard.sim.allocator.Allocator`; `own` is
-            the run's world; what is not named is as `action` has it, None: all is.
+        options: {label of a world: {gamma: ..., stay: ..., unknown_seconds: ...}}, see
+            `ringyard.sim.allocator.Allocator` and its `predicted` and `attained`; `own` is the run's world;
+            what is not named is as `action` has it, None: all is.
         episodes: watched in each world.
         share: of their decisions that are kept.
         batches: gradient steps.
@@ -109,10 +113,24 @@ class ImitateAllocator:
         options = (self.options or {}).get(label, {})
         if not isinstance(options, Mapping) or not set(options) <= set(_OPTIONS):
             raise ConfigurationError(
-                f"agent.teacher.options.{label} is {shown(options)}; expected {{gamma: NUMBER, stay: NUMBER}}"
+                f"agent.teacher.options.{label} is {shown(options)}; expected"
+                " {gamma: NUMBER, stay: NUMBER, unknown_seconds: NUMBER}"
             )
         own = setting.actions.allocator
-        return replace(own, gamma=options.get("gamma", own.gamma), stay=options.get("stay", own.stay))
+        estimate = own.estimate
+        if "unknown_seconds" in options:
+            if estimate.name not in _ESTIMATES:
+                raise ConfigurationError(
+                    f"agent.teacher.options.{label} has unknown_seconds; action.allocator.estimate is"
+                    f" {estimate.name}, which has none, expected one of {', '.join(_ESTIMATES)}"
+                )
+            estimate = _ESTIMATES[estimate.name](options["unknown_seconds"])
+        return replace(
+            own,
+            gamma=options.get("gamma", own.gamma),
+            stay=options.get("stay", own.stay),
+            estimate=estimate,
+        )
 
     def fit(self, network: ScoreNetwork, worlds: Mapping[str, Setting], seed: int) -> dict[str, float]:
         """Fit the network; curves to plot.
