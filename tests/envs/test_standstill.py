@@ -14,7 +14,8 @@ from ringyard.failures import Failures
 from ringyard.information import Information
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import pack
-from ringyard.state.records import Job
+from ringyard.restart import constant
+from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.orders.fifo import fifo
 from ringyard_baselines.scheduler import Scheduler, run
@@ -42,6 +43,18 @@ def impatient():
     parameters = np.zeros(1)
     return PreemptiveScheduler(
         "impatient", _first_come, parameters, pack(), Information.NOTHING, wake=_at_once
+    )
+
+
+@fills(JobKey)
+def _who_waits(job: Job, now: float, parameters: FloatVector) -> float:
+    return 1.0 if job.status == JobStatus.RUNNING else 0.0
+
+
+def by_turns(round_seconds):
+    """A scheduler that stops who runs, every round, for who waits."""
+    return PreemptiveScheduler(
+        "by_turns", _who_waits, np.zeros(1), pack(), Information.NOTHING, round_seconds=round_seconds
     )
 
 
@@ -178,3 +191,19 @@ def test_the_guard_forgets_when_time_moves():
         sim.apply([Allocation(0, (0,))])
         sim.advance()
     assert sim.now == 2500.0
+
+
+@pytest.mark.parametrize("drive", [True, False])
+def test_jobs_that_are_stopped_before_their_restarts_are_over(drive):
+    """Two jobs take turns in rounds as long as a restart: after their first turns neither works."""
+    jobs = replace(two_jobs(), duration_seconds=np.full(2, 1e4))
+
+    def simulate(restart_seconds):
+        sim = Simulator(Cluster((1,)), jobs, ideal(), restart=constant(restart_seconds), round_seconds=300.0)
+        run(sim, by_turns(300.0), np.random.default_rng(0), drive=drive)
+        return sim
+
+    message = r"nobody gets on, .* s: 10200 times jobs were stopped or resized.*longer than their restarts"
+    with pytest.raises(SchedulerError, match=message):
+        simulate(300.0)
+    assert simulate(290.0).done  # 10 s of each round are worked

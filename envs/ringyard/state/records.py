@@ -323,6 +323,9 @@ class ClusterRecord(Record):
     num_resizes: i4
     num_decisions: i4
     steps_now: i4  # decision points, allocations and actions since time last moved
+    moves_in_vain: i4  # stops and resizes between which nobody got any work done; 0: not seen
+    moves_to_look: i4  # after so many stops and resizes somebody looks whether work gets done
+    work_at_look: f8  # iterations that were left then, of all jobs
     jobs_per_gpu: i4  # K
     # what couples jobs; 0: this does not slow neighbours, and costs nothing
     network: i4  # Network

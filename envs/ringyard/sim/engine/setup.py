@@ -461,6 +461,9 @@ def begin(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) 
     cluster.num_resizes = 0
     cluster.num_decisions = 0
     cluster.steps_now = 0
+    cluster.moves_in_vain = 0
+    cluster.moves_to_look = 0
+    cluster.work_at_look = np.nan
     cluster.stamp = 0
     cluster.num_segments = 0
     cluster.timeline_bin_log2 = 0

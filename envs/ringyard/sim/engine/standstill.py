@@ -1,16 +1,19 @@
-"""The guard against simulations whose time stands still."""
+"""The guard against simulations that would never end: time stands still, or nobody gets any work done."""
 
 import numpy as np
 
 from ringyard.compiled import kernel
 from ringyard.errors import SchedulerError
 from ringyard.state.arrays import State
+from ringyard.state.progress import remaining_iterations
 from ringyard.state.records import ClusterRecord
 
 __all__ = ["count_step", "raise_if_still", "time_stands_still"]
 
 #: steps that a simulation may take at one moment: these, and so many for each job
 _STEPS, _STEPS_PER_JOB = 1000, 10
+#: stops and resizes after which some job must have got some work done: these, and so many for each job
+_MOVES, _MOVES_PER_JOB = 10_000, 100
 _NANOSECOND = 1e-9
 _SPACING = 2.0**-52  # of floating-point numbers, at most, as a share of them
 
@@ -37,16 +40,34 @@ def time_stands_still(state: State, b: int) -> bool:
     floating-point numbers as steps are allowed.
 
     Time that passes while jobs wait, nothing runs and nothing else will happen counts as one moment, too: a
-    scheduler that is asked every round and starts nothing would be asked for ever.
+    scheduler that is asked every round and starts nothing would be asked for ever. So does time in which
+    jobs are stopped and resized 10,000 times, and 100 for each job, and not one of them gets any work done:
+    their restarts last as long as they may run.
     """
     cluster = state.clusters[b]
-    return cluster.steps_now > _most_steps(cluster.num_jobs)
+    return cluster.steps_now > _most_steps(cluster.num_jobs) or cluster.moves_in_vain > 0
+
+
+@kernel
+def _look_whether_work_is_done(state: State, b: int) -> None:
+    """Jobs that are stopped before their restarts are over, again and again, get nothing done for ever."""
+    cluster = state.clusters[b]
+    work = 0.0
+    for j in range(cluster.num_jobs):
+        work += remaining_iterations(state.jobs[b, j], cluster.now)
+    most = _MOVES + _MOVES_PER_JOB * cluster.num_jobs
+    if work == cluster.work_at_look:
+        cluster.moves_in_vain = most
+    cluster.work_at_look = work
+    cluster.moves_to_look = cluster.num_preemptions + cluster.num_resizes + most
 
 
 @kernel
 def count_step(state: State, b: int, time: float) -> bool:
-    """Count a step at `time`, now or later; False if time stands still."""
+    """Count a step at `time`, now or later; False if time stands still, or moves are made in vain."""
     cluster = state.clusters[b]
+    if cluster.num_preemptions + cluster.num_resizes >= cluster.moves_to_look:
+        _look_whether_work_is_done(state, b)
     if time > cluster.moment_ends_seconds:
         if not _only_the_scheduler_can(cluster):
             numbers = 2 * _most_steps(cluster.num_jobs)
@@ -85,9 +106,15 @@ def _cause(state: State, b: int) -> str:
 
 
 def raise_if_still(state: State, b: int) -> None:
-    """Raise SchedulerError, naming time and cause, if the time of cluster b stands still."""
+    """Raise SchedulerError, naming time and cause, if cluster b's simulation would never end."""
     if time_stands_still(state, b):
         cluster = state.clusters[b]
+        if cluster["moves_in_vain"] > 0:
+            raise SchedulerError(
+                f"nobody gets on, {cluster['now']!s} s: {cluster['moves_in_vain']} times jobs were stopped or"
+                " resized, and none got any work done; let jobs run for longer than their restarts take"
+                " (longer rounds, or a smaller restart.seconds)"
+            )
         most = _most_steps(cluster["num_jobs"])
         raise SchedulerError(
             f"time stands still at {cluster['now']!s} s: {cluster['steps_now']} decisions, allocations or"
