@@ -80,7 +80,6 @@ WORLDS = {
     "philly_300": World(
         "Philly, restarts of 300 s", (*LATER_PHILLY, "restart.seconds=300"), "philly_long", TOLD, file=PHILLY
     ),
-    "pai_256": World("PAI on 256 GPUs", (*LATER_PAI, *LARGE), "pai", TOLD, file=PAI),
     "pai_300": World("PAI, restarts of 300 s", (*LATER_PAI, "restart.seconds=300"), "pai", TOLD, file=PAI),
     "sharing_unknown": World("Sharing", ("experiment=sharing",), "sharing", BLIND, *UNKNOWN),
     "cpu_gpu_unknown": World("CpuGpu", ("experiment=cpu_gpu",), "cpu_gpu", BLIND, *UNKNOWN),
