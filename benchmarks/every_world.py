@@ -185,7 +185,9 @@ def main():
     parser.add_argument("--only", help=f"some of {', '.join(WORLDS)}")
     parser.add_argument("--workloads", type=int, default=40)
     asked = parser.parse_args()
-    chosen = asked.only.split(",") if asked.only else list(WORLDS)
+    if asked.workloads < 1:
+        parser.error(f"--workloads is {asked.workloads}; expected at least 1")
+    chosen = list(WORLDS) if asked.only is None else list(dict.fromkeys(asked.only.split(",")))
     unknown = [name for name in chosen if name not in WORLDS]
     if unknown:
         parser.error(f"--only has {', '.join(unknown)}; expected some of {', '.join(WORLDS)}")

@@ -110,7 +110,9 @@ def _links(error: Exception, said: str) -> str | None:
 
 def _of_one_scheduler(error: Exception, said: str) -> str | None:
     found = re.search(r"Could not override '(scheduler|placement)[.']", said)
-    if found is None:
+    if (
+        found is None or getattr(error.__cause__, "full_key", found[1]) != found[1]
+    ):  # it has one, without that option
         return None
     return (
         f"this command has no {found[1]}=, but several schedulers; name them, with rules and options:"

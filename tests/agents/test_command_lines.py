@@ -32,6 +32,7 @@ WRONG = {
     "compare scheduler.power=2": "this command has no scheduler=, but several schedulers",
     "compare seed": "'seed' is no SETTING=VALUE",
     "tune +placement=pack": "schedulers=[fifo@pack, sjf@pack]",
+    "simulate scheduler=fifo scheduler.power=2": "there is no power in scheduler; expected",
     "simulate nope=1": "there is no nope; expected",
     "simulate cluster=5": "--help GROUP lists its choices",
     "simulate reward=jtc": "reward is 'jtc'; expected jct, or one of",

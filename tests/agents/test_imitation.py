@@ -14,7 +14,7 @@ from ringyard.mdp.actions import Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations import live_jobs
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Allocator, Estimate, attained
+from ringyard.sim.allocator import Allocator, Estimate, Starts, attained
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.evolution import EvolutionStrategies
 from ringyard_agents.learning.imitation import ImitateAllocator
@@ -138,3 +138,21 @@ def test_estimates_without_unknown_run_times_are_named():
     setting = replace(SETTING, actions=Scores(num_jobs=40, allocator=Allocator(estimate=told)))
     with pytest.raises(ConfigurationError, match=r"estimate is told.*expected one of predicted, attained"):
         taught({"own": setting}, {"own": {"unknown_seconds": 10.0}})
+
+
+def test_types_of_gpus_are_not_scored():
+    """They begin at 0; the rest is taught as without them."""
+    typed = replace(SETTING, actions=replace(SETTING.actions, type_scores=("v100", "t4")))
+    learner, _ = taught({"own": typed}, {"own": {"gamma": 1.0}})
+    wanted, usual = under(SETTING, gamma=1.0), under(SETTING)
+    assert abs(usual / wanted - 1) > 0.3
+    assert abs(mean_jct(typed, learner.policy) / wanted - 1) < 0.02
+
+
+def test_worlds_where_jobs_are_only_started_are_refused():
+    """Low scores make jobs wait there, which no option of the allocator does."""
+    starting = replace(SETTING, actions=Scores(num_jobs=40, allocator=Allocator(starts=Starts())))
+    with pytest.raises(
+        ConfigurationError, match=r"world own, where jobs are only started.*expected action=scores"
+    ):
+        taught({"own": starting}, {"own": {"gamma": 1.0}})

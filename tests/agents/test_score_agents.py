@@ -173,6 +173,10 @@ def test_an_agent_at_play_counts_stops_as_it_is_told():
 def test_a_price_of_stops_that_is_none_is_named():
     with pytest.raises(ConfigurationError, match=r"stop_price is -1.*expected"):
         load_agent("zoo:sharing", stop_price=-1.0)
+    with pytest.raises(
+        ConfigurationError, match=r"stops no job \(action=scores_start\); expected stop_price: null"
+    ):
+        load_agent("zoo:starts", stop_price=1.0)
     with pytest.raises(ConfigurationError, match="expected stop_price: null, or an agent that scores jobs"):
         _priced(Actions(), 1.0, "mine")
 

@@ -33,7 +33,7 @@ from ringyard_baselines.tools.score_search import Foresight, Search, foresight_o
 
 __all__ = ["AgentScheduler", "LookingAheadAgent", "load_agent", "powers_of"]
 
-#: live jobs that an agent scores at most, those that came first: attention among more takes 0.1 s
+#: live jobs that an agent scores at most, those that came first: attention among more takes 0.2 s a decision
 _MOST_SCORED = 4096
 
 
@@ -217,6 +217,11 @@ def _priced(actions: ActionKind, stop_price: float, name: str) -> ActionKind:
         raise ConfigurationError(
             f"{name} has stop_price: {stop_price}, and chooses one of several actions; expected"
             " stop_price: null, or an agent that scores jobs (action=scores)"
+        )
+    if actions.allocator.starts is not None:
+        raise ConfigurationError(
+            f"{name} has stop_price: {stop_price}, and stops no job (action=scores_start); expected"
+            " stop_price: null"
         )
     return replace(actions, allocator=replace(actions.allocator, stop_price=stop_price))
 

@@ -45,6 +45,7 @@ class _Playing:
     def __init__(self, world: World, teacher: Allocator, share: float, rng: np.random.Generator) -> None:
         actions = world.setting.actions
         assert isinstance(actions, Scores)  # `ScoreLearner.begin` sees to it
+        self._kinds = 1 + len(actions.type_scores)
         self._batch, self._scale = world.batch, actions.allocator.score_scale
         self._own, self._teacher = actions.allocator.rules, teacher.rules
         self._share, self._rng = share, rng
@@ -55,7 +56,8 @@ class _Playing:
     ) -> NDArray[np.float32]:
         """See `ScorePlayer`."""
         state, plan = self._batch.state, self._batch.episode.plan
-        scores = np.zeros(seen.present.shape, np.float32)
+        given = np.zeros((*seen.present.shape, self._kinds), np.float32)
+        scores = given[..., 0]
         for i, b in enumerate(clusters.tolist()):
             jobs = rows[i, : seen.present[i].sum()]
             plan.score[b] = 0.0
@@ -67,7 +69,7 @@ class _Playing:
             if len(jobs) > 1 and self._rng.random() < self._share:
                 parts = seen.jobs[i, : len(jobs)], seen.cluster[i], scores[i, : len(jobs)]
                 self.kept.append(_Watched(*(one.copy() for one in parts)))
-        return scores[..., None]
+        return given
 
 
 @checked("agent.teacher")
@@ -77,13 +79,15 @@ class ImitateAllocator:
 
     In each world another: that with the options which were found for it (`ringyard tune`), so that what one
     network learns in several worlds begins where each of them has been left by search. The scores are the
-    difference of logarithms of the two weights; types of GPUs are not scored.
+    difference of logarithms of the two weights; types of GPUs are not scored. Where GPUs take several jobs,
+    a score also says what a job's speed beside others counts, which none of these options does: there the
+    scores do not make quite the other allocator, and the fewer options differ the better.
 
     Attributes:
         options: {label of a world: {gamma: ..., stay: ..., unknown_seconds: ...}}, see
             `ringyard.sim.allocator.Allocator` and its `predicted` and `attained`; `own` is the run's world;
             what is not named is as `action` has it, None: all is.
-        episodes: watched in each world.
+        episodes: watched in each world, 16 at once: rounded up to a multiple of that.
         share: of their decisions that are kept.
         batches: gradient steps.
         batch_size: decisions of each world in a gradient step.
@@ -105,7 +109,17 @@ class ImitateAllocator:
                 f"agent.teacher.options has {shown(unknown)}; expected worlds of the run: {', '.join(worlds)}"
             )
         for label, setting in worlds.items():
-            self._teacher(label, setting)
+            try:
+                self._teacher(label, setting)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"agent.teacher.options, world {label}: {error}") from None
+            actions = setting.actions
+            if isinstance(actions, Scores) and actions.allocator.starts is not None:
+                raise ConfigurationError(
+                    f"agent.teacher is to be imitated in the world {label}, where jobs are only started"
+                    " (action=scores_start) and low scores make them wait; expected action=scores or"
+                    " scores_attained, or agent=evolution"
+                )
 
     def _teacher(self, label: str, setting: Setting) -> Allocator:
         """Whom to imitate in a world."""
