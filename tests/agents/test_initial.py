@@ -56,6 +56,17 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
     capsys.readouterr()
     assert cli.main(["train", "resume=runs/on", "init=zoo:starts", "total_decisions=900"]) == 2
     assert "init=zoo:starts does not agree with the run that goes on" in capsys.readouterr().err
+    # what it is told about its parts is about its own, not about those that a new run would have
+    for word, said in (
+        ("agent.spread=0.1", "agent.spread would be 0.1, in runs/on/config.yaml it is 0.01"),
+        ("agent.teacher.share=0.1", "there is no teacher in agent; expected one of averaging, group_size"),
+        ("agent.spred=0.1", "there is no spred in agent; expected spread"),
+        ("action.allocator.gama=1", "there is no gama in action.allocator; expected gamma"),
+    ):
+        assert cli.main(["train", "resume=runs/on", word, "total_decisions=900"]) == 2
+        assert said in capsys.readouterr().err
+    assert cli.main(["train", "resume=runs/on", "agent.spread=0.01", "total_decisions=800"]) == 0
+    capsys.readouterr()
     # what the run says of the allocator counts
     assert cli.main([*ON, "name=other", "action.allocator.gamma=3.0"]) == 0
     assert config_of(tmp_path, "other").action.allocator.gamma == 3.0
@@ -65,6 +76,7 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
         (["observation=live_jobs_attained"], "it was trained with observation"),
         (["action=start"], "expected observation=live_jobs with action=scores"),
         (["agent=evolution", "agent.network.width=5", "worlds=[nowhere]"], "experiment/nowhere"),
+        (["init=zoo:joint", "agent.teacher.share=0.1"], "leave agent.teacher out"),
         (["-m", "init=runs/first,runs/on"], "a run begins with one agent"),
         (["init=zoo:nobody"], "there is no agent 'zoo:nobody' in the zoo; expected one of"),
         (["init=runs/nowhere"], "there is no checkpoint runs/nowhere"),

@@ -6,8 +6,8 @@ from ringyard_agents.commands.hydra_command import run_hydra
 
 __all__ = ["run"]
 
-#: beginnings of words that may name an agent to begin with
-_SAY_INIT = ("init=", "experiment=", "debug=")
+#: beginnings of words that may name an agent to begin with, or a run to go on with
+_SAY_INIT = ("init=", "resume=", "experiment=", "debug=")
 
 
 def run(words: Sequence[str]) -> None:
@@ -23,7 +23,7 @@ def run(words: Sequence[str]) -> None:
 
 
 def _with_agent(words: Sequence[str]) -> Sequence[str]:
-    """The words, with the parts of the agent to begin with if they name one."""
+    """The words, with the parts of the agent that is to learn on, if they name one."""
     if not any(word.lstrip("+").startswith(_SAY_INIT) for word in words):
         return words
     from ringyard_agents.learning.initial import inherited

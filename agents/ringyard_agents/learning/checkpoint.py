@@ -19,6 +19,8 @@ from ringyard_agents.trust import Trust, check_classes
 __all__ = [
     "AGENT",
     "LAST",
+    "PARTS",
+    "checked_parts",
     "find_checkpoint",
     "load_policy",
     "parts_of",
@@ -34,12 +36,12 @@ LAST = "last.safetensors"  # newest, to go on from
 _OLD_AGENT, _OLD_PARTS = "agent.zip", "agent.yaml"
 
 #: {what an agent is made of: groups of conf/ whose classes it may name}
-_PARTS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
+PARTS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
 
 
 def parts_of(config: DictConfig) -> dict[str, Any]:
     """What is needed to use an agent again, of a training config, as plain data."""
-    return {part: plain(config[part]) for part in _PARTS}
+    return {part: plain(config[part]) for part in PARTS}
 
 
 def save_agent(weights: Saved, parts: dict[str, Any], file: Path) -> None:
@@ -120,7 +122,7 @@ def read_agent(file: Path) -> tuple[dict[str, Any], Saved]:
     parts, weights = saved.facts.get("parts"), saved.facts.get("weights")
     if not (
         isinstance(parts, dict)
-        and all(isinstance(parts.get(part), dict) for part in _PARTS)
+        and all(isinstance(parts.get(part), dict) for part in PARTS)
         and isinstance(weights, dict)
     ):
         raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
@@ -134,20 +136,25 @@ def parts_of_agent(file: Path, trust: Trust = ()) -> dict[str, Any]:
         CheckpointError: damaged, no agent, or not trusted.
     """
     parts, _ = read_agent(file)
-    return _checked(parts, trust, file)
+    return checked_parts(parts, trust, file)
 
 
-def _checked(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
-    for part, groups in _PARTS.items():
+def checked_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
+    """Those parts of a config that an agent is made of, of classes that may be named.
+
+    Raises:
+        CheckpointError: not trusted, or they choose further configs.
+    """
+    for part, groups in PARTS.items():
         if "defaults" in parts[part]:  # Hydra's word for configs that are chosen besides
             raise CheckpointError(f"{file} would choose other configs by its {part}; expected none")
         check_classes(parts[part], groups, trust, str(file))
-    return {part: parts[part] for part in _PARTS}
+    return {part: parts[part] for part in PARTS}
 
 
 def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, ActionKind]:
-    parts = _checked(parts, trust, file)
-    learner, observation, actions = (made(parts[part]) for part in _PARTS)
+    parts = checked_parts(parts, trust, file)
+    learner, observation, actions = (made(parts[part]) for part in PARTS)
     if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
         raise CheckpointError(f"{file} names an observation or actions that are none")
     return learner, observation, actions

@@ -6,7 +6,7 @@ Optimiser, counters and random states are new.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,15 @@ from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.hydra_versions import initialized, store
 from ringyard_agents.configuration import plain
-from ringyard_agents.learning.checkpoint import find_checkpoint, parts_of_agent, read_agent
+from ringyard_agents.learning.checkpoint import (
+    PARTS,
+    checked_parts,
+    find_checkpoint,
+    parts_of_agent,
+    read_agent,
+)
 from ringyard_agents.learning.learner import Learner
+from ringyard_agents.learning.resume import read_run_config
 
 __all__ = ["adopt_initial", "inherited"]
 
@@ -40,18 +47,20 @@ def inherited(words: Sequence[str]) -> list[str]:
     """The words of `ringyard train` with the parts of the agent that `init` names, where they choose none.
 
     Hydra then knows these parts as `agent=init`, `observation=init` and `action=init`: other words, such as
-    `agent.learning_rate=1e-4`, change them.
+    `agent.learning_rate=1e-4`, change them. With `resume`, words that speak of a part speak of the run's own.
 
     Args:
         words: of the command line, after `train`; the yaml of an experiment may say `init` as well.
 
     Raises:
-        CheckpointError: no such agent, or it names classes that are not trusted.
-        ConfigurationError: several agents.
+        CheckpointError: no such agent or run, or it names classes that are not trusted.
+        ConfigurationError: several agents, or one that shall imitate a teacher again.
     """
     chosen = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
+    if "resume" in chosen and _value(chosen["resume"]) is not None:
+        return _of_run(words, chosen)
     said = [chosen[one] for one in ("init", *_SPEAKING) if one in chosen]
-    if not said or "resume" in chosen:  # a run that goes on has its own parts
+    if not said:
         return list(words)
     if "init" in chosen:
         agent, chosen_by_yamls = _value(chosen["init"]), set[str]()
@@ -61,13 +70,41 @@ def inherited(words: Sequence[str]) -> list[str]:
         return list(words)
     trust = _value(chosen["trust"]) if "trust" in chosen else ()
     parts = parts_of_agent(find_checkpoint(str(agent)), trust)
+    if _speaks_of("agent.teacher", chosen):
+        raise _not_twice(agent)
     if parts["agent"].get("teacher") is not None:
-        parts["agent"]["teacher"] = None  # it would be imitated in place of what has been learnt
+        parts["agent"]["teacher"] = None
     for group, part in parts.items():
         store(group, _OWN, part)
     left = [group for group in parts if group not in chosen and group not in chosen_by_yamls]
     place = words.index(said[0])  # among overrides; options, which may stand around, must not come between
     return [*words[:place], *(f"{group}={_OWN}" for group in left), *words[place:]]
+
+
+def _speaks_of(part: str, chosen: Collection[str]) -> bool:
+    """Whether a word is about something in a part of the config."""
+    return any(key.startswith(f"{part}.") for key in chosen)
+
+
+def _not_twice(agent: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"agent.teacher would be imitated in place of what {agent} has learnt; leave agent.teacher out, or"
+        " set agent.teacher=null"
+    )
+
+
+def _of_run(words: Sequence[str], chosen: Mapping[str, str]) -> list[str]:
+    """Words that go on with a run, with its parts of which they speak; a new run would have others."""
+    spoken_of = [part for part in PARTS if _speaks_of(part, chosen) and part not in chosen]
+    if not spoken_of or any(group in chosen for group in _SPEAKING):
+        return list(words)
+    trust = _value(chosen["trust"]) if "trust" in chosen else ()
+    file = Path(str(_value(chosen["resume"]))).expanduser() / "config.yaml"
+    parts = checked_parts(read_run_config(file, trust), trust, file)
+    for part in spoken_of:
+        store(part, _OWN, parts[part])
+    place = words.index(chosen["resume"])
+    return [*words[:place], *(f"{part}={_OWN}" for part in spoken_of), *words[place:]]
 
 
 def _parsed(word: str) -> Override:
@@ -139,9 +176,7 @@ def adopt_initial(learner: Learner, config: DictConfig) -> None:
     parts, weights = read_agent(file)
     _require_same(parts, config, file)
     if config.agent.get("teacher") is not None:
-        raise ConfigurationError(
-            f"agent.teacher would be imitated in place of what {file} has learnt; set agent.teacher=null"
-        )
+        raise _not_twice(file)
     try:
         learner.adopt(weights)
     except (CheckpointError, KeyError, TypeError) as error:
