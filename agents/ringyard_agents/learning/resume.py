@@ -103,7 +103,7 @@ def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) ->
         file: where that is from.
     """
     new, old = dict(_leaves(asked)), dict(_leaves(saved))
-    for word in words:
+    for word in sorted(words, key=lambda word: "." not in _key(word)):  # a leaf's own word before its group's
         key = _key(word)
         if key in _OF_THE_COMMAND:
             continue
