@@ -108,16 +108,16 @@ def _abandon_output() -> int:
 
 @contextmanager
 def _plain_warnings(command: str) -> Iterator[None]:
-    """What a trace was read without is one line, once, as errors are; other warnings stay as they are."""
+    """What we warn of is one line, once, as errors are; other warnings stay as they are."""
     usual = warnings.formatwarning
     said: set[str] = set()  # files are read once for each of several purposes
 
     def plain(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
-        from ringyard.errors import WorkloadWarning
+        from ringyard.errors import ConfigurationWarning, WorkloadWarning
 
-        if issubclass(category, WorkloadWarning):
+        if issubclass(category, ConfigurationWarning | WorkloadWarning):
             text = f"{command}: {message}\n"
             new = text not in said
             said.add(text)

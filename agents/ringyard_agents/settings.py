@@ -1,16 +1,18 @@
 """What the settings of simulate, compare, tune and train may be; groups are checked by what they make."""
 
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.checks import Count, Positive, require
-from ringyard.errors import ConfigurationError
+from ringyard.errors import ConfigurationError, ConfigurationWarning
 from ringyard.sim.metrics import Window
 from ringyard_agents.calls import check_calls
 
-__all__ = ["SETTINGS", "Seed", "check_groups", "check_settings"]
+__all__ = ["SETTINGS", "Seed", "check_groups", "check_settings", "warn_of_unused"]
 
 #: what every generator takes
 Seed = Annotated[int, "[0, 4294967295]"]
@@ -173,6 +175,26 @@ def check_groups(command: str, config: DictConfig) -> None:
                 f" own: {form}"
             )
 
+
+def warn_of_unused(command: str, words: Sequence[str]) -> None:
+    """Warn of words about what agents see, do and are told, where none is trained.
+
+    Args:
+        command: has its settings in conf/<command>.yaml.
+        words: of its command line, settings only.
+    """
+    unused = [word for word in words if re.split("[.=@]", word.lstrip("+~"))[0] in _OF_TRAINING]
+    if command != "train" and unused:
+        warnings.warn(
+            f"{' '.join(unused)} changes nothing here: schedulers decide in their own way, agents as"
+            " they were trained; give it to `ringyard train`",
+            ConfigurationWarning,
+            stacklevel=2,
+        )
+
+
+#: groups that say what an agent sees, does and is told
+_OF_TRAINING = ("action", "observation", "reward")
 
 #: {what only one scheduler can have: how entries of `schedulers` say it}
 _OF_ENTRIES = {

@@ -12,6 +12,7 @@ The family::
       EpisodeError       a step where no episode is on: also Gymnasium's ResetNeeded or ClosedEnvironmentError
       PluginError        a function of yours, plugged in, that does not keep what its slot promises
       CheckpointError    a trained agent that cannot be loaded or does not match
+    ConfigurationWarning  a setting changes nothing of what is run
     WorkloadWarning      a trace was read without some of its rows, or without what it does not say
 """
 
@@ -19,6 +20,7 @@ __all__ = [
     "ActionError",
     "CheckpointError",
     "ConfigurationError",
+    "ConfigurationWarning",
     "EpisodeError",
     "InformationError",
     "PlacementError",
@@ -72,6 +74,10 @@ class PluginError(RingyardError):
 
 class CheckpointError(RingyardError):
     """A checkpoint is missing, damaged or made for another policy."""
+
+
+class ConfigurationWarning(UserWarning):
+    """A command was given settings that change nothing of what it runs; says which and why."""
 
 
 class WorkloadWarning(UserWarning):

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from conftest import ROOT, composed, names
 from ringyard import Cluster, Simulator
-from ringyard.errors import WorkloadWarning
+from ringyard.errors import ConfigurationWarning, WorkloadWarning
 from ringyard.sim.metrics import LOSSES
 from ringyard_agents.cli import main
 from ringyard_agents.command_line import exit_code
@@ -205,6 +205,17 @@ def test_the_same_warning_is_one_line(capsys):
 
     assert exit_code("ringyard train", twice) == 0
     assert capsys.readouterr().out == "ringyard train: 1 of 2 rows\n"
+
+
+def test_what_only_training_hears_is_said_to_change_nothing(here):
+    small = ["workload.num_jobs=3", "cluster.num_servers=2", "name=one"]
+    unused = ["action=scores", "action.allocator.gamma=3"]
+    with pytest.warns(
+        ConfigurationWarning, match="^action=scores action.allocator.gamma=3 changes"
+    ):
+        here("simulate", *small, *unused)
+    here("simulate", *small, "overwrite=true")  # warnings are errors
+    here("train", "debug=tiny_training", "cluster.num_servers=4", "reward=makespan", "name=two")
 
 
 def test_missing_column_names_those_there_are(tmp_path):

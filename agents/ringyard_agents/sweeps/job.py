@@ -75,10 +75,11 @@ class Job:
         return self._recorded(config, folder, record)
 
     def _run(self, config: Any) -> float | None:
-        from ringyard_agents.settings import check_groups, check_settings
+        from ringyard_agents.settings import check_groups, check_settings, warn_of_unused
 
         check_settings(self.command, config)
         check_groups(self.command, config)
+        warn_of_unused(self.command, _overrides())
         module, _, name = self.recipe.partition(":")
         objective: float | None = getattr(importlib.import_module(module), name)(config)
         return objective
