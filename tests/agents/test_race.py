@@ -321,11 +321,13 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
         for name, config in (
             ("sharing", composed("compare", "experiment=sharing")),
             ("cpu_gpu", composed("compare", "experiment=cpu_gpu")),
+            ("contention", composed("compare", "experiment=contention")),
             ("smaller", composed("compare", "experiment=sharing", "workload.num_jobs=5")),
         )
     }
     assert list(agents_for(worlds["sharing"])[0]) == ["zoo:joint", "zoo:sharing", "zoo:unknown"]
     assert list(agents_for(worlds["cpu_gpu"])[0]) == ["zoo:joint", "zoo:unknown"]
+    assert list(agents_for(worlds["contention"])[0]) == ["zoo:joint", "zoo:unknown"]
     assert agents_for(worlds["smaller"]) == ({}, {})
     # two are enough for "all"
     monkeypatch.setattr("ringyard_agents.measuring.selection.scheduler_names", lambda: ["allocator", "fifo"])
