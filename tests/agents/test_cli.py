@@ -210,9 +210,7 @@ def test_the_same_warning_is_one_line(capsys):
 def test_what_only_training_hears_is_said_to_change_nothing(here):
     small = ["workload.num_jobs=3", "cluster.num_servers=2", "name=one"]
     unused = ["action=scores", "action.allocator.gamma=3"]
-    with pytest.warns(
-        ConfigurationWarning, match="^action=scores action.allocator.gamma=3 changes"
-    ):
+    with pytest.warns(ConfigurationWarning, match="^action=scores action.allocator.gamma=3 changes"):
         here("simulate", *small, *unused)
     here("simulate", *small, "overwrite=true")  # warnings are errors
     here("train", "debug=tiny_training", "cluster.num_servers=4", "reward=makespan", "name=two")
