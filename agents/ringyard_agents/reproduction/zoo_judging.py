@@ -132,14 +132,13 @@ def judge(
         checks[world.label] = values_of(results, shipped, "mean_jct")[:_CHECKED].tolist()
         return _record(world, results, shipped, [one for one in agents if one != shipped])
 
-    own, checks = recipe.worlds[0].label, {}
-    if kept is not None:
-        checks[kept["check"]["world"]] = kept["check"]["mean_jct"]
+    checks = dict(kept["check"]) if kept else {}
     with locked(folder):
         series = Series(folder / "measured.jsonl", workers, console)
         tables = [run(world, {shipped: shipped, **others}) for world in recipe.worlds]
         rows = [run(world, {shipped: shipped}) for world in recipe.elsewhere]
-    return {"check": {"world": own, "mean_jct": checks[own]}, "worlds": tables, "elsewhere": rows}
+    check = {world.label: checks[world.label] for world in recipe.worlds}
+    return {"check": check, "worlds": tables, "elsewhere": rows}
 
 
 def _record(world: World, results: Sequence[RunResult], shipped: str, others: Sequence[str]) -> Record:
