@@ -61,8 +61,8 @@ def update(clusters):
     learner = begun("group_relative", clusters, Hardware())
     set_num_threads(1)
     choices = learner._play()[0].choices
-    choices = choices.some(np.arange(min(4096, len(choices.actions))))
-    gradient = partial(add_ppo_gradient, learner._network, choices, len(choices.actions), 0.2, 1e-3)
+    rows = np.arange(min(4096, len(choices.actions)))
+    gradient = partial(add_ppo_gradient, learner._network, choices, rows, len(rows), 0.2, 1e-3)
     with FlopCounterMode(display=False) as counter:
         gradient()
     left, right = torch.randn(16 * 4096, 64), torch.randn(64, 64)
@@ -75,7 +75,7 @@ def update(clusters):
             spent.append(time.perf_counter() - begin)
     total = counter.get_total_flops()
     return (
-        total / len(choices.actions) / 1e6,
+        total / len(rows) / 1e6,
         total / np.median(updating) / 1e9,
         2 * left.numel() * 64 / np.median(multiplying) / 1e9,
     )

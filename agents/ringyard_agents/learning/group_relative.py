@@ -19,7 +19,7 @@ from ringyard_agents.learning.credit import Credit, group_advantages
 from ringyard_agents.learning.greedy import GreedyPolicy
 from ringyard_agents.learning.hardware import Hardware
 from ringyard_agents.learning.learner import Saved, Watch, only_world
-from ringyard_agents.learning.masked_choices import CURVES, Choices, add_ppo_gradient, draw, log_probabilities
+from ringyard_agents.learning.masked_choices import CURVES, Choices, add_ppo_gradient, choose, logits_of
 from ringyard_agents.learning.round_order import RoundOrder, round_order
 from ringyard_agents.learning.rows import stacked, take
 from ringyard_agents.learning.torch_state import (
@@ -193,16 +193,14 @@ class GroupRelative:
         # a job is started once and a wait passes an arrival or a completion; what stops more is cut off
         most_steps = 4 * env.setting.workload.num_jobs + 8
         while not env.idle.all() and len(decided) < most_steps:
-            playing, masks = ~env.idle, env.action_masks().copy()
-            times = env.batch.state.clusters["now"].copy()
-            with torch.no_grad():
-                possible = log_probabilities(self._network, observations, masks)
-                noise = self._noise(possible.shape[1]).to(possible.device)
-                drawn = draw(possible, noise)[:, None]
-                log_probs = possible.gather(1, drawn)[:, 0].cpu().numpy()
-            actions = drawn[:, 0].cpu().numpy()
-            rows = take(observations, playing)
-            decided.append((rows, masks[playing], actions[playing], log_probs[playing]))
+            playing, times = ~env.idle, env.batch.state.clusters["now"].copy()
+            rows, masks = take(observations, playing), env.action_masks()[playing]
+            with torch.inference_mode():
+                logits = logits_of(self._network, rows)
+            chosen, log_probs = choose(logits, masks, self._noise(masks.shape[1])[playing])
+            decided.append((rows, masks, chosen, log_probs))
+            actions = np.zeros(env.num_envs, np.int64)
+            actions[playing] = chosen
             observations, rewards, _, _ = env.step(actions)
             outcomes.append((rewards, times, playing))
         rewards, times, valid = (np.stack(column) for column in zip(*outcomes, strict=True))
@@ -214,9 +212,10 @@ class GroupRelative:
         choices = Choices(seen, masks, actions, log_probs, advantages[valid])
         return _Round(choices, order), measured
 
-    def _noise(self, num_actions: int) -> torch.Tensor:
-        """[own clusters, actions] for `draw`; of all clusters, so that every process draws the same."""
-        return torch.empty(self.num_envs, num_actions).exponential_()[self._own]
+    def _noise(self, num_actions: int) -> NDArray[np.float32]:
+        """[own clusters, actions] for `choose`; of all clusters, so that every process draws the same."""
+        drawn: NDArray[np.float32] = torch.empty(self.num_envs, num_actions).exponential_().numpy()
+        return drawn[self._own]
 
     def _count(self, rewards: NDArray[np.float32], valid: NDArray[np.bool_]) -> dict[str, float]:
         """Count the decisions of a round and draw as often as the longest; means of returns and lengths."""
@@ -237,9 +236,11 @@ class GroupRelative:
             every = self._rng.permutation(count)
             for begin in range(0, count, self.batch_size):
                 batch = every[begin : begin + self.batch_size]
-                own = played.choices.some(played.order.among_own(batch))
+                own = played.order.among_own(batch)
                 self._network.optimizer.zero_grad()
-                part = add_ppo_gradient(self._network, own, len(batch), self.clip_range, self.ent_coef)
+                part = add_ppo_gradient(
+                    self._network, played.choices, own, len(batch), self.clip_range, self.ent_coef
+                )
                 measured.append(peers.sums(part))
                 if self.target_kl is not None and measured[-1][3] > 1.5 * self.target_kl:
                     return _means(measured)
