@@ -28,7 +28,8 @@ def max_min_shares(
     """[jobs, types] fraction of time X of each job on each GPU type, by the max-min linear program.
 
     Maximise min over jobs of scale_j x sum_t T_jt X_jt / (T_j under an equal split), with sum_t X_jt <= 1 and
-    sum_j scale_j X_jt <= gpus_t. The equal split gives every job each type's share of the cluster.
+    sum_j scale_j X_jt <= gpus_t. The equal split gives every job each type's share of the cluster. With one
+    type the solver is only needed where there are too few GPUs for a minimum that no job's time limits.
 
     Args:
         throughput: [jobs, types] iterations per second, 0 where a job cannot run.
@@ -38,6 +39,9 @@ def max_min_shares(
     jobs, types = throughput.shape
     equal = throughput @ (gpus / gpus.sum())
     value = scale[:, None] * throughput / np.maximum(equal, 1e-300)[:, None]
+    known = _one_type_shares(value[:, 0], scale, gpus[0]) if types == 1 else None
+    if known is not None:
+        return known[:, None]
     variable = np.arange(jobs * types).reshape(jobs, types)
     job = np.repeat(np.arange(jobs), types)
     flat = variable.reshape(-1)
@@ -55,6 +59,29 @@ def max_min_shares(
     # no variable is an integer; `linprog` calls the same solver and takes half as long again
     solved = milp(cost, constraints=LinearConstraint(matrix, ub=limits), bounds=Bounds(0.0, most))
     shares: NDArray[np.float64] = np.clip(solved.x[:-1].reshape(jobs, types), 0.0, 1.0)
+    return shares
+
+
+def _one_type_shares(
+    value: NDArray[np.float64], scale: NDArray[np.float64], gpus: float
+) -> NDArray[np.float64] | None:
+    """[jobs] what the solver finds for one GPU type, to the last digit; None: ask it.
+
+    Everybody runs all the time if there are GPUs for that. Else nobody gets more than the minimum, which is
+    what the job of least value reaches when it runs all the time, if there are GPUs for that.
+
+    Args:
+        value: [jobs] what X_j counts for in the minimum.
+        scale: [jobs] GPUs of each job.
+        gpus: of the type.
+    """
+    if scale.sum() <= gpus:
+        return np.ones(len(scale))
+    least = value.min()
+    within_tolerance = value[value < least * (1.0 + 1e-9)]  # the solver may take any of them for the least
+    if len(value) * least > gpus or within_tolerance.max() > least:
+        return None
+    shares: NDArray[np.float64] = least / value
     return shares
 
 
@@ -88,6 +115,7 @@ class Gavel(Scheduler):
         self._type_of_gpu = np.zeros(0, dtype=np.int64)
         self._server_of_gpu = np.zeros(0, dtype=np.int32)
         self._received = np.zeros((0, 2))
+        self._throughput = np.zeros((0, 1))
         self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (
             np.zeros(0, dtype=np.int64),
             np.zeros((0, 1)),
@@ -100,6 +128,7 @@ class Gavel(Scheduler):
         self._type_of_gpu = np.repeat(by_server, cluster.gpus_per_server)
         self._server_of_gpu = cluster.server_of_gpu
         self._received = np.zeros((len(jobs), max(len(kinds), 1) + 1))  # the last column: mixed GPUs
+        self._throughput = np.full((len(jobs), self._mixed), np.nan)  # NaN: not yet profiled
         self._slots = Slots(self.round_seconds or np.inf)
         self._solved = (np.zeros(0, dtype=np.int64), np.zeros((0, 1)))
 
@@ -117,10 +146,11 @@ class Gavel(Scheduler):
                 gpus = view.gpus_of(job)
                 if gpus and chosen.get(job) not in (self._type_of_gpu[gpus[0]], self._mixed):
                     allocations.append(draft.evict(job))
-        held = {job for job in view.running.tolist()} - {allocation.job for allocation in allocations}
+        held = set(view.running.tolist()) - {allocation.job for allocation in allocations}
         allocations += start_cpu_jobs(view, draft, self.placement)
-        wanted = [(job, kind) for job, kind in chosen.items() if job not in held]
-        for job, kind in wanted + self._by_priority():
+        wanted = np.array([pair for pair in chosen.items() if pair[0] not in held], dtype=np.int64)
+        pairs = np.concatenate([wanted.reshape(-1, 2), self._by_priority()])
+        for job, kind in self._within_room(view, draft, pairs).tolist():
             if job in held:
                 continue
             found = self._place(view, draft, job, kind)
@@ -130,11 +160,11 @@ class Gavel(Scheduler):
         return allocations
 
     def _shares(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        kinds = range(self._mixed)
-        types = [None] if len(kinds) == 1 else list(kinds)
-        throughput = np.stack([1.0 / solo_seconds(view, jobs, gpu_type=kind) for kind in types], axis=1)
-        throughput *= self._memory_fits(view, jobs)
-        gpus = np.bincount(self._type_of_gpu, minlength=len(kinds)).astype(np.float64)
+        new = jobs[np.isnan(self._throughput[jobs, 0])]
+        if len(new):
+            self._throughput[new] = self._profiled(view, new)
+        throughput = self._throughput[jobs]
+        gpus = np.bincount(self._type_of_gpu, minlength=self._mixed).astype(np.float64)
         scale = view.column("asked_gpus")[jobs].astype(np.float64)
         throughput *= scale[:, None] <= gpus[None, :]  # a gang runs on one type
         alone = (throughput > 0).any(axis=1)
@@ -143,6 +173,12 @@ class Gavel(Scheduler):
             shares[alone, : self._mixed] = max_min_shares(throughput[alone], scale[alone], gpus)
         shares[~alone, self._mixed] = min(1.0, gpus.sum() / max(scale.sum(), 1.0))
         return shares
+
+    def _profiled(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[jobs, types] iterations per second, 0 where memory does not do."""
+        types = [None] if self._mixed == 1 else range(self._mixed)
+        throughput = np.stack([1.0 / solo_seconds(view, jobs, gpu_type=kind) for kind in types], axis=1)
+        return throughput * self._memory_fits(view, jobs)
 
     @property
     def _mixed(self) -> int:
@@ -154,13 +190,19 @@ class Gavel(Scheduler):
         memory[self._type_of_gpu] = view.cluster.gpu_memory_bytes[self._server_of_gpu]
         return view.column("gpu_memory_bytes")[jobs][:, None] <= memory[None, :]
 
-    def _by_priority(self) -> list[tuple[int, int]]:
-        """(job, type) pairs, the most urgent first."""
+    def _by_priority(self) -> NDArray[np.int64]:
+        """[pairs, 2] (job, type), the most urgent first."""
         jobs, shares = self._solved
         urgency = np.where(shares > 0, shares / np.maximum(self._received[jobs], 1e-9), 0.0)
-        order = np.argsort(-urgency, axis=None, kind="stable")
-        types = shares.shape[1]
-        return [(int(jobs[i // types]), int(i % types)) for i in order.tolist()]
+        row, kind = np.divmod(np.argsort(-urgency, axis=None, kind="stable"), shares.shape[1])
+        return np.stack([jobs[row], kind], axis=1)
+
+    def _within_room(self, view: SchedulingView, draft: Draft, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[<= pairs, 2] the (job, type) for which there are GPUs enough, wherever they are."""
+        room = np.bincount(self._type_of_gpu[draft.gpu_is_free], minlength=self._mixed + 1)
+        room[self._mixed] = draft.num_open_gpus if self.placement.shares else draft.num_free_gpus
+        asked = view.column("asked_gpus")[pairs[:, 0]]
+        return pairs[asked <= room[pairs[:, 1]]]
 
     def _round(self, view: SchedulingView) -> dict[int, int]:
         """{job: type} of this round, counted as received."""
@@ -169,7 +211,7 @@ class Gavel(Scheduler):
         asked = view.column("asked_gpus")
         shares = dict(zip(self._solved[0].tolist(), self._solved[1], strict=True))
         chosen: dict[int, int] = {}
-        for job, kind in self._by_priority():
+        for job, kind in self._by_priority().tolist():
             room = left.sum() if kind == self._mixed else left[kind]
             if job in chosen or asked[job] > room or shares[job][kind] <= 0:
                 continue
