@@ -245,6 +245,16 @@ class SchedulingView:
         return epochs / EPOCHS * total, loss_history(int(self._column("model")[job]), job, epochs, seed)
 
     @property
+    def num_arrived(self) -> int:
+        """Jobs submitted so far; theirs are the first rows."""
+        return int(self._state.clusters["next_arrival"][self._b])
+
+    @property
+    def num_server_failures(self) -> int:
+        """Failures of servers so far, all counted together."""
+        return int(self._state.servers["num_failures"][self._b].sum())
+
+    @property
     def num_free_gpus(self) -> int:
         """Free GPUs of the whole cluster."""
         return int(self._state.clusters["free_gpus"][self._b])

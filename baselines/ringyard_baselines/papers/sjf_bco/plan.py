@@ -1,12 +1,11 @@
 """What SJF-BCO's planner works with: jobs, machine, what is tried, and the plan; all legal in kernels."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import FloatMatrix, FloatVector, IntVector, Records1
+from ringyard.compiled import FloatMatrix, FloatVector, IntVector, Records1, bundle
+from ringyard.sim.engine.physics import Physics
 from ringyard.state.records import Job
 
 __all__ = [
@@ -18,6 +17,7 @@ __all__ = [
     "Machine",
     "Plan",
     "Search",
+    "Task",
     "empty_plan",
 ]
 
@@ -26,7 +26,8 @@ __all__ = [
 SJF_BCO, FIRST_FIT, LEAST_LOADED, RANDOM = 0, 1, 2, 3
 
 
-class Batch(NamedTuple):
+@bundle
+class Batch:
     """The n jobs to plan, in planning order.
 
     Attributes:
@@ -42,19 +43,21 @@ class Batch(NamedTuple):
     priorities: FloatMatrix
 
 
-class Machine(NamedTuple):
+@bundle
+class Machine:
     """The G GPUs as they are: each one's server, and seconds until it is free, which are its first U."""
 
     servers: IntVector
     busy_seconds: FloatVector
 
 
-class Search(NamedTuple):
+@bundle
+class Search:
     """What is tried.
 
     Attributes:
         rule: SJF_BCO, FIRST_FIT, LEAST_LOADED or RANDOM.
-        kappas: thresholds; one dummy for rules without.
+        kappas: thresholds, ascending; SJF-BCO's alone, as the next.
         over_provision: lambda.
         queues: FF, LS, RAND: jobs queue up on any GPUs; else they wait for GPUs that are free.
         horizon: T, upper limit of theta and of every job's exit, seconds.
@@ -69,7 +72,18 @@ class Search(NamedTuple):
     resolution: float
 
 
-class Plan(NamedTuple):
+@bundle
+class Task:
+    """What to plan, with what, and how fast jobs run."""
+
+    batch: Batch
+    machine: Machine
+    search: Search
+    physics: Physics
+
+
+@bundle
+class Plan:
     """Work space and result of one trial; G GPUs, S servers, n jobs.
 
     Attributes:

@@ -1,7 +1,7 @@
 """SJF-BCO (Yu, Ji, Rajan, Liu; MobiHoc 2022) and the comparators of its experiment: FF, LS, RAND."""
 
-from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -16,6 +16,8 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
+from ringyard_baselines.papers.sjf_bco.bisection import bisect, certain, empty_trials
+from ringyard_baselines.papers.sjf_bco.courses import empty_courses
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     LEAST_LOADED,
@@ -24,9 +26,11 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     Batch,
     Machine,
     Search,
+    Task,
     empty_plan,
 )
 from ringyard_baselines.papers.sjf_bco.planning import search
+from ringyard_baselines.papers.sjf_bco.queues import find_turns
 from ringyard_baselines.scheduler import Information, Scheduler
 
 __all__ = ["PlannedScheduler", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"]
@@ -87,11 +91,8 @@ class PlannedScheduler(Scheduler):
         self._queues_up = queues
         self._rng = np.random.default_rng(0)
         self._cluster = Cluster((1,))
-        self._queues: list[deque[int]] = []
-        self._gpus: dict[int, tuple[int, ...]] = {}
-        self._seen = 0
-        #: (theta in seconds, kappa in GPUs, planned makespan in seconds) of the last plan
-        self.last_choice: tuple[float, int, float] = (0.0, 0, 0.0)
+        self._courses = empty_courses(self._cluster, 1)
+        self._forget_plan()
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the plan.
@@ -109,38 +110,64 @@ class PlannedScheduler(Scheduler):
             raise SchedulerError(f"{self.name} plans GPUs only; leave CPU-only jobs out of the workload")
         self._rng = rng
         self._cluster = cluster
-        self._queues = [deque() for _ in range(cluster.num_gpus)]
-        self._gpus = {}
+        self._courses = empty_courses(cluster, 1)
+        self._forget_plan()
+
+    def _forget_plan(self) -> None:
+        nobody = np.zeros(0, dtype=np.int64)
+        self._plan = empty_plan(self._cluster, nobody)
+        self._rows = nobody  # [n] of the planned jobs, in planning order
+        self._waits = np.zeros(0, dtype=bool)  # [n] whether they still do
+        self._order = nobody  # numbers of those with GPUs, in order of their starts
+        self._task: Task | None = None  # what is left to plan, if only the first few jobs have GPUs
+        self._choice: tuple[float, int, float] = (0.0, 0, 0.0)
         self._seen = 0
+        self._failures = (0, 0)
+
+    @property
+    def last_choice(self) -> tuple[float, int, float]:
+        """Theta in seconds, kappa in GPUs, and makespan in seconds of the last plan."""
+        self._plan_the_rest()
+        return self._choice
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Plan if there is something new, then start the jobs whose turn has come."""
-        self._forget_departed(view)
-        arrived = int((view.column("status") != JobStatus.FUTURE).sum() + view.column("num_failures").sum())
-        if len(view.waiting) and (arrived > self._seen or not self._gpus):
-            self._seen = arrived
-            self._plan(view)
+        self._waits &= (
+            view.of(self._rows).column("status") == JobStatus.WAITING
+        )  # else withdrawn, or too late
+        if len(view.waiting) and (self._has_news(view) or not self._waits.any()):
+            self._make_plan(view)
         free = view.gpu_is_free
-        turns = []
-        heads = {queue[0] for queue in self._queues if queue}
-        for job in sorted(heads):
-            gpus = self._gpus[job]
-            if all(self._queues[gpu][0] == job and free[gpu] for gpu in gpus):
-                turns.append(Allocation(job, gpus))
-        allocations = self._with_room(view, turns)
-        for allocation in allocations:
-            self._forget(allocation.job)
+        turns = self._turns(free)
+        if len(self._order) < len(self._rows):
+            demands = np.diff(self._plan.begin)
+            if free.sum() - demands[turns].sum() >= demands[len(self._order)]:  # else nobody else can start
+                self._plan_the_rest()
+                turns = self._turns(free)
+        allocations = self._with_room(view, [self._allocation(i) for i in turns])
+        started = [allocation.job for allocation in allocations]
+        self._waits &= ~np.isin(self._rows, started)
         return allocations
 
-    def _forget_departed(self, view: SchedulingView) -> None:
-        """Take jobs out of the plan that were withdrawn, or are too late, while they waited."""
-        planned = np.array(list(self._gpus), dtype=np.int64)
-        for job in planned[view.column("status")[planned] != JobStatus.WAITING].tolist():
-            self._forget(job)
+    def _has_news(self, view: SchedulingView) -> bool:
+        """Whether jobs have arrived, or lost their servers, since the last time that they had."""
+        failures, lost = self._failures
+        if view.num_server_failures != failures:
+            lost = int(view.column("num_failures").sum())
+            self._failures = (view.num_server_failures, lost)
+        seen, self._seen = self._seen, view.num_arrived + lost
+        return self._seen > seen
 
-    def _forget(self, job: int) -> None:
-        for gpu in self._gpus.pop(job):
-            self._queues[gpu].remove(job)
+    def _turns(self, free: NDArray[np.bool_]) -> list[int]:
+        """Numbers of the jobs whose turn it is, by row."""
+        turns = np.zeros(len(self._rows), dtype=np.int64)
+        found = turns[: find_turns(self._plan, self._order, self._waits, free, turns)]
+        chosen: list[int] = found[np.argsort(self._rows[found])].tolist()
+        return chosen
+
+    def _allocation(self, i: int) -> Allocation:
+        gpus = self._plan.gpus[self._plan.begin[i] : self._plan.begin[i + 1]]
+        return Allocation(int(self._rows[i]), tuple(sorted(gpus.tolist())))
 
     def _with_room(self, view: SchedulingView, turns: list[Allocation]) -> list[Allocation]:
         """What can be held of it: planned GPUs may lack cores or memory; then elsewhere, packed, or later."""
@@ -150,8 +177,12 @@ class PlannedScheduler(Scheduler):
         placed = [turn if draft.take(turn) else draft.place(pack(), turn.job) for turn in turns]
         return [allocation for allocation in placed if allocation is not None]
 
-    def _plan(self, view: SchedulingView) -> None:
-        """Queue the waiting jobs on GPUs, around the running ones."""
+    def _make_plan(self, view: SchedulingView) -> None:
+        """Queue the waiting jobs on GPUs, around the running ones; SJF-BCO: the first, the rest when needed.
+
+        Jobs that certainly start at once are told apart: until GPUs are free for another one, what comes next
+        may be another plan.
+        """
         waiting = view.waiting.astype(np.int64)
         if self._rule == SJF_BCO:
             order = waiting[np.lexsort((waiting, view.num_gpus[waiting]))]
@@ -162,31 +193,54 @@ class PlannedScheduler(Scheduler):
         estimates = records["remaining_iterations"] * records["isolated_iteration_seconds"]
         estimates = estimates / self._estimate_factor
         demands = view.num_gpus[order].astype(np.int64)
-        plan = empty_plan(self._cluster, demands)
+        self._plan = empty_plan(self._cluster, demands)
+        self._rows, self._waits = order, np.ones(len(order), dtype=bool)
         drawn = (len(order), self._cluster.num_gpus)
         draws = self._rng.random(drawn) if self._rule == RANDOM else np.zeros((len(order), 1))
         batch = Batch(order, records, estimates, draws)
         busy = self._busy_seconds(view)
         machine = Machine(self._cluster.server_of_gpu.astype(np.int64), busy)
-        horizon = self._horizon(busy, estimates, demands)
-        kappas, over_provision = self._kappas(demands), float(self._over_provision)
+        tried = self._search(self._horizon(busy, estimates, demands), self._kappas(demands))
+        self._task = Task(batch, machine, tried, view.physics)
+        if self._rule == SJF_BCO:
+            self._order = np.arange(certain(self._courses, self._plan, self._task))
+        else:
+            self._plan_the_rest()
+
+    def _plan_the_rest(self) -> None:
+        """The whole plan as it was to be made."""
+        task = self._task
+        if task is None:
+            return
         makespan = np.inf
         while makespan == np.inf:
-            tried = Search(
-                self._rule, kappas, over_provision, self._queues_up, horizon, self._resolution * horizon
-            )
-            makespan, theta, kappa = search(plan, batch, machine, tried, view.physics)
-            horizon *= 2.0
-        self.last_choice = (theta, int(kappa), makespan)
-        self._queues = [deque() for _ in range(self._cluster.num_gpus)]
-        self._gpus = {}
-        for i, job in enumerate(order.tolist()):
-            gpus = tuple(sorted(plan.gpus[plan.begin[i] : plan.begin[i + 1]].tolist()))
-            self._gpus[job] = gpus
-        for i in np.argsort(plan.start, kind="stable").tolist():
-            job = int(order[i])
-            for gpu in self._gpus[job]:
-                self._queues[gpu].append(job)
+            makespan, theta, kappa = self._searched(task)
+            horizon = 2.0 * task.search.horizon
+            task = replace(task, search=self._search(horizon, task.search.kappas))
+        self._choice = (theta, int(kappa), makespan)
+        self._order = np.argsort(self._plan.start, kind="stable")
+        self._task = None
+
+    def _searched(self, task: Task) -> tuple[float, float, int]:
+        """Makespan, theta and kappa of the best plan."""
+        if self._rule != SJF_BCO:
+            makespan, theta = search(self._plan, task)
+            return makespan, theta, 1
+        rows = 2 * len(task.search.kappas) + 1
+        if len(self._courses.clock) < rows:
+            self._courses = empty_courses(self._cluster, rows)
+        return bisect(self._courses, empty_trials(task, self._plan), self._plan, task)
+
+    def _search(self, horizon: float, kappas: NDArray[np.int64]) -> Search:
+        """What is tried up to a horizon."""
+        return Search(
+            rule=self._rule,
+            kappas=kappas,
+            over_provision=float(self._over_provision),
+            queues=self._queues_up,
+            horizon=horizon,
+            resolution=self._resolution * horizon,
+        )
 
     def _horizon(
         self, load: NDArray[np.float64], estimates: NDArray[np.float64], demands: NDArray[np.int64]

@@ -1,0 +1,221 @@
+"""SJF-BCO's bisection on theta with the kappa loop inside (Algorithm 1), trials only where they differ."""
+
+import numpy as np
+
+from ringyard.compiled import FloatVector, IntVector, bundle, kernel
+from ringyard_baselines.papers.sjf_bco.choosing import choose_for_large, choose_for_small
+from ringyard_baselines.papers.sjf_bco.courses import (
+    EXIT,
+    HIGHEST,
+    Courses,
+    begin,
+    commit,
+    copy,
+)
+from ringyard_baselines.papers.sjf_bco.plan import Plan, Task
+
+__all__ = ["Trials", "bisect", "empty_trials"]
+
+
+@bundle
+class Trials:
+    """The trials of the K kappas at one theta, to which those at smaller ones are compared.
+
+    A trial in which no load exceeds the smaller theta is the same there: who was not within theta is not now,
+    and who is chosen still is. Row k of the courses is where the k-th trial had planned its small jobs, row
+    K + k the same at another theta, row 2 K the trial that is under way.
+
+    Attributes:
+        small: [K] how many jobs are small.
+        last: [K] each trial's last exit; inf: a job found no place, or ended too late.
+        highest: [K] largest load until then.
+        stem: [K] largest load until its small jobs were planned; inf: they were not.
+    """
+
+    small: IntVector
+    last: FloatVector
+    highest: FloatVector
+    stem: FloatVector
+
+
+def empty_trials(task: Task, plan: Plan) -> Trials:
+    """Before any trial."""
+    kappas = task.search.kappas
+    small = np.searchsorted(np.diff(plan.begin), kappas, side="right").astype(np.int64)
+    return Trials(small, *(np.full(len(kappas), np.inf) for _ in range(3)))
+
+
+@kernel
+def _advance(
+    courses: Courses,
+    r: int,
+    plan: Plan,
+    task: Task,
+    since: int,
+    until: int,
+    small: bool,
+    theta: float,
+    limit: float,
+) -> bool:
+    """Plan the jobs since .. until - 1 (Algorithms 2 and 3); False: one found no place, or ended too late."""
+    batch = task.batch
+    for i in range(since, until):
+        out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
+        if small:
+            time = choose_for_small(courses, r, batch.estimates[i], theta, out)
+        else:
+            capacity = task.search.over_provision * len(out)
+            time = choose_for_large(courses, r, batch.estimates[i], theta, capacity, out)
+        if time == np.inf:
+            return False
+        plan.start[i] = time
+        commit(courses, r, batch, i, out, time, task.physics)
+        if courses.clock[r, EXIT] > limit:
+            return False
+    return True
+
+
+@kernel
+def _stem(
+    courses: Courses,
+    r: int,
+    k: int,
+    before: int,
+    trials: Trials,
+    plan: Plan,
+    task: Task,
+    theta: float,
+    limit: float,
+) -> bool:
+    """Plan the small jobs of the k-th kappa in row r; those of the kappa before are planned in `before`."""
+    since = 0
+    if k == 0:
+        begin(courses, r, task.machine.busy_seconds)
+    else:
+        copy(courses, before, r)
+        since = trials.small[k - 1]
+    return _advance(courses, r, plan, task, since, trials.small[k], True, theta, limit)
+
+
+@kernel
+def _branch(
+    courses: Courses, k: int, stem: int, trials: Trials, plan: Plan, task: Task, theta: float, limit: float
+) -> float:
+    """Plan the large jobs of the k-th kappa, its small ones are planned in row `stem`; the last exit."""
+    r = 2 * len(trials.small)
+    copy(courses, stem, r)
+    ends = len(task.batch.records)
+    if _advance(courses, r, plan, task, trials.small[k], ends, False, theta, limit):
+        return courses.clock[r, EXIT]
+    return np.inf
+
+
+@kernel
+def _first(
+    courses: Courses, trials: Trials, plan: Plan, task: Task, theta: float, best: float
+) -> tuple[float, int]:
+    """The earliest last exit at theta, not after `best`, and its kappa's number; all trials are noted."""
+    found, chosen, count = np.inf, 0, len(trials.small)
+    for k in range(count):
+        limit = min(task.search.horizon, best, found)  # a trial that ends later changes nothing
+        trials.last[k] = np.inf
+        trials.stem[k] = np.inf
+        if not _stem(courses, k, k, k - 1, trials, plan, task, theta, limit):
+            for other in range(k, count):
+                trials.last[other] = np.inf
+                trials.stem[other] = np.inf
+                trials.highest[other] = courses.clock[k, HIGHEST]
+            break
+        trials.stem[k] = courses.clock[k, HIGHEST]
+        trials.last[k] = _branch(courses, k, k, trials, plan, task, theta, limit)
+        trials.highest[k] = courses.clock[2 * count, HIGHEST]
+        if trials.last[k] < found:
+            found, chosen = trials.last[k], k
+    return found, chosen
+
+
+@kernel
+def _next(
+    courses: Courses, trials: Trials, plan: Plan, task: Task, theta: float, best: float
+) -> tuple[float, int]:
+    """As `_first` at a smaller theta: only what differs is tried."""
+    found, chosen, count = np.inf, 0, len(trials.small)
+    row = -1
+    for k in range(count):
+        limit = min(task.search.horizon, best, found)
+        if trials.stem[k] <= theta:
+            row = k
+        if trials.highest[k] <= theta:
+            last = trials.last[k]
+        else:
+            if trials.stem[k] > theta:
+                if not _stem(courses, count + k, k, row, trials, plan, task, theta, limit):
+                    break
+                row = count + k
+            last = _branch(courses, k, row, trials, plan, task, theta, limit)
+        if last <= limit and last < found:
+            found, chosen = last, k
+    return found, chosen
+
+
+@kernel
+def bisect(courses: Courses, trials: Trials, plan: Plan, task: Task) -> tuple[float, float, int]:
+    """Find the least theta, and the kappa, whose trial ends first; the best plan stays in `plan`.
+
+    Args:
+        courses: work space, 2 K + 1 rows.
+        trials: work space.
+        plan: holds the best plan afterwards.
+        task: jobs in order of size, machine, limits.
+
+    Returns:
+        (planned makespan, theta, kappa); makespan inf if no plan ends within the horizon.
+    """
+    search = task.search
+    best, best_theta, best_kappa = np.inf, search.horizon, 0
+    left, right = 0.0, search.horizon
+    noted = 0.0  # the theta of `trials`
+    theta = right / 2.0
+    while True:
+        if theta > noted:
+            found, kappa = _first(courses, trials, plan, task, theta, best)
+            noted = theta
+        else:
+            found, kappa = _next(courses, trials, plan, task, theta, best)
+        if found < np.inf:
+            best, best_theta, best_kappa = found, theta, kappa
+            right = theta
+        else:
+            left = theta
+        if right - left <= search.resolution:
+            break
+        theta = (left + right) / 2.0
+    if best < np.inf:
+        r = 2 * len(trials.small)
+        begin(courses, r, task.machine.busy_seconds)
+        small = trials.small[best_kappa]
+        _advance(courses, r, plan, task, 0, small, True, best_theta, np.inf)
+        _advance(courses, r, plan, task, small, len(task.batch.records), False, best_theta, np.inf)
+    return best, best_theta, search.kappas[best_kappa]
+
+
+@kernel
+def certain(courses: Courses, plan: Plan, task: Task) -> int:
+    """How many jobs, from the first on, every trial that finds places for all gives the same GPUs at once.
+
+    They are small whatever kappa, and choose GPUs without load: within any theta that has a place for them.
+    Their GPUs and starts are in `plan` afterwards, those of later jobs mean nothing.
+    """
+    begin(courses, 0, task.machine.busy_seconds)
+    batch = task.batch
+    for i in range(len(batch.records)):
+        out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
+        if len(out) > task.search.kappas[0]:
+            return i
+        time = choose_for_small(courses, 0, batch.estimates[i], np.inf, out)
+        for g in out:
+            if time > 0.0 or courses.load[0, g] > 0.0:
+                return i
+        plan.start[i] = time
+        commit(courses, 0, batch, i, out, time, task.physics)
+    return len(batch.records)

@@ -1,0 +1,184 @@
+"""SJF-BCO's two ways to choose a job's GPUs: FA-FFP for small jobs, LBSGF for large ones."""
+
+import numpy as np
+
+from ringyard.compiled import FloatVector, IntVector, kernel
+from ringyard_baselines.papers.sjf_bco.courses import TIME, Courses
+
+__all__ = ["choose_for_large", "choose_for_small"]
+
+
+@kernel
+def _smallest(values: FloatVector, count: int, k: int) -> float:
+    """The k-th smallest, from 1, of the first `count` values, which change their order."""
+    low, high = 0, count - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while pivot < values[j]:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if k - 1 <= j:
+            high = j
+        elif k - 1 >= i:
+            low = i
+        else:
+            break
+    return values[k - 1]
+
+
+@kernel
+def _earliest(courses: Courses, r: int, count: int, demand: int) -> float:
+    """When so many of the first `count` candidates are free: when the last job started, or an exit later."""
+    time = courses.clock[r, TIME]
+    free = 0
+    for k in range(count):
+        exit_seconds = courses.free_at[r, courses.candidates[k]]
+        courses.values[k] = exit_seconds
+        free += int(exit_seconds <= time)
+    return time if free >= demand else _smallest(courses.values, count, demand)
+
+
+@kernel
+def _least_loaded(
+    courses: Courses, r: int, count: int, time: float, busy_first: bool, out: IntVector
+) -> None:
+    """Of the first `count` candidates those free at `time` with the least load, in order of id.
+
+    Args:
+        courses: all trials; no server has a mark.
+        r: row of the trial.
+        count: of the candidates, which are in order of id.
+        time: as many as asked for are free then.
+        busy_first: of equal loads, GPUs of servers in use come first; then lower ids.
+        out: [demand] is filled.
+    """
+    load, free_at, candidates, values = (
+        courses.load[r],
+        courses.free_at[r],
+        courses.candidates,
+        courses.values,
+    )
+    free = 0
+    for k in range(count):
+        g = candidates[k]
+        if free_at[g] <= time:
+            candidates[free] = g
+            values[free] = load[g]
+            free += 1
+    bound = _smallest(values, free, len(out))
+    below, equal = 0, 0
+    for k in range(free):
+        below += int(load[candidates[k]] < bound)
+        equal += int(load[candidates[k]] == bound)
+    places = len(out) - below  # for those of equal load
+    in_use = 0
+    if busy_first and places < equal:
+        for k in range(free):
+            g = candidates[k]
+            in_use += int(load[g] == bound and courses.exit[r, courses.server[g]] > time)
+    from_used = min(places, in_use)
+    from_others = places - from_used
+    n = 0
+    for k in range(free):
+        g = candidates[k]
+        if load[g] > bound:
+            continue
+        if load[g] == bound:
+            if in_use > 0 and courses.exit[r, courses.server[g]] > time:
+                from_used -= 1
+                if from_used < 0:
+                    continue
+            else:
+                from_others -= 1
+                if from_others < 0:
+                    continue
+        out[n] = g
+        n += 1
+
+
+@kernel
+def choose_for_small(courses: Courses, r: int, estimate: float, theta: float, out: IntVector) -> float:
+    """FA-FFP: the least loaded GPUs within theta, of equal ones those on servers in use; when they are free.
+
+    Args:
+        courses: all trials.
+        r: row of the trial.
+        estimate: seconds of the job.
+        theta: limit of a GPU's load.
+        out: [demand] the GPUs, in order of id.
+
+    Returns:
+        seconds; inf: there are not as many.
+    """
+    load = courses.load[r]
+    count = 0
+    for g in range(len(load)):
+        courses.candidates[count] = g
+        count += int(load[g] + estimate <= theta)
+    if count < len(out):
+        return np.inf
+    time = _earliest(courses, r, count, len(out))
+    _least_loaded(courses, r, count, time, True, out)
+    return time
+
+
+@kernel
+def choose_for_large(
+    courses: Courses, r: int, estimate: float, theta: float, capacity: float, out: IntVector
+) -> float:
+    """LBSGF: as `choose_for_small`, on the servers of least mean load that hold `capacity` GPUs together.
+
+    Returns:
+        seconds; inf: there are not as many.
+    """
+    ranked, first = courses.ranked[r], courses.first
+    servers, gpus = 0, 0
+    while capacity > 0 and servers < len(ranked):
+        width = first[ranked[servers] + 1] - first[ranked[servers]]
+        capacity -= width
+        gpus += width
+        servers += 1
+    if gpus < len(out):
+        return np.inf
+    if gpus == len(out):
+        return _choose_all(courses, r, estimate, theta, servers, out)
+    for k in range(servers):
+        courses.marks[ranked[k]] = 1
+    count = 0
+    for s in range(len(ranked)):
+        if courses.marks[s] != 0:
+            courses.marks[s] = 0
+            for g in range(first[s], first[s + 1]):
+                courses.candidates[count] = g
+                count += int(courses.load[r, g] + estimate <= theta)
+    if count < len(out):
+        return np.inf
+    time = _earliest(courses, r, count, len(out))
+    _least_loaded(courses, r, count, time, False, out)
+    return time
+
+
+@kernel
+def _choose_all(
+    courses: Courses, r: int, estimate: float, theta: float, servers: int, out: IntVector
+) -> float:
+    """All GPUs of the first `servers` in rank; when they are free, or inf: one is not within theta."""
+    ranked, first = courses.ranked[r], courses.first
+    time = courses.clock[r, TIME]
+    for k in range(servers):
+        if courses.heaviest[r, ranked[k]] + estimate > theta:
+            return np.inf
+        time = max(time, courses.exit[r, ranked[k]])
+    n = 0
+    for k in range(servers):
+        for g in range(first[ranked[k]], first[ranked[k] + 1]):
+            out[n] = g
+            n += 1
+    return time
