@@ -38,9 +38,11 @@ def numbers(
         kind = f"{values.dtype} {values.shape}" if isinstance(answer, np.ndarray) else shown(answer)
         raise PluginError(f"{named(function)} returned {kind} as {what}; expected {count} numbers")
     values = values.astype(np.float64)
-    wrong = np.isnan(values) | (values < low) | (np.isinf(values) if finite else False)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
+    right = values >= low
+    if finite:
+        right &= np.isfinite(values)
+    if not right.all():
+        row = int(right.argmin())
         kind = "a finite number" if finite else "a number"
         least = f", {low:g} or more" if low > -np.inf else ""
         raise PluginError(

@@ -9,17 +9,30 @@ import pytest
 
 import ringyard
 from ringyard import Cluster, ClusterVectorEnv, JobTable
-from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.errors import ConfigurationError, PluginError, WorkloadError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.bank import WorkloadBank
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.presets import preset
+from ringyard.mdp.rewards import Reward
 from ringyard.mdp.setting import Setting
-from ringyard.sim.engine.setup import prepare_jobs, prepare_together
+from ringyard.sim.engine.prepare import prepare_jobs, prepare_together
+from ringyard.state.records import Integral, Job
 from ringyard.threads import in_parts
 from ringyard.workloads.workload import draw_together
 
 PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
+
+
+class SomeElastic:
+    """Every second table has a job that runs on one GPU, too."""
+
+    num_jobs = 3
+
+    def sample(self, cluster, rng):
+        table = JobTable.from_columns(np.arange(3.0), [2, 2, 2], np.full(3, 50.0))
+        table = table.with_models(np.array([2, 5, 2]))
+        return replace(table, min_gpus=np.array([1, 2, 2])) if rng.integers(2) else table
 
 
 class SomeTooLarge:
@@ -30,6 +43,23 @@ class SomeTooLarge:
     def sample(self, cluster, rng):
         wrong = int(rng.integers(3)) == 0
         return JobTable.from_columns(np.arange(4.0), [1, 1, 99 if wrong else 2, 1], np.full(4, 50.0))
+
+
+def demand_classes(table, cluster):
+    """[jobs] as `Job.demand_class`: the rank of what a job asks for among the different ones of its table."""
+    asked = [table.num_gpus, table.kind]
+    if cluster.cores_per_server:
+        asked += [table.cores_per_worker, table.parameter_servers, table.cores_per_server_task]
+    if cluster.ram_bytes_per_server:
+        asked.append(table.ram_per_worker)
+    elastic = (table.min_gpus < table.max_gpus).any() or (table.min_batch < table.max_batch).any()
+    if cluster.gpu_types or cluster.jobs_per_gpu > 1 or elastic:
+        asked += [table.model_ids, table.batch_size, table.fixed_memory_bytes, table.sample_memory_bytes]
+    if cluster.gpu_types:
+        asked.append(table.fixed_fraction)
+    if elastic:
+        asked += [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]
+    return np.unique(np.stack(asked, axis=1).astype(float), axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def rng(entry):
@@ -59,14 +89,43 @@ def test_tables_made_ready_together_are_those_made_ready_alone(name):
     setting = preset(name)
     parts = setting.cluster, setting.performance, setting.restart
     drawn, lengths = draw_together(setting.workload, setting.cluster, [rng(k) for k in range(5)])
-    together = prepare_together(drawn, lengths, *parts)
+    together = Job.zeros(sum(lengths) + 7)
+    begins = [7 + sum(lengths[k + 1 :]) for k in range(5)]
+    prepare_together(drawn, lengths, *parts, together, begins)
     tables = [setting.workload.sample(setting.cluster, rng(k)) for k in range(5)]
     assert lengths == [len(table) for table in tables]
-    assert together.tobytes() == b"".join(prepare_jobs(table, *parts).tobytes() for table in tables)
+    alone = [prepare_jobs(table, *parts).tobytes() for table in tables]
+    assert together[7:].tobytes() == b"".join(reversed(alone))
     for column in fields(JobTable):
         if column.name not in ("job_id", "past"):
             whole = np.concatenate([getattr(table, column.name) for table in tables])
             assert np.array_equal(getattr(drawn, column.name), whole, equal_nan=whole.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("name", [*PRESETS, "quickstart"])
+def test_jobs_of_one_demand_class_ask_for_the_same(name):
+    setting = preset(name)
+    parts = setting.cluster, setting.performance, setting.restart
+    for k in range(5):
+        table = setting.workload.sample(setting.cluster, rng(k))
+        classes = prepare_jobs(table, *parts)["demand_class"]
+        assert classes.tolist() == demand_classes(table, setting.cluster).tolist()
+
+
+def test_values_without_number_are_counted_anew(monkeypatch):
+    setting = preset("full")
+    table = setting.workload.sample(setting.cluster, rng(0))
+    monkeypatch.setattr("ringyard.sim.engine.prepare._MOST_CODES", 100)
+    classes = prepare_jobs(table, setting.cluster, setting.performance, setting.restart)["demand_class"]
+    assert classes.tolist() == demand_classes(table, setting.cluster).tolist()
+
+
+def test_elastic_jobs_of_other_tables_tell_no_jobs_apart():
+    setting = Setting(cluster=Cluster((4,)), workload=SomeElastic(), num_workloads=40)
+    bank = WorkloadBank(setting)
+    for entry, row in enumerate(bank.rows_of(np.arange(40))):
+        classes = demand_classes(bank.table(entry), setting.cluster)
+        assert bank.records["demand_class"][row].tolist() == classes.tolist()
 
 
 @pytest.mark.parametrize("part", ["durations", "models"])
@@ -108,6 +167,30 @@ def test_what_will_be_needed_soon_is_complained_of_when_it_is():
     bad = next(entry for entry in range(100) if entry not in good)
     with pytest.raises(WorkloadError, match="num_gpus 99"):
         bank.rows_of(np.array([bad]))
+
+
+class Jealous:
+    """Weights by jobs of which it refuses a table with a long one."""
+
+    def __call__(self, jobs, cluster):
+        return np.nan if jobs["isolated_seconds"].max() > 50000 else -1.0
+
+
+def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
+    monkeypatch.setattr("ringyard.mdp.bank._KEPT", 4)
+    setting = Setting(num_workloads=60, reward=Reward(Integral.ELAPSED, Jealous()))
+    bank, made = WorkloadBank(setting), 0
+    for entry in range(60):
+        try:
+            row = int(bank.rows_of(np.array([entry]))[0])
+        except PluginError:
+            continue
+        made += 1
+        table = bank.table(entry)
+        assert np.array_equal(bank.records["submit_seconds"][row], table.submit_seconds)
+        rows = list(bank._rows.values())
+        assert sorted([*rows, *bank._free]) == [0, 1, 2, 3]
+    assert 4 < made < 60
 
 
 def test_what_was_needed_longest_ago_makes_way(monkeypatch):

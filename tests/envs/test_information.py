@@ -20,7 +20,7 @@ from ringyard.mdp.setting import Setting
 from ringyard.performance import composed
 from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.setup import prepare_jobs
+from ringyard.sim.engine.prepare import prepare_jobs
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.view import SchedulingView

@@ -1,7 +1,7 @@
 """Workloads made ready for the engine once and replayed by a copy."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ringyard.mdp.episode import STATIC_FEATURES
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocator import Rates
 from ringyard.sim.allocator.rates import TABLES
-from ringyard.sim.engine.setup import prepare_together
+from ringyard.sim.engine.prepare import prepare_together
 from ringyard.state.records import INTEGRALS, Job
 from ringyard.workloads.workload import draw_together
 
@@ -36,7 +36,7 @@ QUEUE_TAKES = {
 }
 
 
-def queue_priority(order: str, jobs: Records1[Job]) -> NDArray[np.float64]:
+def queue_priority(order: str, jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
     """[jobs] key of the waiting list for `Actions.queue_order`.
 
     Jobs that are not predictable when they are submitted go behind the others in orders by predictions.
@@ -51,7 +51,7 @@ def queue_priority(order: str, jobs: Records1[Job]) -> NDArray[np.float64]:
     return np.where(jobs["predictable_from"] <= 0, predicted, np.inf)
 
 
-def static_features(jobs: Records1[Job]) -> NDArray[np.float32]:
+def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     """[jobs, STATIC_FEATURES] log duration, log2 GPUs, log GPU seconds, log communication intensity.
 
     Centred and scaled by the public traces' log-normal fits (mean about 6, spread about 2.5).
@@ -73,12 +73,6 @@ def _drawn_from(setting: Setting, entry: int) -> tuple[np.random.Generator, int]
     """(what an entry is drawn from, `own_seed` of its simulation, as comparisons have it)."""
     sequence = np.random.SeedSequence((setting.workload_seed, entry))
     return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
-
-
-def _copy_records(jobs: Any, out: Any) -> None:
-    """All in one go: NumPy copies records field by field, in twenty times the time."""
-    raw = np.dtype((np.void, jobs.dtype.itemsize))
-    out.view(raw)[:] = jobs.view(raw)
 
 
 class WorkloadBank:
@@ -107,6 +101,8 @@ class WorkloadBank:
         self.rates: dict[int, Rates | None] = {}
         #: {entry: its row}, in the order in which they were needed last
         self._rows: OrderedDict[int, int] = OrderedDict()
+        #: rows that hold nothing, the first at the end
+        self._free = list(range(self.num_rows))[::-1]
         self._soon: list[int] = []
 
     @staticmethod
@@ -138,16 +134,16 @@ class WorkloadBank:
 
     def __getstate__(self) -> dict[str, Any]:
         """Only entries that are there travel with pickles and copies."""
-        made = len(self._rows)
-        arrays = {name: getattr(self, name)[:made].copy() for name in self._ARRAYS}
-        kept = {name: self.__dict__[name] for name in ("setting", "rates", "_rows", "_soon")}
+        made = list(self._rows.values())
+        arrays = {name: getattr(self, name)[made] for name in self._ARRAYS}
+        kept = {name: self.__dict__[name] for name in ("setting", "rates", "_rows", "_free", "_soon")}
         return {"num_rows": self.num_rows, "arrays": arrays, "kept": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Room for as many entries, and those that were there."""
         self.__dict__.update(state["kept"], num_rows=state["num_rows"])
         for name, room in zip(self._ARRAYS, self._empty(self.setting, self.num_rows), strict=True):
-            room[: len(self._rows)] = state["arrays"][name]
+            room[list(self._rows.values())] = state["arrays"][name]
             setattr(self, name, room)
 
     def table(self, entry: int) -> JobTable:
@@ -190,29 +186,39 @@ class WorkloadBank:
                 if entry not in self._rows:
                     self._make([entry])
 
-    def _free_row(self) -> int:
-        """A row that holds nothing, or what was needed longest ago."""
-        if len(self._rows) < self.num_rows:
-            return len(self._rows)
-        entry, row = self._rows.popitem(last=False)
-        del self.rates[entry]
-        return row
+    def _free_rows(self, count: int) -> list[int]:
+        """Rows that hold nothing, and those that were needed longest ago."""
+        while len(self._free) < count:
+            entry, row = self._rows.popitem(last=False)
+            del self.rates[entry]
+            self._free.append(row)
+        return [self._free.pop() for _ in range(count)]
 
     def _make(self, entries: Sequence[int]) -> None:
         """Make entries that do not exist."""
+        rows = self._free_rows(len(entries))
+        try:
+            rates = self._write(entries, rows)
+        except RingyardError:
+            self._free += rows
+            raise
+        self._rows.update(zip(entries, rows, strict=True))
+        self.rates.update(zip(entries, rates, strict=True))
+
+    def _write(self, entries: Sequence[int], rows: Sequence[int]) -> list[Rates | None]:
+        """Write entries into rows; [entries] how fast their jobs are."""
         setting = self.setting
-        generators, seeds = zip(*(_drawn_from(setting, entry) for entry in entries), strict=True)
+        generators, self.seeds[rows] = zip(*(_drawn_from(setting, entry) for entry in entries), strict=True)
         tables, lengths = draw_together(setting.workload, setting.cluster, generators)
         parts = setting.cluster, setting.performance, setting.restart
-        jobs = prepare_together(tables, lengths, *parts)
-        jobs["priority"] = queue_priority(setting.actions.queue_order, jobs)
-        static, end = static_features(jobs), 0
-        for entry, seed, length in zip(entries, seeds, lengths, strict=True):
-            here = slice(end, end + length)
-            own, end = jobs[here], end + length
-            rates, weights = self.rates_of(own), setting.reward.weights(own, setting.cluster)
-            row = self._free_row()
-            _copy_records(own, self.records[row, :length])
-            self.static[row, :length] = static[here]
-            self.num_jobs[row], self.weights[row], self.seeds[row] = length, weights, seed
-            self._rows[entry], self.rates[entry] = row, rates
+        width = self.records.shape[1]
+        begins = [row * width for row in rows]
+        jobs = prepare_together(tables, lengths, *parts, self.records.reshape(-1), begins)
+        self.num_jobs[rows] = lengths
+        owner = np.repeat(rows, lengths)
+        position = np.arange(len(tables)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        self.records["priority"][owner, position] = queue_priority(setting.actions.queue_order, jobs)
+        self.static[owner, position] = static_features(jobs)
+        own = [self.records[row, :length] for row, length in zip(rows, lengths, strict=True)]
+        self.weights[rows] = [setting.reward.weights(one, setting.cluster) for one in own]
+        return [self.rates_of(one) for one in own]

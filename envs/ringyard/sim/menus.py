@@ -38,7 +38,7 @@ from ringyard.compiled import (
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.restart import constant
 from ringyard.sim.engine.physics import Physics, iteration_seconds
-from ringyard.sim.engine.setup import prepare_jobs
+from ringyard.sim.engine.prepare import prepare_jobs
 from ringyard.sim.engine.shape import Shape, set_shape
 from ringyard.sim.simulator import Simulator
 from ringyard.state.arrays import State

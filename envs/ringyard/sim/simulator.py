@@ -18,7 +18,8 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import carry_out, end, stop
 from ringyard.sim.engine.physics import physics_of
-from ringyard.sim.engine.setup import begin, new_state, prepare_jobs
+from ringyard.sim.engine.prepare import prepare_jobs
+from ringyard.sim.engine.setup import begin, new_state
 from ringyard.sim.engine.standstill import count_step, raise_if_still
 from ringyard.sim.fits import checked_shape
 from ringyard.sim.metrics import Metrics, Window, measure

@@ -1,277 +1,39 @@
-"""Fill the state arrays: jobs made ready for the engine, and clusters at time zero."""
+"""Fill the state arrays: clusters at time zero, with jobs that were made ready for them."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.answers import numbers
 from ringyard.cluster import Cluster
 from ringyard.compiled import (
-    FloatCube,
-    FloatVector,
     Records1,
     Records2,
     kernel,
     linked_kernel,
 )
-from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.failures import Failures
-from ringyard.gpu_types import REFERENCE_GPU
-from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.performance.interference import no_interference
 from ringyard.profiles import catalogue
-from ringyard.restart import RestartCost
 from ringyard.sim.engine.events import first_failures
 from ringyard.sim.engine.links import clear_links
 from ringyard.sim.engine.losses import empty_losses
-from ringyard.sim.engine.physics import Physics, physics_of
-from ringyard.sim.engine.shape import ask
-from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
 from ringyard.state.arrays import Sizes, State, empty_state
 from ringyard.state.free_servers import file_servers
-from ringyard.state.on_gpus import least_slowness
-from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, JobKind, Network
+from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, Network
 
-__all__ = ["begin", "load", "new_state", "prepare_jobs", "prepare_together", "slowness_of"]
-
-#: records filled together, column by column: few enough to stay in a processor's cache
-_BLOCK = 1024
-
-
-@kernel
-def _isolate(
-    jobs: Records1[Job],
-    places: Records1[Surroundings],
-    slowness: FloatCube,
-    exponents: FloatVector,
-    durations: FloatVector,
-    iterations: FloatVector,
-    physics: Physics,
-) -> None:
-    """Shape jobs as they ask, and say how long each takes alone, per iteration and in all.
-
-    Args:
-        jobs: [jobs] records with the columns of a table.
-        places: [jobs] where each would be alone.
-        slowness: as `State.slowness`: they are on the GPU type where they are fastest.
-        exponents: [models] of overlap.
-        durations: [jobs] seconds, NaN where the iterations are known.
-        iterations: [jobs] NaN where the durations are known.
-        physics: performance model.
-    """
-    for j in range(len(jobs)):
-        job = jobs[j]
-        job.overlap_exponent = exponents[job.model]
-        ask(job)
-        places[j].gpu_speed = 1.0 / least_slowness(slowness, job)
-        seconds = seconds_in(job, j, places[j], physics)
-        job.isolated_iteration_seconds = seconds
-        if np.isnan(iterations[j]):
-            job.total_iterations = durations[j] / seconds
-            job.isolated_seconds = durations[j]
-        else:
-            job.total_iterations = iterations[j]
-            job.isolated_seconds = iterations[j] * seconds
-        job.remaining_iterations = job.total_iterations
-        job.saved_iterations = job.total_iterations
+__all__ = ["begin", "load", "new_state", "slowness_of"]
 
 
 def slowness_of(cluster: Cluster) -> NDArray[np.float64]:
     """`State.slowness` of the cluster's types, NaN where a profile has no figure."""
-    types = cluster.distinct_gpu_types or (REFERENCE_GPU,)
-    found = np.ones((len(catalogue()) + 1, len(types), 2))
+    types = cluster.distinct_gpu_types
+    found = np.ones((len(catalogue()) + 1, max(len(types), 1), 2))  # none named: the reference GPU
     for row, model in enumerate(catalogue()):
         for column, kind in enumerate(types):
             found[row, column] = model.slowness(kind) if kind in model.gpus else np.nan
     return found
-
-
-def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
-    """[models + 1] of each model, by the performance model or its profile."""
-    if performance.overlap_exponent is not None:
-        return np.full(len(catalogue()) + 1, performance.overlap_exponent)
-    return np.array([*(model.overlap_exponent or 1.0 for model in catalogue()), 1.0])
-
-
-_WITHOUT_MEMORY = (
-    "choose workload.models of profiles with memory figures (for example workload=sharing),"
-    " or a cluster without gpu_type"
-)
-
-
-def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceModel) -> None:
-    """Raise ConfigurationError if a model of the table lacks a figure that this simulation needs."""
-    models = catalogue()
-    for position in np.unique(table.model_ids[table.model_ids >= 0]):
-        model = models[position]
-        for kind in cluster.distinct_gpu_types:
-            model.on(kind)
-        if cluster.gpu_types:
-            for name in ("fixed_memory_bytes", "sample_memory_bytes"):
-                model.need(name, _WITHOUT_MEMORY)
-    for position in np.unique(table.model_ids[table.kind == JobKind.PARAMETER_SERVER]):
-        if position < 0:
-            raise ConfigurationError(
-                "a parameter-server job has no model; draw one that has step_coefficients"
-            )
-        models[position].need("step_coefficients")
-    if cluster.jobs_per_gpu > 1:
-        performance.interference.check(table.model_ids, cluster.distinct_gpu_types)
-
-
-def _demand_class(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[jobs] equal for jobs of one owner that any placement rule treats alike, from 0 on for each owner.
-
-    Only columns that matter are compared.
-    """
-    elastic = (table.min_gpus < table.max_gpus).any() or (table.min_batch < table.max_batch).any()
-    columns: list[NDArray[Any]] = [owner, table.num_gpus, table.kind]
-    if cluster.cores_per_server:
-        columns += [table.cores_per_worker, table.parameter_servers, table.cores_per_server_task]
-    if cluster.ram_bytes_per_server:
-        columns.append(table.ram_per_worker)
-    if cluster.gpu_types or cluster.jobs_per_gpu > 1 or elastic:
-        columns += [table.model_ids, table.batch_size, table.fixed_memory_bytes, table.sample_memory_bytes]
-    if cluster.gpu_types:
-        columns += [table.fixed_fraction]
-    if elastic:
-        columns += [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]
-    classes = np.zeros(len(table), dtype=np.int64)
-    for column in columns:
-        if column.min() == column.max():
-            continue
-        values, codes = np.unique(column, return_inverse=True)
-        classes = np.unique(classes * len(values) + codes, return_inverse=True)[1]
-    firsts = np.flatnonzero(np.diff(owner, prepend=-1))
-    return np.asarray(classes - np.minimum.reduceat(classes, firsts)[owner])
-
-
-def _fill(jobs: Records1[Job], table: JobTable, cluster: Cluster, restart: RestartCost) -> None:
-    """Write the columns of a table into [jobs] records of zeros."""
-    same: tuple[str, ...] = (
-        "submit_seconds",
-        "gradient_bytes",
-        "min_gpus",
-        "max_gpus",
-        "min_batch",
-        "max_batch",
-        "kind",
-    )
-    same += ("noise_scale", "samples_per_core_second", "fixed_fraction", "predictable_from", "outcome")
-    same += ("prediction_factor", "fixed_memory_bytes", "sample_memory_bytes", "loading_serial_share")
-    if cluster.storage_bytes_per_second:
-        same += ("sample_bytes", "dataset_bytes")
-    columns: dict[str, Any] = {name: getattr(table, name) for name in same}
-    columns["deadline_seconds"] = table.submit_seconds + table.acceptable_jct
-    columns["cancel_seconds"] = np.minimum(table.cancel_seconds, columns["deadline_seconds"])
-    columns["asked_gpus"] = table.num_gpus
-    columns["base_compute_seconds"] = table.compute_seconds
-    columns["compute_seconds"] = table.compute_seconds
-    columns["base_batch"] = table.batch_size
-    columns["model"] = np.where(table.model_ids < 0, len(catalogue()), table.model_ids)
-    columns["memory_bandwidth"] = np.ceil(table.memory_bandwidth)
-    columns["asked_parameter_servers"] = table.parameter_servers
-    if cluster.cores_per_server:
-        columns["asked_cores"] = table.cores_per_worker
-        columns["asked_cores_per_server_task"] = table.cores_per_server_task
-    if cluster.ram_bytes_per_server:
-        columns["asked_ram"] = np.ceil(table.ram_per_worker)
-    columns["predictable"] = table.predictable_from <= 0
-    pauses = [f"{what}_{part}" for what in ("restart", "resize", "servers") for part in ("seconds", "growth")]
-    for name in (*pauses, "cores_seconds"):
-        method = getattr(restart, name)
-        columns[name] = numbers(method(table), len(table), method, name.replace("_", " "), low=0.0)
-    everyone = {
-        "restart_jump": restart.jump,
-        "resize_jump": restart.resize_jump,
-        "servers_jump": restart.servers_jump,
-        "jump_gpus": restart.jump_gpus,
-    }
-    for name in ("progress_per_iteration", "sharing_slowdown", "bandwidth_slowdown", "straggler"):
-        everyone[name] = 1.0
-    for name in ("first_slot", "server", "next_cpu_job"):
-        everyone[name] = -1
-    for name in ("end_seconds", "first_start_seconds", "last_start_seconds", "last_stop_seconds"):
-        everyone[name] = np.nan
-    for first in range(0, len(jobs), _BLOCK):
-        block, rows = jobs[first : first + _BLOCK], slice(first, first + _BLOCK)
-        for name, column in columns.items():
-            block[name] = column[rows]
-        for name, value in everyone.items():
-            block[name] = value
-
-
-def prepare_jobs(
-    table: JobTable,
-    cluster: Cluster,
-    performance: PerformanceModel,
-    restart: RestartCost,
-    out: Records1[Job] | None = None,
-) -> Records1[Job]:
-    """[jobs] `Job` records at time zero, checked against the cluster.
-
-    Args:
-        table: of them.
-        cluster: they are for.
-        performance: model.
-        restart: cost.
-        out: [jobs] records of zeros that are to become these; None: new ones.
-
-    Raises:
-        WorkloadError: a row that makes no sense or does not fit the cluster.
-        ConfigurationError: a model without a figure that this simulation needs.
-        PluginError: the performance model or the restart cost answer what is no time.
-    """
-    return prepare_together(table, [len(table)], cluster, performance, restart, out)
-
-
-def prepare_together(
-    tables: JobTable,
-    lengths: Sequence[int],
-    cluster: Cluster,
-    performance: PerformanceModel,
-    restart: RestartCost,
-    out: Records1[Job] | None = None,
-) -> Records1[Job]:
-    """`prepare_jobs` of many tables that stand one after the other, in little more time than of one.
-
-    Args:
-        tables: see `ringyard.workloads.draw_together`.
-        lengths: jobs of each.
-        (others): as in `prepare_jobs`.
-
-    Raises:
-        RingyardError: as `prepare_jobs`; rows that it names are counted over all tables.
-    """
-    if 0 in lengths:
-        raise WorkloadError("a workload has no jobs; expected at least 1")
-    firsts = np.cumsum([0, *lengths[:-1]])
-    tables.check(cluster, firsts.tolist())
-    _check_models(tables, cluster, performance)
-    jobs: Records1[Job] = Job.zeros(len(tables)) if out is None else out
-    _fill(jobs, tables, cluster, restart)
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    jobs["demand_class"] = _demand_class(tables, cluster, owner)
-    jobs["row"] = np.arange(len(jobs)) - firsts[owner]
-    _measure(jobs, tables, cluster, performance)
-    return jobs
-
-
-def _measure(jobs: Records1[Job], table: JobTable, cluster: Cluster, performance: PerformanceModel) -> None:
-    """Write how long jobs take alone, per iteration and in all."""
-    _isolate(
-        jobs,
-        alone(cluster, table.num_gpus),
-        slowness_of(cluster),
-        _overlap_exponents(performance),
-        np.ascontiguousarray(table.duration_seconds, np.float64),
-        np.ascontiguousarray(table.iterations, np.float64),
-        physics_of(performance),
-    )
 
 
 def new_state(

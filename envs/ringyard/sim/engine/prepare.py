@@ -1,0 +1,374 @@
+"""Job tables made ready for the engine: held to the cluster, one record a job, at time zero."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.answers import numbers
+from ringyard.cluster import Cluster
+from ringyard.compiled import (
+    FloatCube,
+    FloatVector,
+    Int32Matrix,
+    IntMatrix,
+    IntVector,
+    Records1,
+    bundle,
+    kernel,
+)
+from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.jobs import JobTable
+from ringyard.performance import PerformanceModel
+from ringyard.profiles import catalogue
+from ringyard.restart import RestartCost
+from ringyard.sim.engine.physics import Physics, physics_of
+from ringyard.sim.engine.setup import slowness_of
+from ringyard.sim.engine.shape import ask
+from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
+from ringyard.state.on_gpus import least_slowness
+from ringyard.state.records import Job, JobKind
+
+__all__ = ["prepare_jobs", "prepare_together"]
+
+#: jobs whose columns are laid side by side at a time: few enough to stay in a processor's cache
+_BLOCK = 8192
+#: more combinations of values than this are counted anew, or 64 bits would not do
+_MOST_CODES = 1 << 62
+
+
+@bundle
+class Given:
+    """What is known of jobs before anybody asks how fast they are.
+
+    Attributes:
+        records: [jobs] which record of the room is each one's.
+        rows: [jobs] of their tables.
+        durations: [jobs] seconds, NaN where the iterations are known.
+        iterations: [jobs] NaN where the durations are known.
+        like: [8-byte words] a record with what is the same for all jobs.
+        longs: [8-byte fields, block] what differs, whatever its type.
+        long_words: [8-byte fields] where in a record each is.
+        shorts: [4-byte fields, block] what differs.
+        short_words: [4-byte fields] where in a record each is.
+    """
+
+    records: IntVector
+    rows: IntVector
+    durations: FloatVector
+    iterations: FloatVector
+    like: IntVector
+    longs: IntMatrix
+    long_words: IntVector
+    shorts: Int32Matrix
+    short_words: IntVector
+
+
+@bundle
+class Room:
+    """Records to write, and the same memory as words.
+
+    Attributes:
+        jobs: [records].
+        longs: [records, 8-byte words].
+        shorts: [records, 4-byte words].
+        isolated_seconds: [jobs] how long each takes alone, to be written.
+    """
+
+    jobs: Records1[Job]
+    longs: IntMatrix
+    shorts: Int32Matrix
+    isolated_seconds: FloatVector
+
+
+@bundle
+class Alone:
+    """What says how fast jobs are alone.
+
+    Attributes:
+        places: [most GPUs + 1] where a job of so many would be.
+        slowness: as `State.slowness`: it is on the GPU type where it is fastest.
+        exponents: [models + 1] of overlap.
+        physics: performance model.
+    """
+
+    places: Records1[Surroundings]
+    slowness: FloatCube
+    exponents: FloatVector
+    physics: Physics
+
+
+@kernel
+def _write(room: Room, record: int, given: Given, i: int) -> None:
+    """Let a record be what is known of the i-th job of the block."""
+    for word in range(len(given.like)):
+        room.longs[record, word] = given.like[word]
+    for k in range(len(given.long_words)):
+        room.longs[record, given.long_words[k]] = given.longs[k, i]
+    for k in range(len(given.short_words)):
+        room.shorts[record, given.short_words[k]] = given.shorts[k, i]
+
+
+@kernel
+def _isolate(job: Job, j: int, duration: float, iterations: float, solo: Alone) -> None:
+    """Shape job j as it asks, and say how long it takes alone, per iteration and in all."""
+    job.overlap_exponent = solo.exponents[job.model]
+    ask(job)
+    place = solo.places[job.asked_gpus]
+    place.gpu_speed = 1.0 / least_slowness(solo.slowness, job)
+    seconds = seconds_in(job, j, place, solo.physics)
+    job.isolated_iteration_seconds = seconds
+    if np.isnan(iterations):
+        job.total_iterations = duration / seconds
+        job.isolated_seconds = duration
+    else:
+        job.total_iterations = iterations
+        job.isolated_seconds = iterations * seconds
+    job.remaining_iterations = job.total_iterations
+    job.saved_iterations = job.total_iterations
+
+
+@kernel
+def _make_ready(room: Room, given: Given, solo: Alone, first: int, end: int) -> None:
+    """Write the records of a block: jobs first to end."""
+    for j in range(first, end):
+        record = given.records[j]
+        _write(room, record, given, j - first)
+        job = room.jobs[record]
+        job.row = given.rows[j]
+        _isolate(job, j, given.durations[j], given.iterations[j], solo)
+        room.isolated_seconds[j] = job.isolated_seconds
+
+
+def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
+    """[models + 1] of each model, by the performance model or its profile."""
+    if performance.overlap_exponent is not None:
+        return np.full(len(catalogue()) + 1, performance.overlap_exponent)
+    return np.array([*(model.overlap_exponent or 1.0 for model in catalogue()), 1.0])
+
+
+_WITHOUT_MEMORY = (
+    "choose workload.models of profiles with memory figures (for example workload=sharing),"
+    " or a cluster without gpu_type"
+)
+
+
+def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceModel) -> None:
+    """Raise ConfigurationError if a model of the table lacks a figure that this simulation needs."""
+    models = catalogue()
+    for position in np.unique(table.model_ids[table.model_ids >= 0]):
+        model = models[position]
+        for kind in cluster.distinct_gpu_types:
+            model.on(kind)
+        if cluster.gpu_types:
+            for name in ("fixed_memory_bytes", "sample_memory_bytes"):
+                model.need(name, _WITHOUT_MEMORY)
+    for position in np.unique(table.model_ids[table.kind == JobKind.PARAMETER_SERVER]):
+        if position < 0:
+            raise ConfigurationError(
+                "a parameter-server job has no model; draw one that has step_coefficients"
+            )
+        models[position].need("step_coefficients")
+    if cluster.jobs_per_gpu > 1:
+        performance.interference.check(table.model_ids, cluster.distinct_gpu_types)
+
+
+def _demand_class(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[jobs] equal for jobs of one owner that any placement rule treats alike, from 0 on for each owner.
+
+    Only columns that matter are compared.
+    """
+    resizes = (table.min_gpus < table.max_gpus) | (table.min_batch < table.max_batch)
+    columns: list[NDArray[Any]] = [table.num_gpus, table.kind]
+    if cluster.cores_per_server:
+        columns += [table.cores_per_worker, table.parameter_servers, table.cores_per_server_task]
+    if cluster.ram_bytes_per_server:
+        columns.append(table.ram_per_worker)
+    of_models = [table.model_ids, table.batch_size, table.fixed_memory_bytes, table.sample_memory_bytes]
+    if cluster.gpu_types or cluster.jobs_per_gpu > 1:
+        columns += of_models
+    if cluster.gpu_types:
+        columns += [table.fixed_fraction]
+    if resizes.any():
+        elastic = np.bincount(owner, resizes)[owner] > 0  # some job of the table is
+        sizes = [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]
+        columns += [np.where(elastic, column, column[0]) for column in (*of_models, *sizes)]
+    classes, count = owner, int(owner[-1]) + 1
+    for column in columns:
+        low, high = column.min(), column.max()
+        if low == high:
+            continue
+        if column.dtype.kind == "i":  # its own order will do
+            codes, values = column - low, int(high) - int(low) + 1
+        else:
+            found, codes = np.unique(column, return_inverse=True)
+            values = len(found)
+        if count * values > _MOST_CODES:
+            found, classes = np.unique(classes, return_inverse=True)
+            count = len(found)
+        classes, count = classes * values + codes, count * values
+    classes = np.unique(classes, return_inverse=True)[1]
+    firsts = np.flatnonzero(np.diff(owner, prepend=-1))
+    return np.asarray(classes - np.minimum.reduceat(classes, firsts)[owner])
+
+
+def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[str, NDArray[Any]]:
+    """{field of a record: [jobs] what a table says of it}."""
+    same: tuple[str, ...] = (
+        "submit_seconds",
+        "gradient_bytes",
+        "min_gpus",
+        "max_gpus",
+        "min_batch",
+        "max_batch",
+        "kind",
+    )
+    same += ("noise_scale", "samples_per_core_second", "fixed_fraction", "predictable_from", "outcome")
+    same += ("prediction_factor", "fixed_memory_bytes", "sample_memory_bytes", "loading_serial_share")
+    if cluster.storage_bytes_per_second:
+        same += ("sample_bytes", "dataset_bytes")
+    columns: dict[str, Any] = {name: getattr(table, name) for name in same}
+    columns["deadline_seconds"] = table.submit_seconds + table.acceptable_jct
+    columns["cancel_seconds"] = np.minimum(table.cancel_seconds, columns["deadline_seconds"])
+    columns["asked_gpus"] = table.num_gpus
+    columns["base_compute_seconds"] = table.compute_seconds
+    columns["compute_seconds"] = table.compute_seconds
+    columns["base_batch"] = table.batch_size
+    columns["model"] = np.where(table.model_ids < 0, len(catalogue()), table.model_ids)
+    columns["memory_bandwidth"] = np.ceil(table.memory_bandwidth)
+    columns["asked_parameter_servers"] = table.parameter_servers
+    if cluster.cores_per_server:
+        columns["asked_cores"] = table.cores_per_worker
+        columns["asked_cores_per_server_task"] = table.cores_per_server_task
+    if cluster.ram_bytes_per_server:
+        columns["asked_ram"] = np.ceil(table.ram_per_worker)
+    columns["predictable"] = table.predictable_from <= 0
+    pauses = [f"{what}_{part}" for what in ("restart", "resize", "servers") for part in ("seconds", "growth")]
+    for name in (*pauses, "cores_seconds"):
+        method = getattr(restart, name)
+        columns[name] = numbers(method(table), len(table), method, name.replace("_", " "), low=0.0)
+    return columns
+
+
+def _like(restart: RestartCost) -> Records1[Job]:
+    """[1] a record with what is the same for all jobs at time zero."""
+    like: Records1[Job] = Job.zeros(1)
+    everyone = {
+        "restart_jump": restart.jump,
+        "resize_jump": restart.resize_jump,
+        "servers_jump": restart.servers_jump,
+        "jump_gpus": restart.jump_gpus,
+    }
+    for name in ("progress_per_iteration", "sharing_slowdown", "bandwidth_slowdown", "straggler"):
+        everyone[name] = 1.0
+    for name in ("first_slot", "server", "next_cpu_job"):
+        everyone[name] = -1
+    for name in ("end_seconds", "first_start_seconds", "last_start_seconds", "last_stop_seconds"):
+        everyone[name] = np.nan
+    for name, value in everyone.items():
+        like[name] = value
+    return like
+
+
+def prepare_jobs(
+    table: JobTable,
+    cluster: Cluster,
+    performance: PerformanceModel,
+    restart: RestartCost,
+    out: Records1[Job] | None = None,
+) -> Records1[Job]:
+    """[jobs] `Job` records at time zero, checked against the cluster.
+
+    Args:
+        table: of them.
+        cluster: they are for.
+        performance: model.
+        restart: cost.
+        out: [jobs] records that are to become these; None: new ones.
+
+    Raises:
+        WorkloadError: a row that makes no sense or does not fit the cluster.
+        ConfigurationError: a model without a figure that this simulation needs.
+        PluginError: the performance model or the restart cost answer what is no time.
+    """
+    jobs: Records1[Job] = Job.zeros(len(table)) if out is None else out
+    prepare_together(table, [len(table)], cluster, performance, restart, jobs, [0])
+    return jobs
+
+
+def prepare_together(
+    tables: JobTable,
+    lengths: Sequence[int],
+    cluster: Cluster,
+    performance: PerformanceModel,
+    restart: RestartCost,
+    out: Records1[Job],
+    begins: Sequence[int],
+) -> dict[str, NDArray[Any]]:
+    """`prepare_jobs` of many tables that stand one after the other, in little more time than of one.
+
+    Args:
+        tables: see `ringyard.workloads.draw_together`.
+        lengths: jobs of each.
+        cluster: they are for.
+        performance: model.
+        restart: cost.
+        out: [records] some of which become those of the jobs.
+        begins: which record is that of each table's first job; the others follow.
+
+    Returns:
+        {field: [jobs of all tables]} what the records say, but for what is the same for all jobs.
+
+    Raises:
+        RingyardError: as `prepare_jobs`; rows that it names are counted over all tables.
+    """
+    if 0 in lengths:
+        raise WorkloadError("a workload has no jobs; expected at least 1")
+    firsts = np.cumsum([0, *lengths[:-1]])
+    tables.check(cluster, firsts.tolist())
+    _check_models(tables, cluster, performance)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    rows = np.arange(len(tables)) - firsts[owner]
+    columns = _columns(tables, cluster, restart)
+    columns["demand_class"] = _demand_class(tables, cluster, owner)
+    room = Room(out, _words(out, np.int64), _words(out, np.int32), np.zeros(len(tables)))
+    longs, shorts = ([name for name in columns if Job.dtype[name].itemsize == size] for size in (8, 4))
+    block = min(len(tables), _BLOCK)
+    given = Given(
+        records=np.asarray(begins, np.int64)[owner] + rows,
+        rows=rows,
+        durations=np.ascontiguousarray(tables.duration_seconds, np.float64),
+        iterations=np.ascontiguousarray(tables.iterations, np.float64),
+        like=_words(_like(restart), np.int64)[0],
+        longs=np.zeros((len(longs), block), np.int64),
+        long_words=_where(longs),
+        shorts=np.zeros((len(shorts), block), np.int32),
+        short_words=_where(shorts),
+    )
+    solo = Alone(
+        places=alone(cluster, np.arange(tables.num_gpus.max() + 1)),
+        slowness=slowness_of(cluster),
+        exponents=_overlap_exponents(performance),
+        physics=physics_of(performance),
+    )
+    fields = {name: given.longs[k].view(Job.dtype[name]) for k, name in enumerate(longs)}
+    fields |= {name: given.shorts[k].view(Job.dtype[name]) for k, name in enumerate(shorts)}
+    for first in range(0, len(tables), block):
+        end = min(first + block, len(tables))
+        for name, field in fields.items():
+            field[: end - first] = columns[name][first:end]
+        _make_ready(room, given, solo, first, end)
+    return columns | {"isolated_seconds": room.isolated_seconds}
+
+
+def _words(records: Records1[Job], kind: type[np.generic]) -> NDArray[Any]:
+    """[records, words] the same memory as whole numbers of this type."""
+    memory: Any = records
+    return memory.view(kind).reshape(len(records), -1)
+
+
+def _where(names: Sequence[str]) -> NDArray[np.int64]:
+    """[names] which word of a record each field is, if all words are as long as it is."""
+    fields: Any = Job.dtype.fields
+    return np.array([fields[name][1] // fields[name][0].itemsize for name in names], np.int64)
