@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.observations.queue import PLACEMENT_FEATURES, SERVER_FEATURES
+from ringyard_agents.learning.compiled_pointer import Seen, compiled_forward
 
 __all__ = ["PointerNetwork", "PointerPolicy"]
 
@@ -53,7 +54,8 @@ class _Blocks(BaseFeaturesExtractor):
 def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
     """What the observation says of a kind of item, blocks [B, ...], as [B, *shape, features]."""
     parts = [blocks[part] for part in _ITEMS[name] if part in blocks]
-    return torch.cat([part.reshape(part.shape[0], *shape, -1) for part in parts], -1)
+    shaped = [part.reshape(part.shape[0], *shape, -1) for part in parts]
+    return shaped[0] if len(shaped) == 1 else torch.cat(shaped, -1)
 
 
 def _pool(values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
@@ -62,7 +64,7 @@ def _pool(values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
     Args:
         values: [items, width]; rows: [items] which row each belongs to; mask: [B, slots].
     """
-    total = torch.zeros(mask.shape[0], values.shape[1], device=values.device).index_add(0, rows, values)
+    total = values.new_zeros(mask.shape[0], values.shape[1]).index_add(0, rows, values)
     return total / mask.sum(1, keepdim=True).clamp(min=1.0)
 
 
@@ -138,18 +140,35 @@ class PointerNetwork(nn.Module):
 
     def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """(logits [B, actions], context [B, width]); logits of empty slots are 0."""
+        if self.adjustments or self.rule.device.type != "cpu":
+            return self.forward_by_torch(blocks)
+        waits, runs = blocks["waiting_mask"] > 0, blocks["running_mask"] > 0
+        num_servers = blocks["servers"].flatten(1).shape[1] // SERVER_FEATURES
+        seen = Seen(
+            _joined(blocks, "waiting", waits.shape[1]),
+            waits,
+            _joined(blocks, "placements", waits.shape[1], len(self.rule)).flatten(2),
+            _joined(blocks, "running", runs.shape[1]),
+            runs,
+            _joined(blocks, "servers", num_servers),
+            _joined(blocks, "cluster"),
+        )
+        return compiled_forward(self, seen, self.latent_dim_pi)
+
+    def forward_by_torch(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The same as `forward`, on any device and with moves of running jobs."""
         jobs, runs, context = self._encode(blocks)
         waiting = blocks["waiting_mask"] > 0
         per_job = self.job_to_rule(torch.relu(jobs + self.context_to_job(context)[waiting.nonzero()[:, 0]]))
         placements = _joined(blocks, "placements", waiting.shape[1], len(self.rule))
         per_rule = self.placement(placements[waiting]) + self.rule
-        starts = torch.zeros(placements.shape[:3], device=context.device)
+        starts = context.new_zeros(placements.shape[:3])
         starts[waiting] = self.start(torch.relu(per_job.unsqueeze(1) + per_rule)).squeeze(-1)
         logits = [starts.flatten(1)]
         if self.adjustments:
             running = blocks["running_mask"] > 0
             around = context[running.nonzero()[:, 0]]
-            changes = torch.zeros((*running.shape, self.adjustments), device=context.device)
+            changes = context.new_zeros((*running.shape, self.adjustments))
             changes[running] = self.stop(torch.cat((runs, around), 1))
             logits.append(changes.flatten(1))
         logits.append(self.wait(context))
