@@ -16,7 +16,7 @@ from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.presets import preset
 from ringyard.mdp.rewards import Reward
 from ringyard.mdp.setting import Setting
-from ringyard.sim.engine.prepare import prepare_jobs, prepare_together
+from ringyard.sim.engine.prepare import Preparation, prepare_jobs
 from ringyard.state.records import Integral, Job
 from ringyard.threads import in_parts
 from ringyard.workloads.workload import draw_together
@@ -91,7 +91,7 @@ def test_tables_made_ready_together_are_those_made_ready_alone(name):
     drawn, lengths = draw_together(setting.workload, setting.cluster, [rng(k) for k in range(5)])
     together = Job.zeros(sum(lengths) + 7)
     begins = [7 + sum(lengths[k + 1 :]) for k in range(5)]
-    prepare_together(drawn, lengths, *parts, together, begins)
+    Preparation(*parts).write(drawn, lengths, together, begins)
     tables = [setting.workload.sample(setting.cluster, rng(k)) for k in range(5)]
     assert lengths == [len(table) for table in tables]
     alone = [prepare_jobs(table, *parts).tobytes() for table in tables]

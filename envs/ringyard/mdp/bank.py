@@ -1,5 +1,6 @@
 """Workloads made ready for the engine once and replayed by a copy."""
 
+import functools
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from ringyard.mdp.episode import STATIC_FEATURES
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocator import Rates
 from ringyard.sim.allocator.rates import TABLES
-from ringyard.sim.engine.prepare import prepare_together
+from ringyard.sim.engine.prepare import Preparation
 from ringyard.state.records import INTEGRALS, Job
 from ringyard.workloads.workload import draw_together
 
@@ -146,6 +147,11 @@ class WorkloadBank:
             room[list(self._rows.values())] = state["arrays"][name]
             setattr(self, name, room)
 
+    @functools.cached_property
+    def _preparation(self) -> Preparation:
+        setting = self.setting
+        return Preparation(setting.cluster, setting.performance, setting.restart)
+
     def table(self, entry: int) -> JobTable:
         """The job table of an entry."""
         return self.setting.workload.sample(self.setting.cluster, _drawn_from(self.setting, entry)[0])
@@ -210,15 +216,13 @@ class WorkloadBank:
         setting = self.setting
         generators, self.seeds[rows] = zip(*(_drawn_from(setting, entry) for entry in entries), strict=True)
         tables, lengths = draw_together(setting.workload, setting.cluster, generators)
-        parts = setting.cluster, setting.performance, setting.restart
-        width = self.records.shape[1]
-        begins = [row * width for row in rows]
-        jobs = prepare_together(tables, lengths, *parts, self.records.reshape(-1), begins)
+        begins = [row * self.records.shape[1] for row in rows]
+        jobs = self._preparation.write(tables, lengths, self.records.reshape(-1), begins)
         self.num_jobs[rows] = lengths
         owner = np.repeat(rows, lengths)
         position = np.arange(len(tables)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         self.records["priority"][owner, position] = queue_priority(setting.actions.queue_order, jobs)
         self.static[owner, position] = static_features(jobs)
         own = [self.records[row, :length] for row, length in zip(rows, lengths, strict=True)]
-        self.weights[rows] = [setting.reward.weights(one, setting.cluster) for one in own]
+        self.weights[rows] = setting.reward.weights(own, setting.cluster)
         return [self.rates_of(one) for one in own]
