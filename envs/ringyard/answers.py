@@ -33,7 +33,10 @@ def numbers(
     Raises:
         PluginError: anything else.
     """
-    values = np.asarray(answer)
+    try:
+        values = np.asarray(answer)
+    except ValueError:  # some are numbers and some are lists
+        values = np.asarray(answer, dtype=object)
     if values.shape != (count,) or values.dtype.kind not in "iufb":
         kind = f"{values.dtype} {values.shape}" if isinstance(answer, np.ndarray) else shown(answer)
         raise PluginError(f"{named(function)} returned {kind} as {what}; expected {count} numbers")

@@ -1,7 +1,7 @@
 """Jobs as columns (`JobTable`), and one job for people (`JobSpec`)."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Self, get_type_hints
 
@@ -89,14 +89,12 @@ def _ids(values: ArrayLike) -> _Whole | _Text:
     return _texts("job_id", [str(one) if type(one) is int else one for one in given])
 
 
-def _texts(name: str, values: ArrayLike | None, count: int = 0) -> _Text:
-    """[jobs] a column of texts of limited length; None: `count` empty ones.
+def _texts(name: str, values: ArrayLike) -> _Text:
+    """[jobs] a column of texts of limited length.
 
     Raises:
         WorkloadError: another shape, or something that is no text.
     """
-    if values is None:
-        return np.full(count, "")
     given = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
     if given.ndim != 1:
         raise WorkloadError(f"column {name} has shape {given.shape}; expected one text for each job")
@@ -145,42 +143,54 @@ class Past:
 _NO_PAST = Past(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, "U1"), np.zeros(0, "U1"))
 
 
-def _neutral(num_gpus: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """Columns that nobody gave: a rigid ring job that shares, starves and surprises nobody."""
+#: columns that nobody gave: a rigid ring job that shares, starves and surprises nobody
+_NEUTRAL: Mapping[str, int | float | str] = {
+    "iterations": np.nan,
+    "compute_seconds": 1.0,
+    "gradient_bytes": 0.0,
+    "model_ids": -1,
+    "kind": int(JobKind.RING),
+    "fixed_fraction": 0.0,
+    "noise_scale": np.inf,
+    "cores_per_worker": 0,
+    "samples_per_core_second": np.inf,
+    "loading_serial_share": 0.0,
+    "ram_per_worker": 0.0,
+    "sample_bytes": 0.0,
+    "dataset_bytes": np.inf,
+    "memory_bandwidth": 0.0,
+    "fixed_memory_bytes": 0.0,
+    "sample_memory_bytes": 0.0,
+    "parameter_servers": 0,
+    "cores_per_server_task": 0,
+    "predictable_from": 0.0,
+    "prediction_factor": 1.0,
+    "cancel_seconds": np.inf,
+    "acceptable_jct": np.inf,
+    "outcome": int(JobOutcome.COMPLETED),
+    "vc": "",
+    "user": "",
+}
+
+
+@functools.lru_cache(maxsize=16)
+def _alike(count: int) -> Mapping[str, NDArray[Any]]:
+    """[count] each of the `_NEUTRAL` columns: one value that is read again and again, and never written."""
+    return {name: np.broadcast_to(np.asarray(value), count) for name, value in _NEUTRAL.items()}
+
+
+def _neutral(num_gpus: NDArray[np.int64], only_read: bool = False) -> dict[str, NDArray[Any]]:
+    """Columns that nobody gave; `only_read`: those that are alike may be `_alike`."""
     count = len(num_gpus)
     batch = np.maximum(num_gpus, 1).astype(np.float64)
-    return {
-        "iterations": np.full(count, np.nan),
-        "compute_seconds": np.ones(count),
-        "gradient_bytes": np.zeros(count),
-        "model_ids": np.full(count, -1, dtype=np.int64),
-        "kind": np.full(count, JobKind.RING, dtype=np.int64),
-        "fixed_fraction": np.zeros(count),
-        "min_gpus": num_gpus.copy(),
-        "max_gpus": num_gpus.copy(),
-        "batch_size": batch,
-        "min_batch": batch,
-        "max_batch": batch,
-        "noise_scale": np.full(count, np.inf),
-        "cores_per_worker": np.zeros(count, dtype=np.int64),
-        "samples_per_core_second": np.full(count, np.inf),
-        "loading_serial_share": np.zeros(count),
-        "ram_per_worker": np.zeros(count),
-        "sample_bytes": np.zeros(count),
-        "dataset_bytes": np.full(count, np.inf),
-        "memory_bandwidth": np.zeros(count),
-        "fixed_memory_bytes": np.zeros(count),
-        "sample_memory_bytes": np.zeros(count),
-        "parameter_servers": np.zeros(count, dtype=np.int64),
-        "cores_per_server_task": np.zeros(count, dtype=np.int64),
-        "predictable_from": np.zeros(count),
-        "prediction_factor": np.ones(count),
-        "cancel_seconds": np.full(count, np.inf),
-        "acceptable_jct": np.full(count, np.inf),
-        "outcome": np.full(count, JobOutcome.COMPLETED, dtype=np.int64),
-        "vc": np.full(count, ""),
-        "user": np.full(count, ""),
-    }
+    own: dict[str, NDArray[Any]] = {"min_gpus": num_gpus.copy(), "max_gpus": num_gpus.copy()}
+    own |= {"batch_size": batch, "min_batch": batch, "max_batch": batch}
+    return {name: column if only_read else column.copy() for name, column in _alike(count).items()} | own
+
+
+def _values(column: NDArray[Any]) -> NDArray[Any]:
+    """[jobs, or 1] the values that occur in a column: all alike need not be looked at again and again."""
+    return column[:1] if column.strides == (0,) else column
 
 
 @dataclass(frozen=True)
@@ -290,20 +300,21 @@ class JobTable:
             job_id: [jobs] whole numbers, or texts; None: positions.
             vc: [jobs] names of virtual clusters; None: none is named.
             user: [jobs] names of users; None: none is named.
-            firsts: see `check`.
+            firsts: see `check`; of several tables, columns that nobody gave are only to be read.
 
         Raises:
             WorkloadError: see `check`.
         """
         submit = _column("submit_seconds", submit_seconds)
         gpus = _column("num_gpus", num_gpus, whole=True)
+        texts = {"vc": vc, "user": user}
+        named = {name: _texts(name, given) for name, given in texts.items() if given is not None}
         table = cls(
             job_id=np.arange(len(submit)) if job_id is None else _ids(job_id),
             submit_seconds=submit,
             num_gpus=gpus,
             duration_seconds=_column("duration_seconds", duration_seconds),
-            **_neutral(gpus)
-            | {"vc": _texts("vc", vc, len(submit)), "user": _texts("user", user, len(submit))},
+            **_neutral(gpus, only_read=len(firsts) > 1) | named,
             past=_NO_PAST,
         )
         table._check_columns(("submit_seconds", "num_gpus", "duration_seconds"))  # the others are neutral
@@ -370,8 +381,11 @@ class JobTable:
         def column(name: str, absent: float) -> NDArray[np.float64]:
             return _figures(name, absent)[model_ids]
 
+        without = model_ids < 0
+        every = not without.any()
+
         def kept(values: NDArray[np.float64], old: NDArray[Any]) -> NDArray[np.float64]:
-            return np.where(model_ids < 0, old, values)
+            return values if every else np.where(without, old, values)
 
         compute = column("compute_seconds", np.nan)
         batch = column("batch_size", np.nan) * self.num_gpus
@@ -447,38 +461,37 @@ class JobTable:
         """
         self._check_columns(tuple(_intervals()))
         self._check_arrivals(firsts)
-        cpu_only, served = self.kind == JobKind.CPU_ONLY, self.kind == JobKind.PARAMETER_SERVER
+        of = {name: _values(getattr(self, name)) for name in _intervals()}
+        cpu_only, served = of["kind"] == JobKind.CPU_ONLY, of["kind"] == JobKind.PARAMETER_SERVER
         for name in ("num_gpus", "min_gpus", "max_gpus"):
-            self._refuse((getattr(self, name) != 0) & cpu_only, name, "0, being a CPU-only job")
-        self._refuse((self.min_gpus < 1) & ~cpu_only, "min_gpus", "1 or more")
+            self._refuse((of[name] != 0) & cpu_only, name, "0, being a CPU-only job")
+        self._refuse((of["min_gpus"] < 1) & ~cpu_only, "min_gpus", "1 or more")
         self._refuse(
-            cpu_only & (self.cores_per_worker < 1), "cores_per_worker", "1 or more, being a CPU-only job"
+            cpu_only & (of["cores_per_worker"] < 1), "cores_per_worker", "1 or more, being a CPU-only job"
         )
-        self._refuse(~(self.cancel_seconds > self.submit_seconds), "cancel_seconds", "after its arrival")
-        self._refuse(
-            served & (self.parameter_servers < 1), "parameter_servers", "1 or more, being such a job"
-        )
-        self._refuse(
-            ~served & (self.parameter_servers > 0), "parameter_servers", "0, being no parameter-server job"
-        )
-        memory = self.sample_memory_bytes * self.max_batch
+        self._refuse(~(of["cancel_seconds"] > of["submit_seconds"]), "cancel_seconds", "after its arrival")
+        servers = of["parameter_servers"]
+        self._refuse(served & (servers < 1), "parameter_servers", "1 or more, being such a job")
+        self._refuse(~served & (servers > 0), "parameter_servers", "0, being no parameter-server job")
+        memory = of["sample_memory_bytes"] * of["max_batch"]
         self._refuse(memory > 1e18, "sample_memory_bytes", "at most 1e18 bytes for max_batch samples")
         self._refuse(
-            self.model_ids >= len(catalogue()), "model_ids", f"below {len(catalogue())}, or -1 for none"
+            of["model_ids"] >= len(catalogue()), "model_ids", f"below {len(catalogue())}, or -1 for none"
         )
         for name, above in (("min_gpus", "num_gpus"), ("num_gpus", "max_gpus")):
-            self._refuse(getattr(self, name) > getattr(self, above), name, f"at most its {above}")
+            self._refuse(of[name] > of[above], name, f"at most its {above}")
         for name, above in (("min_batch", "batch_size"), ("batch_size", "max_batch")):
-            self._refuse(getattr(self, name) > getattr(self, above), name, f"at most its {above}")
+            self._refuse(of[name] > of[above], name, f"at most its {above}")
         if cluster is not None:
             self._check_fit(cluster)
 
     def _check_arrivals(self, firsts: Sequence[int]) -> None:
         """Raise WorkloadError for times that descend, and for a job that asks for neither GPU nor cores."""
-        unsorted = np.concatenate([[False], np.diff(self.submit_seconds) < 0])
+        unsorted = np.zeros(len(self), np.bool_)
+        unsorted[1:] = self.submit_seconds[1:] < self.submit_seconds[:-1]
         unsorted[list(firsts)] = False
         self._refuse(unsorted, "submit_seconds", "ascending submit times (sort the rows first)")
-        wrong = (self.num_gpus < 1) & (self.kind != JobKind.CPU_ONLY)
+        wrong = (self.num_gpus < 1) & (_values(self.kind) != JobKind.CPU_ONLY)
         self._refuse(wrong, "num_gpus", "1 or more")
 
     def _check_columns(self, names: Sequence[str]) -> None:
@@ -499,11 +512,9 @@ class JobTable:
             if values.shape != (count,):
                 raise WorkloadError(f"column {name} has shape {values.shape}; expected ({count},)")
             low, high = interval.ends
-            if (
-                low <= values.min()
-                and values.max() <= high
-                and (values.dtype.kind == "i" or not interval.whole)
-            ):
+            found = _values(values)
+            least, most = (found[0], found[0]) if len(found) == 1 else (found.min(), found.max())
+            if low <= least and most <= high and (values.dtype.kind == "i" or not interval.whole):
                 continue
             bad = ~interval.holds(values)
             if name in _EITHER:

@@ -139,6 +139,14 @@ def _alike(jobs: JobTable, figure: float) -> NDArray[np.float64]:
     return np.full(len(jobs), float(figure))
 
 
+def _by_model(
+    jobs: JobTable, fallback: float, figures: list[float | None] | list[float]
+) -> NDArray[np.float64]:
+    """[jobs] figure of each job's model; the fallback where there is none."""
+    by_model = np.array([fallback if figure is None else figure for figure in figures] + [fallback])
+    return by_model[jobs.model_ids]
+
+
 @checked("restart")
 @dataclass(frozen=True)
 class RestartCost(Pause):
@@ -163,14 +171,16 @@ class RestartCost(Pause):
 
     def restart_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] of each start after the first, on one GPU."""
-        return self._by_model(jobs, self.seconds, [model.restart_seconds for model in catalogue()])
+        if self.figures is None:
+            return _alike(jobs, self.seconds)
+        return _by_model(jobs, self.seconds, [model.restart_seconds for model in catalogue()])
 
     def restart_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] seconds more at each doubling of the GPUs that a job starts with."""
         if self.figures is None:
             return _alike(jobs, self.growth)
         figures = [self.figures.growth_of(model) for model in catalogue()]
-        return self._by_model(jobs, self.figures.growth, figures)
+        return _by_model(jobs, self.figures.growth, figures)
 
     def resize_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] of each change of GPUs or batch while running, to one GPU."""
@@ -202,15 +212,6 @@ class RestartCost(Pause):
         """[jobs] of each change of cores."""
         seconds = np.minimum(self.cores, self.resize_seconds(jobs))
         return np.where(jobs.kind == JobKind.CPU_ONLY, 0.0, seconds)
-
-    def _by_model(
-        self, jobs: JobTable, fallback: float, figures: list[float | None] | list[float]
-    ) -> NDArray[np.float64]:
-        """[jobs] figure of each job's model; the fallback where there is none."""
-        if self.figures is None:
-            return _alike(jobs, fallback)
-        by_model = np.array([fallback if figure is None else figure for figure in figures] + [fallback])
-        return by_model[jobs.model_ids]
 
 
 def _servers(seconds: float | None) -> Pause | None:

@@ -113,7 +113,7 @@ def test_other_rewards_return_what_they_say(name):
     _, gained, _ = play(env, 7)
     jobs = env.batch.state.jobs[0, :15]
     jct = jobs["end_seconds"] - jobs["submit_seconds"]
-    weight = reward.weights(jobs, base.cluster)
+    weight = reward.weights([jobs], base.cluster)[0]
     expected = {
         "slowdown": -(jct / jobs["isolated_seconds"]).mean(),
         "makespan": weight[Integral.ELAPSED] * jobs["end_seconds"].max(),

@@ -146,7 +146,8 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
             raise TypeError(f"expected a contiguous array of {kind.ndim} dimensions, got {value.shape}")
         if not isinstance(kind.dtype, types.Record) and value.dtype != _dtype(kind.dtype):
             raise TypeError(f"expected an array of {kind.dtype}, got {value.dtype}")
-        return [0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides]
+        address = value.__array_interface__["data"][0]  # as `ctypes.data`, in a fifth of the time
+        return [0, 0, value.size, value.itemsize, address, *value.shape, *value.strides]
     if isinstance(kind, SlotType):
         if not isinstance(value, CompiledFunction):
             raise TypeError(f"expected a function that fills a slot (`@fills`), got {value!r}")

@@ -1,6 +1,6 @@
 """Rewards: minus or plus the growth of time integrals, counts and sums, normalised by the workload."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,14 +42,15 @@ class Reward:
     weight: Normaliser
     metric: str = "mean_jct"
 
-    def weights(self, jobs: Records1[Job], cluster: Cluster) -> NDArray[np.float64]:
-        """[Integral] reward per unit of growth of each integral.
+    def weights(self, episodes: Sequence[Records1[Job]], cluster: Cluster) -> NDArray[np.float64]:
+        """[episodes, Integral] reward per unit of growth of each integral, by each one's job records.
 
         Raises:
             PluginError: `weight` returned no finite number.
         """
-        weights = np.zeros(INTEGRALS)
-        weights[self.integral] = numbers([self.weight(jobs, cluster)], 1, self.weight, "weight")[0]
+        weights = np.zeros((len(episodes), INTEGRALS))
+        found = [self.weight(jobs, cluster) for jobs in episodes]
+        weights[:, self.integral] = numbers(found, len(found), self.weight, "weight")
         return weights
 
 

@@ -1,6 +1,6 @@
 """Job tables made ready for the engine: held to the cluster, one record a job, at time zero."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
 from ringyard.state.on_gpus import least_slowness
 from ringyard.state.records import Job, JobKind
 
-__all__ = ["prepare_jobs", "prepare_together"]
+__all__ = ["Preparation", "prepare_jobs"]
 
 #: jobs whose columns are laid side by side at a time: few enough to stay in a processor's cache
 _BLOCK = 8192
@@ -39,26 +39,16 @@ _MOST_CODES = 1 << 62
 
 
 @bundle
-class Given:
-    """What is known of jobs before anybody asks how fast they are.
+class Block:
+    """Some of the columns of a few jobs, as words of their records.
 
     Attributes:
-        records: [jobs] which record of the room is each one's.
-        rows: [jobs] of their tables.
-        durations: [jobs] seconds, NaN where the iterations are known.
-        iterations: [jobs] NaN where the durations are known.
-        like: [8-byte words] a record with what is the same for all jobs.
-        longs: [8-byte fields, block] what differs, whatever its type.
+        longs: [8-byte fields, block] whatever their types.
         long_words: [8-byte fields] where in a record each is.
-        shorts: [4-byte fields, block] what differs.
+        shorts: [4-byte fields, block].
         short_words: [4-byte fields] where in a record each is.
     """
 
-    records: IntVector
-    rows: IntVector
-    durations: FloatVector
-    iterations: FloatVector
-    like: IntVector
     longs: IntMatrix
     long_words: IntVector
     shorts: Int32Matrix
@@ -66,33 +56,18 @@ class Given:
 
 
 @bundle
-class Room:
-    """Records to write, and the same memory as words.
+class Alike:
+    """What is the same for all jobs, and what says how fast they are alone.
 
     Attributes:
-        jobs: [records].
-        longs: [records, 8-byte words].
-        shorts: [records, 4-byte words].
-        isolated_seconds: [jobs] how long each takes alone, to be written.
-    """
-
-    jobs: Records1[Job]
-    longs: IntMatrix
-    shorts: Int32Matrix
-    isolated_seconds: FloatVector
-
-
-@bundle
-class Alone:
-    """What says how fast jobs are alone.
-
-    Attributes:
+        words: [8-byte words] a record of no job yet.
         places: [most GPUs + 1] where a job of so many would be.
         slowness: as `State.slowness`: it is on the GPU type where it is fastest.
         exponents: [models + 1] of overlap.
         physics: performance model.
     """
 
+    words: IntVector
     places: Records1[Surroundings]
     slowness: FloatCube
     exponents: FloatVector
@@ -100,24 +75,24 @@ class Alone:
 
 
 @kernel
-def _write(room: Room, record: int, given: Given, i: int) -> None:
-    """Let a record be what is known of the i-th job of the block."""
-    for word in range(len(given.like)):
-        room.longs[record, word] = given.like[word]
-    for k in range(len(given.long_words)):
-        room.longs[record, given.long_words[k]] = given.longs[k, i]
-    for k in range(len(given.short_words)):
-        room.shorts[record, given.short_words[k]] = given.shorts[k, i]
+def _write(longs: IntMatrix, shorts: Int32Matrix, record: int, block: Block, i: int, alike: Alike) -> None:
+    """Let a record be what is known of the i-th job of a block."""
+    for word in range(len(alike.words)):
+        longs[record, word] = alike.words[word]
+    for k in range(len(block.long_words)):
+        longs[record, block.long_words[k]] = block.longs[k, i]
+    for k in range(len(block.short_words)):
+        shorts[record, block.short_words[k]] = block.shorts[k, i]
 
 
 @kernel
-def _isolate(job: Job, j: int, duration: float, iterations: float, solo: Alone) -> None:
+def _isolate(job: Job, j: int, duration: float, iterations: float, alike: Alike) -> None:
     """Shape job j as it asks, and say how long it takes alone, per iteration and in all."""
-    job.overlap_exponent = solo.exponents[job.model]
+    job.overlap_exponent = alike.exponents[job.model]
     ask(job)
-    place = solo.places[job.asked_gpus]
-    place.gpu_speed = 1.0 / least_slowness(solo.slowness, job)
-    seconds = seconds_in(job, j, place, solo.physics)
+    place = alike.places[job.asked_gpus]
+    place.gpu_speed = 1.0 / least_slowness(alike.slowness, job)
+    seconds = seconds_in(job, j, place, alike.physics)
     job.isolated_iteration_seconds = seconds
     if np.isnan(iterations):
         job.total_iterations = duration / seconds
@@ -130,15 +105,40 @@ def _isolate(job: Job, j: int, duration: float, iterations: float, solo: Alone) 
 
 
 @kernel
-def _make_ready(room: Room, given: Given, solo: Alone, first: int, end: int) -> None:
-    """Write the records of a block: jobs first to end."""
-    for j in range(first, end):
-        record = given.records[j]
-        _write(room, record, given, j - first)
-        job = room.jobs[record]
-        job.row = given.rows[j]
-        _isolate(job, j, given.durations[j], given.iterations[j], solo)
-        room.isolated_seconds[j] = job.isolated_seconds
+def _make_ready(
+    jobs: Records1[Job],
+    longs: IntMatrix,
+    shorts: Int32Matrix,
+    records: IntVector,
+    rows: IntVector,
+    durations: FloatVector,
+    iterations: FloatVector,
+    block: Block,
+    first: int,
+    alike: Alike,
+    isolated_seconds: FloatVector,
+) -> None:
+    """Write the records of a block.
+
+    Args:
+        jobs: [room] records, some of which become those of the block's jobs.
+        longs: [room, 8-byte words] the same memory.
+        shorts: [room, 4-byte words] the same memory.
+        records: [block] which record is each job's.
+        rows: [block] of their tables.
+        durations: [block] seconds, NaN where the iterations are known.
+        iterations: [block] NaN where the durations are known.
+        block: their columns.
+        first: number of the block's first job among all.
+        alike: what is the same for all.
+        isolated_seconds: [block] how long each takes alone, to be written.
+    """
+    for i in range(len(records)):
+        _write(longs, shorts, records[i], block, i, alike)
+        job = jobs[records[i]]
+        job.row = rows[i]
+        _isolate(job, first + i, durations[i], iterations[i], alike)
+        isolated_seconds[i] = job.isolated_seconds
 
 
 def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
@@ -157,7 +157,9 @@ _WITHOUT_MEMORY = (
 def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceModel) -> None:
     """Raise ConfigurationError if a model of the table lacks a figure that this simulation needs."""
     models = catalogue()
-    for position in np.unique(table.model_ids[table.model_ids >= 0]):
+    occurring = np.zeros(len(models) + 1, np.bool_)
+    occurring[table.model_ids] = True
+    for position in np.flatnonzero(occurring[:-1]):
         model = models[position]
         for kind in cluster.distinct_gpu_types:
             model.on(kind)
@@ -208,9 +210,18 @@ def _demand_class(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -
             found, classes = np.unique(classes, return_inverse=True)
             count = len(found)
         classes, count = classes * values + codes, count * values
-    classes = np.unique(classes, return_inverse=True)[1]
-    firsts = np.flatnonzero(np.diff(owner, prepend=-1))
+    classes = _ranks(classes, count)
+    firsts = np.flatnonzero(np.concatenate([[True], owner[1:] > owner[:-1]]))
     return np.asarray(classes - np.minimum.reduceat(classes, firsts)[owner])
+
+
+def _ranks(codes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """[jobs] rank of each code, of 0 to count - 1, among those that occur."""
+    if count > len(codes):
+        return np.asarray(np.unique(codes, return_inverse=True)[1])
+    occurs = np.zeros(count, np.int64)
+    occurs[codes] = 1
+    return (np.cumsum(occurs) - 1)[codes]
 
 
 def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[str, NDArray[Any]]:
@@ -271,6 +282,102 @@ def _like(restart: RestartCost) -> Records1[Job]:
     return like
 
 
+class Preparation:
+    """What makes job tables ready for simulations that differ in nothing else.
+
+    Args:
+        cluster: jobs are for.
+        performance: model.
+        restart: cost.
+    """
+
+    def __init__(self, cluster: Cluster, performance: PerformanceModel, restart: RestartCost) -> None:
+        self.cluster, self.performance, self.restart = cluster, performance, restart
+        self._alike = Alike(
+            words=_words(_like(restart), np.int64)[0],
+            places=alone(cluster, np.arange(cluster.num_gpus + 1)),
+            slowness=slowness_of(cluster),
+            exponents=_overlap_exponents(performance),
+            physics=physics_of(performance),
+        )
+
+    def write(
+        self, tables: JobTable, lengths: Sequence[int], out: Records1[Job], begins: Sequence[int]
+    ) -> dict[str, NDArray[Any]]:
+        """Make tables that stand one after the other ready, many in little more time than one.
+
+        Args:
+            tables: see `ringyard.workloads.draw_together`.
+            lengths: jobs of each.
+            out: [room] records, some of which become those of the jobs.
+            begins: which record is that of each table's first job; the others follow.
+
+        Returns:
+            {field: [jobs of all tables]} what the records say, but for what is the same for all jobs.
+
+        Raises:
+            RingyardError: as `prepare_jobs`; rows that it names are counted over all tables.
+        """
+        if 0 in lengths:
+            raise WorkloadError("a workload has no jobs; expected at least 1")
+        firsts = np.cumsum([0, *lengths[:-1]])
+        tables.check(self.cluster, firsts.tolist())
+        _check_models(tables, self.cluster, self.performance)
+        owner = np.repeat(np.arange(len(lengths)), lengths)
+        rows = np.arange(len(tables)) - firsts[owner]
+        columns = _columns(tables, self.cluster, self.restart)
+        columns["demand_class"] = _demand_class(tables, self.cluster, owner)
+        records = np.asarray(begins, np.int64)[owner] + rows
+        columns["isolated_seconds"] = self._write(tables, columns, out, records, rows)
+        return columns
+
+    def _write(
+        self,
+        table: JobTable,
+        columns: Mapping[str, NDArray[Any]],
+        out: Records1[Job],
+        records: NDArray[np.int64],
+        rows: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Write records out[records] of jobs that are rows `rows` of their tables.
+
+        Returns:
+            [jobs] how long each takes alone, seconds.
+        """
+        longs, shorts = ([name for name in columns if Job.dtype[name].itemsize == size] for size in (8, 4))
+        count, size = len(table), min(len(table), _BLOCK)
+        block = Block(
+            longs=np.empty((len(longs), size), np.int64),
+            long_words=_where(longs),
+            shorts=np.empty((len(shorts), size), np.int32),
+            short_words=_where(shorts),
+        )
+        fields = {name: block.longs[k].view(Job.dtype[name]) for k, name in enumerate(longs)}
+        fields |= {name: block.shorts[k].view(Job.dtype[name]) for k, name in enumerate(shorts)}
+        durations = np.ascontiguousarray(table.duration_seconds, np.float64)
+        iterations = np.ascontiguousarray(table.iterations, np.float64)
+        isolated_seconds = np.zeros(count)
+        long_room, short_room = _words(out, np.int64), _words(out, np.int32)
+        for first in range(0, count, size):
+            here = slice(first, min(first + size, count))
+            for name, field in fields.items():
+                field[: here.stop - first] = columns[name][here]
+            _make_ready(
+                out,
+                long_room,
+                short_room,
+                records[here],
+                rows[here],
+                durations[here],
+                iterations[here],
+                block,
+                first,
+                self._alike,
+                isolated_seconds[here],
+            )
+        return isolated_seconds
+
+
 def prepare_jobs(
     table: JobTable,
     cluster: Cluster,
@@ -293,73 +400,8 @@ def prepare_jobs(
         PluginError: the performance model or the restart cost answer what is no time.
     """
     jobs: Records1[Job] = Job.zeros(len(table)) if out is None else out
-    prepare_together(table, [len(table)], cluster, performance, restart, jobs, [0])
+    Preparation(cluster, performance, restart).write(table, [len(table)], jobs, [0])
     return jobs
-
-
-def prepare_together(
-    tables: JobTable,
-    lengths: Sequence[int],
-    cluster: Cluster,
-    performance: PerformanceModel,
-    restart: RestartCost,
-    out: Records1[Job],
-    begins: Sequence[int],
-) -> dict[str, NDArray[Any]]:
-    """`prepare_jobs` of many tables that stand one after the other, in little more time than of one.
-
-    Args:
-        tables: see `ringyard.workloads.draw_together`.
-        lengths: jobs of each.
-        cluster: they are for.
-        performance: model.
-        restart: cost.
-        out: [records] some of which become those of the jobs.
-        begins: which record is that of each table's first job; the others follow.
-
-    Returns:
-        {field: [jobs of all tables]} what the records say, but for what is the same for all jobs.
-
-    Raises:
-        RingyardError: as `prepare_jobs`; rows that it names are counted over all tables.
-    """
-    if 0 in lengths:
-        raise WorkloadError("a workload has no jobs; expected at least 1")
-    firsts = np.cumsum([0, *lengths[:-1]])
-    tables.check(cluster, firsts.tolist())
-    _check_models(tables, cluster, performance)
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    rows = np.arange(len(tables)) - firsts[owner]
-    columns = _columns(tables, cluster, restart)
-    columns["demand_class"] = _demand_class(tables, cluster, owner)
-    room = Room(out, _words(out, np.int64), _words(out, np.int32), np.zeros(len(tables)))
-    longs, shorts = ([name for name in columns if Job.dtype[name].itemsize == size] for size in (8, 4))
-    block = min(len(tables), _BLOCK)
-    given = Given(
-        records=np.asarray(begins, np.int64)[owner] + rows,
-        rows=rows,
-        durations=np.ascontiguousarray(tables.duration_seconds, np.float64),
-        iterations=np.ascontiguousarray(tables.iterations, np.float64),
-        like=_words(_like(restart), np.int64)[0],
-        longs=np.zeros((len(longs), block), np.int64),
-        long_words=_where(longs),
-        shorts=np.zeros((len(shorts), block), np.int32),
-        short_words=_where(shorts),
-    )
-    solo = Alone(
-        places=alone(cluster, np.arange(tables.num_gpus.max() + 1)),
-        slowness=slowness_of(cluster),
-        exponents=_overlap_exponents(performance),
-        physics=physics_of(performance),
-    )
-    fields = {name: given.longs[k].view(Job.dtype[name]) for k, name in enumerate(longs)}
-    fields |= {name: given.shorts[k].view(Job.dtype[name]) for k, name in enumerate(shorts)}
-    for first in range(0, len(tables), block):
-        end = min(first + block, len(tables))
-        for name, field in fields.items():
-            field[: end - first] = columns[name][first:end]
-        _make_ready(room, given, solo, first, end)
-    return columns | {"isolated_seconds": room.isolated_seconds}
 
 
 def _words(records: Records1[Job], kind: type[np.generic]) -> NDArray[Any]:
