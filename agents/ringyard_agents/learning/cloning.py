@@ -112,7 +112,7 @@ class CloneTeacher:
                 observations = env.next_round()
             mask = env.action_masks().copy()
             action = teacher.act(observations, mask)
-            kept = ~env.idle & (mask.sum(axis=1) > 1)
+            kept = np.flatnonzero(~env.idle & (mask.sum(axis=1) > 1))
             seen.append(take(observations, kept))
             masks.append(mask[kept])
             actions.append(action[kept])

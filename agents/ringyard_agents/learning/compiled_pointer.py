@@ -10,7 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ringyard_agents.learning.pointer_kernels import add_encoded_means, add_gradients_of_means, pack_jobs
+from ringyard_agents.learning.pointer_kernels import (
+    add_encoded_means,
+    add_gradients_of_means,
+    add_gradients_of_starts,
+    add_means_of_jobs,
+    join_jobs,
+    pack_jobs,
+)
 
 if TYPE_CHECKING:
     from ringyard_agents.learning.policies import PointerNetwork
@@ -104,20 +111,20 @@ class _Forward(torch.autograd.Function):
         placements = rule.new_empty(num_jobs, seen.placements.shape[2])
         rows = torch.empty(num_jobs, dtype=torch.int64)
         places = torch.empty(num_jobs * templates, dtype=torch.int64)
-        shares = rule.new_empty(num_jobs, 1)
+        shares = rule.new_empty(num_jobs)
         pack_jobs(
             seen.waiting.contiguous().numpy(),
             seen.placements.contiguous().numpy(),
             waits,
             num_actions,
-            *(one.numpy() for one in (jobs, placements, rows, shares[:, 0], places)),
+            *(one.numpy() for one in (jobs, placements, rows, shares, places)),
         )
         placements = placements.view(-1, placement.weight.shape[1])
 
         hidden = job.of(jobs).relu_()
         encoded = job_2.of(hidden)
         pooled = rule.new_zeros(count, 2 * width + len(server.bias) + seen.cluster.shape[1])
-        pooled[:, :width].index_add_(0, rows, encoded.relu().mul_(shares))
+        add_means_of_jobs(*(one.numpy() for one in (encoded, rows, shares, pooled)))
         pooled[:, pooled.shape[1] - seen.cluster.shape[1] :] = seen.cluster
         everywhere = np.ones(seen.servers.shape[:2], np.bool_)
         means = (
@@ -129,7 +136,8 @@ class _Forward(torch.autograd.Function):
         context_1 = around.of(pooled).relu_()
         context = around_2.of(context_1).relu_()
 
-        fitted = to_job.of(context).index_select(0, rows).add_(encoded).relu_()
+        fitted = torch.empty_like(encoded)
+        join_jobs(*(one.numpy() for one in (encoded, rows, to_job.of(context), fitted)))
         starts = placement.of(placements)
         each = starts.view(-1, *rule.shape)
         each.add_(to_rule.of(fitted).unsqueeze(1)).add_(rule).relu_()
@@ -151,9 +159,14 @@ class _Forward(torch.autograd.Function):
         width = encoded.shape[1]
 
         by_start = by_logits.reshape(-1).index_select(0, places).unsqueeze(1)
-        by_starts = _by_active(by_start * start.weight, starts)
-        by_each = by_starts.view(-1, *ctx.of_job)
-        by_rules = by_each.sum(1)
+        by_rules, by_rule = fitted.new_zeros(len(rows), ctx.of_job[1]), fitted.new_zeros(ctx.of_job)
+        by_placement = fitted.new_zeros(placements.shape[1], ctx.of_job[1])
+        add_gradients_of_starts(
+            by_start.view(-1, ctx.of_job[0]).numpy(),
+            start.weight[0].numpy(),
+            *(one.numpy() for one in (starts, placements, torch.empty_like(start.weight[0]))),
+            *(one.numpy() for one in (by_rules, by_rule, by_placement)),
+        )
         by_fitted = _by_active(by_rules @ to_rule.weight, fitted)
         by_to_job = torch.zeros_like(context).index_add_(0, rows, by_fitted)
 
@@ -163,7 +176,7 @@ class _Forward(torch.autograd.Function):
         by_context_1 = _by_active(by_context @ around_2.weight, context_1)
         by_pooled = by_context_1 @ around.weight
 
-        by_shared = by_pooled[:, :width].index_select(0, rows).mul_(shares)
+        by_shared = by_pooled[:, :width].index_select(0, rows).mul_(shares.unsqueeze(1))
         by_encoded = by_fitted.add_(_by_active(by_shared, encoded))
         by_hidden = _by_active(by_encoded @ job_2.weight, hidden)
         found = (
@@ -174,11 +187,11 @@ class _Forward(torch.autograd.Function):
             _by_layer(context_1, by_context),
             _by_layer(context, by_to_job),
             _by_layer(fitted, by_rules),
-            _by_layer(placements, by_starts),
+            _Layer(by_placement.t(), by_rule.sum(0)),
             _by_layer(starts, by_start),
             _by_layer(context, by_wait),
         )
-        return None, None, by_each.sum(0), *(one for layer in found for one in layer)
+        return None, None, by_rule, *(one for layer in found for one in layer)
 
 
 def compiled_forward(network: "PointerNetwork", seen: Seen, num_actions: int) -> tuple[Tensor, Tensor]:

@@ -193,7 +193,8 @@ class GroupRelative:
         # a job is started once and a wait passes an arrival or a completion; what stops more is cut off
         most_steps = 4 * env.setting.workload.num_jobs + 8
         while not env.idle.all() and len(decided) < most_steps:
-            playing, times = ~env.idle, env.batch.state.clusters["now"].copy()
+            valid, times = ~env.idle, env.batch.state.clusters["now"].copy()
+            playing = np.flatnonzero(valid)
             rows, masks = take(observations, playing), env.action_masks()[playing]
             with torch.inference_mode():
                 logits = logits_of(self._network, rows)
@@ -202,7 +203,7 @@ class GroupRelative:
             actions = np.zeros(env.num_envs, np.int64)
             actions[playing] = chosen
             observations, rewards, _, _ = env.step(actions)
-            outcomes.append((rewards, times, playing))
+            outcomes.append((rewards, times, valid))
         rewards, times, valid = (np.stack(column) for column in zip(*outcomes, strict=True))
         ends = env.batch.state.clusters["now"].copy()
         advantages = group_advantages(rewards, times, valid, ends, self.group_size, self.credit)

@@ -29,7 +29,7 @@ from ringyard_agents.learning.rows import take
 __all__ = ["CURVES", "Choices", "add_ppo_gradient", "choose", "logits_of"]
 
 #: decisions whose gradient one thread computes at once: few enough for its caches, enough to be worth a call
-_PART = 1024
+_PART = 2048
 
 #: what `add_ppo_gradient` measures, in its order, as TensorBoard calls it
 CURVES = (
@@ -62,7 +62,7 @@ class Choices(NamedTuple):
         """Some of them."""
         return Choices(
             take(self.observations, rows),
-            self.masks[rows],
+            self.masks.take(rows, axis=0),
             self.actions[rows],
             self.log_probs[rows],
             self.advantages[rows],

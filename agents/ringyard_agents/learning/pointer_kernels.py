@@ -11,7 +11,14 @@ from ringyard.compiled import (
     kernel,
 )
 
-__all__ = ["add_encoded_means", "add_gradients_of_means", "pack_jobs"]
+__all__ = [
+    "add_encoded_means",
+    "add_gradients_of_means",
+    "add_gradients_of_starts",
+    "add_means_of_jobs",
+    "join_jobs",
+    "pack_jobs",
+]
 
 
 @kernel
@@ -145,3 +152,76 @@ def add_gradients_of_means(
                         by_weight[f, h] += value * scratch[0, h]
                 for h in range(width):
                     by_bias[h] += scratch[0, h]
+
+
+@kernel
+def add_means_of_jobs(
+    jobs: Float32Matrix, rows: IntVector, shares: Float32Vector, means: Float32Matrix
+) -> None:
+    """Add means over each row's jobs of relu(job).
+
+    Args:
+        jobs: [jobs, width].
+        rows: [jobs] whose they are.
+        shares: [jobs] one over how many jobs their rows have.
+        means: [B, at least width] added to.
+    """
+    for j in range(len(jobs)):
+        mean = means[rows[j], : jobs.shape[1]]
+        for h in range(jobs.shape[1]):
+            mean[h] += shares[j] * max(jobs[j, h], np.float32(0.0))
+
+
+@kernel
+def join_jobs(jobs: Float32Matrix, rows: IntVector, around: Float32Matrix, joined: Float32Matrix) -> None:
+    """Write relu(job + what is around it).
+
+    Args:
+        jobs: [jobs, width].
+        rows: [jobs] whose they are.
+        around: [B, width].
+        joined: [jobs, width] written.
+    """
+    for j in range(len(jobs)):
+        own = around[rows[j]]
+        for h in range(jobs.shape[1]):
+            joined[j, h] = max(jobs[j, h] + own[h], np.float32(0.0))
+
+
+@kernel
+def add_gradients_of_starts(
+    by_start: Float32Matrix,
+    weight: Float32Vector,
+    starts: Float32Matrix,
+    placements: Float32Matrix,
+    scratch: Float32Vector,
+    by_jobs: Float32Matrix,
+    by_rule: Float32Matrix,
+    by_placement: Float32Matrix,
+) -> None:
+    """Add the gradients by what starts are made of: relu(job + placement @ its weight + rule) @ weight.
+
+    Args:
+        by_start: [jobs, templates] the gradient by the result.
+        weight: [width].
+        starts: [jobs * templates, width] after their relu.
+        placements: [jobs * templates, P].
+        scratch: [width] overwritten.
+        by_jobs: [jobs, width] added to.
+        by_rule: [templates, width] added to.
+        by_placement: [P, width] added to.
+    """
+    width = len(weight)
+    for j in range(by_start.shape[0]):
+        for t in range(by_start.shape[1]):
+            i = j * by_start.shape[1] + t
+            for h in range(width):
+                scratch[h] = by_start[j, t] * weight[h] if starts[i, h] > 0.0 else np.float32(0.0)
+            for h in range(width):
+                by_jobs[j, h] += scratch[h]
+            for h in range(width):
+                by_rule[t, h] += scratch[h]
+            for p in range(placements.shape[1]):
+                value = placements[i, p]
+                for h in range(width):
+                    by_placement[p, h] += value * scratch[h]

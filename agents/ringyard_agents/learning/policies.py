@@ -217,6 +217,10 @@ class PointerPolicy(MaskableActorCriticPolicy):
             optimizer_kwargs=optimizer_kwargs,
         )
 
+    def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
+        """The blocks, which need no preparation."""
+        return {name: block.float() for name, block in obs.items()}
+
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.observation_space, spaces.Dict)
         assert isinstance(self.action_space, spaces.Discrete)

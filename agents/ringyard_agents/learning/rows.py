@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 __all__ = ["stacked", "take"]
 
 
-def take(observations: Any, rows: NDArray[Any]) -> Any:
-    """Some rows, by number or by mask, of [clusters, size] or of {block: [clusters, ...]}."""
+def take(observations: Any, rows: NDArray[np.int64]) -> Any:
+    """Some rows, by number, of [clusters, size] or of {block: [clusters, ...]}."""
     if isinstance(observations, dict):
-        return {name: block[rows] for name, block in observations.items()}
-    return observations[rows]
+        return {name: block.take(rows, axis=0) for name, block in observations.items()}
+    return observations.take(rows, axis=0)
 
 
 def stacked(parts: Sequence[Any]) -> Any:
