@@ -42,7 +42,7 @@ def test_gavel_knows_the_shares_of_one_type(monkeypatch):
     swift = []
     for _ in range(80):
         sizes = ([1, 2, 4, 8], [2, 3, 5, 8, 16], [3, 6, 7])[rng.integers(3)]
-        scale = rng.choice(sizes, rng.integers(1, 60)).astype(float)
+        scale = rng.choice(sizes, rng.integers(1, 160)).astype(float)
         throughput = rng.choice(rng.uniform(1e-3, 30, 5), (len(scale), 1))
         given = throughput, scale, rng.choice([16.0, 60.0, 100.0, 1200.0], 1)
         swift.append((given, max_min_shares(*given)))
@@ -57,5 +57,6 @@ def test_gavel_passes_over_nobody_whom_it_could_start(monkeypatch):
 
     swift = played(make, 12)
     monkeypatch.setattr(gavel, "_one_type_shares", lambda *_: None)
-    monkeypatch.setattr(Gavel, "_within_room", lambda self, view, draft, pairs: pairs)
+    monkeypatch.setattr(Gavel, "_is_pack", lambda *_: False)
+    monkeypatch.setattr(Gavel, "_room", lambda *_: [10**6] * 9)
     assert swift == played(make, 12)

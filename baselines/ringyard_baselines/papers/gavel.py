@@ -10,7 +10,7 @@ from scipy.sparse import csc_array
 from ringyard.checks import Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
+from ringyard.placement import PlacementRule, pack
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.solo import solo_seconds
@@ -21,6 +21,11 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 
 __all__ = ["Gavel", "max_min_shares"]
 
+#: the solver leaves more than two of a program's variables where there are fewer jobs than about this
+_MANY = 24
+
+_PACK = pack()
+
 
 def max_min_shares(
     throughput: NDArray[np.float64], scale: NDArray[np.float64], gpus: NDArray[np.float64]
@@ -29,7 +34,7 @@ def max_min_shares(
 
     Maximise min over jobs of scale_j x sum_t T_jt X_jt / (T_j under an equal split), with sum_t X_jt <= 1 and
     sum_j scale_j X_jt <= gpus_t. The equal split gives every job each type's share of the cluster. With one
-    type the solver is only needed where there are too few GPUs for a minimum that no job's time limits.
+    type the solver has little to do (`_one_type_shares`).
 
     Args:
         throughput: [jobs, types] iterations per second, 0 where a job cannot run.
@@ -68,7 +73,9 @@ def _one_type_shares(
     """[jobs] what the solver finds for one GPU type, to the last digit; None: ask it.
 
     Everybody runs all the time if there are GPUs for that. Else nobody gets more than the minimum, which is
-    what the job of least value reaches when it runs all the time, if there are GPUs for that.
+    what the job of least value reaches when it runs all the time, if there are GPUs for that. Else all but
+    the first are known by the minimum, and the solver, which comes to that, too, is asked about these two:
+    its last digits break ties.
 
     Args:
         value: [jobs] what X_j counts for in the minimum.
@@ -78,11 +85,16 @@ def _one_type_shares(
     if scale.sum() <= gpus:
         return np.ones(len(scale))
     least = value.min()
-    within_tolerance = value[value < least * (1.0 + 1e-9)]  # the solver may take any of them for the least
-    if len(value) * least > gpus or within_tolerance.max() > least:
+    if len(value) * least <= gpus:
+        within_tolerance = value[value < least * (1.0 + 1e-9)]  # the solver may take any for the least
+        return least / value if within_tolerance.max() == least else None
+    if len(value) < _MANY:
         return None
-    shares: NDArray[np.float64] = least / value
-    return shares
+    # of the others each needs one GPU for each unit of the minimum
+    matrix = np.array([[-value[0], 1.0], [scale[0], len(value) - 1.0]])
+    constraints = LinearConstraint(matrix, ub=[0.0, gpus])
+    first, minimum = milp([0.0, -1.0], constraints=constraints, bounds=Bounds(0.0, [1.0, np.inf])).x
+    return np.append(first, minimum / value[1:])
 
 
 @checked("gavel")
@@ -150,13 +162,23 @@ class Gavel(Scheduler):
         allocations += start_cpu_jobs(view, draft, self.placement)
         wanted = np.array([pair for pair in chosen.items() if pair[0] not in held], dtype=np.int64)
         pairs = np.concatenate([wanted.reshape(-1, 2), self._by_priority()])
-        for job, kind in self._within_room(view, draft, pairs).tolist():
-            if job in held:
+        sizes = view.column("asked_gpus")[pairs[:, 0]]
+        if self._is_pack(view.cluster):
+            of_type = pairs[np.logical_and.accumulate(pairs[:, 1] != self._mixed), 0]
+            hopeful = of_type[sizes[: len(of_type)] <= draft.num_free_gpus]
+            started = draft.start(_PACK, [job for job in dict.fromkeys(hopeful.tolist()) if job not in held])
+            allocations += started
+            held |= {allocation.job for allocation in started}
+        room = self._room(draft)
+        for i in np.flatnonzero(sizes <= np.array(room)[pairs[:, 1]]).tolist():
+            job, kind = pairs[i].tolist()
+            if job in held or sizes[i] > room[kind]:
                 continue
             found = self._place(view, draft, job, kind)
             if found is not None:
                 allocations.append(found)
                 held.add(job)
+                room = self._room(draft)
         return allocations
 
     def _shares(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -197,31 +219,33 @@ class Gavel(Scheduler):
         row, kind = np.divmod(np.argsort(-urgency, axis=None, kind="stable"), shares.shape[1])
         return np.stack([jobs[row], kind], axis=1)
 
-    def _within_room(self, view: SchedulingView, draft: Draft, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[<= pairs, 2] the (job, type) for which there are GPUs enough, wherever they are."""
-        room = np.bincount(self._type_of_gpu[draft.gpu_is_free], minlength=self._mixed + 1)
-        room[self._mixed] = draft.num_open_gpus if self.placement.shares else draft.num_free_gpus
-        asked = view.column("asked_gpus")[pairs[:, 0]]
-        return pairs[asked <= room[pairs[:, 1]]]
+    def _is_pack(self, cluster: Cluster) -> bool:
+        """Whether `_place` is what `pack` does, which starts many jobs at once."""
+        return self._mixed == 1 and not cluster.cores_per_server and not cluster.ram_bytes_per_server
+
+    def _room(self, draft: Draft) -> list[int]:
+        """[types + 1] GPUs there are for jobs that run on one type, and for those on mixed GPUs."""
+        free = np.bincount(self._type_of_gpu[draft.gpu_is_free], minlength=self._mixed)
+        return [*free.tolist(), draft.num_open_gpus if self.placement.shares else draft.num_free_gpus]
 
     def _round(self, view: SchedulingView) -> dict[int, int]:
         """{job: type} of this round, counted as received."""
         up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
-        left = np.bincount(self._type_of_gpu[up], minlength=self._mixed)
-        asked = view.column("asked_gpus")
+        left = np.bincount(self._type_of_gpu[up], minlength=self._mixed).tolist()
+        pairs = self._by_priority()
+        sizes = view.column("asked_gpus")[pairs[:, 0]].tolist()
         shares = dict(zip(self._solved[0].tolist(), self._solved[1], strict=True))
         chosen: dict[int, int] = {}
-        for job, kind in self._by_priority().tolist():
-            room = left.sum() if kind == self._mixed else left[kind]
-            if job in chosen or asked[job] > room or shares[job][kind] <= 0:
+        for (job, kind), size in zip(pairs.tolist(), sizes, strict=True):
+            room = sum(left) if kind == self._mixed else left[kind]
+            if size > room or job in chosen or shares[job][kind] <= 0:
                 continue
             chosen[job] = kind
             self._received[job, kind] += 1
-            wanted = int(asked[job])
             for one in range(self._mixed) if kind == self._mixed else [kind]:
-                taken = min(wanted, int(left[one]))
+                taken = min(size, left[one])
                 left[one] -= taken
-                wanted -= taken
+                size -= taken
         return chosen
 
     def _place(self, view: SchedulingView, draft: Draft, job: int, kind: int) -> Allocation | None:

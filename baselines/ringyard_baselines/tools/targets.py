@@ -145,10 +145,11 @@ class _Plan:
             self.allocations.append(found)
         return found is not None
 
-    def _shapes(self, target: Target) -> tuple[Allocation, Allocation]:
+    def _shapes(self, target: Target) -> Iterator[Allocation]:
         """As wanted, and if there is no room for that as the job asks."""
         wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # how many; the rule says which
-        return wanted, self._as_asked(wanted)
+        yield wanted
+        yield self._as_asked(wanted)
 
     def _as_asked(self, wanted: Allocation) -> Allocation:
         """The same with the cores, RAM and servers that the job asks for: it may run with others."""
@@ -169,7 +170,7 @@ class _Plan:
             if self.draft.change(wanted):
                 self.allocations.append(wanted)
         else:
-            self._add(self.draft.move(self.rule, target.job, self._shapes(target)))
+            self._add(self.draft.move(self.rule, target.job, list(self._shapes(target))))
 
 
 def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) -> list[Allocation]:
