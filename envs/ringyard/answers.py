@@ -40,6 +40,8 @@ def numbers(
     if values.shape != (count,) or values.dtype.kind not in "iufb":
         kind = f"{values.dtype} {values.shape}" if isinstance(answer, np.ndarray) else shown(answer)
         raise PluginError(f"{named(function)} returned {kind} as {what}; expected {count} numbers")
+    if values.strides == (0,) and count > 1:  # one number, given for all
+        return np.broadcast_to(numbers(values[:1], 1, function, what, low, finite), count)
     values = values.astype(np.float64)
     right = values >= low
     if finite:

@@ -136,7 +136,7 @@ class Figures:
 
 def _alike(jobs: JobTable, figure: float) -> NDArray[np.float64]:
     """[jobs] the same for all."""
-    return np.full(len(jobs), float(figure))
+    return np.broadcast_to(np.float64(figure), len(jobs))
 
 
 def _by_model(

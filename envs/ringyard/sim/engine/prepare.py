@@ -43,12 +43,14 @@ class Block:
     """Some of the columns of a few jobs, as words of their records.
 
     Attributes:
-        longs: [8-byte fields, block] whatever their types.
+        like: [8-byte words] a record with what is the same for all jobs.
+        longs: [8-byte fields, block] the others, whatever their types.
         long_words: [8-byte fields] where in a record each is.
         shorts: [4-byte fields, block].
         short_words: [4-byte fields] where in a record each is.
     """
 
+    like: IntVector
     longs: IntMatrix
     long_words: IntVector
     shorts: Int32Matrix
@@ -56,18 +58,16 @@ class Block:
 
 
 @bundle
-class Alike:
-    """What is the same for all jobs, and what says how fast they are alone.
+class Alone:
+    """What says how fast jobs are alone.
 
     Attributes:
-        words: [8-byte words] a record of no job yet.
         places: [most GPUs + 1] where a job of so many would be.
         slowness: as `State.slowness`: it is on the GPU type where it is fastest.
         exponents: [models + 1] of overlap.
         physics: performance model.
     """
 
-    words: IntVector
     places: Records1[Surroundings]
     slowness: FloatCube
     exponents: FloatVector
@@ -75,10 +75,10 @@ class Alike:
 
 
 @kernel
-def _write(longs: IntMatrix, shorts: Int32Matrix, record: int, block: Block, i: int, alike: Alike) -> None:
+def _write(longs: IntMatrix, shorts: Int32Matrix, record: int, block: Block, i: int) -> None:
     """Let a record be what is known of the i-th job of a block."""
-    for word in range(len(alike.words)):
-        longs[record, word] = alike.words[word]
+    for word in range(len(block.like)):
+        longs[record, word] = block.like[word]
     for k in range(len(block.long_words)):
         longs[record, block.long_words[k]] = block.longs[k, i]
     for k in range(len(block.short_words)):
@@ -86,13 +86,13 @@ def _write(longs: IntMatrix, shorts: Int32Matrix, record: int, block: Block, i: 
 
 
 @kernel
-def _isolate(job: Job, j: int, duration: float, iterations: float, alike: Alike) -> None:
+def _isolate(job: Job, j: int, duration: float, iterations: float, solo: Alone) -> None:
     """Shape job j as it asks, and say how long it takes alone, per iteration and in all."""
-    job.overlap_exponent = alike.exponents[job.model]
+    job.overlap_exponent = solo.exponents[job.model]
     ask(job)
-    place = alike.places[job.asked_gpus]
-    place.gpu_speed = 1.0 / least_slowness(alike.slowness, job)
-    seconds = seconds_in(job, j, place, alike.physics)
+    place = solo.places[job.asked_gpus]
+    place.gpu_speed = 1.0 / least_slowness(solo.slowness, job)
+    seconds = seconds_in(job, j, place, solo.physics)
     job.isolated_iteration_seconds = seconds
     if np.isnan(iterations):
         job.total_iterations = duration / seconds
@@ -115,7 +115,7 @@ def _make_ready(
     iterations: FloatVector,
     block: Block,
     first: int,
-    alike: Alike,
+    solo: Alone,
     isolated_seconds: FloatVector,
 ) -> None:
     """Write the records of a block.
@@ -130,14 +130,14 @@ def _make_ready(
         iterations: [block] NaN where the durations are known.
         block: their columns.
         first: number of the block's first job among all.
-        alike: what is the same for all.
+        solo: how fast they are alone.
         isolated_seconds: [block] how long each takes alone, to be written.
     """
     for i in range(len(records)):
-        _write(longs, shorts, records[i], block, i, alike)
+        _write(longs, shorts, records[i], block, i)
         job = jobs[records[i]]
         job.row = rows[i]
-        _isolate(job, first + i, durations[i], iterations[i], alike)
+        _isolate(job, first + i, durations[i], iterations[i], solo)
         isolated_seconds[i] = job.isolated_seconds
 
 
@@ -293,8 +293,8 @@ class Preparation:
 
     def __init__(self, cluster: Cluster, performance: PerformanceModel, restart: RestartCost) -> None:
         self.cluster, self.performance, self.restart = cluster, performance, restart
-        self._alike = Alike(
-            words=_words(_like(restart), np.int64)[0],
+        self._like = _like(restart)
+        self._alone = Alone(
             places=alone(cluster, np.arange(cluster.num_gpus + 1)),
             slowness=slowness_of(cluster),
             exponents=_overlap_exponents(performance),
@@ -344,9 +344,15 @@ class Preparation:
         Returns:
             [jobs] how long each takes alone, seconds.
         """
-        longs, shorts = ([name for name in columns if Job.dtype[name].itemsize == size] for size in (8, 4))
+        like = self._like.copy()
+        alike = [name for name, column in columns.items() if column.strides == (0,)]
+        for name in alike:
+            like[name] = columns[name][0]
+        others = [name for name in columns if name not in alike]
+        longs, shorts = ([name for name in others if Job.dtype[name].itemsize == size] for size in (8, 4))
         count, size = len(table), min(len(table), _BLOCK)
         block = Block(
+            like=_words(like, np.int64)[0],
             longs=np.empty((len(longs), size), np.int64),
             long_words=_where(longs),
             shorts=np.empty((len(shorts), size), np.int32),
@@ -372,7 +378,7 @@ class Preparation:
                 iterations[here],
                 block,
                 first,
-                self._alike,
+                self._alone,
                 isolated_seconds[here],
             )
         return isolated_seconds
