@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.errors import SchedulerError
-from ringyard_baselines.papers.sjf_bco.bisection import bisect, empty_trials
+from ringyard_baselines.papers.sjf_bco.bisection import bisect, empty_trials, num_rows
 from ringyard_baselines.papers.sjf_bco.courses import empty_courses
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
@@ -44,7 +44,9 @@ def test_no_plan_ends_after_the_horizon(rule):
         plan = empty_plan(sim.cluster, np.ones(3, dtype=np.int64))
         task = Task(batch, Machine(np.array([0]), np.zeros(1)), tried, view.physics)
         if rule == SJF_BCO:
-            ends[horizon] = bisect(empty_courses(sim.cluster, 3), empty_trials(task, plan), plan, task)[0]
+            ends[horizon] = bisect(
+                empty_courses(sim.cluster, num_rows(task)), empty_trials(task, plan), plan, task
+            )[0]
         else:
             ends[horizon] = search(plan, task)[0]
     assert ends == {20.0: np.inf, 40.0: 30.0}

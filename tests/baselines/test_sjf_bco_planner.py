@@ -8,7 +8,7 @@ import pytest
 
 from ringyard import Cluster, JobTable, Simulator
 from ringyard.sim.engine.physics import iteration_seconds
-from ringyard_baselines.papers.sjf_bco.bisection import bisect, empty_trials
+from ringyard_baselines.papers.sjf_bco.bisection import bisect, empty_trials, num_rows
 from ringyard_baselines.papers.sjf_bco.courses import empty_courses
 from ringyard_baselines.papers.sjf_bco.plan import SJF_BCO, Batch, Machine, Search, Task, empty_plan
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler, sjf_bco
@@ -126,7 +126,7 @@ def test_plans_are_those_of_the_plain_algorithm(rng):
     found = 0
     for _ in range(60):
         cluster, task, plan = drawn(rng)
-        courses = empty_courses(cluster, 2 * len(task.search.kappas) + 1)
+        courses = empty_courses(cluster, num_rows(task))
         makespan, theta, kappa = bisect(courses, empty_trials(task, plan), plan, task)
         best, best_theta, best_kappa, trial = bisection(task)
         assert makespan == best

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.compiled import FloatVector, IntVector, bundle, kernel
+from ringyard.compiled import FloatMatrix, FloatVector, IntVector, bundle, kernel
 from ringyard_baselines.papers.sjf_bco.choosing import choose_for_large, choose_for_small
 from ringyard_baselines.papers.sjf_bco.courses import (
     EXIT,
@@ -14,7 +14,10 @@ from ringyard_baselines.papers.sjf_bco.courses import (
 )
 from ringyard_baselines.papers.sjf_bco.plan import Plan, Task
 
-__all__ = ["Trials", "bisect", "empty_trials"]
+__all__ = ["Trials", "bisect", "certain", "empty_trials", "num_rows"]
+
+#: parts of a trial's large jobs, from the beginning of each of which another trial may go on
+PARTS = 8
 
 
 @bundle
@@ -23,26 +26,35 @@ class Trials:
 
     A trial in which no load exceeds the smaller theta is the same there: who was not within theta is not now,
     and who is chosen still is. Row k of the courses is where the k-th trial had planned its small jobs, row
-    K + k the same at another theta, row 2 K the trial that is under way.
+    K + k the same at another theta, row 2 K the trial that is under way, row 2 K + 1 + PARTS k + p the k-th
+    trial where a part p of its large jobs begins.
 
     Attributes:
         small: [K] how many jobs are small.
         last: [K] each trial's last exit; inf: a job found no place, or ended too late.
         highest: [K] largest load until then.
         stem: [K] largest load until its small jobs were planned; inf: they were not.
+        reached: [K, PARTS] largest load where a part begins; inf: it was not reached.
     """
 
     small: IntVector
     last: FloatVector
     highest: FloatVector
     stem: FloatVector
+    reached: FloatMatrix
+
+
+def num_rows(task: Task) -> int:
+    """Rows of courses that the trials need."""
+    return (2 + PARTS) * len(task.search.kappas) + 1
 
 
 def empty_trials(task: Task, plan: Plan) -> Trials:
     """Before any trial."""
     kappas = task.search.kappas
     small = np.searchsorted(np.diff(plan.begin), kappas, side="right").astype(np.int64)
-    return Trials(small, *(np.full(len(kappas), np.inf) for _ in range(3)))
+    last, highest, stem = np.full((3, len(kappas)), np.inf)
+    return Trials(small, last, highest, stem, np.full((len(kappas), PARTS), np.inf))
 
 
 @kernel
@@ -98,14 +110,44 @@ def _stem(
 
 
 @kernel
+def _part(trials: Trials, task: Task, k: int, part: int) -> int:
+    """Where a part of the k-th trial's large jobs begins; the last part ends where the next would begin."""
+    return trials.small[k] + (len(task.batch.records) - trials.small[k]) * part // PARTS
+
+
+@kernel
 def _branch(
     courses: Courses, k: int, stem: int, trials: Trials, plan: Plan, task: Task, theta: float, limit: float
 ) -> float:
-    """Plan the large jobs of the k-th kappa, its small ones are planned in row `stem`; the last exit."""
+    """Plan the large jobs of the k-th kappa, part by part, each of which is noted; the last exit.
+
+    Its small jobs are planned in row `stem`.
+    """
     r = 2 * len(trials.small)
     copy(courses, stem, r)
-    ends = len(task.batch.records)
-    if _advance(courses, r, plan, task, trials.small[k], ends, False, theta, limit):
+    for part in range(PARTS):
+        copy(courses, r, r + 1 + PARTS * k + part)
+        trials.reached[k, part] = courses.clock[r, HIGHEST]
+        since, until = _part(trials, task, k, part), _part(trials, task, k, part + 1)
+        if not _advance(courses, r, plan, task, since, until, False, theta, limit):
+            return np.inf
+    return courses.clock[r, EXIT]
+
+
+@kernel
+def _branch_again(
+    courses: Courses, k: int, stem: int, trials: Trials, plan: Plan, task: Task, theta: float, limit: float
+) -> float:
+    """As `_branch` at a smaller theta, from the last part on where both are the same; nothing is noted."""
+    r = 2 * len(trials.small)
+    source, since = stem, trials.small[k]
+    if trials.stem[k] <= theta:
+        for part in range(PARTS):
+            if trials.reached[k, part] <= theta:
+                source, since = r + 1 + PARTS * k + part, _part(trials, task, k, part)
+    copy(courses, source, r)
+    until = len(task.batch.records)
+    if _advance(courses, r, plan, task, since, until, False, theta, limit):
         return courses.clock[r, EXIT]
     return np.inf
 
@@ -120,10 +162,12 @@ def _first(
         limit = min(task.search.horizon, best, found)  # a trial that ends later changes nothing
         trials.last[k] = np.inf
         trials.stem[k] = np.inf
+        trials.reached[k, :] = np.inf
         if not _stem(courses, k, k, k - 1, trials, plan, task, theta, limit):
             for other in range(k, count):
                 trials.last[other] = np.inf
                 trials.stem[other] = np.inf
+                trials.reached[other, :] = np.inf
                 trials.highest[other] = courses.clock[k, HIGHEST]
             break
         trials.stem[k] = courses.clock[k, HIGHEST]
@@ -152,7 +196,7 @@ def _next(
                 if not _stem(courses, count + k, k, row, trials, plan, task, theta, limit):
                     break
                 row = count + k
-            last = _branch(courses, k, row, trials, plan, task, theta, limit)
+            last = _branch_again(courses, k, row, trials, plan, task, theta, limit)
         if last <= limit and last < found:
             found, chosen = last, k
     return found, chosen
@@ -163,7 +207,7 @@ def bisect(courses: Courses, trials: Trials, plan: Plan, task: Task) -> tuple[fl
     """Find the least theta, and the kappa, whose trial ends first; the best plan stays in `plan`.
 
     Args:
-        courses: work space, 2 K + 1 rows.
+        courses: work space, `num_rows` of them.
         trials: work space.
         plan: holds the best plan afterwards.
         task: jobs in order of size, machine, limits.

@@ -16,7 +16,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.papers.sjf_bco.bisection import bisect, certain, empty_trials
+from ringyard_baselines.papers.sjf_bco.bisection import bisect, certain, empty_trials, num_rows
 from ringyard_baselines.papers.sjf_bco.courses import empty_courses
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
@@ -226,7 +226,7 @@ class PlannedScheduler(Scheduler):
         if self._rule != SJF_BCO:
             makespan, theta = search(self._plan, task)
             return makespan, theta, 1
-        rows = 2 * len(task.search.kappas) + 1
+        rows = num_rows(task)
         if len(self._courses.clock) < rows:
             self._courses = empty_courses(self._cluster, rows)
         return bisect(self._courses, empty_trials(task, self._plan), self._plan, task)
