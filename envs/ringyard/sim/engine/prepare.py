@@ -144,8 +144,8 @@ def _make_ready(
 def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
     """[models + 1] of each model, by the performance model or its profile."""
     if performance.overlap_exponent is not None:
-        return np.full(len(catalogue()) + 1, performance.overlap_exponent)
-    return np.array([*(model.overlap_exponent or 1.0 for model in catalogue()), 1.0])
+        return np.full(len(catalogue()) + 1, performance.overlap_exponent, np.float64)
+    return np.array([*(model.overlap_exponent or 1.0 for model in catalogue()), 1.0], np.float64)
 
 
 _WITHOUT_MEMORY = (
