@@ -46,8 +46,9 @@ LATER_PHILLY = trace("philly", PHILLY, "workload.load=5", "workload.window_jobs=
 LATER_PAI, LATER_VENUS = trace("pai", PAI), trace("helios", VENUS)
 SMALL = ("cluster.num_servers=4", "workload.max_gpus=16")  # of 4 GPUs each
 LARGE = ("cluster.num_servers=64", "workload.window_jobs=512")
-#: published, and not told how long a job will run; who is held against them
-BLIND = ("tiresias", "gittins", "las")
+#: published, and not told how long a job will run: whoever is the best of these in some world, and the next;
+#: who is held against them
+BLIND = ("tiresias", "gittins", "las", "smallest_first", "drf", "pollux", "gavel", "coda")
 UNKNOWN = ("zoo:unknown", "allocator_attained")
 TOLD = ("srsf", "srtf")
 
@@ -83,8 +84,8 @@ WORLDS = {
     "pai_300": World("PAI, restarts of 300 s", (*LATER_PAI, "restart.seconds=300"), "pai", TOLD, file=PAI),
     "sharing_unknown": World("Sharing", ("experiment=sharing",), "sharing", BLIND, *UNKNOWN),
     "cpu_gpu_unknown": World("CpuGpu", ("experiment=cpu_gpu",), "cpu_gpu", BLIND, *UNKNOWN),
-    "elastic_unknown": World("Elastic", ("experiment=elastic",), "elastic", ("pollux", *BLIND), *UNKNOWN),
-    "full_unknown": World("Full", ("experiment=full",), "full", ("pollux", *BLIND), *UNKNOWN),
+    "elastic_unknown": World("Elastic", ("experiment=elastic",), "elastic", BLIND, *UNKNOWN),
+    "full_unknown": World("Full", ("experiment=full",), "full", BLIND, *UNKNOWN),
     "contention_unknown": World("Contention", ("experiment=contention",), "contention", BLIND, *UNKNOWN),
     "quickstart_unknown": World("the quickstart", ("experiment=quickstart",), "quickstart", BLIND, *UNKNOWN),
     "venus_unknown": World("Helios Venus, load 10", LATER_VENUS, "helios", BLIND, *UNKNOWN, VENUS),
