@@ -46,8 +46,7 @@ LATER_PHILLY = trace("philly", PHILLY, "workload.load=5", "workload.window_jobs=
 LATER_PAI, LATER_VENUS = trace("pai", PAI), trace("helios", VENUS)
 SMALL = ("cluster.num_servers=4", "workload.max_gpus=16")  # of 4 GPUs each
 LARGE = ("cluster.num_servers=64", "workload.window_jobs=512")
-#: published, and not told how long a job will run: whoever is the best of these in some world, and the next;
-#: who is held against them
+#: published, and not told how long a job will run: those that come first or second in some world
 BLIND = ("tiresias", "gittins", "las", "smallest_first", "drf", "pollux", "gavel", "coda")
 UNKNOWN = ("zoo:unknown", "allocator_attained")
 TOLD = ("srsf", "srtf")

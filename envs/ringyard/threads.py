@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Count, require
 
-__all__ = ["beside", "get_num_threads", "in_parts", "set_num_threads", "usable_cores"]
+__all__ = ["get_num_threads", "in_parts", "set_num_threads", "usable_cores"]
 
 RESULT = TypeVar("RESULT")
 
@@ -48,17 +48,6 @@ def set_num_threads(num_threads: Annotated[int, "[1, inf)"] | None) -> None:
 def _pool(process: int, num_threads: int) -> ThreadPoolExecutor:
     """Of this process: a forked one has none of the threads of its parent."""
     return ThreadPoolExecutor(num_threads, "ringyard")
-
-
-@functools.cache
-def _helper(process: int) -> ThreadPoolExecutor:
-    """One more thread of this process."""
-    return ThreadPoolExecutor(1, "ringyard-beside")
-
-
-def beside(work: Callable[[], RESULT]) -> "Future[RESULT]":
-    """What comes of work that goes on while others step; one piece after the other, in one thread."""
-    return _helper(os.getpid()).submit(work)
 
 
 def in_parts(

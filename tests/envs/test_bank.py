@@ -237,49 +237,6 @@ def test_any_number_of_threads_gives_equal_bytes(name, scores, monkeypatch):
     assert seen[0].tobytes() == seen[1].tobytes() == seen[2].tobytes()
 
 
-def test_workloads_made_ahead_give_equal_bytes(monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.playing._Choosing.least_per_thread", 2)
-    monkeypatch.setattr("ringyard.mdp.bank._KEPT", 30)
-    monkeypatch.setattr("ringyard.mdp.bank._AHEAD", 3)
-    quickstart = preset("quickstart")
-    short = replace(quickstart.workload, num_jobs=3)
-    setting = replace(quickstart, workload=short, num_workloads=100_000)
-    seen, ahead = [], []
-    for threads in (1, 2, 3):
-        env = ClusterVectorEnv(12, setting, "SameStep", num_threads=threads)
-        seen.append(play(env, np.random.default_rng(1), 80))
-        ahead.append(env.batch.bank._making is not None)
-    assert seen[0].tobytes() == seen[1].tobytes() == seen[2].tobytes()
-    assert ahead == [False, True, True]
-
-
-def test_what_is_made_ahead_is_had_when_it_is_needed(monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.bank._AHEAD", 4)
-    bank = WorkloadBank(Setting(num_workloads=2000), ahead=True)
-    bank.needed_soon(np.arange(4))
-    assert not bank._rows
-    for kept in (copy.deepcopy(bank), pickle.loads(pickle.dumps(bank)), bank):
-        assert sorted(kept._rows) == [0, 1, 2, 3]
-        for entry, row in enumerate(kept.rows_of(np.arange(4))):
-            assert np.array_equal(kept.records["submit_seconds"][row], kept.table(entry).submit_seconds)
-    bank.needed_soon(np.arange(10, 14))
-    monkeypatch.setattr("os.getpid", lambda: -1)  # a forked process has none of the threads of its parent
-    rows = bank.rows_of(np.arange(10, 14))
-    assert len({*rows.tolist(), *bank._free}) == bank.num_rows - 4
-
-
-def test_what_cannot_be_made_ahead_is_complained_of_when_it_is_needed(monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.bank._AHEAD", 4)
-    setting = Setting(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=100)
-    bank = WorkloadBank(setting, ahead=True)
-    bank.needed_soon(np.arange(40))
-    good = [entry for entry in range(40) if bank.table(entry).num_gpus.max() <= 4]
-    assert len(set(bank.rows_of(np.array(good)).tolist())) == len(good)
-    assert len(bank._free) == bank.num_rows - len(good)
-    with pytest.raises(WorkloadError, match="num_gpus 99"):
-        bank.rows_of(np.arange(40))
-
-
 def test_batches_are_stepped_by_as_many_threads_as_were_asked_for():
     setting = Setting(num_workloads=2)
     try:

@@ -1,11 +1,8 @@
 """Workloads made ready for the engine once and replayed by a copy."""
 
 import functools
-import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,13 +19,10 @@ from ringyard.sim.allocator import Rates
 from ringyard.sim.allocator.rates import TABLES
 from ringyard.sim.engine.prepare import Preparation
 from ringyard.state.records import INTEGRALS, Job
-from ringyard.threads import beside
 from ringyard.workloads.workload import draw_together
 
 #: job tables made ready together: more of them cost little less each
 _TOGETHER = 128
-#: so many that are needed soon are made beside stepping
-_AHEAD = 64
 #: entries that are kept at least, if there are so many
 _KEPT = 1024
 
@@ -82,23 +76,6 @@ def _drawn_from(setting: Setting, entry: int) -> tuple[np.random.Generator, int]
     return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
 
 
-@dataclass(frozen=True)
-class _Making:
-    """Entries that another thread makes.
-
-    Attributes:
-        entries: which.
-        rows: of theirs, which nobody else reads or writes.
-        rates: what comes of it.
-        process: whose thread it is.
-    """
-
-    entries: list[int]
-    rows: list[int]
-    rates: "Future[list[Rates | None]]"
-    process: int
-
-
 class WorkloadBank:
     """Job tables of a setting, made ready when they are needed; entry k depends on (workload_seed, k) only.
 
@@ -107,7 +84,6 @@ class WorkloadBank:
     Args:
         setting: the decision process.
         num_clusters: that may need one each at the same time.
-        ahead: make what is needed soon in a thread of its own, while clusters are stepped.
 
     Attributes:
         records: [rows, jobs] `Job`, static: [rows, jobs, STATIC_FEATURES], num_jobs: [rows],
@@ -116,12 +92,9 @@ class WorkloadBank:
     """
 
     _ARRAYS = ("records", "static", "num_jobs", "weights", "seeds")
-    _KEPT_AS_IT_IS = ("setting", "rates", "_ahead", "_making", "_rows", "_free", "_soon")
 
-    def __init__(self, setting: Setting, num_clusters: int = 1, ahead: bool = False) -> None:
+    def __init__(self, setting: Setting, num_clusters: int = 1) -> None:
         self.setting = setting
-        self._ahead = ahead
-        self._making: _Making | None = None
         self.num_rows = self.rows_for(setting, num_clusters)
         self.records, self.static, self.num_jobs, self.weights, self.seeds = self._empty(
             setting, self.num_rows
@@ -162,10 +135,9 @@ class WorkloadBank:
 
     def __getstate__(self) -> dict[str, Any]:
         """Only entries that are there travel with pickles and copies."""
-        self._collect()
         made = list(self._rows.values())
         arrays = {name: getattr(self, name)[made] for name in self._ARRAYS}
-        kept = {name: self.__dict__[name] for name in self._KEPT_AS_IT_IS}
+        kept = {name: self.__dict__[name] for name in ("setting", "rates", "_rows", "_free", "_soon")}
         return {"num_rows": self.num_rows, "arrays": arrays, "kept": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -198,46 +170,14 @@ class WorkloadBank:
         for entry in needed:
             if entry in self._rows:
                 self._rows.move_to_end(entry)
-        if any(entry not in self._rows for entry in needed):
-            self._collect()
         missing = sorted({entry for entry in needed if entry not in self._rows})
         if missing:
             self._fill(missing, self.num_rows - len(set(needed)))
         return np.array([self._rows[entry] for entry in needed], np.int64)
 
     def needed_soon(self, entries: NDArray[np.int64]) -> None:
-        """Make these entries, too, when some are made next, or ahead: one of many costs little."""
+        """Make these entries, too, when some are made next: one of many costs a fraction of one alone."""
         self._soon += [one for one in entries.tolist() if one not in self._rows]
-        if self._ahead and len(self._soon) >= _AHEAD:
-            self._make_ahead()
-
-    def _make_ahead(self) -> None:
-        """Let a thread make what is needed soon, if it has nothing else to do."""
-        if self._making is not None and not self._making.rates.done():
-            return
-        self._collect()
-        entries = sorted({one for one in self._soon if one not in self._rows})[: self.num_rows // 2]
-        self._soon = []
-        rows = self._free_rows(len(entries))
-        making = beside(functools.partial(self._write, entries, rows))
-        self._making = _Making(entries, rows, making, os.getpid())
-
-    def _collect(self) -> None:
-        """Wait for what is made ahead, if anything is; what is wrong with it is said when it is needed."""
-        making = self._making
-        if making is None:
-            return
-        failed = making.process != os.getpid() or making.rates.exception() is not None
-        self._making = None
-        if failed:
-            self._free += making.rows
-        else:
-            self._have(making.entries, making.rows, making.rates.result())
-
-    def _have(self, entries: Sequence[int], rows: Sequence[int], rates: Sequence[Rates | None]) -> None:
-        """Know where entries are."""
-        self._rows.update(zip(entries, rows, strict=True))
-        self.rates.update(zip(entries, rates, strict=True))
 
     def _fill(self, missing: list[int], room: int) -> None:
         """Make entries, and so many more at most of those that will be needed soon."""
@@ -268,7 +208,8 @@ class WorkloadBank:
         except BaseException:
             self._free += rows
             raise
-        self._have(entries, rows, rates)
+        self._rows.update(zip(entries, rows, strict=True))
+        self.rates.update(zip(entries, rates, strict=True))
 
     def _write(self, entries: Sequence[int], rows: Sequence[int]) -> list[Rates | None]:
         """Write entries into rows; [entries] how fast their jobs are."""

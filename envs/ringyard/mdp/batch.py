@@ -66,7 +66,7 @@ class ClusterBatch:
             each = row_bytes(arrays_of(*empty(0))) + WorkloadBank.rates_bytes(setting)
             entry, rows = WorkloadBank.entry_bytes(setting), WorkloadBank.rows_for(setting, num_clusters)
             require_memory({"num_envs": (num_clusters, each), "workloads kept": (rows, entry)})
-        self.bank = WorkloadBank(setting, num_clusters, ahead=self.num_threads > 1)
+        self.bank = WorkloadBank(setting, num_clusters)
         self._hold(*empty(num_clusters))
         self._physics = physics_of(setting.performance)
         self._horizon = float(setting.horizon)

@@ -104,6 +104,16 @@ def _least_loaded(
 
 
 @kernel
+def _choose_among(courses: Courses, r: int, count: int, busy_first: bool, out: IntVector) -> float:
+    """As `_least_loaded`, as soon as enough of the candidates are free; when that is, or inf: never."""
+    if count < len(out):
+        return np.inf
+    time = _earliest(courses, r, count, len(out))
+    _least_loaded(courses, r, count, time, busy_first, out)
+    return time
+
+
+@kernel
 def choose_for_small(courses: Courses, r: int, estimate: float, theta: float, out: IntVector) -> float:
     """FA-FFP: the least loaded GPUs within theta, of equal ones those on servers in use; when they are free.
 
@@ -122,11 +132,7 @@ def choose_for_small(courses: Courses, r: int, estimate: float, theta: float, ou
     for g in range(len(load)):
         courses.candidates[count] = g
         count += int(load[g] + estimate <= theta)
-    if count < len(out):
-        return np.inf
-    time = _earliest(courses, r, count, len(out))
-    _least_loaded(courses, r, count, time, True, out)
-    return time
+    return _choose_among(courses, r, count, True, out)
 
 
 @kernel
@@ -158,11 +164,7 @@ def choose_for_large(
             for g in range(first[s], first[s + 1]):
                 courses.candidates[count] = g
                 count += int(courses.load[r, g] + estimate <= theta)
-    if count < len(out):
-        return np.inf
-    time = _earliest(courses, r, count, len(out))
-    _least_loaded(courses, r, count, time, False, out)
-    return time
+    return _choose_among(courses, r, count, False, out)
 
 
 @kernel

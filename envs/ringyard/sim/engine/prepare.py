@@ -23,6 +23,7 @@ from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import catalogue
 from ringyard.restart import RestartCost
+from ringyard.sim.engine.demand import demand_classes
 from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.setup import slowness_of
 from ringyard.sim.engine.shape import ask
@@ -34,8 +35,6 @@ __all__ = ["Preparation", "prepare_jobs"]
 
 #: jobs whose columns are laid side by side at a time: few enough to stay in a processor's cache
 _BLOCK = 8192
-#: more combinations of values than this are counted anew, or 64 bits would not do
-_MOST_CODES = 1 << 62
 
 
 @bundle
@@ -176,54 +175,6 @@ def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceMod
         performance.interference.check(table.model_ids, cluster.distinct_gpu_types)
 
 
-def _demand_class(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[jobs] equal for jobs of one owner that any placement rule treats alike, from 0 on for each owner.
-
-    Only columns that matter are compared.
-    """
-    resizes = (table.min_gpus < table.max_gpus) | (table.min_batch < table.max_batch)
-    columns: list[NDArray[Any]] = [table.num_gpus, table.kind]
-    if cluster.cores_per_server:
-        columns += [table.cores_per_worker, table.parameter_servers, table.cores_per_server_task]
-    if cluster.ram_bytes_per_server:
-        columns.append(table.ram_per_worker)
-    of_models = [table.model_ids, table.batch_size, table.fixed_memory_bytes, table.sample_memory_bytes]
-    if cluster.gpu_types or cluster.jobs_per_gpu > 1:
-        columns += of_models
-    if cluster.gpu_types:
-        columns += [table.fixed_fraction]
-    if resizes.any():
-        elastic = np.bincount(owner, resizes)[owner] > 0  # some job of the table is
-        sizes = [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]
-        columns += [np.where(elastic, column, column[0]) for column in (*of_models, *sizes)]
-    classes, count = owner, int(owner[-1]) + 1
-    for column in columns:
-        low, high = column.min(), column.max()
-        if low == high:
-            continue
-        if column.dtype.kind == "i":  # its own order will do
-            codes, values = column - low, int(high) - int(low) + 1
-        else:
-            found, codes = np.unique(column, return_inverse=True)
-            values = len(found)
-        if count * values > _MOST_CODES:
-            found, classes = np.unique(classes, return_inverse=True)
-            count = len(found)
-        classes, count = classes * values + codes, count * values
-    classes = _ranks(classes, count)
-    firsts = np.flatnonzero(np.concatenate([[True], owner[1:] > owner[:-1]]))
-    return np.asarray(classes - np.minimum.reduceat(classes, firsts)[owner])
-
-
-def _ranks(codes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """[jobs] rank of each code, of 0 to count - 1, among those that occur."""
-    if count > len(codes):
-        return np.asarray(np.unique(codes, return_inverse=True)[1])
-    occurs = np.zeros(count, np.int64)
-    occurs[codes] = 1
-    return (np.cumsum(occurs) - 1)[codes]
-
-
 def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[str, NDArray[Any]]:
     """{field of a record: [jobs] what a table says of it}."""
     same: tuple[str, ...] = (
@@ -326,7 +277,7 @@ class Preparation:
         owner = np.repeat(np.arange(len(lengths)), lengths)
         rows = np.arange(len(tables)) - firsts[owner]
         columns = _columns(tables, self.cluster, self.restart)
-        columns["demand_class"] = _demand_class(tables, self.cluster, owner)
+        columns["demand_class"] = demand_classes(tables, self.cluster, owner)
         records = np.asarray(begins, np.int64)[owner] + rows
         columns["isolated_seconds"] = self._write(tables, columns, out, records, rows)
         return columns
