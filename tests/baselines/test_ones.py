@@ -19,6 +19,7 @@ from ringyard_baselines.papers.ones.deployment import (
     Deployment,
     blocked_in_parts,
     blocked_in_whole,
+    gpus_by_job,
     held_by_job,
 )
 from ringyard_baselines.papers.ones.evolution import evolve
@@ -235,3 +236,9 @@ def test_the_predictor_has_seen_the_artifacts_590_epochs():
 def test_the_predictors_tanh_is_the_librarys():
     x = np.concatenate([np.linspace(-50, 50, 10001), [-1e-9, 1e300, -np.inf]])
     np.testing.assert_allclose([_tanh(one) for one in x], np.tanh(x), rtol=0, atol=1e-14)
+
+
+def test_who_holds_which_gpus():
+    assert gpus_by_job(np.array([3, -1, 0, 3])) == {0: (2,), 3: (0, 3)}
+    assert gpus_by_job(np.array([[3, 1], [-1, -1], [1, -1]])) == {1: (0, 2), 3: (0,)}  # two places on each
+    assert gpus_by_job(np.full(3, FREE)) == {}

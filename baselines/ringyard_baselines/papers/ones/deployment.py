@@ -19,14 +19,12 @@ Places = Mapping[int, tuple[int, ...]]
 
 def gpus_by_job(genome: NDArray[np.integer[Any]]) -> dict[int, tuple[int, ...]]:
     """{job row: its GPUs} of a schedule, [GPUs] or [GPUs, places] job rows, -1 free."""
-    jobs = genome.ravel()
-    order = np.argsort(jobs, kind="stable")
-    order = order[np.searchsorted(jobs[order], 0) :]
-    jobs, gpus = jobs[order], (order // (genome.size // len(genome))).tolist()
-    begins = np.flatnonzero(np.diff(jobs, prepend=-1))
-    ends = [*begins[1:].tolist(), len(jobs)]
-    rows = zip(jobs[begins].tolist(), begins.tolist(), ends, strict=bool(len(begins)))
-    return {job: tuple(gpus[begin:end]) for job, begin, end in rows}
+    order = np.argsort(genome, axis=None, kind="stable")
+    jobs = genome.ravel()[order]
+    gpus = (order // (genome.size // len(genome))).tolist()
+    cuts = [0, *(np.flatnonzero(jobs[1:] != jobs[:-1]) + 1).tolist(), len(gpus)]
+    parts = zip(jobs[cuts[:-1]].tolist(), cuts[:-1], cuts[1:], strict=True)
+    return {job: tuple(gpus[begin:end]) for job, begin, end in parts if job >= 0}
 
 
 def held_by_job(view: SchedulingView) -> dict[int, tuple[int, ...]]:

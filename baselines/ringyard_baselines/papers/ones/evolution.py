@@ -38,9 +38,9 @@ def _cross(work: Workspace, child: int, jobs: Jobs, crossover: float, rng: UIntV
     one[:] = 0
     two[:] = 0
     for g in range(genes.shape[1]):
-        swap = next_uniform(rng) >= 1.0 - crossover
-        x = genes[b if swap else a, g]
-        y = genes[a if swap else b, g]
+        x, y, draw = genes[a, g], genes[b, g], next_uniform(rng)
+        if x != y and draw >= 1.0 - crossover:
+            x, y = y, x
         genes[child, g] = FREE
         genes[child + 1, g] = FREE
         if x >= 0 and one[x] < limit[x]:

@@ -94,12 +94,12 @@ class Workspace(NamedTuple):
     def empty(cls, parents: int, num_gpus: int, num_jobs: int) -> "Workspace":
         """Room for the generations of so many parents."""
         return cls(
-            genes=np.zeros((2 * parents, num_gpus), dtype=np.int64),
-            kept=np.zeros((3 * parents, num_jobs), dtype=np.int64),
-            sizes=np.zeros((3 * parents, num_jobs), dtype=np.int64),
-            scores=np.zeros(3 * parents),
-            ranked=np.zeros(3 * parents, dtype=np.int64),
-            cost=np.zeros(num_gpus + 1),
-            took=np.zeros((num_jobs, num_gpus + 1), dtype=np.bool_),
-            below=np.zeros((2, num_gpus + 1), dtype=np.int64),
+            genes=np.empty((2 * parents, num_gpus), dtype=np.int64),
+            kept=np.empty((3 * parents, num_jobs), dtype=np.int64),
+            sizes=np.empty((3 * parents, num_jobs), dtype=np.int64),
+            scores=np.empty(3 * parents),
+            ranked=np.empty(3 * parents, dtype=np.int64),
+            cost=np.empty(num_gpus + 1),
+            took=np.empty((num_jobs, num_gpus + 1), dtype=np.bool_),
+            below=np.empty((2, num_gpus + 1), dtype=np.int64),
         )

@@ -140,6 +140,7 @@ def keep_and_fill(genome: IntVector, jobs: Jobs, machine: Machine, work: Workspa
 @kernel
 def count_below(machine: Machine, work: Workspace) -> None:
     """GPUs below each that run a job, and that are down, into `work.below`."""
+    work.below[:, 0] = 0
     for g in range(len(machine.present)):
         work.below[_BUSY, g + 1] = work.below[_BUSY, g] + int(machine.present[g] >= 0)
         work.below[_DOWN, g + 1] = work.below[_DOWN, g] + int(machine.up[g] == 0)
