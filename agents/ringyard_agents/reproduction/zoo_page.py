@@ -35,8 +35,8 @@ bounds it: [learning.md](learning.md). All worlds beside one another, with look-
 
 Every preset of [presets.md](presets.md) has one: Sharing, Elastic and Full of their own, Contention and
 CpuGpu `zoo:joint`, which knows the others and the quickstart, too; Partitioning has none. `zoo:unknown` is
-not told how long jobs will run, nor are those that it is held against. `ringyard compare schedulers=all` shows agents beside the schedulers. They are part of the wheel, 3 to 6 kB
-each: weights as safetensors, with
+not told how long jobs will run, nor are those that it is held against. `ringyard compare schedulers=all`
+shows agents beside the schedulers. They are part of the wheel, 3 to 6 kB each: weights as safetensors, with
 what the agent is made of as JSON; loading one [runs no code](runs.md#whom-to-trust). `zoo:starts` and
 `zoo:starts_unknown` only start jobs. They learnt on a trace that is not ours to ship, and are trained and
 judged where its files lie in the folder of the command; without them they are left out.
