@@ -170,6 +170,7 @@ def limits(scheduler, completed, held, ran, status=None):
         "status": np.array(status or [JobStatus.RUNNING] * count),
         "run_seconds": np.array(ran),
         "synced_seconds": np.zeros(count),
+        "num_gpus": np.array(held),
         "first_start_seconds": np.zeros(count),
         "kind": np.zeros(count, np.int64),
     }
@@ -177,6 +178,7 @@ def limits(scheduler, completed, held, ran, status=None):
         column=columns.__getitem__,
         num_gpus=np.array(held),
         now=0.0,
+        of=lambda rows: SimpleNamespace(column=lambda name: columns[name][rows]),
         cluster=SimpleNamespace(num_gpus=16),
     )
     return scheduler._limits(view, np.arange(count), np.array(completed)).tolist(), view

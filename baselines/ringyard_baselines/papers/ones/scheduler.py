@@ -12,6 +12,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
+from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
@@ -41,13 +42,17 @@ class _Now(NamedTuple):
     """GPU jobs at a decision.
 
     Attributes:
-        jobs: [n] rows of those waiting and running.
-        epochs: [jobs] epochs done.
-        completed: [jobs] whole ones, the validation before training counted.
-        features: [n, 5] what the predictor sees of `jobs`.
+        jobs: [n] rows of those waiting and running, ascending.
+        seen: their columns.
+        running: [n] whether they run.
+        epochs: [n] epochs done.
+        completed: [n] whole ones, the validation before training counted.
+        features: [n, 5] what the predictor sees.
     """
 
     jobs: NDArray[np.int64]
+    seen: JobColumns
+    running: NDArray[np.bool_]
     epochs: NDArray[np.float64]
     completed: NDArray[np.float64]
     features: NDArray[np.float64]
@@ -164,10 +169,12 @@ class Ones(Scheduler):
         self._table: SpeedTable | None = None
         self._epoch_samples = epoch_samples  # [jobs] D, NaN where it is not known
         self._limit = np.zeros(num_jobs, dtype=np.int64)  # R; 0: not seen yet
+        self._completed = np.zeros(num_jobs)  # epochs, of waiting and running jobs
         self._deployed_at = np.zeros(num_jobs)  # epochs completed when a schedule with it was last deployed
         self._changed_at = np.zeros(num_jobs)  # epochs completed when its GPUs last changed
         self._stopped: set[int] = set()  # jobs that wait to resume
-        self._live: set[int] = set()
+        self._live = np.zeros(0, dtype=np.int64)  # rows of waiting and running jobs
+        self._position = np.full(num_jobs + 1, FREE)  # in `_live`; FREE for others, and for FREE
         self._finished = _EARLIER * self._earlier_jobs
         self._population: NDArray[np.int64] | None = None  # job rows
         self._history = History(earlier_rows() if self._earlier_jobs else np.zeros((0, 6)))
@@ -190,37 +197,40 @@ class Ones(Scheduler):
             known = ~np.isnan(self._epoch_samples)
             self._epoch_samples = np.where(known, self._epoch_samples, asked * view.column("base_batch"))
         draft = Draft(view)
-        jobs = view.gpu_jobs
-        epochs = view.completed_iterations * view.column("base_batch") / self._epoch_samples
-        completed = np.floor(epochs + 1e-9) + (~np.isnan(view.column("first_start_seconds")))
-        now = _Now(jobs, epochs, completed, self._features(view, jobs, epochs))
+        now = self._now(view)
         self._learn(view, now)
-        if not len(jobs):
+        if not len(now.jobs):
             return start_cpu_jobs(view, draft, self.placement)
-        present_limit = self._limits(view, jobs, completed)
-        best = self._best(view, jobs, self._known(view, now, present_limit))
-        allocations = self._deploy(view, draft, best, completed)
+        best = self._best(view, now, self._known(view, now, self._limits(view, now.jobs, now.completed)))
+        allocations = self._deploy(view, draft, best)
         allocations += start_cpu_jobs(view, draft, self.placement)
-        return never_idle(view, draft, self.placement, jobs.tolist(), allocations)
+        return never_idle(view, draft, self.placement, now.jobs.tolist(), allocations)
 
-    def _features(
-        self, view: SchedulingView, jobs: NDArray[np.int64], epochs: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """[n, 5]; the normalised loss begins at 1."""
-        metric = np.nan_to_num(view.validation_metric[jobs])
-        loss = view.training_loss[jobs]
-        size = np.log(self._epoch_samples[jobs])
-        return np.stack([size, np.ones(len(jobs)), epochs[jobs], 1.0 - loss, metric], axis=1)
+    def _now(self, view: SchedulingView) -> _Now:
+        """What is known of the GPU jobs; losses are normalised and begin at 1."""
+        jobs = view.gpu_jobs
+        seen = view.of(jobs)
+        epochs = self._epochs(jobs, seen)
+        completed = np.floor(epochs + 1e-9) + (~np.isnan(seen.column("first_start_seconds")))
+        size, metric = np.log(self._epoch_samples[jobs]), np.nan_to_num(seen.validation_metric)
+        features = np.stack([size, np.ones(len(jobs)), epochs, 1.0 - seen.training_loss, metric], axis=1)
+        self._completed[jobs] = completed
+        return _Now(jobs, seen, seen.column("status") == JobStatus.RUNNING, epochs, completed, features)
+
+    def _epochs(self, rows: NDArray[np.int64], seen: JobColumns) -> NDArray[np.float64]:
+        """[n] epochs done by the jobs of these rows."""
+        return seen.completed_iterations * seen.column("base_batch") / self._epoch_samples[rows]
 
     def _learn(self, view: SchedulingView, now: _Now) -> None:
         """Note what running jobs show; refit when a tenth more jobs have finished than at the last fit."""
-        live = set(now.jobs.tolist())
-        for job in sorted(self._live - live):
-            self._history.finish(job, float(now.epochs[job]))
-        self._finished += len(self._live - live)
-        self._live = live
-        running = view.column("status")[now.jobs] == JobStatus.RUNNING
-        for i in np.flatnonzero(running & (now.epochs[now.jobs] >= 1.0)).tolist():
+        ended = np.setdiff1d(self._live, now.jobs, assume_unique=True)
+        for job, epochs in zip(ended.tolist(), self._epochs(ended, view.of(ended)).tolist(), strict=True):
+            self._history.finish(job, epochs)
+        self._finished += len(ended)
+        self._position[self._live] = FREE
+        self._position[now.jobs] = np.arange(len(now.jobs))
+        self._live = now.jobs
+        for i in np.flatnonzero(now.running & (now.epochs >= 1.0)).tolist():
             self._history.note(int(now.jobs[i]), now.features[i])
         if self._history.rows and self._finished > 1.1 * self._fitted:
             self._fitted = self._finished
@@ -230,24 +240,21 @@ class Ones(Scheduler):
     def _limits(
         self, view: SchedulingView, jobs: NDArray[np.int64], completed: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """[jobs] present limits, for the rows `jobs`; R grows as it may."""
-        low, high = view.column("min_gpus"), view.column("max_gpus")
-        new = jobs[self._limit[jobs] == 0]
-        self._limit[new] = np.maximum(view.column("asked_gpus")[new] if self._begin_as_asked else low[new], 1)
-        held = view.num_gpus
-        running = jobs[view.column("status")[jobs] == JobStatus.RUNNING]
-        epochs = completed[running] - (self._changed_at[running] if self._growth_since_change else 0.0)
-        grown = running[(epochs >= _EPOCHS) & (held[running] >= self._limit[running])]
-        most = np.minimum(high[grown], view.cluster.num_gpus)
-        self._limit[grown] = np.minimum(2 * self._limit[grown], most)
-        ripe = running[completed[running] >= _EPOCHS]
-        present = self._limit.copy()
-        present[running] = held[running]
-        present[ripe] = np.minimum(self._limit[ripe], 4 * view.column("asked_gpus")[ripe])
-        if len(ripe):
-            largest = int(ripe[np.argmax(held[ripe])])
+        """[n] present limits of the rows `jobs`, which have completed so many epochs; R grows as it may."""
+        seen, limit = view.of(jobs), self._limit[jobs]
+        low, high, asked, held = map(seen.column, ("min_gpus", "max_gpus", "asked_gpus", "num_gpus"))
+        limit = np.where(limit == 0, np.maximum(asked if self._begin_as_asked else low, 1), limit)
+        running = seen.column("status") == JobStatus.RUNNING
+        epochs = completed - (self._changed_at[jobs] if self._growth_since_change else 0.0)
+        grown = running & (epochs >= _EPOCHS) & (held >= limit)
+        most = np.minimum(high, view.cluster.num_gpus)
+        self._limit[jobs] = limit = np.where(grown, np.minimum(2 * limit, most), limit)
+        ripe = running & (completed >= _EPOCHS)
+        present = np.where(ripe, np.minimum(limit, 4 * asked), np.where(running, held, limit))
+        if ripe.any():
+            largest = int(np.argmax(np.where(ripe, held, 0)))
             if held[largest] >= view.cluster.num_gpus // 2:
-                present[largest] = self._scaled_down(view, largest, int(present[largest]))
+                present[largest] = self._scaled_down(view, int(jobs[largest]), int(present[largest]))
         return np.maximum(present, low)
 
     def _scaled_down(self, view: SchedulingView, job: int, limit: int) -> int:
@@ -261,21 +268,20 @@ class Ones(Scheduler):
         size = max(1, int(2 * view.num_gpus[job] / (self._sigma * ran[job] / median + 1.0)))
         return size + size % 2
 
-    def _left(self, view: SchedulingView, now: _Now) -> NDArray[np.float64]:
+    def _left(self, now: _Now) -> NDArray[np.float64]:
         """[n] iterations left, as predicted; NaN before the second epoch."""
         if self._progress == "predicted":
-            left = view.predicted_iterations[now.jobs]
+            left = now.seen.predicted_iterations
         else:
-            done = np.maximum(now.epochs[now.jobs], 1e-3)
-            b = self._predictor.beta(now.features, now.epochs[now.jobs])
+            done = np.maximum(now.epochs, 1e-3)
+            b = self._predictor.beta(now.features, now.epochs)
             rho = done / (done + b) if self._progress == "mean" else self._rng.beta(done, b)
-            left = view.completed_iterations[now.jobs] * (1.0 / np.clip(rho, 1e-6, 1.0) - 1.0)
-        return np.where(now.completed[now.jobs] >= _EPOCHS, left, np.nan)
+            left = now.seen.completed_iterations * (1.0 / np.clip(rho, 1e-6, 1.0) - 1.0)
+        return np.where(now.completed >= _EPOCHS, left, np.nan)
 
-    def _best(self, view: SchedulingView, jobs: NDArray[np.int64], known: Jobs) -> NDArray[np.int64]:
+    def _best(self, view: SchedulingView, now: _Now, known: Jobs) -> NDArray[np.int64]:
         """[GPUs] job row of each GPU in the best schedule, -1 free; the population evolves."""
-        position = np.full(len(self._limit) + 1, FREE)
-        position[jobs] = np.arange(len(jobs))
+        jobs, position = now.jobs, self._position
         present = position[view.job_of_gpu]
         num_gpus = view.cluster.num_gpus
         machine = Machine(
@@ -302,33 +308,30 @@ class Ones(Scheduler):
     def _known(self, view: SchedulingView, now: _Now, present_limit: NDArray[np.int64]) -> Jobs:
         """What evolution knows of the jobs."""
         assert self._table is not None
-        jobs, left = now.jobs, self._left(view, now)
+        jobs, left, held = now.jobs, self._left(now), now.seen.column("num_gpus")
         seconds = np.where(np.isnan(left), 0.0, left / self._table.least_of(jobs))
         order = np.lexsort((jobs, seconds, ~np.isnan(left)))
-        running = view.column("status")[jobs] == JobStatus.RUNNING
-        first = np.full(len(self._limit) + 1, view.cluster.num_gpus)
-        np.minimum.at(first, view.job_of_gpu, np.arange(view.cluster.num_gpus))
+        first = np.full(len(jobs) + 1, view.cluster.num_gpus)  # GPU of each, the last of free ones
+        np.minimum.at(first, self._position[view.job_of_gpu], np.arange(view.cluster.num_gpus))
         return Jobs(
-            fewest=view.column("min_gpus")[jobs].astype(np.int64),
-            held=np.where(running, view.num_gpus[jobs], 0).astype(np.int64),
-            present_limit=present_limit[jobs].astype(np.int64),
+            fewest=now.seen.column("min_gpus").astype(np.int64),
+            held=np.where(now.running, held, 0).astype(np.int64),
+            present_limit=present_limit,
             limit=self._limit[jobs],
             allowed=self._table.allowed_of(jobs),
             mutable=(~np.isnan(left)).astype(np.int64),
             left=left,
             speed=np.ascontiguousarray(self._table.of(jobs)),
             padding=order,
-            sequence=np.lexsort((jobs, first[jobs])),
+            sequence=np.lexsort((jobs, first[:-1])),
         )
 
-    def _deploy(
-        self, view: SchedulingView, draft: Draft, best: NDArray[np.int64], completed: NDArray[np.float64]
-    ) -> list[Allocation]:
+    def _deploy(self, view: SchedulingView, draft: Draft, best: NDArray[np.int64]) -> list[Allocation]:
         """The changes that may be made now; clocks and the limits of those who wait to resume follow."""
         assert self._table is not None
         wanted, held = gpus_by_job(best), held_by_job(view)
         touched = [job for job, gpus in held.items() if wanted.get(job) != gpus]
-        unripe = [job for job in touched if completed[job] < self._deployed_at[job] + self._delta]
+        unripe = [job for job in touched if self._completed[job] < self._deployed_at[job] + self._delta]
         if self._whole:
             blocked = blocked_in_whole(wanted, held, bool(unripe))
         else:
@@ -344,7 +347,7 @@ class Ones(Scheduler):
         if self._resume_halving and not (self._whole and unripe):
             self._halve(view, [job for job in self._stopped if job not in wanted])
         self._stopped = (self._stopped | set(stopping)) - set(starting)
-        self._note(plan.allocations, held, completed)
+        self._note(plan.allocations, held)
         return plan.allocations
 
     def _halve(self, view: SchedulingView, jobs: Sequence[int]) -> None:
@@ -353,11 +356,9 @@ class Ones(Scheduler):
         for job in jobs:
             self._limit[job] = max(int(self._limit[job]) // 2, int(low[job]), 1)
 
-    def _note(
-        self, allocations: Sequence[Allocation], held: Collection[int], completed: NDArray[np.float64]
-    ) -> None:
+    def _note(self, allocations: Sequence[Allocation], held: Collection[int]) -> None:
         """A deployment starts the clock of every job in it anew; with own clocks, of those that change."""
         changed = [allocation.job for allocation in allocations if not allocation.stops]
-        self._changed_at[changed] = completed[changed]
+        self._changed_at[changed] = self._completed[changed]
         everybody = [*held, *changed] if self._one_clock and allocations else changed
-        self._deployed_at[everybody] = completed[everybody]
+        self._deployed_at[everybody] = self._completed[everybody]
