@@ -21,10 +21,11 @@ from ringyard_baselines.papers.ones.deployment import (
     blocked_in_whole,
     held_by_job,
 )
-from ringyard_baselines.papers.ones.evolution import evolve, fill
+from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import _tanh, earlier_rows
 from ringyard_baselines.papers.ones.scheduler import Ones
+from ringyard_baselines.papers.ones.schedules import fill
 from worlds import elastic, perfect
 
 GPUS, PARENTS = 12, 8
@@ -41,9 +42,9 @@ def search(rng, switch_seconds=0.0):
         held=np.zeros(count, dtype=np.int64),
         present_limit=np.minimum(limit, rng.integers(1, 9, count)),
         limit=limit,
-        allowed=np.tile(sizes, (count, 1)),
         mutable=(~np.isnan(left)).astype(np.int64),
         left=left,
+        place=np.arange(count),
         speed=np.tile(sizes**0.8, (count, 1)),
         padding=rng.permutation(count),
         sequence=np.arange(count),
@@ -51,10 +52,10 @@ def search(rng, switch_seconds=0.0):
     machine = Machine(
         np.full(GPUS, FREE), np.repeat(np.arange(3), 4), np.ones(GPUS, dtype=np.int64), 4, switch_seconds
     )
-    population = np.full((3 * PARENTS, GPUS), FREE)
-    for parent in population[:PARENTS]:
+    population = np.full((PARENTS, GPUS), FREE)
+    for parent in population:
         fill(parent, jobs._replace(padding=rng.permutation(count)), machine.up, np.zeros(count, np.int64))
-    return jobs, machine, population, Workspace.empty(3 * PARENTS, GPUS, count)
+    return jobs, machine, population, Workspace.empty(PARENTS, GPUS, count)
 
 
 def score(genome, jobs):
@@ -68,15 +69,15 @@ def test_evolution_keeps_limits_and_its_best_score_never_gets_worse(rng):
     for _ in range(30):
         jobs, machine, population, work = search(rng)
         jobs = jobs._replace(present_limit=jobs.limit)  # else parents padded to R shrink first
-        before = min(score(parent, jobs) for parent in population[:PARENTS])
+        before = min(score(parent, jobs) for parent in population)
         for _ in range(4):
             evolve(population, jobs, machine, Rates(0.5, 0.3), work, rng.integers(1, 2**63, 1, np.uint64))
-            scores = [score(parent, jobs) for parent in population[:PARENTS]]
+            scores = [score(parent, jobs) for parent in population]
             assert scores == sorted(scores)
             assert scores[0] <= before + 1e-9
             improved += scores[0] < before - 1e-9
             before = scores[0]
-            for parent in population[:PARENTS]:
+            for parent in population:
                 held = np.bincount(parent[parent >= 0], minlength=len(jobs.limit))
                 assert (held <= jobs.limit).all()
                 changes = np.count_nonzero(np.diff(parent[parent >= 0])) + 1
@@ -91,18 +92,17 @@ def test_a_switching_cost_keeps_who_runs():
         held=np.array([2, 0]),
         present_limit=2 * one,
         limit=2 * one,
-        allowed=np.tile(np.arange(3), (2, 1)),
         mutable=one,
         left=np.array([100.0, 90.0]),
+        place=np.arange(2),
         speed=np.tile([0.0, 1.0, 2.0], (2, 1)),
         padding=np.array([1, 0]),
         sequence=np.array([0, 1]),
     )
     for seconds, stays in ((0.0, 1), (4.0, 1), (6.0, 0)):  # 10 GPU seconds less, 2 GPUs x seconds more
         machine = Machine(np.zeros(2, np.int64), np.zeros(2, np.int64), one, 2, seconds)
-        population = np.full((12, 2), FREE)
-        population[:2], population[2:4] = 0, 1
-        work, seed = Workspace.empty(12, 2, 2), np.array([5], dtype=np.uint64)
+        population = np.array([[0, 0], [0, 0], [1, 1], [1, 1]])
+        work, seed = Workspace.empty(4, 2, 2), np.array([5], dtype=np.uint64)
         evolve(population, jobs, machine, Rates(0.0, 0.0), work, seed)
         assert population[0].tolist() == [stays, stays]
 

@@ -17,8 +17,8 @@ from ringyard_baselines.papers.gadget import (
 )
 from ringyard_baselines.papers.gavel import max_min_shares
 from ringyard_baselines.papers.gittins import gittins_index
-from ringyard_baselines.papers.ones.evolution import fill, reorder
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Workspace
+from ringyard_baselines.papers.ones.schedules import fill, reorder
 from ringyard_baselines.papers.sjf_bsbf import mean_jct_in_turn, mean_jct_shared
 from ringyard_baselines.papers.synergy import best_demand
 from ringyard_baselines.papers.themis import finish_time_fairness
@@ -155,17 +155,16 @@ def pad(start, order, limits, allowed=None, low=None):
     jobs, gpus = len(limits), len(start)
     genes = genome(start)
     sizes = np.arange(gpus + 1)
-    table = np.array(allowed or [sizes] * jobs, dtype=np.int64)
     bounds = np.array(limits, dtype=np.int64)
     known = Jobs(
         fewest=np.array(low or [1] * jobs),
         held=np.zeros(jobs, dtype=np.int64),
         present_limit=bounds,
         limit=bounds,
-        allowed=table,
         mutable=np.zeros(jobs, dtype=np.int64),
         left=np.zeros(jobs),
-        speed=np.zeros(table.shape),
+        place=np.arange(jobs),
+        speed=np.where(np.array(allowed or [sizes] * jobs) == sizes, 1.0, 0.0),
         padding=np.array(order),
         sequence=np.array(order),
     )

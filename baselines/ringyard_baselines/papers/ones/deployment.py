@@ -1,6 +1,7 @@
 """From ONES' schedule to allocations: who starts, who stops, and how running jobs come to their new GPUs."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,23 +17,21 @@ __all__ = ["Deployment", "blocked_in_parts", "blocked_in_whole", "gpus_by_job", 
 Places = Mapping[int, tuple[int, ...]]
 
 
-def gpus_by_job(genome: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
-    """{job row: its GPUs} of a schedule, [GPUs] job rows, -1 free."""
-    places: dict[int, list[int]] = {}
-    for gpu, job in enumerate(genome.tolist()):
-        if job >= 0:
-            places.setdefault(job, []).append(gpu)
-    return {job: tuple(places[job]) for job in sorted(places)}
+def gpus_by_job(genome: NDArray[np.integer[Any]]) -> dict[int, tuple[int, ...]]:
+    """{job row: its GPUs} of a schedule, [GPUs] or [GPUs, places] job rows, -1 free."""
+    jobs = genome.ravel()
+    order = np.argsort(jobs, kind="stable")
+    order = order[np.searchsorted(jobs[order], 0) :]
+    jobs, gpus = jobs[order], (order // (genome.size // len(genome))).tolist()
+    begins = np.flatnonzero(np.diff(jobs, prepend=-1))
+    ends = [*begins[1:].tolist(), len(jobs)]
+    rows = zip(jobs[begins].tolist(), begins.tolist(), ends, strict=bool(len(begins)))
+    return {job: tuple(gpus[begin:end]) for job, begin, end in rows}
 
 
 def held_by_job(view: SchedulingView) -> dict[int, tuple[int, ...]]:
     """{job row: its GPUs} of the running GPU jobs."""
-    places: dict[int, list[int]] = {}
-    for gpu, jobs in enumerate(view.jobs_of_gpu.tolist()):
-        for job in jobs:
-            if job >= 0:
-                places.setdefault(job, []).append(gpu)
-    return {job: tuple(places[job]) for job in sorted(places)}
+    return gpus_by_job(view.jobs_of_gpu)
 
 
 def blocked_in_whole(wanted: Places, held: Places, unripe: bool) -> set[int]:

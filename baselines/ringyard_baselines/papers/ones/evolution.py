@@ -1,222 +1,66 @@
-"""ONES' evolution of schedules in compiled code: a schedule says which job each GPU works for."""
+"""ONES' evolution of schedules in compiled code.
+
+A score depends only on how many GPUs each job has, and so does where blocks go: GPUs are looked at one by one
+where parents are crossed, and where a schedule that stays finds no room in blocks.
+"""
 
 import numpy as np
 
 from ringyard.compiled import IntMatrix, IntVector, UIntVector, kernel
 from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
+from ringyard_baselines.papers.ones.schedules import arrange, count_below, fill, pad, refresh
 
-__all__ = ["evolve", "fill", "keep_and_fill", "reorder"]
-
-#: what keeping a job's own GPUs, and not spanning more servers than needed, count beside one displaced GPU
-_OWN, _SPAN = 1e-3, 1e-2
+__all__ = ["evolve"]
 
 
 @kernel
-def _sizes(genome: IntVector, sizes: IntVector) -> None:
-    """GPUs of each job, into `sizes`."""
-    sizes[:] = 0
-    for gene in genome:
-        if gene >= 0:
-            sizes[gene] += 1
+def _copy(source: IntVector, target: IntVector) -> None:
+    for k in range(len(source)):
+        target[k] = source[k]
 
 
 @kernel
-def _refresh(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None:
-    """Drop GPUs beyond a job's present limit or on failed servers, and jobs with fewer than they need."""
-    sizes[:] = 0
-    for g in range(len(genome)):
-        j = genome[g]
-        if j >= 0:
-            if up[g] == 0 or sizes[j] >= jobs.present_limit[j]:
-                genome[g] = FREE
-            else:
-                sizes[j] += 1
-    for g in range(len(genome)):
-        if genome[g] >= 0 and sizes[genome[g]] < jobs.fewest[genome[g]]:
-            genome[g] = FREE
-
-
-@kernel
-def _cross(
-    population: IntMatrix,
-    child: int,
-    limit: IntVector,
-    crossover: float,
-    pair: IntVector,
-    rng: UIntVector,
-) -> None:
+def _cross(work: Workspace, child: int, jobs: Jobs, crossover: float, rng: UIntVector) -> None:
     """Uniform crossover of two parents: each gene from either, unless its job would exceed its limit.
 
     Args:
-        population: the first third are the parents.
+        work: its first third are the parents.
         child: the children are the schedules `child` and `child` + 1.
-        limit: [jobs] present limits.
+        jobs: present limits, and the fewest GPUs, below which a job is out.
         crossover: xi, probability that genes change sides.
-        pair: [2 jobs] work space.
         rng: [1] state of the random numbers.
     """
-    parents = population.shape[0] // 3
+    genes, limit = work.genes, jobs.present_limit
+    parents = len(genes) // 2
     a, b = int(next_uniform(rng) * parents), int(next_uniform(rng) * parents)
-    half = len(limit)
-    one, two = pair[:half], pair[half:]
-    pair[:] = 0
-    for g in range(population.shape[1]):
+    one, two = work.kept[child], work.kept[child + 1]
+    one[:] = 0
+    two[:] = 0
+    for g in range(genes.shape[1]):
         swap = next_uniform(rng) >= 1.0 - crossover
-        x = population[b if swap else a, g]
-        y = population[a if swap else b, g]
-        population[child, g] = FREE
-        population[child + 1, g] = FREE
+        x = genes[b if swap else a, g]
+        y = genes[a if swap else b, g]
+        genes[child, g] = FREE
+        genes[child + 1, g] = FREE
         if x >= 0 and one[x] < limit[x]:
             one[x] += 1
-            population[child, g] = x
+            genes[child, g] = x
         if y >= 0 and two[y] < limit[y]:
             two[y] += 1
-            population[child + 1, g] = y
+            genes[child + 1, g] = y
+    for j in range(len(one)):
+        if one[j] < jobs.fewest[j]:
+            one[j] = 0
+        if two[j] < jobs.fewest[j]:
+            two[j] = 0
 
 
 @kernel
-def _mutate(genome: IntVector, mutable: IntVector, rate: float, sizes: IntVector, rng: UIntVector) -> None:
-    """Remove each job that may be moved, with probability `rate`, from the whole schedule."""
+def _mutate(parent: IntVector, kept: IntVector, mutable: IntVector, rate: float, rng: UIntVector) -> None:
+    """GPUs of each job that are kept of the parent's: none, with probability `rate`, if it may be moved."""
     for j in range(len(mutable)):
-        sizes[j] = int(mutable[j] != 0 and next_uniform(rng) < rate)
-    for g in range(len(genome)):
-        if genome[g] >= 0 and sizes[genome[g]] != 0:
-            genome[g] = FREE
-
-
-@kernel
-def _give(genome: IntVector, up: IntVector, j: int, wanted: int, begin: int) -> int:
-    """Free GPUs from `begin` on, lowest numbers first; where the next search may begin."""
-    g = begin
-    while wanted > 0 and g < len(genome):
-        if genome[g] == FREE and up[g] != 0:
-            genome[g] = j
-            wanted -= 1
-        g += 1
-    return g
-
-
-@kernel
-def fill(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None:
-    """Pad to full: new jobs first, then the others by remaining time, to their present limits, then to R.
-
-    Args:
-        genome: [GPUs] job of each, -1 free; changed in place.
-        jobs: their limits and order.
-        up: [GPUs] 1 if there.
-        sizes: [jobs] work space.
-    """
-    _sizes(genome, sizes)
-    free = 0
-    for g in range(len(genome)):
-        free += int(genome[g] == FREE and up[g] != 0)
-    allowed = jobs.allowed
-    begin = 0
-    for bound in (jobs.present_limit, jobs.limit):
-        for i in range(len(jobs.padding)):
-            if free == 0:
-                break
-            j = jobs.padding[i]
-            reach = min(bound[j], sizes[j] + free)
-            size = allowed[j, min(reach, allowed.shape[1] - 1)]
-            if size > sizes[j] and size >= jobs.fewest[j]:
-                begin = _give(genome, up, j, size - sizes[j], begin)
-                free -= size - sizes[j]
-                sizes[j] = size
-    for g in range(len(genome)):  # sizes between two allowed ones go down
-        j = genome[g]
-        if j >= 0 and allowed[j, sizes[j]] < sizes[j]:
-            genome[g] = FREE
-            sizes[j] -= 1
-
-
-@kernel
-def keep_and_fill(genome: IntVector, jobs: Jobs, machine: Machine, work: Workspace) -> None:
-    """No search: what the schedule holds stays within the present limits, free GPUs are padded, blocks made.
-
-    Args:
-        genome: [GPUs] job of each, -1 free; changed in place.
-        jobs: those waiting and running.
-        machine: the GPUs and who runs there now.
-        work: work space.
-    """
-    _refresh(genome, jobs, machine.up, work.sizes)
-    fill(genome, jobs, machine.up, work.sizes)
-    reorder(genome, jobs.sequence, machine, work)
-
-
-@kernel
-def _count_others(machine: Machine, j: int, counts: IntMatrix) -> None:
-    """GPUs below each, into `counts`, [3, GPUs + 1]: of other running jobs, all that j has not, failed."""
-    for g in range(len(machine.present)):
-        now = machine.present[g]
-        counts[0, g + 1] = counts[0, g] + int(now >= 0 and now != j)
-        counts[1, g + 1] = counts[1, g] + int(now != j)
-        counts[2, g + 1] = counts[2, g] + int(machine.up[g] == 0)
-
-
-@kernel
-def _block_cost(machine: Machine, end: int, size: int, counts: IntMatrix) -> float:
-    """Running GPUs of others that a job would displace on GPUs end - size .. end - 1; inf: one is down."""
-    begin = end - size
-    if counts[2, end] > counts[2, begin]:
-        return np.inf
-    cost = float(counts[0, end] - counts[0, begin]) + _OWN * (counts[1, end] - counts[1, begin])
-    spans = machine.server[end - 1] - machine.server[begin] + 1
-    return cost + _SPAN * max(0, spans - (size + machine.widest - 1) // machine.widest)
-
-
-@kernel
-def reorder(genome: IntVector, sequence: IntVector, machine: Machine, work: Workspace) -> bool:
-    """Give each job a contiguous block so that least running GPUs of others are displaced.
-
-    Dynamic program over (GPU position, jobs placed in `sequence`); holes are allowed.
-
-    Args:
-        genome: [GPUs] changed in place; unchanged if there is no room (failed GPUs in between).
-        sequence: [jobs] order of the blocks.
-        machine: the GPUs and who runs there now.
-        work: work space.
-    """
-    sizes, cost, took = work.sizes, work.cost, work.took
-    _sizes(genome, sizes)
-    count = len(genome)
-    cost[:, 0] = 0.0
-    rank = 0
-    for i in range(len(sequence)):
-        j = sequence[i]
-        size = sizes[j]
-        if size == 0:
-            continue
-        _count_others(machine, j, work.counts)
-        for end in range(count + 1):
-            best = np.inf
-            took[end, rank + 1] = 0
-            if end > 0 and cost[end - 1, rank + 1] < np.inf:
-                best = cost[end - 1, rank + 1]
-            if end >= size and cost[end - size, rank] < np.inf:
-                here = cost[end - size, rank] + _block_cost(machine, end, size, work.counts)
-                if here < best:
-                    best = here
-                    took[end, rank + 1] = 1
-            cost[end, rank + 1] = best
-        rank += 1
-    if not np.isfinite(cost[count, rank]):
-        return False
-    genome[:] = FREE
-    end = count
-    for i in range(len(sequence) - 1, -1, -1):
-        j = sequence[i]
-        if sizes[j] == 0:
-            continue
-        while took[end, rank] == 0:
-            end -= 1
-        for g in range(end - sizes[j], end):
-            genome[g] = j
-        end -= sizes[j]
-        rank -= 1
-    return True
+        kept[j] = 0 if mutable[j] != 0 and next_uniform(rng) < rate else parent[j]
 
 
 @kernel
@@ -225,80 +69,99 @@ def _score(jobs: Jobs, machine: Machine, sizes: IntVector) -> float:
     total = 0.0
     for j in range(len(sizes)):
         if sizes[j] > 0 and not np.isnan(jobs.left[j]):
-            total += sizes[j] * jobs.left[j] / jobs.speed[j, sizes[j]]
+            total += sizes[j] * jobs.left[j] / jobs.speed[jobs.place[j], sizes[j]]
         if machine.switch_seconds > 0.0 and jobs.held[j] > 0 and sizes[j] != jobs.held[j]:
             total += machine.switch_seconds * max(sizes[j], jobs.held[j])
     return total
 
 
 @kernel
-def _like_before(population: IntMatrix, i: int, work: Workspace) -> int:
-    """A schedule before the i-th with the same score and sizes (those of i are in `work.sizes`); -1: none."""
+def _pad_and_score(jobs: Jobs, machine: Machine, work: Workspace) -> None:
+    """Pad all schedules, and rank them as they come."""
+    num_up = 0
+    for g in range(len(machine.up)):
+        num_up += machine.up[g]
+    for i in range(len(work.scores)):
+        sizes, free = work.sizes[i], num_up
+        for j in range(len(sizes)):
+            sizes[j] = work.kept[i, j]
+            free -= sizes[j]
+        pad(sizes, jobs, free)
+        work.scores[i] = _score(jobs, machine, sizes)
+        work.ranked[i] = i
+
+
+@kernel
+def _survive(work: Workspace, i: int) -> None:
+    """Swap the lowest score from rank `i` on to rank `i`."""
+    scores, ranked = work.scores, work.ranked
+    best = i
+    for k in range(i + 1, len(scores)):
+        if scores[k] < scores[best]:
+            best = k
+    scores[i], scores[best] = scores[best], scores[i]
+    ranked[i], ranked[best] = ranked[best], ranked[i]
+
+
+@kernel
+def _like_before(work: Workspace, i: int) -> int:
+    """A rank before `i` with the same score and sizes; -1: none."""
+    sizes = work.sizes[work.ranked[i]]
     for k in range(i - 1, -1, -1):
         if work.scores[k] != work.scores[i]:
             return -1
-        _sizes(population[k], work.pair[: len(work.sizes)])
+        others = work.sizes[work.ranked[k]]
         same = True
-        for j in range(len(work.sizes)):
-            same = same and work.pair[j] == work.sizes[j]
+        for j in range(len(sizes)):
+            same = same and sizes[j] == others[j]
         if same:
             return k
     return -1
 
 
 @kernel
-def _survive(population: IntMatrix, i: int, work: Workspace) -> None:
-    """Swap the lowest score from `i` on to position `i`."""
-    best = i
-    for k in range(i + 1, len(population)):
-        if work.scores[k] < work.scores[best]:
-            best = k
-    work.scores[i], work.scores[best] = work.scores[best], work.scores[i]
-    for g in range(population.shape[1]):
-        work.genome[g] = population[i, g]
-        population[i, g] = population[best, g]
-        population[best, g] = work.genome[g]
+def _write(genome: IntVector, source: int, jobs: Jobs, machine: Machine, work: Workspace) -> None:
+    """The genes of schedule `source`, padded, as they come: its blocks have no room."""
+    kept = work.kept[source]
+    count = len(work.genes)
+    genes = work.genes[source if source < count else source - count]
+    for g in range(len(genome)):
+        genome[g] = genes[g] if genes[g] >= 0 and kept[genes[g]] > 0 else FREE
+    fill(genome, jobs, machine.up, work.sizes[source])
 
 
 @kernel
 def evolve(
     population: IntMatrix, jobs: Jobs, machine: Machine, rates: Rates, work: Workspace, rng: UIntVector
 ) -> None:
-    """One generation; the K lowest scores come first in `population` afterwards, the best of all first.
-
-    Scores do not depend on where jobs are, so that only the K that stay are reordered.
+    """One generation; parents, children and mutants compete, the best of all comes first.
 
     Args:
-        population: [3 K, GPUs] the first K are the parents.
+        population: [K, GPUs] job of each GPU in the parents, -1 free; then in the K lowest scores.
         jobs: those waiting and running.
         machine: the GPUs and who runs there now.
         rates: of crossover and mutation.
         work: work space.
         rng: [1] state of the random numbers.
     """
-    size = population.shape[0] // 3
+    size = len(population)
     for i in range(size):
-        _refresh(population[i], jobs, machine.up, work.sizes)
+        _copy(population[i], work.genes[i])
+        refresh(work.genes[i], jobs, machine.up, work.kept[i])
     for i in range(size, 2 * size - 1, 2):
-        _cross(population, i, jobs.present_limit, rates.crossover, work.pair, rng)
-        _refresh(population[i], jobs, machine.up, work.sizes)
-        _refresh(population[i + 1], jobs, machine.up, work.sizes)
+        _cross(work, i, jobs, rates.crossover, rng)
     if size % 2:
-        for g in range(population.shape[1]):
-            population[2 * size - 1, g] = population[0, g]
+        _copy(work.genes[0], work.genes[2 * size - 1])
+        _copy(work.kept[0], work.kept[2 * size - 1])
     for i in range(size):
-        for g in range(population.shape[1]):
-            population[2 * size + i, g] = population[i, g]
-        _mutate(population[2 * size + i], jobs.mutable, rates.mutation, work.sizes, rng)
-    for i in range(3 * size):
-        fill(population[i], jobs, machine.up, work.sizes)
-        work.scores[i] = _score(jobs, machine, work.sizes)
+        _mutate(work.kept[i], work.kept[2 * size + i], jobs.mutable, rates.mutation, rng)
+    _pad_and_score(jobs, machine, work)
+    count_below(machine, work)
     for i in range(size):
-        _survive(population, i, work)
-        _sizes(population[i], work.sizes)
-        same = _like_before(population, i, work)
-        if same < 0:
-            reorder(population[i], jobs.sequence, machine, work)
-        else:
-            for g in range(population.shape[1]):
-                population[i, g] = population[same, g]
+        _survive(work, i)
+        same = _like_before(work, i)
+        source = work.ranked[i]
+        if same >= 0:
+            _copy(population[same], population[i])
+        elif not arrange(population[i], work.sizes[source], jobs.sequence, machine, work):
+            _write(population[i], source, jobs, machine, work)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector
+from ringyard.compiled import BoolMatrix, FloatMatrix, FloatVector, IntMatrix, IntVector
 
 __all__ = ["FREE", "Jobs", "Machine", "Rates", "Workspace"]
 
@@ -20,10 +20,10 @@ class Jobs(NamedTuple):
         held: [n] GPUs it has now.
         present_limit: [n] most GPUs that a schedule hands on, and how far a job is padded in the first pass.
         limit: [n] R, how far in the second.
-        allowed: [n, sizes + 1] largest number of GPUs not above the index that the job may have.
         mutable: [n] 1 if mutation may remove the job.
         left: [n] iterations left; NaN counts nothing.
-        speed: [n, sizes + 1] iterations per second on so many GPUs.
+        place: [n] row of each in `speed`.
+        speed: [rows, sizes + 1] iterations per second on so many GPUs; 0 where the job cannot run so.
         padding: [n] new jobs first come first served, then the others by remaining time.
         sequence: [n] order of the blocks.
     """
@@ -32,9 +32,9 @@ class Jobs(NamedTuple):
     held: IntVector
     present_limit: IntVector
     limit: IntVector
-    allowed: IntMatrix
     mutable: IntVector
     left: FloatVector
+    place: IntVector
     speed: FloatMatrix
     padding: IntVector
     sequence: IntVector
@@ -68,34 +68,38 @@ class Rates(NamedTuple):
 class Workspace(NamedTuple):
     """Room for intermediate results, its contents mean nothing between calls; K parents, n jobs.
 
+    The schedules of a generation are K parents, K children and K mutants.
+
     Attributes:
-        scores: [3 K] of the population.
-        sizes: [n] GPUs of each job in one genome.
-        pair: [2 n] the same in two.
-        cost: [GPUs + 1, n + 1] displaced GPUs, by position and blocks placed.
-        took: as `cost`: 1 where a block ends.
-        counts: [3, GPUs + 1] of GPUs below each, see `evolution`.
-        genome: [GPUs] one schedule.
+        genes: [2 K, GPUs] job of each GPU in the first two thirds; a mutant has its parent's.
+        kept: [3 K, n] how many of them each job keeps, all or none, before a schedule is padded.
+        sizes: [3 K, n] GPUs of each job afterwards.
+        scores: [3 K] by rank.
+        ranked: [3 K] schedule of each rank.
+        cost: [GPUs + 1] of blocks placed so far, by free GPUs below, see `schedules`.
+        took: [n, GPUs + 1] by block and free GPUs below: whether it ends there.
+        below: [2, GPUs + 1] busy and failed GPUs below each.
     """
 
+    genes: IntMatrix
+    kept: IntMatrix
+    sizes: IntMatrix
     scores: FloatVector
-    sizes: IntVector
-    pair: IntVector
-    cost: FloatMatrix
-    took: IntMatrix
-    counts: IntMatrix
-    genome: IntVector
+    ranked: IntVector
+    cost: FloatVector
+    took: BoolMatrix
+    below: IntMatrix
 
     @classmethod
-    def empty(cls, num_schedules: int, num_gpus: int, num_jobs: int) -> "Workspace":
-        """Room for a population of so many schedules."""
-        blocks = (num_gpus + 1, num_jobs + 1)
+    def empty(cls, parents: int, num_gpus: int, num_jobs: int) -> "Workspace":
+        """Room for the generations of so many parents."""
         return cls(
-            scores=np.zeros(num_schedules),
-            sizes=np.zeros(num_jobs, dtype=np.int64),
-            pair=np.zeros(2 * num_jobs, dtype=np.int64),
-            cost=np.zeros(blocks),
-            took=np.zeros(blocks, dtype=np.int64),
-            counts=np.zeros((3, num_gpus + 1), dtype=np.int64),
-            genome=np.zeros(num_gpus, dtype=np.int64),
+            genes=np.zeros((2 * parents, num_gpus), dtype=np.int64),
+            kept=np.zeros((3 * parents, num_jobs), dtype=np.int64),
+            sizes=np.zeros((3 * parents, num_jobs), dtype=np.int64),
+            scores=np.zeros(3 * parents),
+            ranked=np.zeros(3 * parents, dtype=np.int64),
+            cost=np.zeros(num_gpus + 1),
+            took=np.zeros((num_jobs, num_gpus + 1), dtype=np.bool_),
+            below=np.zeros((2, num_gpus + 1), dtype=np.int64),
         )

@@ -238,18 +238,22 @@ class History:
 
     Args:
         rows: [rows, 6] of earlier jobs.
+        num_jobs: of the job table.
     """
 
     ROWS_PER_JOB = 40
 
-    def __init__(self, rows: NDArray[np.float64]) -> None:
+    def __init__(self, rows: NDArray[np.float64], num_jobs: int) -> None:
         self._open: dict[int, list[NDArray[np.float64]]] = {}
+        self._noted = np.zeros(num_jobs)  # epochs done at the last note
         self.rows = list(rows)
 
-    def note(self, job: int, row: NDArray[np.float64]) -> None:
-        """Keep the features [5] of a running job, once an epoch at most, thinned out as they grow many."""
-        rows = self._open.setdefault(job, [])
-        if not rows or row[2] >= rows[-1][2] + 1.0:
+    def note(self, jobs: NDArray[np.int64], features: NDArray[np.float64]) -> None:
+        """Keep features [n, 5] of running jobs [n], once an epoch at most, thinned out as they grow many."""
+        due = features[:, 2] >= self._noted[jobs] + 1.0
+        self._noted[jobs[due]] = features[due, 2]
+        for job, row in zip(jobs[due].tolist(), features[due], strict=True):
+            rows = self._open.setdefault(job, [])
             rows.append(row)
             if len(rows) > self.ROWS_PER_JOB:
                 del rows[1::2]

@@ -23,9 +23,10 @@ from ringyard_baselines.papers.ones.deployment import (
     gpus_by_job,
     held_by_job,
 )
-from ringyard_baselines.papers.ones.evolution import evolve, keep_and_fill
+from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain, earlier_rows
+from ringyard_baselines.papers.ones.schedules import keep_and_fill
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
 
@@ -167,6 +168,7 @@ class Ones(Scheduler):
         num_jobs = len(epoch_samples)
         self._rng = rng
         self._table: SpeedTable | None = None
+        self._least = np.zeros(num_jobs)  # speed on the fewest GPUs
         self._epoch_samples = epoch_samples  # [jobs] D, NaN where it is not known
         self._limit = np.zeros(num_jobs, dtype=np.int64)  # R; 0: not seen yet
         self._completed = np.zeros(num_jobs)  # epochs, of waiting and running jobs
@@ -177,7 +179,7 @@ class Ones(Scheduler):
         self._position = np.full(num_jobs + 1, FREE)  # in `_live`; FREE for others, and for FREE
         self._finished = _EARLIER * self._earlier_jobs
         self._population: NDArray[np.int64] | None = None  # job rows
-        self._history = History(earlier_rows() if self._earlier_jobs else np.zeros((0, 6)))
+        self._history = History(earlier_rows() if self._earlier_jobs else np.zeros((0, 6)), num_jobs)
         self._fitted = 0
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -193,6 +195,7 @@ class Ones(Scheduler):
         """Evolve, then deploy the best schedule as far as it may be."""
         if self._table is None:
             self._table = speed_table(view, BatchRule.PER_GPU)
+            self._least[self._table.rows] = self._table.least_of(self._table.rows)
             asked = self._epoch_seconds / view.column("isolated_iteration_seconds")
             known = ~np.isnan(self._epoch_samples)
             self._epoch_samples = np.where(known, self._epoch_samples, asked * view.column("base_batch"))
@@ -230,8 +233,7 @@ class Ones(Scheduler):
         self._position[self._live] = FREE
         self._position[now.jobs] = np.arange(len(now.jobs))
         self._live = now.jobs
-        for i in np.flatnonzero(now.running & (now.epochs >= 1.0)).tolist():
-            self._history.note(int(now.jobs[i]), now.features[i])
+        self._history.note(now.jobs[now.running], now.features[now.running])
         if self._history.rows and self._finished > 1.1 * self._fitted:
             self._fitted = self._finished
             rows = np.array(self._history.rows)
@@ -296,20 +298,20 @@ class Ones(Scheduler):
             genome = present.copy()
             keep_and_fill(genome, known, machine, Workspace.empty(1, num_gpus, len(jobs)))
             return rows[genome]
-        population = np.full((3 * self._size, num_gpus), FREE)
-        population[: self._size] = present if self._population is None else position[self._population]
-        work = Workspace.empty(len(population), num_gpus, len(jobs))
+        population = np.empty((self._size, num_gpus), dtype=np.int64)
+        population[:] = present if self._population is None else position[self._population]
+        work = Workspace.empty(self._size, num_gpus, len(jobs))
         generator = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         for _ in range(self._generations):
             evolve(population, known, machine, self._rates, work, generator)
-        self._population = rows[population[: self._size]]
+        self._population = rows[population]
         return self._population[0]
 
     def _known(self, view: SchedulingView, now: _Now, present_limit: NDArray[np.int64]) -> Jobs:
         """What evolution knows of the jobs."""
         assert self._table is not None
         jobs, left, held = now.jobs, self._left(now), now.seen.column("num_gpus")
-        seconds = np.where(np.isnan(left), 0.0, left / self._table.least_of(jobs))
+        seconds = np.where(np.isnan(left), 0.0, left / self._least[jobs])
         order = np.lexsort((jobs, seconds, ~np.isnan(left)))
         first = np.full(len(jobs) + 1, view.cluster.num_gpus)  # GPU of each, the last of free ones
         np.minimum.at(first, self._position[view.job_of_gpu], np.arange(view.cluster.num_gpus))
@@ -318,10 +320,10 @@ class Ones(Scheduler):
             held=np.where(now.running, held, 0).astype(np.int64),
             present_limit=present_limit,
             limit=self._limit[jobs],
-            allowed=self._table.allowed_of(jobs),
             mutable=(~np.isnan(left)).astype(np.int64),
             left=left,
-            speed=np.ascontiguousarray(self._table.of(jobs)),
+            place=self._table.place[jobs],
+            speed=self._table.speed,
             padding=order,
             sequence=np.lexsort((jobs, first[:-1])),
         )
