@@ -14,7 +14,7 @@ from conftest import ROOT, shared
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents import cli
-from ringyard_agents.configuration import takes_rule
+from ringyard_agents.configuration import Entry, takes_rule
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.checkpoint import parts_of, parts_of_agent
 from ringyard_agents.measuring.best import read_best
@@ -92,8 +92,22 @@ def test_a_recipe_can_be_followed(name, composing):
     compose("train", recipe.words(0))
     for world in (*recipe.worlds, *recipe.elsewhere):
         compose("compare", list(world.overrides))
-        named = [one for one in world.references if isinstance(one, str)]
+        named = [one for one in world.references if isinstance(one, str) and one != "all"]
         assert {one for one in named if takes_rule(one)} <= read_best(world.best).keys()
+
+
+@pytest.mark.filterwarnings("ignore::ringyard.errors.WorkloadWarning")
+@pytest.mark.parametrize(
+    ("name", "world"), [(recipe.name, world) for recipe in RECIPES.values() for world in recipe.worlds]
+)
+def test_whoever_an_agent_is_held_against_is_at_its_best(name, world, composing, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file in RECIPES[name].files:
+        (tmp_path / file).symlink_to(shared("data", "traces", TRACES[file], file))
+    entries = race_of(world, {}, 2).entries.values()
+    chosen = {Entry.read(one).name for one in (*world.references, *world.rules) if not isinstance(one, str)}
+    usual = {one.name for one in entries if takes_rule(one.name)} - chosen
+    assert usual <= read_best(world.best).keys()
 
 
 def test_the_page_is_what_the_records_say():
@@ -219,6 +233,7 @@ def test_recipes_are_checked(own, change, said):
     ("change", "said"),
     [
         ({"references": ["sjff"]}, "small: schedulers has 'sjff'; expected"),
+        ({"references": ["all", "sjff"]}, "small: schedulers has 'sjff'; expected"),
         ({"references": ["lookahead"]}, "small: references is ['lookahead']; expected a published scheduler"),
         ({"best": "nowhere"}, "small: "),
         ({"rules": ["zoo:elastic"]}, "small: references and rules have zoo:elastic; expected schedulers"),

@@ -8,6 +8,7 @@ from typing import Any
 import hydra
 import numpy as np
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
@@ -19,6 +20,7 @@ from ringyard_agents.measuring.evaluate import RunResult, build
 from ringyard_agents.measuring.frames import schedulers_frame
 from ringyard_agents.measuring.race_rows import table_rows
 from ringyard_agents.measuring.ranking import rank, values_of
+from ringyard_agents.measuring.rivals import rivals
 from ringyard_agents.measuring.series import Series
 from ringyard_agents.measuring.statistics import ratio_interval
 from ringyard_agents.reproduction.zoo_page import agents_page
@@ -49,14 +51,20 @@ def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Race:
     """
     config = hydra.compose("compare", list(world.overrides))
     given = [one if label == one else {label: {"scheduler": f"agent:{one}"}} for label, one in agents.items()]
-    config.schedulers = [
-        *given,
-        *world.references,
-        *(one for one in world.rules if one not in world.references),
-    ]
     config.best, config.seeds = world.best, workloads
+    references = _references(world, config)
+    config.schedulers = [*given, *references, *(one for one in world.rules if one not in references)]
     [race] = races(config).values()
     return race
+
+
+def _references(world: World, config: DictConfig) -> list[str | Mapping[str, Any]]:
+    """A world's references, those of the agent's class in place of "all"."""
+    named = [one for one in world.references if one != "all"]
+    if len(named) == len(world.references):
+        return named
+    taken = {Entry.read(one).label for one in named}
+    return [*(one for one in rivals(Entry.read(world.rules[0]), config) if one not in taken), *named]
 
 
 def require_judges(recipe: Recipe) -> None:
@@ -81,7 +89,8 @@ def require_judges(recipe: Recipe) -> None:
                 " agents and the bound do not have"
             )
         rule = _rule_label(world, list(schedulers))
-        if build(schedulers[rule]).published and world.rules[0] not in world.references:
+        shown = "all" in world.references or world.rules[0] in world.references
+        if build(schedulers[rule]).published and not shown:
             raise ConfigurationError(
                 f"{where}: rules has {rule}, which is published; expected it among references, too"
             )

@@ -21,8 +21,10 @@ anywhere, `ringyard train init=zoo:NAME` goes on from it.
 
 Each agent is trained from the seeds listed below. The one that ships is the best on the evaluation workloads
 of its training; the tables are of other workloads, which nothing was chosen by, the same for all rows. *Best
-published*: of the published schedulers that the recipe names, each with the rule and options that
-`ringyard tune` found for it on yet other workloads, the one with the least mean there. *Its rule* is what an
+published*: of the published schedulers in the table, each with the rule and options that `ringyard tune`
+found for it on yet other workloads, the one with the least mean there. The recipe names them, or says `all`:
+every one that knows and may no more than the agent (told how long jobs run only if the agent is, starting
+jobs only if that is all the agent does). *Its rule* is what an
 agent's scores go through, with every score at 0: what learning adds to. It is `allocator`, tuned in the same
 way, but for agents that only start jobs or do not know durations; each table names it. Differences are of
 means, paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). One
@@ -33,10 +35,8 @@ bounds it: [learning.md](learning.md). All worlds beside one another, with look-
 
 Every preset of [presets.md](presets.md) has one: Sharing, Elastic and Full of their own, Contention and
 CpuGpu `zoo:joint`, which knows the others and the quickstart, too; Partitioning has none. `zoo:unknown` is
-not told how long jobs will run, nor are those that it is held against here; on Sharing, CpuGpu and
-Contention others of that knowledge are better than these ([results.md](results.md#every-world-in-one-table)).
-`ringyard compare schedulers=all` shows agents beside the schedulers. They are part of the wheel, 3 to 6 kB
-each: weights as safetensors, with
+not told how long jobs will run, nor are those that it is held against. `ringyard compare schedulers=all`
+shows agents beside the schedulers. They are part of the wheel, 3 to 6 kB each: weights as safetensors, with
 what the agent is made of as JSON; loading one [runs no code](runs.md#whom-to-trust). `zoo:starts` and
 `zoo:starts_unknown` only start jobs. They learnt on a trace that is not ours to ship, and are trained and
 judged where its files lie in the folder of the command; without them they are left out.

@@ -49,7 +49,8 @@ class World:
         title: in words.
         overrides: words of `ringyard compare` that make it.
         best: conf/tuned: the rules and options that suit each scheduler.
-        references: published schedulers, as `compare` takes them; the agent is held against the best.
+        references: published schedulers, as `compare` takes them, "all" for each of the agent's class
+            (`measuring.rivals`); the agent is held against the best.
         rules: shown beside; the first is what the agent's scores go through, with every score at 0.
         workloads: how many.
     """

@@ -7,38 +7,22 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Count, Positive, Whole, checked
 from ringyard.cluster import Cluster
-from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector, UIntVector, kernel
+from ringyard.compiled import FloatMatrix, Int32Matrix, IntVector, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard.sim.view import SchedulingView
-from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.families.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
+from ringyard_baselines.tools.size_evolution import Choices, evolve
 from ringyard_baselines.tools.targets import Target, gpu_places
 
 __all__ = ["Pollux"]
 
 
-class Choices(NamedTuple):
-    """What there is to choose for n jobs.
-
-    Attributes:
-        speedup: [n, sizes + 1] goodput on so many GPUs over that of the smallest allocation.
-        allowed: [n, sizes + 1] largest number of GPUs not above the index that the job may have.
-        held: [n] GPUs now.
-        num_gpus: of the servers that are up.
-    """
-
-    speedup: FloatMatrix
-    allowed: IntMatrix
-    held: IntVector
-    num_gpus: int
-
-
-class Search(NamedTuple):
+class _Search(NamedTuple):
     """How to search: generations, factor on the speed-up of jobs that change, power of the mean over jobs."""
 
     generations: int
@@ -47,94 +31,45 @@ class Search(NamedTuple):
 
 
 @kernel
-def _repair(sizes: IntVector, allowed: IntMatrix, gpus: int, rng: UIntVector) -> None:
-    """Lower every size to one the job may have, then shrink random jobs until all fit."""
-    count = len(sizes)
-    total = 0
-    for j in range(count):
-        sizes[j] = allowed[j, sizes[j]]
-        total += sizes[j]
-    while total > gpus:
-        j = int(next_uniform(rng) * count)
-        if sizes[j] > 0:
-            smaller = allowed[j, sizes[j] - 1]
-            total -= sizes[j] - smaller
-            sizes[j] = smaller
-
-
-@kernel
-def _weigh(choices: Choices, penalty: float, power: float, worth: FloatMatrix) -> None:
-    """What each size adds to the power mean; the penalty multiplies the speed-up of a change."""
-    for j in range(worth.shape[0]):
-        for size in range(worth.shape[1]):
-            value = choices.speedup[j, size]
-            if choices.held[j] > 0 and size != choices.held[j]:
-                value *= penalty
-            worth[j, size] = value if power == 1.0 else max(value, 1e-2) ** power
-
-
-@kernel
-def _fitness(sizes: IntVector, worth: FloatMatrix, power: float) -> float:
-    """Power mean of the jobs' speed-ups."""
-    total = 0.0
-    count = len(sizes)
-    for j in range(count):
-        total += worth[j, sizes[j]]
-    return total / count if power == 1.0 else (total / count) ** (1.0 / power)
-
-
-@kernel
-def _evolve(
-    population: IntMatrix,
-    scores: FloatVector,
+def _weigh(
+    speed: FloatMatrix,
+    place: IntVector,
+    held: IntVector,
+    search: _Search,
     worth: FloatMatrix,
-    choices: Choices,
-    search: Search,
-    rng: UIntVector,
+    allowed: Int32Matrix,
 ) -> int:
-    """Tournament selection, uniform crossover, mutation and repair; the best individual's position.
+    """What each size adds to the power mean; the penalty multiplies the speed-up of a change.
 
     Args:
-        population: [2 P, n] GPUs of each job; the second half holds the children.
-        scores: [2 P] work space.
-        worth: [n, sizes + 1] work space.
-        choices: speed-ups and what is allowed.
-        search: how to search.
-        rng: [1] state of the random numbers.
+        speed: [rows, sizes + 1] of a `SpeedTable`.
+        place: [n] rows of the jobs there.
+        held: [n] GPUs now.
+        search: penalty and power.
+        worth: [n, sizes + 1] gets it for the sizes that the job may have, by its speed-up over the smallest.
+        allowed: [n, sizes + 1] gets the largest of them that is not above the index.
+
+    Returns:
+        The largest size that any job may have.
     """
-    size = population.shape[0] // 2
-    count = population.shape[1]
-    most = choices.speedup.shape[1] - 1
-    _weigh(choices, search.penalty, search.power, worth)
-    for i in range(size):
-        _repair(population[i], choices.allowed, choices.num_gpus, rng)
-        scores[i] = _fitness(population[i], worth, search.power)
-    best = 0
-    for k in range(size):
-        if scores[k] > scores[best]:
-            best = k
-    for _ in range(search.generations):
-        for i in range(size, 2 * size):
-            a, b = int(next_uniform(rng) * size), int(next_uniform(rng) * size)
-            c, d = int(next_uniform(rng) * size), int(next_uniform(rng) * size)
-            mother = a if scores[a] >= scores[b] else b
-            father = c if scores[c] >= scores[d] else d
-            for j in range(count):
-                population[i, j] = population[mother if next_uniform(rng) < 0.5 else father, j]
-                if next_uniform(rng) * count < 1.0:
-                    population[i, j] = int(next_uniform(rng) * (most + 1))
-            _repair(population[i], choices.allowed, choices.num_gpus, rng)
-            scores[i] = _fitness(population[i], worth, search.power)
-        for i in range(size, 2 * size):  # every child fights a random parent; the best parent survives anyway
-            k = int(next_uniform(rng) * size)
-            if scores[i] < scores[k] or (k == best and scores[i] == scores[k]):
-                continue
-            for j in range(count):
-                population[k, j] = population[i, j]
-            scores[k] = scores[i]
-            if scores[k] > scores[best] or (scores[k] == scores[best] and k < best):
-                best = k
-    return best
+    most = 0
+    for j in range(len(place)):
+        row = speed[place[j]]
+        least = 0.0
+        largest = 0
+        for size in range(len(row)):
+            if row[size] > 0:
+                largest = size
+                if least == 0:
+                    least = row[size]
+            if largest == size:
+                value = row[size] / least if size > 0 else 0.0
+                if held[j] > 0 and size != held[j]:
+                    value *= search.penalty
+                worth[j, size] = value if search.power == 1.0 else max(value, 1e-2) ** search.power
+            allowed[j, size] = largest
+        most = max(most, largest)
+    return most
 
 
 @checked("pollux")
@@ -188,8 +123,9 @@ class Pollux(SizingScheduler):
             max_gpus=max_gpus,
         )
         self._population = population
-        self._search = Search(generations, float(restart_penalty), float(power))
-        self._last: dict[int, NDArray[np.int64]] = {}
+        self._search = _Search(generations, float(restart_penalty), float(power))
+        self._last: dict[int, int] = {}
+        self._individuals = np.zeros((population, 1), np.int32)  # columns as `_last` says
         self._settled: tuple[int, bytes, bytes] | None = None
         self._rng = np.random.default_rng(0)
 
@@ -223,29 +159,21 @@ class Pollux(SizingScheduler):
     def _optimum(
         self, view: SchedulingView, table: SpeedTable, jobs: NDArray[np.int64], held: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        speed, allowed = table.of(jobs), table.allowed_of(jobs)
-        most = int(np.flatnonzero((speed > 0).any(axis=0)).max())  # of these jobs, not of those to come
-        choices = Choices(
-            speedup=np.ascontiguousarray(speed[:, : most + 1] / table.least_of(jobs)[:, None]),
-            allowed=np.ascontiguousarray(allowed[:, : most + 1]),
-            held=held,
-            num_gpus=gpu_places(view, self.placement),
-        )
-        population = np.zeros((2 * self._population, len(jobs)), dtype=np.int64)
-        population[: self._population] = self._seeds(jobs, held, most)
+        worth = np.zeros((len(jobs), table.sizes + 1))
+        allowed = np.zeros(worth.shape, np.int32)
+        most = _weigh(table.speed, table.place[jobs], held, self._search, worth, allowed)
+        choices = Choices(worth, allowed, most, gpu_places(view, self.placement), self._search.power)
+        parents = self._seeds(jobs, held, most)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
-        scores, worth = np.zeros(len(population)), np.zeros_like(choices.speedup)
-        best = _evolve(population, scores, worth, choices, self._search, rng)
-        self._last = {job: population[: self._population, i].copy() for i, job in enumerate(jobs.tolist())}
-        return population[best]
+        best, self._individuals = evolve(parents, choices, self._search.generations, rng)
+        self._last = dict(zip(jobs.tolist(), range(len(jobs)), strict=True))
+        return self._individuals[best].astype(np.int64)
 
     def _seeds(self, jobs: NDArray[np.int64], held: NDArray[np.int64], most: int) -> NDArray[np.int64]:
         """[population, jobs] the last population, new jobs at random; the present sizes are the first."""
-        rows = np.zeros((self._population, len(jobs)), dtype=np.int64)
-        for i, job in enumerate(jobs.tolist()):
-            last = self._last.get(job)
-            rows[:, i] = (
-                self._rng.integers(0, most + 1, self._population) if last is None else np.minimum(last, most)
-            )
+        column = np.array([self._last.get(job, -1) for job in jobs.tolist()])
+        fresh = np.flatnonzero(column < 0)
+        rows = np.minimum(self._individuals[:, column], most).astype(np.int64)
+        rows[:, fresh] = self._rng.integers(0, most + 1, (len(fresh), self._population)).T
         rows[0] = held
         return rows

@@ -5,7 +5,16 @@ import numpy as np
 from ringyard.compiled import UIntVector, kernel, u8, whole
 from ringyard.state.records import ClusterRecord
 
-__all__ = ["exponential_at", "next_random", "next_uniform", "normal_at", "own_seed", "uniform_at"]
+__all__ = [
+    "bits_ahead",
+    "exponential_at",
+    "next_random",
+    "next_uniform",
+    "normal_at",
+    "own_seed",
+    "skip",
+    "uniform_at",
+]
 
 
 def own_seed(*numbers: int) -> int:
@@ -33,6 +42,18 @@ def next_uniform(generator: UIntVector) -> float:
     """SplitMix64: advance `generator` ([1] uint64), uniform in [0, 1)."""
     generator[0] += np.uint64(0x9E3779B97F4A7C15)
     return float(_mix(generator[0]) >> np.uint64(11)) / 9007199254740992.0
+
+
+@kernel
+def skip(generator: u8, draws: int) -> u8:
+    """The state of a generator once `next_uniform` has drawn so many numbers."""
+    return generator + np.uint64(draws) * np.uint64(0x9E3779B97F4A7C15)
+
+
+@kernel
+def bits_ahead(generator: u8, draw: int) -> u8:
+    """What the draw-th `next_uniform` (1: the next) makes its number of: that times 2 to the power of 53."""
+    return _mix(skip(generator, draw)) >> np.uint64(11)
 
 
 @kernel

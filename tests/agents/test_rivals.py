@@ -1,0 +1,74 @@
+"""An agent is held against every published scheduler that knows and may no more than its rule."""
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from ringyard.config_folder import config_folder
+from ringyard_agents.configuration import Entry
+from ringyard_agents.measuring.rivals import rivals
+from ringyard_agents.reproduction.zoo_judging import race_of
+from ringyard_agents.reproduction.zoo_recipes import World
+
+BLIND_STARTS = {"fifo", "fifo_strict", "random", "burst_sharing", "interference_aware"}
+BLIND = BLIND_STARTS | {
+    "las", "tiresias", "e_tiresias", "gittins", "gandiva", "gavel", "drf", "coda", "smallest_first",
+    "elastic_dp", "pollux", "optimus", "ones",
+}  # fmt: skip
+STARTS = BLIND_STARTS | {"sjf", "smallest_work", "easy", "sjf_bco", "sjf_bsbf", "ada_srsf"}
+
+
+@pytest.fixture(autouse=True)
+def composing():
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        yield
+
+
+def found(rule, *words):
+    return set(rivals(Entry.read(rule), compose("compare", list(words))))
+
+
+def test_who_does_not_know_durations_is_held_against_all_who_do_not():
+    assert found("allocator_attained", "experiment=quickstart") == BLIND
+
+
+def test_who_only_starts_jobs_is_held_against_all_who_only_start():
+    fewest = {"fewest": {"scheduler": "smallest_first@pack", "options": {"preemptive": False}}}
+    config = compose("compare", ["experiment=quickstart"])
+    assert set(rivals(Entry.read("smallest_work"), config)) == STARTS
+    assert set(rivals(Entry.read(fewest), config)) == BLIND_STARTS
+
+
+def test_who_knows_and_may_everything_is_held_against_all_published():
+    everybody = found("allocator", "experiment=quickstart")
+    assert everybody > BLIND | STARTS
+    assert {"srsf", "srtf", "synergy_tune", "aiturbo", "themis"} <= everybody
+    assert not everybody & {"allocator", "allocator_attained", "lookahead", "hazard"}
+
+
+def test_who_cannot_serve_the_jobs_is_none():
+    assert "para_max" not in found("allocator", "experiment=quickstart")
+    assert "sjf_bco_ff" in found("allocator", "experiment=contention")
+    assert "sjf_bco_ff" not in found("allocator", "experiment=quickstart")
+
+
+def test_options_of_a_best_may_put_it_into_another_class(tmp_path):
+    file = tmp_path / "best.yaml"
+    file.write_text(
+        "smallest_first: {scheduler: smallest_first@pack, options: {preemptive: false}, workloads: 1,"
+        " mean: 1.0, others: []}"
+    )
+    words = ["experiment=quickstart", f"best={file}"]
+    assert found("smallest_work", *words) == STARTS | {"smallest_first"}
+
+
+def test_a_recipe_names_more_beside_all():
+    fewest = {"fewest": {"scheduler": "smallest_first@pack", "options": {"preemptive": False}}}
+    world = World("x", "x", ["experiment=quickstart"], "quickstart", ["all", fewest], [fewest], 2)
+    labels = list(race_of(world, {}, 2).entries)
+    assert labels[-1] == "fewest"
+    assert {label.partition("@")[0] for label in labels} == BLIND_STARTS | {"fewest"}
+    named = World(
+        "x", "x", ["experiment=quickstart"], "quickstart", ["fifo", "all"], ["allocator_attained"], 2
+    )
+    labels = [label.partition("@")[0] for label in race_of(named, {}, 2).entries]
+    assert sorted(labels) == sorted([*BLIND, "allocator_attained"])
