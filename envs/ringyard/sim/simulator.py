@@ -15,6 +15,7 @@ from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.carrying_out import carry_out_plain, listed
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import carry_out, end, stop
 from ringyard.sim.engine.physics import physics_of
@@ -158,16 +159,26 @@ class Simulator:
         """
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
-        for allocation in allocations:
-            wanted = checked_shape(self.state, 0, self.cluster, allocation)
-            if not count_step(self.state, 0, self.now):
+        numbers, done = listed(allocations) if allocations else None, 0
+        while done < len(allocations):
+            if numbers is not None:
+                done = carry_out_plain(self.state, 0, numbers, done, self.physics)
+            if done < 0:
                 raise_if_still(self.state, 0)
-            if wanted is not None:
-                carry_out(self.state, 0, allocation.job, *wanted, self.physics)
-            elif allocation.reject:
-                end(self.state, 0, allocation.job, int(JobOutcome.BLOCKED), self.physics)
-            else:
-                stop(self.state, 0, allocation.job, self.physics)
+            if done < len(allocations):
+                self._apply_one(allocations[done])
+                done += 1
+
+    def _apply_one(self, allocation: Allocation) -> None:
+        wanted = checked_shape(self.state, 0, self.cluster, allocation)
+        if not count_step(self.state, 0, self.now):
+            raise_if_still(self.state, 0)
+        if wanted is not None:
+            carry_out(self.state, 0, allocation.job, *wanted, self.physics)
+        elif allocation.reject:
+            end(self.state, 0, allocation.job, int(JobOutcome.BLOCKED), self.physics)
+        else:
+            stop(self.state, 0, allocation.job, self.physics)
 
     def advance(self) -> None:
         """Move to the next decision point.
