@@ -141,19 +141,21 @@ class Pollux(SizingScheduler):
         jobs = view.gpu_jobs
         if not len(jobs):
             return []
-        held = np.where(np.isin(jobs, view.running), view.num_gpus[jobs], 0).astype(np.int64)
+        runs = np.isin(jobs, view.running, assume_unique=True)
+        held = np.where(runs, view.num_gpus[jobs], 0).astype(np.int64)
         situation = (view.num_gpus_up, jobs.tobytes(), held.tobytes())
         sizes = held
         if situation != self._settled:
             sizes = self._optimum(view, table, jobs, held)
         if np.array_equal(sizes, held):
             self._settled = situation
-        order = np.argsort(-sizes, kind="stable")
+        batch = table.batch[table.place[jobs], sizes]
+        stays = (sizes == held) & (view.of(jobs).column("batch_size") == batch)
         targets = []
-        for i in order.tolist():
+        for i in np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)].tolist():
             job, size = int(jobs[i]), int(sizes[i])
-            if size > 0:
-                targets.append(Target(job, size, Allocation(job, batch_size=table.batch_of(job, size))))
+            shape = None if stays[i] else Allocation(job, batch_size=float(batch[i]))
+            targets.append(Target(job, size, shape))
         return targets
 
     def _optimum(
@@ -169,11 +171,11 @@ class Pollux(SizingScheduler):
         self._last = dict(zip(jobs.tolist(), range(len(jobs)), strict=True))
         return self._individuals[best].astype(np.int64)
 
-    def _seeds(self, jobs: NDArray[np.int64], held: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    def _seeds(self, jobs: NDArray[np.int64], held: NDArray[np.int64], most: int) -> NDArray[np.int32]:
         """[population, jobs] the last population, new jobs at random; the present sizes are the first."""
         column = np.array([self._last.get(job, -1) for job in jobs.tolist()])
         fresh = np.flatnonzero(column < 0)
-        rows = np.minimum(self._individuals[:, column], most).astype(np.int64)
+        rows = np.minimum(self._individuals[:, column], most)
         rows[:, fresh] = self._rng.integers(0, most + 1, (len(fresh), self._population)).T
         rows[0] = held
         return rows
