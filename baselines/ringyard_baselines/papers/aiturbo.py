@@ -16,7 +16,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.solo import solo_seconds
 from ringyard.sim.speeds import fewest_gpus
 from ringyard.sim.view import SchedulingView
-from ringyard.state.records import JobKind
+from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.predictions import curve_prediction
 from ringyard_baselines.tools.slots import Slots
@@ -193,11 +193,11 @@ class AITurbo(Scheduler):
         self._kept: dict[tuple[int, Size, int], _Nearby] = {}
         self._fewest: dict[int, int] = {}
         self._input: dict[int, NDArray[np.float64]] = {}
-        self._predictable: set[int] = set()
+        self._predictable = np.zeros(num_jobs, dtype=np.bool_)
         self._curves: dict[int, _Curve] = {}
         self._last = 0.0
         self._service = np.zeros(num_jobs)
-        self._workers = np.zeros(num_jobs, dtype=np.int64)  # of `_sizes`
+        self._workers, self._servers, self._worker_cores = np.zeros((3, num_jobs), np.int64)  # of `_sizes`
         self._rates = np.zeros(num_jobs)  # R of `_sizes`
         self._noted = np.full(num_jobs, -1)  # GPUs that were up when what is nearby was noted; -1: not noted
         self._seconds_of = np.full(
@@ -215,9 +215,9 @@ class AITurbo(Scheduler):
         self._account(view)
         left = self._left(view, jobs) if self._by_curve else view.of(jobs).predicted_iterations
         known = ~np.isnan(left)
-        turned = set(jobs[known].tolist()) - self._predictable
-        self._predictable |= turned
-        changing = self._slots.begins(view) or bool(turned)
+        turned = bool((known & ~self._predictable[jobs]).any())
+        self._predictable[jobs[known]] = True
+        changing = self._slots.begins(view) or turned
         for job in jobs[self._workers[jobs] == 0].tolist():
             self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
             self._resize(view, job, self._asked(view, job))
@@ -227,7 +227,7 @@ class AITurbo(Scheduler):
         scores = borda_scores(self._service[jobs], add, remove, known)
         level = np.searchsorted(self._thresholds, scores, side="left")
         order = np.lexsort((jobs, scores if self._by_score else level))
-        return reach(view, self._admit(view, jobs[order].tolist()), self.placement)
+        return reach(view, self._admit(view, jobs[order]), self.placement)
 
     def _weigh(
         self,
@@ -271,7 +271,7 @@ class AITurbo(Scheduler):
         """The job is to have this size from now on."""
         self._sizes[job] = size
         self._shapes[job] = Allocation(job, cores_per_worker=size.cores, parameter_servers=size.servers)
-        self._workers[job] = size.workers
+        self._workers[job], self._servers[job], self._worker_cores[job] = size
         self._rates[job] = self._rate(view, job, size)
         self._noted[job] = -1
 
@@ -378,19 +378,32 @@ class AITurbo(Scheduler):
         workers = spread_sizes(view, job, 7)
         return workers, np.zeros(len(workers))
 
-    def _admit(self, view: SchedulingView, order: Sequence[int]) -> list[Target]:
+    def _admit(self, view: SchedulingView, order: NDArray[np.int64]) -> list[Target]:
         """Who fits what is left; others are skipped (backfill)."""
         gpus = gpu_places(view, self.placement)
         cores = sum(view.cluster.cores_per_server) or np.inf
         targets = []
-        for job in order:
-            size = self._sizes[job]
-            need = self._cores(view, job, size) if cores < np.inf else 0
-            if size.workers <= gpus and need <= cores:
-                gpus -= size.workers
+        has_all = self._has_all(view, order).tolist()
+        for job, workers, has in zip(order.tolist(), self._workers[order].tolist(), has_all, strict=True):
+            if workers > gpus:
+                continue
+            need = self._cores(view, job, self._sizes[job]) if cores < np.inf else 0
+            if need <= cores:
+                gpus -= workers
                 cores -= need
-                targets.append(Target(job, size.workers, self._shapes[job]))
+                targets.append(Target(job, workers, None if has else self._shapes[job]))
+                if gpus == 0:
+                    break
         return targets
+
+    def _has_all(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """[n] whether jobs run with all that they are to have."""
+        seen = view.of(jobs)
+        has = seen.column("status") == JobStatus.RUNNING
+        has &= seen.column("num_gpus") == self._workers[jobs]
+        has &= seen.column("cores_per_worker") == self._worker_cores[jobs]
+        has &= seen.column("parameter_servers") == self._servers[jobs]
+        return has
 
 
 def _gains(

@@ -1,8 +1,9 @@
 """From sizes to places: who shall hold how many GPUs becomes allocations that can be carried out in order."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ __all__ = ["Target", "fitting", "gpu_places", "never_idle", "reach", "start_cpu_
 
 #: fields of an allocation that fall back to what the job asks for, and the columns that say it
 _BESIDE_GPUS = {name: column for name, (column, power) in ASKED.items() if power is Powers.CORES}
+
+_named = attrgetter(*HELD)
 
 
 class Target(NamedTuple):
@@ -88,8 +91,7 @@ def never_idle(
         order: rows of jobs that hold nothing then.
         allocations: changes and stops of running jobs, and starts.
     """
-    stops = sum(allocation.stops for allocation in allocations)
-    idle = len(view.running) == stops == len(allocations)
+    idle = len(view.running) == len(allocations) == sum(allocation.stops for allocation in allocations)
     for job in order if idle else ():
         found = draft.place(rule, job)
         if found is not None:
@@ -106,13 +108,21 @@ def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
     return (target.shape or Allocation(target.job)).at(gpus)
 
 
-def _differs(columns: Mapping[str, Mapping[int, float]], wanted: Allocation) -> bool:
-    """Whether any shape that `wanted` names is not there yet."""
-    for name, column in columns.items():
-        value = getattr(wanted, name)
-        if value is not None and value != column[wanted.job]:
-            return True
-    return False
+def _differ(view: SchedulingView, targets: Sequence[Target]) -> list[bool]:
+    """[n] whether a target names any shape that its running job does not have.
+
+    Args:
+        view: the present moment.
+        targets: [n] of running jobs.
+    """
+    if not targets:
+        return []
+    named = [_named(target.shape or Allocation(target.job)) for target in targets]
+    numbers = np.array(named, dtype=np.float64)  # None: NaN
+    seen = view.of([target.job for target in targets])
+    has = np.column_stack([seen.column(name) for name in HELD])
+    differ: list[bool] = ((numbers != has) & ~np.isnan(numbers)).any(axis=1).tolist()
+    return differ
 
 
 class _Plan:
@@ -125,20 +135,14 @@ class _Plan:
         self.allocations: list[Allocation] = []
         self.sizes = view.column("num_gpus")
 
-    @cached_property
-    def columns(self) -> dict[str, dict[int, float]]:
-        """{what running jobs hold beside their number of GPUs: {job: how much}}."""
-        rows = self.view.running
-        jobs, seen = rows.tolist(), self.view.of(rows)
-        return {name: dict(zip(jobs, seen.column(name).tolist(), strict=True)) for name in HELD}
+    def stop(self, jobs: Sequence[int]) -> None:
+        self.allocations += self.draft.evict_all(jobs)
 
-    def stop(self, job: int) -> None:
-        self.allocations.append(self.draft.evict(job))
-
-    def start(self, target: Target) -> None:
-        for shape in self._shapes(target):
-            if self._add(self.draft.place(self.rule, target.job, shape)):
-                return
+    def start(self, targets: Sequence[Target]) -> None:
+        """As wanted, and where there is no room for that with what the job asks for beside its GPUs."""
+        sizes = [target.num_gpus for target in targets]
+        shapes = [target.shape or Allocation(target.job) for target in targets]
+        self.allocations += self.draft.start_as(self.rule, sizes, shapes)
 
     def _add(self, found: Allocation | None) -> bool:
         if found is not None:
@@ -162,10 +166,7 @@ class _Plan:
 
     def reshape(self, target: Target) -> None:
         """Change a running job: in place if it keeps its size, else wherever the rule says."""
-        same_size = self.sizes[target.job] == target.num_gpus
-        if same_size and (target.shape is None or not _differs(self.columns, target.shape)):
-            return
-        if same_size:
+        if self.sizes[target.job] == target.num_gpus:
             wanted = _with_gpus(target, self.view.gpus_of(target.job))
             if self.draft.change(wanted):
                 self.allocations.append(wanted)
@@ -188,22 +189,27 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
         rule: where a job goes that starts or changes its size.
     """
     plan = _Plan(view, rule)
-    wanted = {target.job for target in targets if target.num_gpus > 0}
     rows = view.running
-    gpus, kinds = view.column("num_gpus")[rows], view.column("kind")[rows]
-    held = dict(zip(rows.tolist(), gpus.tolist(), strict=True))
-    for job in rows[kinds != JobKind.CPU_ONLY].tolist():
-        if job not in wanted:
-            plan.stop(job)
+    num_gpus, kinds = view.column("num_gpus")[rows], view.column("kind")[rows]
+    held = dict(zip(rows.tolist(), num_gpus.tolist(), strict=True))
+    wanted = {job for job, size, _ in targets if size > 0}
+    plan.stop([job for job in rows[kinds != JobKind.CPU_ONLY].tolist() if job not in wanted])
+    less, more = [], []
     for target in targets:
         job, size, shape = target
-        if 0 < size <= held.get(job, 0) and (shape is not None or size < held[job]):
+        has = held.get(job, 0)
+        if size > has:
+            more.append(target)
+        elif size > 0 and (size < has or shape is not None):
+            less.append(target)
+    for target, differs in zip(less, _differ(view, less), strict=True):
+        if differs or target.num_gpus < held[target.job]:
             plan.reshape(target)
     plan.allocations += start_cpu_jobs(view, plan.draft, rule)
-    for target in targets:
-        has = held.get(target.job)
-        if has is None and target.num_gpus > 0:
-            plan.start(target)
-        elif has is not None and target.num_gpus > has:
-            plan.reshape(target)
+    for runs, together in groupby(more, lambda target: target.job in held):
+        if runs:
+            for target in together:
+                plan.reshape(target)
+        else:
+            plan.start(list(together))
     return never_idle(view, plan.draft, rule, _submitted(view), plan.allocations)

@@ -1,30 +1,52 @@
 """A scratch copy of who holds what, on which a scheduler plans several placements before it decides."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringyard.checks import shown
-from ringyard.compiled import BoolVector, Int32Vector, kernel, linked_kernel, whole
+from ringyard.compiled import (
+    BoolMatrix,
+    BoolVector,
+    FloatMatrix,
+    FloatVector,
+    Int32Vector,
+    IntVector,
+    kernel,
+    linked_kernel,
+    whole,
+)
 from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import hold, let_go
 from ringyard.sim.engine.present import renew
-from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape
+from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
 from ringyard.sim.fits import HELD, checked_shape, gpus_of, held, wanted
 from ringyard.sim.gate import OPEN, Gate
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
-from ringyard.state.records import JobKind
+from ringyard.state.records import Job, JobKind
 
 __all__ = ["Draft"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
+
+_named = attrgetter(*HELD)
+
+#: {what a job holds beside its GPUs: the column with what it asks for}
+_ASKED_BESIDE = {
+    "cores_per_worker": "asked_cores",
+    "parameter_servers": "asked_parameter_servers",
+    "cores_per_server_task": "asked_cores_per_server_task",
+    "ram_per_worker": "asked_ram",
+}
 
 #: {a simulation: copies of it whose drafts are gone, at most so many, each with the jobs changed in it}
 _KEPT = 2
@@ -39,6 +61,12 @@ def _let_go(state: State, b: int, j: int) -> None:
     job.first_slot = -1
     job.server = -1
     ask(job)
+
+
+@kernel
+def _let_all_go(state: State, b: int, jobs: Int32Vector) -> None:
+    for i in range(len(jobs)):
+        _let_go(state, b, jobs[i])
 
 
 @kernel
@@ -95,6 +123,82 @@ def _start(
         if count == 0:
             nowhere[kind] = True
         elif gate.may_start(state, b, j, out, count, gate.of_jobs, gate.parameters):
+            hold(state, b, j, out, count)
+            counts[i] = count
+            for k in range(count):
+                places[taken + k] = out[k]
+            taken += count
+    return whole(taken)
+
+
+@kernel
+def _or(named: float, present: float) -> float:
+    return present if np.isnan(named) else named
+
+
+@kernel
+def _shape_named(job: Job, named: FloatVector, beside: bool) -> Shape:
+    """What a job is to hold; what is not named stays as the job has it.
+
+    Args:
+        job: holds nothing.
+        named: [7] fields of a `Shape`, NaN: not named.
+        beside: what it names of cores, RAM and servers counts.
+    """
+    own = shape_of(job)
+    return Shape(
+        whole(named[0]),
+        _or(named[1], own.batch_size),
+        whole(_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
+        whole(_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
+        whole(_or(named[4], own.cores_per_server_task)) if beside else own.cores_per_server_task,
+        _or(named[5], own.memory_bandwidth_cap),
+        whole(_or(named[6], own.ram_per_worker)) if beside else own.ram_per_worker,
+    )
+
+
+@linked_kernel
+def _start_as(
+    state: State,
+    b: int,
+    jobs: Int32Vector,
+    named: FloatMatrix,
+    rule: PlacementRule,
+    alike: IntVector,
+    nowhere: BoolMatrix,
+    counts: Int32Vector,
+    fell_back: BoolVector,
+    places: Int32Vector,
+) -> int:
+    """Start jobs in their order in the shapes named, or beside their GPUs as they ask; as `_start`.
+
+    Args:
+        named: [n, 7] as in `_shape_named`.
+        alike: [n] equal numbers for jobs of one demand class with the same shape named, from 0.
+        nowhere: [numbers, 2] gets whether such a job has found no place, as named and as it asks; False at
+            first.
+        fell_back: [n] gets whether the job started as it asks; False at first.
+        (others): as in `_start`.
+    """
+    out = state.gpu_scratch[b]
+    taken = 0
+    for i in range(len(jobs)):
+        j = jobs[i]
+        job = state.jobs[b, j]
+        if job.first_slot >= 0 or job.server >= 0:
+            return whole(-1 - i)
+        count = 0
+        wanted, modest = _shape_named(job, named[i], True), _shape_named(job, named[i], False)
+        for k in range(1 if wanted == modest else 2):
+            if count > 0 or nowhere[alike[i], k]:
+                continue
+            set_shape(job, wanted if k == 0 else modest)
+            count = place(state, b, j, rule, out)
+            if count == 0:
+                nowhere[alike[i], k] = True
+                ask(job)
+            fell_back[i] = k == 1
+        if count > 0:
             hold(state, b, j, out, count)
             counts[i] = count
             for k in range(count):
@@ -227,12 +331,75 @@ class Draft:
         """
         b, state = self._b, self._state
         rows = self._rows(jobs)
-        counts = np.zeros(len(rows), np.int32)
-        places = np.empty(state.slots.shape[1] + len(rows), np.int32)
         nowhere = np.zeros(state.jobs["demand_class"][b, rows].max(initial=0) + 1, np.bool_)
+
+        def begin(counts: NDArray[np.int32], places: NDArray[np.int32]) -> int:
+            return _start(state, b, rows, rule, gate, nowhere, counts, places)
+
+        return [self._at(Allocation(int(rows[i])), places) for i, places in self._started(rows, begin)]
+
+    def start_as(
+        self, rule: PlacementRule, num_gpus: Sequence[int], shapes: Sequence[Allocation]
+    ) -> list[Allocation]:
+        """Place many jobs in one compiled loop, each on so many GPUs; who starts, in order.
+
+        A job that finds no place with the cores, RAM and parameter servers of its shape takes those that it
+        asks for.
+
+        Args:
+            rule: says where.
+            num_gpus: [n] GPUs of each, at least 1.
+            shapes: [n] of GPU jobs that hold nothing in this draft: batch, cores, RAM, parameter servers;
+                what one leaves open is as the job asks. Earlier ones come first.
+
+        Raises:
+            PlacementError: of no jobs, or of jobs that hold something in this draft or use no GPUs.
+        """
+        b, state = self._b, self._state
+        rows = self._rows([shape.job for shape in shapes])
+        self._changed.update(rows.tolist())
+        named = [(size, *_named(shape)) for size, shape in zip(num_gpus, shapes, strict=True)]
+        if min(num_gpus, default=1) < 1 or (state.jobs["kind"][b, rows] == _CPU_ONLY).any():
+            raise PlacementError("jobs start on 0 GPUs, or use none; expected GPU jobs and at least 1 each")
+        numbers: dict[tuple[Any, ...], int] = {}
+        asks = zip(state.jobs["demand_class"][b, rows].tolist(), named, strict=True)
+        alike = np.array([numbers.setdefault(one, len(numbers)) for one in asks], np.int64)
+        nowhere = np.zeros((len(numbers), 2), np.bool_)
+        fell_back = np.zeros(len(rows), np.bool_)
+        given = np.array(named, np.float64).reshape(len(rows), 1 + len(HELD))  # None: NaN
+
+        def begin(counts: NDArray[np.int32], places: NDArray[np.int32]) -> int:
+            return _start_as(state, b, rows, given, rule, alike, nowhere, counts, fell_back, places)
+
+        return [
+            (self._beside_as_asked(shapes[i]) if fell_back[i] else shapes[i]).at(places)
+            for i, places in self._started(rows, begin)
+        ]
+
+    def _beside_as_asked(self, shape: Allocation) -> Allocation:
+        """The same shape with the cores, RAM and servers that the job asks for."""
+        job = self._state.jobs[self._b, shape.job]
+        asked: dict[str, Any] = {
+            name: int(job[column])
+            for name, column in _ASKED_BESIDE.items()
+            if getattr(shape, name) is not None
+        }
+        return replace(shape, **asked)
+
+    def _started(
+        self, rows: NDArray[np.int32], begin: Callable[[NDArray[np.int32], NDArray[np.int32]], int]
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """(position among `rows`, places) of each job that a compiled loop starts.
+
+        Args:
+            rows: [n] jobs.
+            begin: the loop, given `counts` and `places` as in `_start`.
+        """
+        counts = np.zeros(len(rows), np.int32)
+        places = np.empty(self._state.slots.shape[1] + len(rows), np.int32)
         try:
-            taken = _start(state, b, rows, rule, gate, nowhere, counts, places)
-            self._live.clusters["rng"][b] = state.clusters["rng"][b]
+            taken = begin(counts, places)
+            self._live.clusters["rng"][self._b] = self._state.clusters["rng"][self._b]
             self._latest = None
             if taken < 0:
                 self._raise_if_held(int(rows[-1 - taken]))
@@ -242,9 +409,10 @@ class Draft:
             raise
         started = np.flatnonzero(counts)
         self._changed.update(rows[started].tolist())
-        parts = np.split(places[:taken], np.cumsum(counts[started])[:-1])
-        own = zip(rows[started].tolist(), parts, strict=bool(taken))  # nothing splits into one empty part
-        return [self._at(Allocation(job), tuple(part.tolist())) for job, part in own]
+        first, all_places = 0, places[:taken].tolist()
+        for i, count in zip(started.tolist(), counts[started].tolist(), strict=True):
+            yield i, tuple(all_places[first : first + count])
+            first += count
 
     def _rows(self, jobs: ArrayLike) -> NDArray[np.int32]:
         """[n] rows of jobs as people give them."""
@@ -352,6 +520,23 @@ class Draft:
         """
         self.release(job)
         return Allocation(job)
+
+    def evict_all(self, jobs: ArrayLike) -> list[Allocation]:
+        """Stop running jobs in one compiled loop.
+
+        Args:
+            jobs: [n] rows.
+
+        Raises:
+            PlacementError: these are no rows.
+        """
+        rows = self._rows(jobs)
+        if len(rows):
+            self._nowhere.clear()
+            self._latest = None
+            self._changed.update(rows.tolist())
+            _let_all_go(self._state, self._b, rows)
+        return [Allocation(job) for job in rows.tolist()]
 
     def evict_for(self, rule: PlacementRule, job: int, others: Iterable[int]) -> list[Allocation]:
         """Stop running jobs, one after the other, until the rule finds places for a job as it asks.
