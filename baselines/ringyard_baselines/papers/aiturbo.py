@@ -326,8 +326,13 @@ class AITurbo(Scheduler):
         size = self._sizes[job]
         key = (job, size, view.num_gpus_up)
         if key not in self._kept:
-            sizes = ([size], self._changes(view, job, size, 1), self._changes(view, job, size, -1))
-            (here,), larger, smaller = ([self._option(view, job, one) for one in some] for some in sizes)
+            larger, smaller = (
+                [self._option(view, job, change) for change in self._changes(view, job, size, sign)]
+                for sign in (1, -1)
+            )
+            here = _Option(size, 1.0, 1.0)  # nobody asks how fast a job is that cannot change
+            if larger or smaller:
+                here = self._option(view, job, size)
             self._kept[key] = _Nearby(here, larger, smaller)
         return self._kept[key]
 
