@@ -159,7 +159,9 @@ class Simulator:
         """
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
-        numbers, done = listed(allocations) if allocations else None, 0
+        # a sequence of another kind may have no end
+        numbers = listed(allocations) if allocations and isinstance(allocations, list | tuple) else None
+        done = 0
         while done < len(allocations):
             if numbers is not None:
                 done = carry_out_plain(self.state, 0, numbers, done, self.physics)
