@@ -71,4 +71,5 @@ def test_a_recipe_names_more_beside_all():
         "x", "x", ["experiment=quickstart"], "quickstart", ["fifo", "all"], ["allocator_attained"], 2
     )
     labels = [label.partition("@")[0] for label in race_of(named, {}, 2).entries]
-    assert sorted(labels) == sorted([*BLIND, "allocator_attained"])
+    told = {"drf"}  # best with lwf there, a placement rule that goes by predictions
+    assert sorted(labels) == sorted([*(BLIND - told), "allocator_attained"])

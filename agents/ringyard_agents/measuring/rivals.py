@@ -21,6 +21,7 @@ def rivals(rule: Entry, config: DictConfig) -> list[str]:
 
     They are told how long jobs will run only if the rule is, and only start jobs if the rule does. All else
     that they know or do is theirs: an agent must be better in spite of it.
+    Each counts as it is at its best: with a placement rule that goes by predictions it is told, too.
 
     Args:
         rule: what the agent's scores go through; it knows and may what the agent knows and may.
