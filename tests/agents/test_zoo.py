@@ -41,6 +41,13 @@ def hydra():
     return initialize_config_dir(str(config_folder()), version_base="1.3")
 
 
+def go_where_traces_are(name, folder, monkeypatch):
+    """Into a folder with the traces that a recipe needs."""
+    monkeypatch.chdir(folder)
+    for file in RECIPES[name].files:
+        (folder / file).symlink_to(shared("data", "traces", TRACES[file], file))
+
+
 @pytest.fixture
 def composing():
     with hydra():
@@ -59,9 +66,7 @@ def test_every_agent_has_a_recipe_and_a_record():
     ("name", "world"), [(recipe.name, world) for recipe in RECIPES.values() for world in recipe.worlds]
 )
 def test_an_agent_is_as_good_as_its_record_says(name, world, composing, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for file in RECIPES[name].files:
-        (tmp_path / file).symlink_to(shared("data", "traces", TRACES[file], file))
+    go_where_traces_are(name, tmp_path, monkeypatch)
     recorded, label = RECORDS[name]["check"][world.label], f"zoo:{name}"
     tasks = race_of(world, {label: label}, len(recorded)).tasks
     found = [evaluate(task).metrics.mean_jct for task in tasks if task.label == label]
@@ -101,9 +106,7 @@ def test_a_recipe_can_be_followed(name, composing):
     ("name", "world"), [(recipe.name, world) for recipe in RECIPES.values() for world in recipe.worlds]
 )
 def test_whoever_an_agent_is_held_against_is_at_its_best(name, world, composing, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for file in RECIPES[name].files:
-        (tmp_path / file).symlink_to(shared("data", "traces", TRACES[file], file))
+    go_where_traces_are(name, tmp_path, monkeypatch)
     entries = race_of(world, {}, 2).entries.values()
     chosen = {Entry.read(one).name for one in (*world.references, *world.rules) if not isinstance(one, str)}
     usual = {one.name for one in entries if takes_rule(one.name)} - chosen

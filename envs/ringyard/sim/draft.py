@@ -85,6 +85,16 @@ def _hold(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> No
     hold(state, b, j, places, num_places(shape))
 
 
+@kernel
+def _hold_found(state: State, b: int, j: int, count: int, places: Int32Vector) -> int:
+    """Job j takes the places found for it, which are written down; how many."""
+    out = state.gpu_scratch[b]
+    hold(state, b, j, out, count)
+    for k in range(count):
+        places[k] = out[k]
+    return count
+
+
 @linked_kernel
 def _start(
     state: State,
@@ -123,11 +133,8 @@ def _start(
         if count == 0:
             nowhere[kind] = True
         elif gate.may_start(state, b, j, out, count, gate.of_jobs, gate.parameters):
-            hold(state, b, j, out, count)
             counts[i] = count
-            for k in range(count):
-                places[taken + k] = out[k]
-            taken += count
+            taken += _hold_found(state, b, j, count, places[taken:])
     return whole(taken)
 
 
@@ -199,11 +206,8 @@ def _start_as(
                 ask(job)
             fell_back[i] = k == 1
         if count > 0:
-            hold(state, b, j, out, count)
             counts[i] = count
-            for k in range(count):
-                places[taken + k] = out[k]
-            taken += count
+            taken += _hold_found(state, b, j, count, places[taken:])
     return whole(taken)
 
 
