@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from common import machine
-from vector_env import first_valid
+from common import first_valid, machine
 
 from ringyard import Cluster, ClusterVectorEnv, Setting, Simulator, ring_contention
 from ringyard.failures import Failures

@@ -16,9 +16,8 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from common import machine
+from common import first_valid, machine
 from schedulers import workload
-from vector_env import first_valid
 
 from ringyard import Cluster, Simulator
 from ringyard.mdp.actions.space import Actions
