@@ -1,5 +1,7 @@
 """Whom an agent is held against where nobody names them: every published scheduler of its class."""
 
+from collections.abc import Mapping
+
 from omegaconf import DictConfig
 
 from ringyard.information import Information
@@ -16,12 +18,13 @@ __all__ = ["rivals"]
 _HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
 
 
-def rivals(rule: Entry, config: DictConfig) -> list[str]:
+def rivals(rule: Entry, config: DictConfig) -> list[Entry]:
     """Published schedulers of the class of a rule that can serve a world's jobs; Hydra must be initialised.
 
     They are told how long jobs will run only if the rule is, and only start jobs if the rule does. All else
     that they know or do is theirs: an agent must be better in spite of it.
-    Each counts as it is at its best: with a placement rule that goes by predictions it is told, too.
+    Each has the best of the rules and options tried with which it is of the class: a placement rule that goes
+    by predictions makes a scheduler know them, too.
 
     Args:
         rule: what the agent's scores go through; it knows and may what the agent knows and may.
@@ -33,16 +36,26 @@ def rivals(rule: Entry, config: DictConfig) -> list[str]:
     [world] = worlds_of(config).values()
     name = best_name(config, world)
     best = {} if name is None else read_best(name)
-    agent = build(_at_best(rule, best))
-    known = {one: _at_best(Entry.read(one), best) for one in scheduler_names()}
-    fit, _ = able(known, world, config.seed + SEED_OFFSET)
-    return [one for one in fit if _is_rival(build(known[one]), agent)]
+    [at_its_best] = at_best({rule.label: rule}, best).values()
+    agent = _built(at_its_best)
+    known = {one: _tried(one, best) for one in scheduler_names()}
+    at_their_best = {one: plain(scheduler_config(tried[0])) for one, tried in known.items()}
+    fit, _ = able(at_their_best, world, config.seed + SEED_OFFSET)
+    found = (next((one for one in known[name] if _is_rival(_built(one), agent)), None) for name in fit)
+    return [one for one in found if one is not None]
 
 
-def _at_best(entry: Entry, best: dict[str, Best]) -> dict[str, object]:
-    [chosen] = at_best({entry.label: entry}, best).values()
-    config: dict[str, object] = plain(scheduler_config(chosen))
-    return config
+def _tried(name: str, best: Mapping[str, Best]) -> list[Entry]:
+    """What was tried with a scheduler, the best first; one that was not tuned is as its yaml says."""
+    if name not in best:
+        return [Entry.read(name)]
+    others = [one.entry for one in best[name].others]
+    # what names neither would run at its best
+    return [best[name].entry, *(one for one in others if one.options or "@" in one.scheduler)]
+
+
+def _built(entry: Entry) -> Scheduler:
+    return build(plain(scheduler_config(entry)))
 
 
 def _is_rival(scheduler: Scheduler, agent: Scheduler) -> bool:

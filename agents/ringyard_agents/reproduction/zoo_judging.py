@@ -64,7 +64,11 @@ def _references(world: World, config: DictConfig) -> list[str | Mapping[str, Any
     if len(named) == len(world.references):
         return named
     taken = {Entry.read(one).label for one in named}
-    return [*(one for one in rivals(Entry.read(world.rules[0]), config) if one not in taken), *named]
+    found = [one for one in rivals(Entry.read(world.rules[0]), config) if one.name not in taken]
+    return [
+        *({one.label: {"scheduler": one.scheduler, "options": dict(one.options)}} for one in found),
+        *named,
+    ]
 
 
 def require_judges(recipe: Recipe) -> None:
