@@ -19,19 +19,22 @@ them only where a recipe has got a world since. Nothing here is written by hand;
 `ringyard compare schedulers=[zoo:NAME,...]` runs an agent
 anywhere, `ringyard train init=zoo:NAME` goes on from it.
 
-Each agent is trained from the seeds listed below. The one that ships is the best on the evaluation workloads
-of its training; the tables are of other workloads, which nothing was chosen by, the same for all rows. *Best
-published*: of the published schedulers in the table, each with the rule and options that `ringyard tune`
-found for it on yet other workloads, the one with the least mean there. The recipe names them, or says `all`:
-every one that knows and may no more than the agent (told how long jobs run only if the agent is, starting
-jobs only if that is all the agent does). *Its rule* is what an
-agent's scores go through, with every score at 0: what learning adds to. It is `allocator`, tuned in the same
-way, but for agents that only start jobs or do not know durations; each table names it. Differences are of
-means, paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). One
-workload of 1,024 GPUs has as many jobs as 16 of 64: there are 10 of these, and 40 of all others. Minutes are
-of wall time, on a machine that may have had other things to do. Aims, what was tried without gain and what
-bounds it: [learning.md](learning.md). All worlds beside one another, with look-ahead and real traces:
-[results.md](results.md).
+Each agent is trained from the seeds listed below. The one that ships is the best on the evaluation
+workloads of its training; the tables are of other workloads, which nothing was chosen by, the same for all
+rows. *Best published*: of the published schedulers in the table, each with the rule and options that
+`ringyard tune` found for it on yet other workloads, the one with the least mean there. The recipe names
+them, or says `all`: every one that knows and may no more than the agent (told how long jobs run only if the
+agent is, starting jobs only if that is all the agent does). Each rival has the best of what was tried with
+which it is of that class. *Its rule* is what an agent's scores go through, with every score at 0: what
+learning adds to. It is `allocator`, tuned in the same way, but for agents that only start jobs or do not
+know durations; each table names it. The agent keeps the options that it learnt with, in its recipe; those
+of its rule may be others (only `zoo:joint` has `stop_price`, which helps where restarts are dear). Under
+*Elsewhere*, slowdown, the worst rho and p99 are the agent's, then the best published scheduler's: a lower
+mean may be bought by starving somebody. Differences are of means, paired by workload, with 95 % intervals;
+columns are explained in [metrics.md](metrics.md). One workload of 1,024 GPUs has as many jobs as 16 of 64:
+there are 10 of these, and 40 of all others. Minutes are of wall time, on a machine that may have had other
+things to do. Aims, what was tried without gain and what bounds it: [learning.md](learning.md). All worlds
+beside one another, with look-ahead and real traces: [results.md](results.md).
 
 Every preset of [presets.md](presets.md) has one: Sharing, Elastic and Full of their own, Contention and
 CpuGpu `zoo:joint`, which knows the others and the quickstart, too; Partitioning has none. `zoo:unknown` is
@@ -41,6 +44,10 @@ what the agent is made of as JSON; loading one [runs no code](runs.md#whom-to-tr
 `zoo:starts_unknown` only start jobs. They learnt on a trace that is not ours to ship, and are trained and
 judged where its files lie in the folder of the command; without them they are left out.
 """
+
+
+#: columns of a world's table by which a lower mean is seen to be bought by starving somebody
+_STARVED = ("slowdown", "worst rho", "p99 (s)")
 
 
 def agents_page(records: Mapping[str, Mapping[str, Any]]) -> str:
@@ -133,7 +140,14 @@ def _elsewhere_row(world: Mapping[str, Any]) -> dict[str, str]:
         "against it": _changed(world["against_best"]),
         "against its rule": _changed(world["against_rule"]),
         "agent / bound": f"{world['mean'] / world['bound']:.2f}",
+        **{name: _beside(world, name) for name in _STARVED},
     }
+
+
+def _beside(world: Mapping[str, Any], column: str) -> str:
+    """An agent's figure and that of the best published scheduler."""
+    figures = {row["scheduler"]: row[column] for row in world["rows"]}
+    return f"{world['rows'][0][column]} / {figures[world['best']]}"
 
 
 def draw_training(folder: Path, name: str, training: Mapping[str, Any]) -> Path:
