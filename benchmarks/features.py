@@ -173,7 +173,10 @@ def main():
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    print(f"{machine()}; 16 x 4 GPUs, load 0.4; times are medians over {options.rounds} interleaved rounds")
+    print(
+        f"{machine()}; 16 x 4 GPUs, load 0.4; steps of 64 cached workloads;"
+        f" times are medians over {options.rounds} interleaved rounds"
+    )
     large, small = variants(options.jobs), variants(100)
     tables = {
         name: setting.workload.sample(setting.cluster, np.random.default_rng(0))

@@ -80,7 +80,9 @@ def main():
         "MaskablePPO, pointer 64": stable_baselines(PointerPolicy, False),
         "group-relative, pointer 64": GroupRelative(PointerPolicy),
     }
-    print(f"{machine()}; 64 clusters of 16 x 4 GPUs, one thread, {decisions:,} decisions")
+    print(
+        f"{machine()}; 64 clusters of 16 x 4 GPUs, 512 cached workloads, one thread, {decisions:,} decisions"
+    )
     print("agent                                   samples/s  environment  forward  update")
     for name, learner in cases.items():
         rate, shares = measure(learner, decisions)

@@ -18,18 +18,25 @@ NAMES = (
     "ppo",
     "learning",
     "startup",
+    "comparing",
     "mechanisms",
     "sjf_bco_experiment",
     "coverage",
     "sjf_bco_optimum",
 )
 
+#: sizes of a batch in the plot of the environment
+CLUSTERS = (4, 16, 64, 256, 1024, 4096)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venus", help="path of the Helios Venus trace; without it venus.py is skipped")
     venus = parser.parse_args().venus
-    commands = {name: [] for name in NAMES} | {"scale": ["--plot", "../docs/images/scale.png"]}
+    commands = {name: [] for name in NAMES} | {
+        "scale": ["--plot", "../docs/images/scale.png"],
+        "vector_env": ["--plot", "../docs/images/vector_env.png", "--clusters", *map(str, CLUSTERS)],
+    }
     if venus:
         commands["venus"] = commands["venus_schedulers"] = [str(Path(venus).resolve())]
     else:

@@ -148,6 +148,13 @@ def print_schedules(sizes, rows):
         print(f"{name:24s}" + "".join(f"{1e6 / value[0]:12,.0f}" for value in values))
 
 
+def print_beside(sizes, name, values):
+    """Microseconds of a job that setting up and metrics take, beside the run."""
+    print(f"\nmicroseconds of a job, {name}; GPUs:\n{'':24s}" + "".join(f"{size:>12,}" for size in sizes))
+    for part, number in (("set-up", 1), ("run", 0), ("metrics", 2)):
+        print(f"{part:24s}" + "".join(f"{value[number]:12.2f}" for value in values))
+
+
 def draw(path, curves):
     """One panel for each kind of size: steps from 0 on, jobs on logarithmic axes."""
     from matplotlib import pyplot as plt
@@ -157,6 +164,11 @@ def draw(path, curves):
         for number, (name, values) in enumerate(rows.items()):
             look = {"color": f"C{number % len(ORDERS)}", "linestyle": "--" if "1.2" in name else "-"}
             axis.plot(sizes, [np.atleast_1d(value)[0] for value in values], marker="o", label=name, **look)
+        if title == "GPUs":
+            name, values = next(iter(rows.items()))
+            for part, number, style in (("set-up", 1, ":"), ("metrics", 2, "-.")):
+                label = f"{part}, {name}"
+                axis.plot(sizes, [value[number] for value in values], style, color="gray", label=label)
         axis.set(
             xscale="log", xlabel=title, ylabel=f"microseconds per {'job' if title == 'GPUs' else 'step'}"
         )
@@ -181,7 +193,7 @@ def main():
     options = parser.parse_args()
     parts = options.only or ["waiting", "servers", "gpus", "million"]
     curves = {}
-    print(f"{machine()}; 10GbE rings, consolidate; best of {options.rounds}")
+    print(f"{machine()}; 10GbE rings, consolidate; best of {options.rounds}; steps of one cached workload")
     if "waiting" in parts:
         rows = {
             f"queue by {order}": apart(waiting_jobs, WAITING, (order,), options.rounds)
@@ -200,6 +212,7 @@ def main():
             for name in options.orders
         }
         print_schedules(options.gpus, rows)
+        print_beside(options.gpus, *next(iter(rows.items())))
         curves["GPUs"] = (options.gpus, rows)
     if "million" in parts:
         print("\none million jobs:     GPUs  set-up (s)  run (s)  metrics (s)  most memory (MB)")

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -15,7 +16,7 @@ from ringyard.mdp.setting import Setting
 from ringyard.state.random_numbers import next_uniform
 
 #: job tables to draw from: so many that few are drawn twice, or few that are all made before the clock starts
-FRESH, CACHED = 20_000, 256
+FRESH, CACHED = 1 << 20, 256
 
 
 @kernel
@@ -86,17 +87,40 @@ def table_milliseconds(together):
     return 1e3 * (time.perf_counter() - begin) / (together * len(parts[warm:]))
 
 
+def draw(path, rates):
+    """A line for each number of threads and kind of workload, of rows with dict observations."""
+    from matplotlib import pyplot as plt
+
+    lines = {}
+    for (num_envs, count, fresh, flat, _), rate in rates.items():
+        if not flat:
+            label = f"{'fresh' if fresh else 'cached'}, {count} thread{'s' * (count > 1)}"
+            lines.setdefault(label, []).append((num_envs, rate))
+    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    for label, points in lines.items():
+        axis.plot(*zip(*points, strict=True), "--" if "fresh" in label else "-", marker="o", label=label)
+    axis.set(xscale="log", xlabel="clusters", ylabel="environment steps per second")
+    axis.set_ylim(bottom=0)
+    axis.grid(visible=True, alpha=0.3)
+    axis.legend()
+    figure.savefig(path, dpi=110)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=2_000_000, help="of all clusters of a row together")
     parser.add_argument("--rounds", type=int, default=3, help="in which all rows take turns; the best counts")
+    parser.add_argument("--clusters", type=int, nargs="+", default=[64, 1024])
+    parser.add_argument("--plot", type=Path, help="PNG to write: steps per second against clusters")
     parser.add_argument("--cpu", action="store_true", help="per second of CPU time, where others are at work")
     options = parser.parse_args()
     clock = time.process_time if options.cpu else time.perf_counter
     threads = sorted({1, ringyard.get_num_threads()})
     rows = [
         (num_envs, count, fresh, False, True)
-        for num_envs, count in ((64, 1), *((1024, count) for count in threads))
+        for num_envs in options.clusters
+        for count in threads
+        if count == 1 or num_envs >= 128 * count  # smaller parts are not worth a hand-over
         for fresh in (False, True)
     ]
     rows.append((64, 1, False, True, False))
@@ -117,6 +141,8 @@ def main():
         share = f" {rate / best[num_envs, count, False, flat, copy]:8.0%}" if fresh else ""
         row = f"{num_envs:8d}  {count:7d}  {words[0]:9s}  {words[1]:11s}  {words[2]:12s} {rate:10,.0f}"
         print(row + share)
+    if options.plot:
+        draw(options.plot, best)
     print(f"ClusterEnv.step, workloads made on the first reset:{single:22,.0f}")
     alone, many = (min(table_milliseconds(count) for _ in range(options.rounds)) for count in (1, 64))
     print(f"a job table drawn and made ready: {alone:.2f} ms alone, {many:.3f} ms each with 63 others")
