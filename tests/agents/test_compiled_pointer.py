@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 
+import learns_together
 import numpy as np
 import pytest
 import torch
@@ -10,6 +11,7 @@ from ringyard import Cluster
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations import queue_and_cluster, queue_cluster_and_resources
 from ringyard.placement import consolidate, pack, spread
+from ringyard_agents.learning.hardware import Hardware
 from ringyard_agents.learning.policies import PointerNetwork
 
 CLUSTER = Cluster.homogeneous(3, 4)
@@ -99,3 +101,14 @@ def test_a_row_does_not_depend_on_the_others():
     with torch.no_grad():
         whole, part = network(blocks)[0], network({name: block[:7] for name, block in blocks.items()})[0]
     assert np.allclose(whole[:7], part, atol=1e-5)
+
+
+def test_learning_by_torch_alone_is_learning_by_kernels(monkeypatch):
+    # on a GPU the network goes by torch's operations: here a processor learns by them
+    compiled = learns_together.learn("group_relative", Hardware())
+    monkeypatch.setattr(PointerNetwork, "forward", PointerNetwork.forward_by_torch)
+    by_torch = learns_together.learn("group_relative", Hardware())
+    assert by_torch["decisions"] == compiled["decisions"]
+    for key, values in compiled.items():
+        assert np.allclose(by_torch[key], values, rtol=1e-3, atol=1e-5), key
+    assert any((by_torch[key] != values).any() for key, values in compiled.items())
