@@ -19,13 +19,20 @@ from typing import NamedTuple
 
 import pandas as pd
 import yaml
+from hydra import compose
 
 from ringyard.config_folder import config_files
+from ringyard.hydra_versions import initialized
+from ringyard_agents.configuration import Entry
+from ringyard_agents.measuring.rivals import rivals
 from ringyard_agents.measuring.statistics import ratio_interval
 
 
 class World(NamedTuple):
-    """A row: what it is called, what makes it, where options were found, who is the best there."""
+    """A row: what it is called, what makes it, where options were found, who is the best there.
+
+    Where nobody is named, all published schedulers run that know and may no more than the rule.
+    """
 
     title: str
     overrides: tuple[str, ...]
@@ -46,9 +53,7 @@ LATER_PHILLY = trace("philly", PHILLY, "workload.load=5", "workload.window_jobs=
 LATER_PAI, LATER_VENUS = trace("pai", PAI), trace("helios", VENUS)
 SMALL = ("cluster.num_servers=4", "workload.max_gpus=16")  # of 4 GPUs each
 LARGE = ("cluster.num_servers=64", "workload.window_jobs=512")
-#: published, and not told how long a job will run: those that come first or second in some world
-BLIND = ("tiresias", "gittins", "las", "smallest_first", "drf", "pollux", "gavel", "coda")
-UNKNOWN = ("zoo:unknown", "allocator_attained")
+UNKNOWN = ((), "zoo:unknown", "allocator_attained")
 TOLD = ("srsf", "srtf")
 
 WORLDS = {
@@ -81,15 +86,15 @@ WORLDS = {
         "Philly, restarts of 300 s", (*LATER_PHILLY, "restart.seconds=300"), "philly_long", TOLD, file=PHILLY
     ),
     "pai_300": World("PAI, restarts of 300 s", (*LATER_PAI, "restart.seconds=300"), "pai", TOLD, file=PAI),
-    "sharing_unknown": World("Sharing", ("experiment=sharing",), "sharing", BLIND, *UNKNOWN),
-    "cpu_gpu_unknown": World("CpuGpu", ("experiment=cpu_gpu",), "cpu_gpu", BLIND, *UNKNOWN),
-    "elastic_unknown": World("Elastic", ("experiment=elastic",), "elastic", BLIND, *UNKNOWN),
-    "full_unknown": World("Full", ("experiment=full",), "full", BLIND, *UNKNOWN),
-    "contention_unknown": World("Contention", ("experiment=contention",), "contention", BLIND, *UNKNOWN),
-    "quickstart_unknown": World("the quickstart", ("experiment=quickstart",), "quickstart", BLIND, *UNKNOWN),
-    "venus_unknown": World("Helios Venus, load 10", LATER_VENUS, "helios", BLIND, *UNKNOWN, VENUS),
-    "philly_unknown": World("Philly, load 5", LATER_PHILLY, "philly_long", BLIND, *UNKNOWN, PHILLY),
-    "pai_unknown": World("PAI, load 10", LATER_PAI, "pai", BLIND, *UNKNOWN, PAI),
+    "sharing_unknown": World("Sharing", ("experiment=sharing",), "sharing", *UNKNOWN),
+    "cpu_gpu_unknown": World("CpuGpu", ("experiment=cpu_gpu",), "cpu_gpu", *UNKNOWN),
+    "elastic_unknown": World("Elastic", ("experiment=elastic",), "elastic", *UNKNOWN),
+    "full_unknown": World("Full", ("experiment=full",), "full", *UNKNOWN),
+    "contention_unknown": World("Contention", ("experiment=contention",), "contention", *UNKNOWN),
+    "quickstart_unknown": World("the quickstart", ("experiment=quickstart",), "quickstart", *UNKNOWN),
+    "venus_unknown": World("Helios Venus, load 10", LATER_VENUS, "helios", *UNKNOWN, VENUS),
+    "philly_unknown": World("Philly, load 5", LATER_PHILLY, "philly_long", *UNKNOWN, PHILLY),
+    "pai_unknown": World("PAI, load 10", LATER_PAI, "pai", *UNKNOWN, PAI),
 }
 
 CANDIDATES = 8
@@ -100,11 +105,29 @@ def folder(name, workloads):
     return f"every_world_{name}_{workloads}"
 
 
+def published(world):
+    """Those that a world names, or all rivals of its rule, as `schedulers=` takes them."""
+    if world.published:
+        return world.published
+    with initialized():
+        found = rivals(Entry.read(world.rule), compose("compare", [*world.overrides, f"best={world.best}"]))
+    return [
+        f"{{{one.label}: {{scheduler: {one.scheduler}, options: {shown(one.options)}}}}}" for one in found
+    ]
+
+
+def shown(value):
+    """A value as the command line takes it."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {shown(one)}' for key, one in value.items())}}}"
+    return str(value)
+
+
 def command(name, world, workloads):
     """The words of `ringyard compare`, and {column: label of a scheduler there}."""
     labels = {"rule": world.rule, "agent": world.agent, "agent ahead": "agent_ahead"}
     ahead = f'{{agent_ahead: {{scheduler: "{world.agent}", options: {{candidates: {CANDIDATES}}}}}}}'
-    schedulers = [*world.published, world.rule, world.agent, ahead]
+    schedulers = [*published(world), world.rule, world.agent, ahead]
     if world.rule == "allocator":  # `lookahead` goes by predictions
         tuned = yaml.safe_load(config_files("tuned")[world.best].read_text())["allocator"]["options"]
         options = ", ".join(f"{key}: {value}" for key, value in {**tuned, "candidates": CANDIDATES}.items())
