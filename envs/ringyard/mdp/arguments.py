@@ -27,6 +27,7 @@ __all__ = [
 
 #: codes of the NumPy types whose numbers all are 64-bit integers
 _WHOLE = "bhilqBHI"
+_NO_NUMBERS = (bool, np.bool_)
 
 
 class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
@@ -44,7 +45,7 @@ def action_given(action: Any, num_actions: int) -> NDArray[np.int64]:
         ActionError: no whole number, or outside the space.
     """
     try:
-        whole = -1 if isinstance(action, bool | np.bool_) else operator.index(action)
+        whole = -1 if isinstance(action, _NO_NUMBERS) else operator.index(action)
     except TypeError:
         whole = -1
     if not 0 <= whole < num_actions:

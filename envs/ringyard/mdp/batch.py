@@ -120,9 +120,13 @@ class ClusterBatch:
     def _play(self, clusters: NDArray[np.int64], what: int, actions: NDArray[Any]) -> None:
         """Bring clusters to their next decision; actions are [B, ...], read in a step."""
         given = np.ascontiguousarray(actions, self._nothing.dtype)
-        play = partial(self._play_some, what, given)
         clusters = np.ascontiguousarray(clusters, np.int64)
-        if sum(in_parts(play, clusters, self.num_threads, self._plays.least_per_thread)):
+        if self.num_threads == 1:  # a single environment's step is short: no detour
+            stalled = self._play_some(what, given, clusters)
+        else:
+            play = partial(self._play_some, what, given)
+            stalled = sum(in_parts(play, clusters, self.num_threads, self._plays.least_per_thread))
+        if stalled:
             self._raise_stalled()
 
     def _play_some(self, what: int, actions: NDArray[Any], clusters: NDArray[np.int64]) -> int:
@@ -156,6 +160,11 @@ class ClusterBatch:
     def truncated(self) -> NDArray[np.bool_]:
         """[B] the window ended with jobs left."""
         return self._ends == TRUNCATED
+
+    def ending(self, b: int) -> tuple[bool, bool]:
+        """(`done`, `truncated`) of one cluster."""
+        end = self._ends.item(b)
+        return end == DONE, end == TRUNCATED
 
     def reset(self, clusters: NDArray[np.int64], entries: NDArray[np.int64]) -> None:
         """Begin bank entry `entries[i]` in cluster `clusters[i]`.
@@ -278,8 +287,8 @@ class ClusterBatch:
         return measure(self.state, b, self.bank.table(int(self.entries[b])))
 
     def split(self, rows: NDArray[np.float32]) -> Any:
-        """Observation rows [..., size] as the space has them: windows on the same numbers, no copies."""
+        """Observation rows [..., size], contiguous, as the space has them: windows on the same numbers."""
         if self.setting.observation.flat:
             return rows
-        records = rows.view(self._blocks)[..., 0]
+        records: NDArray[np.void] = np.ndarray(rows.shape[:-1], self._blocks, rows)
         return {name: records[name] for name in self._blocks.names or ()}

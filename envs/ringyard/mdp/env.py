@@ -154,7 +154,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         masked = self._batch.valid(actions, _ONLY)
         self._batch.step(actions)
         self._show()
-        done, truncated = bool(self._batch.done[0]), bool(self._batch.truncated[0])
+        done, truncated = self._batch.ending(0)
         info: dict[str, Any] = {"action_mask": self._mask().view(np.int8)}
         if masked[0]:
             info["invalid_action"] = True
