@@ -9,11 +9,32 @@ from common import build, machine
 from ringyard.sim.simulator import Simulator
 from ringyard_baselines.scheduler import run
 
-#: {preset: (its servers at 64 GPUs, its jobs, where they are set)}
+
+def same_servers(count):
+    """Override of a cluster of so many servers at 64 GPUs."""
+    return lambda scale: f"cluster.num_servers={count * scale}"
+
+
+def three_types(scale):
+    """Override of Full's cluster, so many times."""
+    groups = (
+        f"{{num_servers: {4 * scale}, gpus_per_server: {gpus}, gpu_type: {gpu_type},"
+        f" cores_per_server: {cores}, memory_bandwidth_bytes_per_second: {bandwidth}}}"
+        for gpus, gpu_type, cores, bandwidth in (
+            (8, "v100", 48, 115.2e9),
+            (4, "t4", 32, 76.8e9),
+            (4, "p100", 32, 76.8e9),
+        )
+    )
+    return f"cluster.groups=[{', '.join(groups)}]"
+
+
+#: {preset: (its cluster at a scale, its jobs at 64 GPUs, where they are set)}
 PRESETS = {
-    "elastic": (16, 160, "workload.base.num_jobs"),
-    "cpu_gpu": (8, 160, "workload.base.num_jobs"),
-    "sharing": (16, 480, "workload.num_jobs"),
+    "elastic": (same_servers(16), 160, "workload.base.num_jobs"),
+    "cpu_gpu": (same_servers(8), 160, "workload.base.num_jobs"),
+    "sharing": (same_servers(16), 480, "workload.num_jobs"),
+    "full": (three_types, 160, "workload.base.num_jobs"),
 }
 
 
@@ -22,9 +43,8 @@ def per_decision(preset, scheduler, scale, tries=1):
 
     Both are the least of so many tries: on few GPUs profiling takes longer than all decisions.
     """
-    servers, jobs, setting = PRESETS[preset]
-    overrides = [f"experiment={preset}", f"cluster.num_servers={servers * scale}"]
-    overrides.append(f"{setting}={jobs * scale}")
+    cluster, jobs, setting = PRESETS[preset]
+    overrides = [f"experiment={preset}", cluster(scale), f"{setting}={jobs * scale}"]
     parts = build(
         "simulate",
         [*overrides, f"scheduler={scheduler}", "placement=consolidate"],
