@@ -36,6 +36,9 @@ _OTHER_FIELDS = {**_ENTRY_FIELDS, "change": Annotated[float, "[-1, inf]"]}
 _FOUND_IN = "found_in"
 _SETTING_FIELDS = {"world": str, "command": str}
 
+#: safe, and in C where libyaml is there: files are long
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -147,7 +150,7 @@ def _content(given: str) -> tuple[Mapping[str, str] | None, dict[str, Best]]:
             f"best is {given!r}; expected a file that `ringyard tune` wrote, or one of {', '.join(shipped)}"
         )
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.load(file.read_text(), _LOADER)
         if content is None:
             raise ConfigurationError("it is empty; expected {scheduler: what was found}")
         require("it", content, Mapping[str, Mapping[str, object]])
