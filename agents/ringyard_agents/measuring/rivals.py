@@ -50,7 +50,7 @@ def _tried(name: str, best: Mapping[str, Best]) -> list[Entry]:
     if name not in best:
         return [Entry.read(name)]
     others = [one.entry for one in best[name].others]
-    # what names neither would run at its best
+    # an entry without rule and options stands for the scheduler at its best
     return [best[name].entry, *(one for one in others if one.options or "@" in one.scheduler)]
 
 

@@ -27,6 +27,7 @@ __all__ = [
 
 #: codes of the NumPy types whose numbers all are 64-bit integers
 _WHOLE = "bhilqBHI"
+#: what Python counts by, and what is no action
 _NO_NUMBERS = (bool, np.bool_)
 
 
