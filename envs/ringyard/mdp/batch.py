@@ -121,12 +121,8 @@ class ClusterBatch:
         """Bring clusters to their next decision; actions are [B, ...], read in a step."""
         given = np.ascontiguousarray(actions, self._nothing.dtype)
         clusters = np.ascontiguousarray(clusters, np.int64)
-        if self.num_threads == 1:  # a single environment's step is short: no detour
-            stalled = self._play_some(what, given, clusters)
-        else:
-            play = partial(self._play_some, what, given)
-            stalled = sum(in_parts(play, clusters, self.num_threads, self._plays.least_per_thread))
-        if stalled:
+        play = partial(self._play_some, what, given)
+        if sum(in_parts(play, clusters, self.num_threads, self._plays.least_per_thread)):
             self._raise_stalled()
 
     def _play_some(self, what: int, actions: NDArray[Any], clusters: NDArray[np.int64]) -> int:
