@@ -159,8 +159,10 @@ def draw(path, curves):
     """One panel for each kind of size: steps from 0 on, jobs on logarithmic axes."""
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(curves), figsize=(5 * len(curves), 4), layout="constrained")
-    for axis, (title, (sizes, rows)) in zip(axes, curves.items(), strict=True):
+    figure, axes = plt.subplots(
+        1, len(curves), figsize=(5 * len(curves), 4), layout="constrained", squeeze=False
+    )
+    for axis, (title, (sizes, rows)) in zip(axes[0], curves.items(), strict=True):
         for number, (name, values) in enumerate(rows.items()):
             look = {"color": f"C{number % len(ORDERS)}", "linestyle": "--" if "1.2" in name else "-"}
             axis.plot(sizes, [np.atleast_1d(value)[0] for value in values], marker="o", label=name, **look)

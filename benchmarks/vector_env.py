@@ -100,6 +100,9 @@ def draw(path, rates):
     for label, points in lines.items():
         axis.plot(*zip(*points, strict=True), "--" if "fresh" in label else "-", marker="o", label=label)
     axis.set(xscale="log", xlabel="clusters", ylabel="environment steps per second")
+    sizes = sorted({num_envs for num_envs, *_ in rates})
+    axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axis.minorticks_off()
     axis.set_ylim(bottom=0)
     axis.grid(visible=True, alpha=0.3)
     axis.legend()
