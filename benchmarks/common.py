@@ -4,15 +4,16 @@ import os
 import platform
 import time
 
-from hydra import compose
-from hydra.core.global_hydra import GlobalHydra
-
 from ringyard.compiled import kernel
-from ringyard.hydra_versions import initialized, made
 
 
 def build(command, overrides, *groups):
     """{group: object} of a command's config."""
+    from hydra import compose
+    from hydra.core.global_hydra import GlobalHydra
+
+    from ringyard.hydra_versions import initialized, made  # older checkouts, in turns, have none
+
     GlobalHydra.instance().clear()
     with initialized():
         config = compose(command, list(overrides))

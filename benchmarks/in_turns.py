@@ -15,11 +15,14 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+import gymnasium
 import numpy as np
 from common import first_valid, machine
+from scale import crowded, wide
 from schedulers import workload
+from vector_env import random_valid
 
-from ringyard import Cluster, Simulator
+from ringyard import Cluster, ClusterEnv, Simulator
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.presets import preset
@@ -31,17 +34,20 @@ from ringyard_baselines.orders.srtf import srtf
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 
+#: set for a child whose simulations count losses
 _LOSSES = "IN_TURNS_LOSSES"
+#: job tables, of which older checkouts hold all in memory: far more than are drawn
+NEW = 1 << 14
 SCHEDULERS = {"fifo": fifo, "srtf": srtf, "tiresias": tiresias}
 
 
-def schedules(make):
-    """One turn: 10,000 jobs on 64 GPUs."""
-    jobs = workload(10_000, 64, 0.8)
+def schedules(make, gpus, num_jobs):
+    """One turn: so many jobs on so many GPUs."""
+    jobs = workload(num_jobs, gpus, 0.8)
     options = {"losses": True} if _LOSSES in os.environ else {}
 
     def turn():
-        sim = Simulator(Cluster.homogeneous(16, 4), jobs, ten_gigabit_rings(), **options)
+        sim = Simulator(Cluster.homogeneous(gpus // 4, 4), jobs, ten_gigabit_rings(), **options)
         begin = time.process_time()
         run(sim, make(consolidate()), np.random.default_rng(0))
         return time.process_time() - begin
@@ -77,9 +83,100 @@ def steps(make):
     return turn
 
 
+def stepping(setting, clusters, count, again):
+    """One turn: so many steps of `gymnasium.make_vec`; `again`: after a reset that is not counted."""
+    env = gymnasium.make_vec(
+        "ringyard/Cluster-v0",
+        num_envs=clusters,
+        vectorization_mode="vector_entry_point",
+        setting=setting,
+        autoreset_mode="SameStep",
+    )
+    actions, generator = np.zeros(clusters, np.int64), np.ones(1, np.uint64)
+    _, info = env.reset(seed=0)
+
+    def turn():
+        nonlocal info
+        if again:
+            _, info = env.reset(seed=0)
+        begin = time.process_time()
+        for _ in range(count):
+            random_valid(info["action_mask"], generator, actions)
+            *_, info = env.step(actions)
+        return time.process_time() - begin
+
+    return turn
+
+
+def one_environment():
+    """One turn: 2,000 steps of `ClusterEnv`."""
+    env = ClusterEnv(Setting(num_workloads=4))
+    actions, generator = np.zeros(1, np.int64), np.ones(1, np.uint64)
+    _, info = env.reset(seed=0)
+
+    def turn():
+        nonlocal info
+        begin = time.process_time()
+        for _ in range(2_000):
+            random_valid(info["action_mask"][None], generator, actions)
+            *_, ended, truncated, info = env.step(int(actions[0]))
+            if ended or truncated:
+                _, info = env.reset()
+        return time.process_time() - begin
+
+    return turn
+
+
+def million_setup():
+    """One turn: a million jobs on 1,024 GPUs are set up."""
+    jobs, cluster = workload(1_000_000, 1_024, 0.8), Cluster.homogeneous(256, 4)
+
+    def turn():
+        begin = time.process_time()
+        Simulator(cluster, jobs, ten_gigabit_rings())
+        return time.process_time() - begin
+
+    return turn
+
+
+def learning():
+    """One turn: a round of the group-relative agent on fresh workloads; seconds of 10,000 decisions."""
+    from ringyard_agents.learning.group_relative import GroupRelative
+    from ringyard_agents.learning.learner import world_of
+    from ringyard_agents.learning.policies import PointerPolicy
+
+    learner = GroupRelative(PointerPolicy, num_envs=64)
+    learner.begin({"one": world_of(learner, Setting(num_workloads=NEW))}, 0)
+
+    def turn():
+        before, begin = learner.decisions, time.process_time()
+        learner.learn(before + 1, lambda measured: None)
+        return 1e4 * (time.process_time() - begin) / (learner.decisions - before)
+
+    return turn
+
+
+#: what the aims of speed are about, for another checkout to be held against
+AIMS = {
+    "fresh steps": lambda: stepping(Setting(num_workloads=NEW), 64, 600, False),
+    "30,000 waiting": lambda: stepping(crowded(30_000, "submit"), 4, 2_000, True),
+    "1,024 servers": lambda: stepping(wide(1_024), 4, 2_000, True),
+    "ClusterEnv": one_environment,
+    "srtf, 16,384": lambda: schedules(srtf, 16_384, 20_480),
+    "tiresias, 16,384": lambda: schedules(tiresias, 16_384, 20_480),
+    "a million jobs": million_setup,
+    "learning": learning,
+}
+
+
 def work(name):
-    """A child's life: a turn whenever it is asked for one."""
-    turn = steps(SETTINGS[name]) if name in SETTINGS else schedules(SCHEDULERS[name])
+    """A child's life, on one core: a turn whenever it is asked for one."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    if name in AIMS:
+        turn = AIMS[name]()
+    else:
+        turn = steps(SETTINGS[name]) if name in SETTINGS else schedules(SCHEDULERS[name], 64, 10_000)
     turn()
     for _ in sys.stdin:
         print(turn(), flush=True)
@@ -141,15 +238,17 @@ def main():
     if options.against:
         titles, ways = ("the other", "this one"), (tree(options.against), here)
     print(
-        f"{machine()}; {options.rounds} rounds in turns, seconds of processor time of a turn; steps: cached"
+        f"{machine()}; {options.rounds} rounds in turns, seconds of processor time of a turn, on one core;"
+        " steps are of cached workloads but for `fresh`"
     )
     columns = [f"{title}, least" for title in titles]
-    print(f"work          {columns[0]:>17s} {columns[1]:>16s}   ratio   median ratio of a round")
-    for name in options.only or (*SCHEDULERS, *(() if options.losses else SETTINGS)):
+    print(f"work              {columns[0]:>17s} {columns[1]:>16s}   ratio   median ratio of a round")
+    usual = [*SCHEDULERS, *(() if options.losses else SETTINGS), *(AIMS if options.against else ())]
+    for name in options.only or usual:
         first, second = measure(name, ways, options.rounds)
         ratio = median(b / a for a, b in zip(first, second, strict=True))
         least = min(second) / min(first)
-        print(f"{name:13s} {min(first):18.4f} {min(second):16.4f} {least:7.3f} {ratio:25.3f}", flush=True)
+        print(f"{name:17s} {min(first):18.4f} {min(second):16.4f} {least:7.3f} {ratio:25.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from ringyard_baselines.scheduler import run
 WAITING = (100, 1_000, 10_000, 30_000)
 SERVERS = (16, 64, 256, 1_024)
 GPUS = (64, 1_024, 16_384, 100_000)
-CLUSTERS = 4
+CLUSTERS, STEPS = 4, 2_000
 ORDERS = {
     "fifo": fifo,
     "srtf": srtf,
@@ -57,45 +57,50 @@ class Crowd:
         return drawn.with_models(jobs.model_ids)
 
 
-def stepped(setting, steps):
+def stepped(setting, steps, clock=time.perf_counter, **options):
     """Microseconds of a step of one cluster, through `gymnasium.make_vec`."""
     env = gymnasium.make_vec(
         "ringyard/Cluster-v0",
         num_envs=CLUSTERS,
         vectorization_mode="vector_entry_point",
         setting=setting,
-        num_threads=1,
+        **options,
     )
     actions, generator = np.zeros(CLUSTERS, np.int64), np.ones(1, np.uint64)
     _, info = env.reset(seed=0)
     for _ in range(50):
         random_valid(info["action_mask"], generator, actions)
         *_, info = env.step(actions)
-    begin = time.perf_counter()
+    begin = clock()
     for _ in range(steps):
         random_valid(info["action_mask"], generator, actions)
         *_, info = env.step(actions)
-    taken = time.perf_counter() - begin
+    taken = clock() - begin
     env.close()
     return 1e6 * taken / (steps * CLUSTERS)
 
 
 def waiting_jobs(size, order):
     """A step with so many waiting jobs on 16 x 4 GPUs."""
-    steps = 2_000
-    setting = Setting(
-        workload=Crowd(size + 70, 64, 2 * steps), actions=Actions(queue_order=order), num_workloads=1
+    return stepped(crowded(size, order), STEPS, num_threads=1)
+
+
+def crowded(size, order):
+    """The setting: so many jobs wait."""
+    return Setting(
+        workload=Crowd(size + 70, 64, 2 * STEPS), actions=Actions(queue_order=order), num_workloads=1
     )
-    return stepped(setting, steps)
 
 
 def servers(size):
     """A step on so many servers of 4 GPUs, at full load."""
-    steps = 3_000
-    setting = Setting(
-        cluster=Cluster.homogeneous(size, 4), workload=Crowd(size, 4 * size, 2 * steps), num_workloads=1
-    )
-    return stepped(setting, steps)
+    return stepped(wide(size), STEPS, num_threads=1)
+
+
+def wide(size):
+    """The setting: so many servers."""
+    workload = Crowd(size, 4 * size, 2 * STEPS)
+    return Setting(cluster=Cluster.homogeneous(size, 4), workload=workload, num_workloads=1)
 
 
 def schedule(size, name, load, num_jobs=None):
