@@ -120,9 +120,10 @@ def show_runs(setting, num_workloads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", type=int, default=5)
+    workloads = parser.parse_args().workloads
     setting = preset("aiturbo")
     show_models(setting)
-    show_runs(setting, parser.parse_args().workloads)
+    show_runs(setting, workloads)
 
 
 if __name__ == "__main__":

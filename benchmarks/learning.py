@@ -1,8 +1,8 @@
 """Samples per second of a training by threads and processes, and how far that is from what a core can do.
 
 Each row is a process (or several, by torchrun) of its own that learns on fresh workloads; rows take turns.
-The update's floating-point operations are counted by torch and held against a product of matrices as large
-as the network's.
+The update's floating-point operations are counted by torch and held against products of matrices of the
+shapes that its layers have.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def rate(agent, clusters, seconds, hardware):
 
 
 def update(clusters):
-    """(million operations of an update of one decision, 1e9/s of the update, 1e9/s of a matrix product)."""
+    """(million operations of an update of one decision, 1e9/s of the update, 1e9/s of its products alone)."""
     learner = begun("group_relative", clusters, Hardware())
     set_num_threads(1)
     choices = learner._play()[0].choices
@@ -65,14 +65,28 @@ def update(clusters):
     gradient = partial(add_ppo_gradient, learner._network, choices, rows, len(rows), 0.2, 1e-3)
     network = learner._network.mlp_extractor
     network.forward = network.forward_by_torch  # torch counts its own products only
+    products = []
+
+    def note(layer, given, result):
+        rows = given[0].reshape(-1, layer.in_features)
+        products.append((torch.randn(rows.shape), torch.randn(layer.in_features, layer.out_features)))
+
+    hooks = [
+        layer.register_forward_hook(note) for layer in network.modules() if isinstance(layer, torch.nn.Linear)
+    ]
     with FlopCounterMode(display=False) as counter:
         gradient()
+    for hook in hooks:
+        hook.remove()
     del network.forward
-    left, right = torch.randn(16 * 4096, 64), torch.randn(64, 64)
-    product = partial(torch.matmul, left, right)
+
+    def multiply():
+        for left, right in products:
+            torch.matmul(left, right)
+
     updating, multiplying = ([], [])
     for _ in range(9):
-        for function, spent in ((gradient, updating), (product, multiplying)):
+        for function, spent in ((gradient, updating), (multiply, multiplying)):
             begin = time.perf_counter()
             function()
             spent.append(time.perf_counter() - begin)
@@ -80,7 +94,7 @@ def update(clusters):
     return (
         total / len(rows) / 1e6,
         total / np.median(updating) / 1e9,
-        2 * left.numel() * 64 / np.median(multiplying) / 1e9,
+        sum(2 * left.numel() * right.shape[1] for left, right in products) / np.median(multiplying) / 1e9,
     )
 
 
@@ -122,7 +136,10 @@ def main():
     for _ in range(options.rounds):
         for case, way in found:
             found[case, way].append(run(options, *case, *ways[way]))
-    print(f"{machine()}; device {options.device}, median of {options.rounds} x {options.seconds:g} s each")
+    print(
+        f"{machine()}; device {options.device}, fresh workloads, median of {options.rounds} x"
+        f" {options.seconds:g} s each"
+    )
     print(f"agent           clusters  {'':12s}  samples/s  times 1 thread")
     for (case, way), rates in found.items():
         times = np.median(np.array(rates) / found[case, "1 thread"])
@@ -130,7 +147,8 @@ def main():
     operations, reached, possible = update(64)
     print(
         f"group_relative's update: {operations:.3f} million operations a decision and epoch, at"
-        f" {reached:.0f}e9/s; a matrix product of its width: {possible:.0f}e9/s"
+        f" {reached:.0f}e9/s; products of its layers' shapes alone: {possible:.0f}e9/s,"
+        f" of which that is {reached / possible:.0%}"
     )
 
 

@@ -9,6 +9,8 @@ from common import machine
 from sb3_contrib import MaskablePPO
 
 from ringyard.mdp.setting import Setting
+from ringyard.threads import set_num_threads
+from ringyard_agents.learning import group_relative
 from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.policies import PointerPolicy
@@ -44,8 +46,7 @@ class Stopwatch:
 def watched(learner):
     """Who steps, who chooses actions and who updates: three (owner, method)."""
     if isinstance(learner, GroupRelative):
-        network = learner.policy.network
-        return (learner._env, "step"), (network.mlp_extractor, "forward_actor"), (learner, "_update")
+        return (learner._env, "step"), (group_relative, "logits_of"), (learner, "_update")
     model = learner._running
     return (model.env, "step"), (model.policy, "forward"), (model, "train")
 
@@ -71,6 +72,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--decisions", type=int, default=60_000)
     decisions = parser.parse_args().decisions
+    set_num_threads(1)
     fused = {"optimizer_kwargs": {"fused": True}}
     cases = {
         "MaskablePPO, MLP 256x256": stable_baselines("MlpPolicy", True, net_arch=[256, 256]),

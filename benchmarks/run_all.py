@@ -1,4 +1,7 @@
-"""Run every benchmark and keep its output in benchmarks/results/; the Venus trace's path is optional."""
+"""Run the benchmarks of docs/benchmarks.md and keep their output, and the command, in benchmarks/results/.
+
+Left out: what takes hours (every_world, presets), or another checkout (in_turns, learning_curves).
+"""
 
 import argparse
 import subprocess
@@ -25,28 +28,55 @@ NAMES = (
     "sjf_bco_optimum",
 )
 
-#: sizes of a batch in the plot of the environment
-CLUSTERS = (4, 16, 64, 256, 1024, 4096)
+TRACES = ("venus", "venus_schedulers")
+
+#: of those that have other arguments than the usual ones
+ARGUMENTS = {
+    "scale": ["--plot", "../docs/images/scale.png"],
+    "vector_env": [
+        "--plot",
+        "../docs/images/vector_env.png",
+        "--clusters",
+        "4",
+        "16",
+        "64",
+        "256",
+        "1024",
+        "4096",
+    ],
+    "decisions": ["--jobs", "100", "300", "1000", "--later", "4"],
+    "learning": ["--seconds", "5"],
+}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--venus", help="path of the Helios Venus trace; without it venus.py is skipped")
-    venus = parser.parse_args().venus
-    commands = {name: [] for name in NAMES} | {
-        "scale": ["--plot", "../docs/images/scale.png"],
-        "vector_env": ["--plot", "../docs/images/vector_env.png", "--clusters", *map(str, CLUSTERS)],
-    }
-    if venus:
-        commands["venus"] = commands["venus_schedulers"] = [str(Path(venus).resolve())]
-    else:
-        print("venus.py and venus_schedulers.py skipped: give --venus FILE")
-    for name, arguments in commands.items():
-        done = subprocess.run(
-            [sys.executable, f"{name}.py", *arguments], cwd=HERE, capture_output=True, text=True, check=True
-        )
-        print(f"== {name}\n{done.stdout}", flush=True)
-        (HERE / "results" / f"{name}.txt").write_text(done.stdout)
+    parser.add_argument(
+        "--venus", help="path of the Helios Venus trace, for venus.py and venus_schedulers.py"
+    )
+    parser.add_argument("--only", nargs="+", choices=[*NAMES, *TRACES], help="some of them")
+    options = parser.parse_args()
+    chosen = options.only or [*NAMES, *TRACES]
+    if not options.venus:
+        print("venus.py and venus_schedulers.py are left out: give --venus FILE")
+        chosen = [name for name in chosen if name not in TRACES]
+    failed = [name for name in chosen if not kept(name, options.venus)]
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def kept(name, venus):
+    """Run one of them, and keep what it prints if it ends well; whether it does."""
+    arguments = [str(Path(venus).resolve())] if name in TRACES else ARGUMENTS.get(name, [])
+    shown = ["FILE"] if name in TRACES else arguments
+    command = f"python benchmarks/{name}.py {' '.join(shown)}".strip()
+    done = subprocess.run(
+        [sys.executable, f"{name}.py", *arguments], cwd=HERE, stdout=subprocess.PIPE, text=True
+    )
+    print(f"== {command}\n{done.stdout}", flush=True)
+    if done.returncode == 0:
+        (HERE / "results" / f"{name}.txt").write_text(f"{command}\n{done.stdout}")
+    return done.returncode == 0
 
 
 if __name__ == "__main__":

@@ -355,3 +355,31 @@ def test_an_environment_imports_no_library_that_it_does_not_use():
     for _ in range(2):  # the first time may compile
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_workloads_of_the_resets_to_come_are_made_together_and_the_draws_stay_the_same(monkeypatch):
+    made = []
+    sample_together = Synthetic.sample_together
+
+    def counted(self, cluster, generators):
+        made.append(len(generators))
+        return sample_together(self, cluster, generators)
+
+    monkeypatch.setattr(Synthetic, "sample_together", counted)
+    env = ClusterEnv(Setting(num_workloads=1 << 20))
+    played = [env.reset(seed=7)[1]["workload"], *(env.reset()[1]["workload"] for _ in range(20))]
+    generator = np.random.default_rng(7)
+    assert played == [int(generator.integers(1 << 20)) for _ in range(21)]
+    assert made == [17, 17]
+    alone = env.batch.bank.table(played[3])
+    np.testing.assert_array_equal(
+        env.batch.bank.records["submit_seconds"][env.batch.bank.rows_of(np.array(played[3:4]))[0]],
+        alone.submit_seconds,
+    )
+
+
+def test_large_workloads_are_not_made_ahead(monkeypatch):
+    env = ClusterEnv(Setting(workload=replace(Setting().workload, num_jobs=3000), num_workloads=1 << 20))
+    env.reset(seed=0)
+    assert env.batch.bank.cheap_together == 0
+    assert len(env.batch.bank.rates) == 1

@@ -23,6 +23,8 @@ from ringyard.workloads.workload import draw_together
 
 #: job tables made ready together: more of them cost little less each
 _TOGETHER = 128
+#: jobs that are made ready ahead of time for a single cluster, and tables at most: it plays few of them
+_AHEAD_JOBS, _AHEAD = 2048, 16
 #: entries that are kept at least, if there are so many
 _KEPT = 1024
 
@@ -174,6 +176,16 @@ class WorkloadBank:
         if missing:
             self._fill(missing, self.num_rows - len(set(needed)))
         return np.array([self._rows[entry] for entry in needed], np.int64)
+
+    def __contains__(self, entry: int) -> bool:
+        """Whether an entry is made."""
+        return entry in self._rows
+
+    @property
+    def cheap_together(self) -> int:
+        """How many entries more are cheaper made now than one by one later; 0: none, or they are large."""
+        workload = self.setting.workload
+        return min(_AHEAD, _AHEAD_JOBS // workload.num_jobs) if hasattr(workload, "sample_together") else 0
 
     def needed_soon(self, entries: NDArray[np.int64]) -> None:
         """Make these entries, too, when some are made next: one of many costs a fraction of one alone."""

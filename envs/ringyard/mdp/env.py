@@ -144,6 +144,9 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(self.setting.num_workloads))
         entry = drawn if chosen is None else chosen
+        bank = self._batch.bank
+        if entry not in bank and bank.cheap_together:
+            bank.needed_soon(self._next_drawn(bank.cheap_together))
         self._batch.reset(_ONLY, np.array([entry]))
         self._show()
         return self._observation(), {"action_mask": self._mask().view(np.int8), "workload": entry}
@@ -189,6 +192,11 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         self._batch.close()
         if self._screen is not None:
             self._screen.close()
+
+    def _next_drawn(self, count: int) -> NDArray[np.int64]:
+        """[count] entries of the resets to come, if nobody else draws from the generator until then."""
+        generator = _same_generator(self.np_random)
+        return np.array([generator.integers(self.setting.num_workloads) for _ in range(count)])
 
     def _show(self) -> None:
         if self._screen is not None and self.render_mode == "human":
