@@ -20,27 +20,30 @@ them only where a recipe has got a world since. Nothing here is written by hand;
 anywhere, `ringyard train init=zoo:NAME` goes on from it.
 
 Each agent is trained from the seeds listed below. The one that ships is the best on the evaluation
-workloads of its training; the tables are of other workloads, which nothing was chosen by, the same for all
-rows. *Best published*: of the published schedulers in the table, each with the rule and options that
-`ringyard tune` found for it on yet other workloads, the one with the least mean there. The recipe names
-them, or says `all`: every one that knows and may no more than the agent (told how long jobs run only if the
-agent is, starting jobs only if that is all the agent does). Each rival has the best of what was tried with
-which it is of that class. *Its rule* is what an agent's scores go through, with every score at 0: what
-learning adds to. It is `allocator`, tuned in the same way, but for agents that only start jobs or do not
-know durations; each table names it. The agent keeps the options that it learnt with, in its recipe; those
-of its rule may be others (only `zoo:joint` has `stop_price`, which helps where restarts are dear). Under
-*Elsewhere*, slowdown, the worst rho and p99 are the agent's, then the best published scheduler's: a lower
-mean may be bought by starving somebody. Differences are of means, paired by workload, with 95 % intervals;
-columns are explained in [metrics.md](metrics.md). One workload of 1,024 GPUs has as many jobs as 16 of 64:
-there are 10 of these, and 40 of all others. Minutes are of wall time, on a machine that may have had other
+workloads of its training; the tables are of other workloads, which nothing was chosen by, the same for
+all rows. *Best published*: of the published schedulers in the table, or in the column *held against*,
+each with the rule and options that `ringyard tune` found for it on yet other workloads, the one with the
+least mean there. The recipe names them, or says `all`: every one that knows and may no more than the
+agent (told how long jobs run only if the agent is, starting jobs only if that is all the agent does). A
+rival that would go by predicted durations has the best of what was tried that does not: `synergy_tune`
+then starts jobs in order of attained service (`order=las`). Who is named was best, or close to it, in the
+preset's whole table ([presets.md](presets.md)); on other sizes, loads and restart costs the rest were not
+run. *Its rule* is what an agent's scores go through, with every score at 0: what learning adds to. It is
+`allocator`, tuned in the same way, but for agents that only start jobs or do not know durations; each
+table names it. The agent keeps the options that it learnt with, in its recipe; those of its rule may be
+others (only `zoo:joint` has `stop_price`, which helps where restarts are dear). Under *Elsewhere*,
+slowdown, the worst rho and p99 are the agent's, then the best published scheduler's: a lower mean may be
+bought by starving somebody. Differences are of means, paired by workload, with 95 % intervals; columns
+are explained in [metrics.md](metrics.md). One workload of 1,024 GPUs has as many jobs as 16 of 64: there
+are 10 of these, and 40 of all others. Minutes are of wall time, on a machine that may have had other
 things to do. Aims, what was tried without gain and what bounds it: [learning.md](learning.md). All worlds
 beside one another, with look-ahead and real traces: [results.md](results.md).
 
-Every preset of [presets.md](presets.md) has one: Sharing, Elastic and Full of their own, Contention and
-CpuGpu `zoo:joint`, which knows the others and the quickstart, too; Partitioning has none. `zoo:unknown` is
-not told how long jobs will run, nor are those that it is held against. `ringyard compare schedulers=all`
-shows agents beside the schedulers. They are part of the wheel, 3 to 6 kB each: weights as safetensors, with
-what the agent is made of as JSON; loading one [runs no code](runs.md#whom-to-trust). `zoo:starts` and
+Sharing, Elastic and Full have an agent of their own; on Contention and CpuGpu `zoo:joint` is the one to
+take, which learnt on all five and the quickstart. Partitioning has none. `zoo:unknown` is not told how
+long jobs will run, nor are those that it is held against. `ringyard compare schedulers=all` shows agents
+beside the schedulers. They are part of the wheel, 3 to 6 kB each: weights as safetensors, with what the
+agent is made of as JSON; loading one [runs no code](runs.md#whom-to-trust). `zoo:starts` and
 `zoo:starts_unknown` only start jobs. They learnt on a trace that is not ours to ship, and are trained and
 judged where its files lie in the folder of the command; without them they are left out.
 """
@@ -134,6 +137,7 @@ def _elsewhere_row(world: Mapping[str, Any]) -> dict[str, str]:
     return {
         "world": world["title"],
         "workloads": str(world["workloads"]),
+        "held against": _rivals(world),
         "best published": f"`{world['best']}`",
         "its mean JCT (s)": f"{world['best_mean']:,.0f}",
         "the agent's (s)": f"{world['mean']:,.0f}",
@@ -142,6 +146,14 @@ def _elsewhere_row(world: Mapping[str, Any]) -> dict[str, str]:
         "agent / bound": f"{world['mean'] / world['bound']:.2f}",
         **{name: _beside(world, name) for name in _STARVED},
     }
+
+
+def _rivals(world: Mapping[str, Any]) -> str:
+    """The published schedulers of a record."""
+    own = ("zoo:", "allocator", "lower bound")
+    labels = [row["scheduler"] for row in world["rows"] if not row["scheduler"].startswith(own)]
+    names = sorted({label.partition("@")[0] for label in labels})
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _beside(world: Mapping[str, Any], column: str) -> str:
