@@ -65,18 +65,17 @@ class BurstSharing(Scheduler):
         allocations = start_cpu_jobs(view, draft, self.placement)
         waiting = np.intersect1d(view.gpu_jobs, view.waiting)
         large = view.column("asked_gpus")[waiting] >= self._foreground_gpus
-        for job in waiting[large].tolist() + waiting[~large].tolist():
-            found = draft.place(self.placement, job)
-            if found is None and view.column("asked_gpus")[job] < self._foreground_gpus:
-                found = self._beside(view, draft, job)
+        allocations += draft.start(self.placement, waiting[large])
+        if view.cluster.jobs_per_gpu == 1:
+            return allocations + draft.start(self.placement, waiting[~large])
+        for job in waiting[~large].tolist():
+            found = draft.place(self.placement, job) or self._beside(view, draft, job)
             if found is not None:
                 allocations.append(found)
         return allocations
 
     def _beside(self, view: SchedulingView, draft: Draft, job: int) -> Allocation | None:
         """A background job on one GPU each of running foreground jobs, the idlest first."""
-        if view.cluster.jobs_per_gpu == 1:
-            return None
         holders = draft.jobs_of_gpu
         single = (holders >= 0).sum(axis=1) == 1
         host = holders.max(axis=1)
