@@ -112,7 +112,9 @@ def run(options, agent, clusters, threads, processes):
     words += ["--seconds", str(options.seconds), "--device", options.device]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     words = [*launcher, *words] if processes > 1 else words
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}\n{done.stderr}")
     return float(done.stdout.splitlines()[-1])
 
 

@@ -187,7 +187,10 @@ def draw(path, curves):
         else:
             axis.set_ylim(bottom=0)
         axis.grid(visible=True, alpha=0.3)
-        axis.legend(fontsize=7, ncols=2)
+        if title == "GPUs":
+            axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        else:
+            axis.legend(fontsize=7)
     figure.savefig(path, dpi=110)
 
 
