@@ -214,7 +214,10 @@ def measure(name, ways, rounds):
         for turn in range(1 if first else rounds):
             for way in (0, 1) if turn % 2 else (1, 0):
                 children[way].stdin.write("\n")
-                taken = float(children[way].stdout.readline())
+                line = children[way].stdout.readline()
+                if not line:
+                    raise SystemExit(f"{name}: the {('first', 'second')[way]} way ended, see above")
+                taken = float(line)
                 if not first:
                     seconds[way].append(taken)
         for one in children:
