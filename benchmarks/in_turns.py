@@ -40,8 +40,8 @@ from ringyard_baselines.scheduler import run
 
 #: set for a child whose simulations count losses
 _LOSSES = "IN_TURNS_LOSSES"
-#: job tables, of which older checkouts hold all in memory; in 20 rounds one of 50 is drawn twice
-NEW = 1 << 15
+#: fresh job tables to draw from; older checkouts hold all of them in memory, hence no more
+FRESH_TABLES = 1 << 15
 SCHEDULERS = {"fifo": fifo, "srtf": srtf, "tiresias": tiresias}
 
 
@@ -150,7 +150,7 @@ def learning():
     from ringyard_agents.learning.policies import PointerPolicy
 
     learner = GroupRelative(PointerPolicy, num_envs=64)
-    learner.begin({"one": world_of(learner, Setting(num_workloads=NEW))}, 0)
+    learner.begin({"one": world_of(learner, Setting(num_workloads=FRESH_TABLES))}, 0)
 
     def turn():
         before, begin = learner.decisions, time.process_time()
@@ -162,11 +162,11 @@ def learning():
 
 #: what the aims of speed are about, for another checkout to be held against
 AIMS = {
-    "fresh steps": lambda: stepping(Setting(num_workloads=NEW), 64, 150, False),
+    "fresh steps": lambda: stepping(Setting(num_workloads=FRESH_TABLES), 64, 150, False),
     "30000 waiting": lambda: stepping(crowded(30_000, "submit"), 4, 2_000, True),
     "1024 servers": lambda: stepping(wide(1_024), 4, 2_000, True),
     "ClusterEnv": lambda: one_environment(4),
-    "fresh ClusterEnv": lambda: one_environment(NEW),
+    "fresh ClusterEnv": lambda: one_environment(FRESH_TABLES),
     "srtf 16384": lambda: schedules(srtf, 16_384, 20_480),
     "tiresias 16384": lambda: schedules(tiresias, 16_384, 20_480),
     "a million jobs": million_setup,

@@ -68,8 +68,8 @@ def update(clusters):
     products = []
 
     def note(layer, given, result):
-        rows = given[0].reshape(-1, layer.in_features)
-        products.append((torch.randn(rows.shape), torch.randn(layer.in_features, layer.out_features)))
+        left = torch.randn(given[0].reshape(-1, layer.in_features).shape)
+        products.append((left, torch.randn(layer.in_features, layer.out_features)))
 
     hooks = [
         layer.register_forward_hook(note) for layer in network.modules() if isinstance(layer, torch.nn.Linear)

@@ -56,16 +56,18 @@ def main():
     )
     parser.add_argument("--only", nargs="+", choices=[*NAMES, *TRACES], help="some of them")
     options = parser.parse_args()
+    if set(options.only or []) & set(TRACES) and not options.venus:
+        parser.error(f"{' and '.join(TRACES)} need --venus FILE")
     chosen = options.only or [*NAMES, *TRACES]
     if not options.venus:
         print("venus.py and venus_schedulers.py are left out: give --venus FILE")
         chosen = [name for name in chosen if name not in TRACES]
-    failed = [name for name in chosen if not kept(name, options.venus)]
+    failed = [name for name in chosen if not run_and_keep(name, options.venus)]
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-def kept(name, venus):
+def run_and_keep(name, venus):
     """Run one of them, and keep what it prints if it ends well; whether it does."""
     arguments = [str(Path(venus).resolve())] if name in TRACES else ARGUMENTS.get(name, [])
     shown = ["FILE"] if name in TRACES else arguments

@@ -228,7 +228,7 @@ def main():
         print_beside(options.gpus, *next(iter(rows.items())))
         curves["GPUs"] = (options.gpus, rows)
     if "million" in parts:
-        print("\none million jobs, in memory that nobody used before")
+        print("\none million jobs, in memory that the process has not used before")
         print("                      GPUs  set-up (s)  run (s)  metrics (s)  most memory (MB)")
         for name, size in (("fifo", 1_024), ("srtf", 1_024), ("tiresias", 1_024), ("fifo", 100_000)):
             small = (64, name, 0.8, 2_000)

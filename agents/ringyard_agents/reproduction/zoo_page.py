@@ -26,20 +26,20 @@ each with the rule and options that `ringyard tune` found for it on yet other wo
 least mean there. The recipe names them, or says `all`: every one that knows and may no more than the
 agent (told how long jobs run only if the agent is, starting jobs only if that is all the agent does). A
 rival that would go by predicted durations has the best of what was tried that does not: `synergy_tune`
-then starts jobs in order of attained service (`order=las`). Who is named was best, or close to it, in the
-preset's whole table ([presets.md](presets.md)); the rest were run with restarts of 300 s (Elastic,
-CpuGpu, Sharing, Full) or 30 s (Contention), 10 workloads each (`ringyard compare experiment=full
-restart.seconds=300 best=full schedulers=all seeds=10`): nobody published is ahead of those named. On
-other sizes and loads they were not run. *Its rule* is what an agent's scores go through, with every score
-at 0: what learning adds to. It is `allocator`, tuned in the same way, but for agents that only start jobs
-or do not know durations; each table names it. The agent keeps the options that it learnt with, in its
-recipe; those of its rule may be others (only `zoo:joint` has `stop_price`, which helps where restarts are
-dear). Under *Elsewhere*, slowdown, the worst rho and p99 are the agent's, then the best published
-scheduler's: a lower mean may be bought by starving somebody. Differences are of means, paired by
-workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). One workload of 1,024
-GPUs has as many jobs as 16 of 64: there are 10 of these, and 40 of all others. Minutes are of wall time,
-on a machine that may have had other things to do. Aims, what was tried without gain and what bounds it:
-[learning.md](learning.md). All worlds beside one another, with look-ahead and real traces:
+then starts jobs in order of attained service (`order=las`). On presets, who is named was best, or close
+to it, in the preset's whole table ([presets.md](presets.md)); the rest were run with restarts of 300 s
+(Elastic, CpuGpu, Sharing, Full) or 30 s (Contention), 10 workloads each (`ringyard compare
+experiment=full restart.seconds=300 best=full schedulers=all seeds=10`): nobody published is ahead of
+those named. On other sizes and loads they were not run. *Its rule* is what an agent's scores go through,
+with every score at 0: what learning adds to. It is `allocator`, tuned in the same way, but for agents
+that only start jobs or do not know durations; each table names it. The agent keeps the options that it
+learnt with, in its recipe; those of its rule may be others (only `zoo:joint` has `stop_price`, which
+helps where restarts are dear). Under *Elsewhere*, slowdown, the worst rho and p99 are the agent's, then
+the best published scheduler's: a lower mean may be bought by starving somebody. Differences are of means,
+paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). One workload
+of 1,024 GPUs has as many jobs as 16 of 64: there are 10 of these, and 40 of all others. Minutes are of
+wall time, on a machine that may have had other things to do. Aims, what was tried without gain and what
+bounds it: [learning.md](learning.md). All worlds beside one another, with look-ahead and real traces:
 [results.md](results.md).
 
 Sharing, Elastic and Full have an agent of their own; on Contention and CpuGpu `zoo:joint` is the one to

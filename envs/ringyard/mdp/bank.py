@@ -23,7 +23,7 @@ from ringyard.workloads.workload import draw_together
 
 #: job tables made ready together: more of them cost little less each
 _TOGETHER = 128
-#: jobs that are made ready ahead of time for a single cluster, and tables at most: it plays few of them
+#: for a single cluster: at most so many jobs, and so many tables, are made ahead
 _AHEAD_JOBS, _AHEAD = 2048, 16
 #: entries that are kept at least, if there are so many
 _KEPT = 1024

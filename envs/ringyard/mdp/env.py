@@ -145,7 +145,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         drawn = int(self.np_random.integers(self.setting.num_workloads))
         entry = drawn if chosen is None else chosen
         bank = self._batch.bank
-        if entry not in bank and bank.cheap_together:
+        if seed is None and entry not in bank and bank.cheap_together:
             bank.needed_soon(self._next_drawn(bank.cheap_together))
         self._batch.reset(_ONLY, np.array([entry]))
         self._show()
