@@ -57,32 +57,32 @@ class Crowd:
         return drawn.with_models(jobs.model_ids)
 
 
-def stepped(setting, steps, clock=time.perf_counter, **options):
+def stepped(setting):
     """Microseconds of a step of one cluster, through `gymnasium.make_vec`."""
     env = gymnasium.make_vec(
         "ringyard/Cluster-v0",
         num_envs=CLUSTERS,
         vectorization_mode="vector_entry_point",
         setting=setting,
-        **options,
+        num_threads=1,
     )
     actions, generator = np.zeros(CLUSTERS, np.int64), np.ones(1, np.uint64)
     _, info = env.reset(seed=0)
     for _ in range(50):
         random_valid(info["action_mask"], generator, actions)
         *_, info = env.step(actions)
-    begin = clock()
-    for _ in range(steps):
+    begin = time.perf_counter()
+    for _ in range(STEPS):
         random_valid(info["action_mask"], generator, actions)
         *_, info = env.step(actions)
-    taken = clock() - begin
+    taken = time.perf_counter() - begin
     env.close()
-    return 1e6 * taken / (steps * CLUSTERS)
+    return 1e6 * taken / (STEPS * CLUSTERS)
 
 
 def waiting_jobs(size, order):
     """A step with so many waiting jobs on 16 x 4 GPUs."""
-    return stepped(crowded(size, order), STEPS, num_threads=1)
+    return stepped(crowded(size, order))
 
 
 def crowded(size, order):
@@ -94,7 +94,7 @@ def crowded(size, order):
 
 def servers(size):
     """A step on so many servers of 4 GPUs, at full load."""
-    return stepped(wide(size), STEPS, num_threads=1)
+    return stepped(wide(size))
 
 
 def wide(size):

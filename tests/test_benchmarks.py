@@ -1,4 +1,4 @@
-"""Every benchmark can still be imported: what it takes from the packages is there."""
+"""Every benchmark can still be imported, and docs/benchmarks.md shows what they printed."""
 
 import importlib
 import re

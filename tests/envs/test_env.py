@@ -378,7 +378,7 @@ def test_workloads_of_the_resets_to_come_are_made_together_and_the_draws_stay_th
     )
 
 
-def test_large_workloads_are_not_made_ahead(monkeypatch):
+def test_large_workloads_are_not_made_ahead():
     env = ClusterEnv(Setting(workload=replace(Setting().workload, num_jobs=3000), num_workloads=1 << 20))
     env.reset(seed=0)
     env.reset()

@@ -1,9 +1,7 @@
 """Processes that learn one agent together, each in its part of the clusters (torch.distributed)."""
 
 import atexit
-import contextlib
 import os
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import numpy as np
@@ -119,15 +117,8 @@ def join_peers() -> Peers:
                 f"WORLD_SIZE is {os.environ['WORLD_SIZE']} and the processes do not find one another:"
                 f" {error}; start them with torchrun --nproc-per-node=N -m ringyard_agents train ..."
             ) from error
-        atexit.register(_part)
+        atexit.register(dist.destroy_process_group)  # else its threads may abort the process as it ends
     return _Joined()
-
-
-def _part() -> None:
-    """Leave the others once all of them do: whose peers go first may be aborted by its threads as it ends."""
-    with contextlib.suppress(RuntimeError, ValueError):  # one ended by an error; GPUs have no such barrier
-        dist.monitored_barrier(timeout=timedelta(seconds=10))
-    dist.destroy_process_group()
 
 
 def threads_of_process() -> int:
