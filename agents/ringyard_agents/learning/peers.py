@@ -1,6 +1,7 @@
 """Processes that learn one agent together, each in its part of the clusters (torch.distributed)."""
 
 import atexit
+import importlib
 import os
 from typing import Any, TypeVar
 
@@ -109,6 +110,9 @@ def join_peers() -> Peers:
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return ALONE
     if not dist.is_initialized():
+        # defaults of its functions are the group there is when it is imported, which they would keep, and its
+        # threads, past destroy_process_group: a process that ends with them now and then aborts
+        importlib.import_module("torch.distributed.nn.functional")
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         try:
             dist.init_process_group(backend)
