@@ -42,7 +42,7 @@ def test_who_knows_and_may_everything_is_held_against_all_published():
     everybody = found("allocator", "experiment=quickstart")
     assert everybody > BLIND | STARTS
     assert {"srsf", "srtf", "synergy_tune", "aiturbo", "themis"} <= everybody
-    assert not everybody & {"allocator", "allocator_attained", "lookahead", "hazard"}
+    assert not everybody & {"allocator", "allocator_attained", "hazard"}
 
 
 def test_who_cannot_serve_the_jobs_is_none():

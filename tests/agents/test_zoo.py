@@ -237,7 +237,7 @@ def test_recipes_are_checked(own, change, said):
     [
         ({"references": ["sjff"]}, "small: schedulers has 'sjff'; expected"),
         ({"references": ["all", "sjff"]}, "small: schedulers has 'sjff'; expected"),
-        ({"references": ["lookahead"]}, "small: references is ['lookahead']; expected a published scheduler"),
+        ({"references": ["allocator"]}, "small: references is ['allocator']; expected a published scheduler"),
         ({"best": "nowhere"}, "small: "),
         ({"rules": ["zoo:elastic"]}, "small: references and rules have zoo:elastic; expected schedulers"),
         ({"rules": [{"seed 1": {"scheduler": "sjf"}}]}, "small: references and rules have seed 1; expected"),

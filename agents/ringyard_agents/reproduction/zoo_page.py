@@ -39,7 +39,7 @@ the best published scheduler's: a lower mean may be bought by starving somebody.
 paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). One workload
 of 1,024 GPUs has as many jobs as 16 of 64: there are 10 of these, and 40 of all others. Minutes are of
 wall time, on a machine that may have had other things to do. Aims, what was tried without gain and what
-bounds it: [learning.md](learning.md). All worlds beside one another, with look-ahead and real traces:
+bounds it: [learning.md](learning.md). All worlds beside one another, with real traces:
 [results.md](results.md).
 
 Sharing, Elastic and Full have an agent of their own; on Contention and CpuGpu `zoo:joint` is the one to

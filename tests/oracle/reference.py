@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from oracle.physics import ReferenceJob, ReferencePhysics
 from ringyard.cluster import Cluster
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.jobs import JobTable
-from ringyard.oracle.physics import ReferenceJob, ReferencePhysics
 from ringyard.performance import PerformanceModel
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation

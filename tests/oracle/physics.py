@@ -1,4 +1,4 @@
-"""How fast jobs run in the slow twin (`ringyard.oracle.reference`): every crowd counted from scratch."""
+"""How fast jobs run in the slow twin (`oracle.reference`): every crowd counted from scratch."""
 
 import copy
 import itertools
