@@ -64,7 +64,7 @@ def run_in_processes(
                 start(1)
                 yield running.pop(future), _outcome(future)
     finally:
-        pool.stop()
+        pool.stop()  # type: ignore[no-untyped-call]
         pool.join()
 
 
