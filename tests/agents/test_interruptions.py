@@ -274,7 +274,7 @@ def test_a_full_disk_is_one_line_and_what_was_written_stays(inside, monkeypatch,
 
 
 def test_a_second_writer_is_told(inside, capsys):
-    from ringyard_agents.runs.files import locked
+    from ringyard_agents.runs.run_folder import locked
 
     with locked(Path("runs/mine")):
         assert cli.main(SMALL) == 2

@@ -13,7 +13,7 @@ from ringyard.checks import Count, require
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.configuration import Entry, require_rule
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 
 __all__ = [
     "Best",

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from ringyard.errors import CheckpointError
 from ringyard_agents.learning.learner import Saved
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 
 __all__ = ["packed", "read_archive", "write_archive"]
 

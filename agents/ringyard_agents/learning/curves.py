@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 
 __all__ = ["Curves"]
 

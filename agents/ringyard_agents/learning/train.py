@@ -25,9 +25,8 @@ from ringyard_agents.learning.resume import resumed_config
 from ringyard_agents.learning.together import EnoughError, follow, lead, settings_of, tell
 from ringyard_agents.learning.training_run import TrainingRun, read_last, refuse_to_replace, remove_run
 from ringyard_agents.learning.worlds import worlds_of
-from ringyard_agents.runs.files import locked
 from ringyard_agents.runs.pruning import Pruning
-from ringyard_agents.runs.record import in_sweep, run_folder, write_record
+from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
 
 __all__ = ["train"]
 
@@ -81,7 +80,7 @@ def train(config: DictConfig) -> float | None:
         RingyardError: bad input, before anything is replaced.
         KeyboardInterrupt: it was stopped; everything is saved.
     """
-    folder = run_folder()
+    folder = job_folder()
     hardware = Hardware(device_of(config.device), join_peers())
     set_num_threads(config.num_threads or threads_of_process())
     if hardware.peers.rank > 0:
@@ -162,7 +161,7 @@ def _open(
     if not going_on:
         remove_run(folder)
     seeds = {"seed": config.seed, "evaluation": config.evaluate.workload_seed}
-    write_record(folder, "train", config, seeds, going_on)
+    RunFolder(folder, "train").record(config, seeds, going_on)
     return TrainingRun(folder, learner, evaluation, parts_of(config), config.save_minutes, going_on)
 
 

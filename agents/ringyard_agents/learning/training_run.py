@@ -18,7 +18,7 @@ from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import Learner, Saved
 from ringyard_agents.learning.story import gantt, tell_beginning, tell_end, tell_settings
 from ringyard_agents.report.learning_curves import draw_learning_curves
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_index import find_runs
 
 __all__ = ["TrainingRun", "read_last", "refuse_to_replace", "remove_run"]

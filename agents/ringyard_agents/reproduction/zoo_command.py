@@ -21,7 +21,7 @@ from ringyard_agents.reproduction.zoo_training import (
     train_all,
     training_record,
 )
-from ringyard_agents.runs.files import atomic_write, require_writable
+from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.shipped_agents import ZOO
 
 __all__ = ["reproduce_agents"]

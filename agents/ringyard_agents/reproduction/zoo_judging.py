@@ -24,7 +24,8 @@ from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.report.comparison_table import table_rows
 from ringyard_agents.reproduction.zoo_page import agents_page
 from ringyard_agents.reproduction.zoo_recipes import Recipe, World
-from ringyard_agents.runs.files import atomic_write, locked
+from ringyard_agents.runs.atomic_write import atomic_write
+from ringyard_agents.runs.run_folder import locked
 from ringyard_agents.shipped_agents import ZOO, shipped_agents
 
 __all__ = ["Record", "judge", "race_of", "read_records", "require_judges", "write_record"]

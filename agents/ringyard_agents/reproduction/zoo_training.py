@@ -28,7 +28,7 @@ from ringyard_agents.learning.initial import inherited
 from ringyard_agents.learning.resume import check_agreement, read_run_config
 from ringyard_agents.learning.training_run import read_last
 from ringyard_agents.reproduction.zoo_recipes import Recipe
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.settings import check_settings
 
 __all__ = ["hardware", "is_trained", "require_training", "ship", "train_all", "training_record"]
