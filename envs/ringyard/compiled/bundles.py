@@ -33,7 +33,7 @@ __all__ = ["BundleType", "bundle"]
 C = TypeVar("C", bound=type)
 
 
-class BundleType(types.Opaque):
+class BundleType(types.Opaque):  # type: ignore[misc]
     """Numba's view of a bundle class.
 
     Args:
@@ -46,7 +46,7 @@ class BundleType(types.Opaque):
         super().__init__(name=f"Bundle({name}: {', '.join(map(str, fields.values()))})")
 
 
-class ManyType(types.Opaque):
+class ManyType(types.Opaque):  # type: ignore[misc]
     """Numba's view of a tuple of bundles of one class, however many: `many[i]` is the i-th.
 
     Args:

@@ -29,7 +29,7 @@ P = TypeVar("P")
 _WORD = ir.IntType(64)
 
 
-class SlotType(types.Callable):
+class SlotType(types.Callable):  # type: ignore[misc]
     """Numba's view of any function that fills a slot: where its machine code begins, and if it is watched.
 
     Args:
@@ -61,7 +61,7 @@ class _SlotModel(models.StructModel):  # type: ignore[misc]
         super().__init__(manager, kind, [("address", types.voidptr), ("watched", types.int64)])
 
 
-@lower_builtin(SlotType, types.VarArg(types.Any))  # type: ignore[untyped-decorator, attr-defined]
+@lower_builtin(SlotType, types.VarArg(types.Any))  # type: ignore[untyped-decorator]
 def _call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Call by address. An error that comes back gets the name of the function, unless it has one."""
     address, given = builder.extract_value(arguments[0], 0), arguments[1:]
