@@ -21,8 +21,8 @@ from hydra import compose
 
 from ringyard.hydra_versions import initialized
 from ringyard_agents.configuration import Entry
-from ringyard_agents.measuring.rivals import rivals
-from ringyard_agents.measuring.statistics import ratio_interval
+from ringyard_agents.evaluation.competitors import competitors
+from ringyard_agents.evaluation.statistics import ratio_interval
 
 
 class World(NamedTuple):
@@ -105,7 +105,9 @@ def published(world):
     if world.published:
         return world.published
     with initialized():
-        found = rivals(Entry.read(world.rule), compose("compare", [*world.overrides, f"best={world.best}"]))
+        found = competitors(
+            Entry.read(world.rule), compose("compare", [*world.overrides, f"best={world.best}"])
+        )
     return [
         f"{{{one.label}: {{scheduler: {one.scheduler}, options: {shown(one.options)}}}}}" for one in found
     ]

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringyard_agents.measuring.figures import save_plot
-from ringyard_agents.measuring.statistics import caution
-from ringyard_agents.measuring.tables import markdown
+from ringyard_agents.evaluation.statistics import small_sample_warning
+from ringyard_agents.report.figures import save_plot
+from ringyard_agents.report.tables import markdown
 from ringyard_agents.shipped_agents import ZOO
 
 __all__ = ["agents_page", "draw_training"]
@@ -127,7 +127,7 @@ def _number(value: float) -> str:
 
 
 def _world(world: Mapping[str, Any]) -> str:
-    warning = caution(world["workloads"])
+    warning = small_sample_warning(world["workloads"])
     told = (
         f"{world['workloads']} workloads; rules and options of conf/tuned/{world['best_from']}.yaml."
         f" Its rule is `{world['rule']}`."
