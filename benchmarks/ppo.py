@@ -11,9 +11,9 @@ from sb3_contrib import MaskablePPO
 from ringyard.mdp.setting import Setting
 from ringyard.threads import set_num_threads
 from ringyard_agents.learning import group_relative
-from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.policies import PointerPolicy
+from ringyard_agents.learning.ppo import GroupRelative
 from ringyard_agents.learning.reduced_precision import ReducedPrecisionMlpPolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
 
