@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from oracle.reference import ReferenceSimulator
 from ringyard import Cluster, Simulator, ideal
-from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.state.arrays import SERVERS_PER_WORD

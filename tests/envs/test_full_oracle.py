@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_engine_oracle import check_invariants
 
+from oracle.reference import ReferenceSimulator
 from ringyard import Allocation, Simulator
 from ringyard.errors import PlacementError
-from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.state.records import Integral

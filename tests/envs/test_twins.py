@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from drawn_worlds import fresh_seed
+from oracle.reference import ReferenceSimulator
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
-from ringyard.oracle.reference import ReferenceSimulator
 from ringyard.state.records import JobOutcome
 from twins import play, play_all
 from worlds import rings
