@@ -127,7 +127,13 @@ class Choices(NamedTuple):
 
     def some(self, rows: NDArray[np.int64]) -> "Choices":
         """Some of them."""
-        return Choices(take(self.observations, rows), *(one.take(rows, axis=0) for one in self[1:]))
+        return Choices(
+            take(self.observations, rows),
+            self.masks.take(rows, axis=0),
+            self.actions[rows],
+            self.log_probs[rows],
+            self.advantages[rows],
+        )
 
 
 def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
@@ -416,9 +422,7 @@ class GroupRelative:
             valid, times = ~env.idle, env.batch.state.clusters["now"].copy()
             playing = np.flatnonzero(valid)
             rows, masks = take(observations, playing), env.action_masks()[playing]
-            with torch.inference_mode():
-                possible = _log_probs(self._network, rows, masks)
-            chosen, log_probs = choose(possible, masks, self._noise(masks.shape[1])[playing])
+            chosen, log_probs = self._decide(rows, masks, self._noise(masks.shape[1])[playing])
             decided.append((rows, masks, chosen, log_probs))
             actions = np.zeros(env.num_envs, np.int64)
             actions[playing] = chosen
@@ -432,6 +436,13 @@ class GroupRelative:
         measured = self._count(rewards, valid)
         choices = Choices(seen, masks, actions, log_probs, advantages[valid])
         return _Round(choices, order), measured
+
+    @torch.inference_mode()
+    def _decide(
+        self, observations: Any, masks: NDArray[np.bool_], noise: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Actions drawn, and the logarithms of their probabilities; see `choose`."""
+        return choose(_log_probs(self._network, observations, masks), masks, noise)
 
     def _noise(self, num_actions: int) -> NDArray[np.float32]:
         """[own clusters, actions] for `choose`; of all clusters, so that every process draws the same."""
