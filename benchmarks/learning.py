@@ -22,12 +22,11 @@ from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting
 from ringyard.threads import set_num_threads
 from ringyard_agents.learning.evolution import EvolutionStrategies
-from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.hardware import Hardware, device_of
 from ringyard_agents.learning.learner import world_of
-from ringyard_agents.learning.masked_choices import add_ppo_gradient
 from ringyard_agents.learning.peers import join_peers
 from ringyard_agents.learning.policies import PointerPolicy
+from ringyard_agents.learning.ppo import GroupRelative, add_ppo_gradient
 from ringyard_agents.learning.score_networks import ScoreNetwork
 
 
@@ -64,7 +63,6 @@ def update(clusters):
     rows = np.arange(min(4096, len(choices.actions)))
     gradient = partial(add_ppo_gradient, learner._network, choices, rows, len(rows), 0.2, 1e-3)
     network = learner._network.mlp_extractor
-    network.forward = network.forward_by_torch  # torch counts its own products only
     products = []
 
     def note(layer, given, result):
@@ -78,7 +76,6 @@ def update(clusters):
         gradient()
     for hook in hooks:
         hook.remove()
-    del network.forward
 
     def multiply():
         for left, right in products:

@@ -16,11 +16,11 @@ from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.evolution import EvolutionStrategies
 from ringyard_agents.learning.fork_and_compare import ForkAndCompare
 from ringyard_agents.learning.group_noise import GroupNoise
-from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.hardware import Hardware
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.peers import join_peers
 from ringyard_agents.learning.policies import PointerPolicy
+from ringyard_agents.learning.ppo import GroupRelative
 from ringyard_agents.learning.score_networks import ScoreNetwork
 
 

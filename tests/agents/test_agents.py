@@ -24,12 +24,11 @@ from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Sy
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
-from ringyard_agents.learning.credit import group_advantages
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.policies import PointerNetwork, PointerPolicy
+from ringyard_agents.learning.ppo import Choices, GroupRelative, add_ppo_gradient, choose, group_advantages
 from ringyard_agents.learning.reduced_precision import ReducedPrecisionMlpPolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_agents.learning.vec_env import RingyardVecEnv
@@ -116,6 +115,43 @@ def test_pointer_refuses_blocks_it_would_ignore():
     more = spaces.Dict({**space.spaces, "weather": spaces.Box(0.0, 1.0, (3,))})
     with pytest.raises(ConfigurationError, match=r"'weather'.* server_resources"):
         PointerPolicy(more, spaces.Discrete(49), lambda progress: 1e-3)
+
+
+def test_a_row_of_the_pointer_does_not_depend_on_the_others():
+    env = RingyardVecEnv(setting(), 12)
+    network = PointerNetwork(env.observation_space, int(env.action_space.n), 16)
+    blocks = {name: torch.rand_like(block) for name, block in blocks_of(env).items()}
+    for mask in ("waiting_mask", "running_mask"):
+        blocks[mask] = (blocks[mask] < 0.3).float()
+        blocks[mask][::5] = 0.0
+    with torch.no_grad():
+        whole, part = network(blocks)[0], network({name: block[:7] for name, block in blocks.items()})[0]
+    assert torch.allclose(whole[:7], part, atol=1e-6)
+
+
+def test_choices_are_drawn_as_probable_as_they_are():
+    rng, draws = np.random.default_rng(0), 20_000
+    masks = np.tile([True, False, True, True], (draws, 1))
+    logits = torch.tensor([0.0, 9.0, 1.0, 2.0]).masked_fill(~torch.as_tensor(masks[0]), -1e8)
+    log_probs = torch.log_softmax(logits, 0).expand(draws, 4)
+    actions, chosen = choose(log_probs, masks, rng.exponential(size=masks.shape).astype(np.float32))
+    assert np.bincount(actions, minlength=4) / draws == pytest.approx(log_probs[0].exp().numpy(), abs=0.02)
+    assert np.array_equal(chosen, log_probs[0].numpy()[actions])
+
+
+def test_a_broken_network_still_chooses_what_is_valid():
+    masks = np.random.default_rng(0).random((20, 7)) < 0.3
+    masks[np.arange(20), np.arange(20) % 7] = True
+    actions, log_probs = choose(torch.full((20, 7), torch.nan), masks, np.ones((20, 7), np.float32))
+    assert masks[np.arange(20), actions].all()
+    assert np.isnan(log_probs).all()
+
+
+def test_nothing_is_learnt_from_no_decisions():
+    network, none = group_relative(setting()).policy.network, np.zeros(0, np.int64)
+    choices = Choices(np.zeros((0, 6), np.float32), np.zeros((0, 9), np.bool_), none, none, none)
+    assert not add_ppo_gradient(network, choices, none, 5, 0.2, 0.05).any()
+    assert all(one.grad is None for one in network.parameters())
 
 
 def test_group_advantages_by_hand():

@@ -4,8 +4,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -146,24 +144,6 @@ def test_agents_may_name_what_the_user_names(tmp_path, trained):
         load_policy(tmp_path / AGENT)
     for trust in ("toy_learner.Pointer", ["toy_learner.Pointer"], True):
         assert load_policy(tmp_path / AGENT, trust)[0].act
-
-
-@pytest.mark.parametrize("agent", ["group_relative", "maskable_pointer"])
-def test_pickles_of_earlier_versions_are_read_if_trusted(tmp_path, agent):
-    config, learner = begun(agent)
-    file = tmp_path / "agent.zip"
-    (tmp_path / "agent.yaml").write_text(yaml.safe_dump(parts_of(config)))
-    network = learner.policy.network
-    if agent == "group_relative":
-        spaces = (network.observation_space, network.action_space)
-        torch.save({"network": network.state_dict(), "spaces": spaces}, file)
-    else:
-        learner._running.save(file)
-    with pytest.raises(CheckpointError, match="trust=true"):
-        load_policy(find_checkpoint(str(tmp_path)))
-    read = load_policy(find_checkpoint(str(tmp_path)), True)[0].network
-    for name, weights in network.state_dict().items():
-        assert torch.equal(read.state_dict()[name], weights), name
 
 
 @pytest.mark.parametrize("experiment", names("experiment"))

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ringyard.errors import CheckpointError, RingyardError
 from ringyard.hydra_versions import made
@@ -31,9 +31,6 @@ __all__ = [
 
 AGENT = "agent.safetensors"  # best on the evaluation workloads
 LAST = "last.safetensors"  # newest, to go on from
-
-#: before 0.2: pickles
-_OLD_AGENT, _OLD_PARTS = "agent.zip", "agent.yaml"
 
 #: {what an agent is made of: groups of conf/ whose classes it may name}
 PARTS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
@@ -64,8 +61,7 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
         return found[-1]
     file = agent_place(checkpoint)
     if file.is_dir():
-        names = [name for name in (AGENT, _OLD_AGENT) if (file / name).is_file()]
-        file = file / (names or [AGENT])[0]
+        file = file / AGENT
     if not file.is_file():
         raise CheckpointError(f"there is no checkpoint {file}; give an {AGENT} or its run folder")
     return file
@@ -76,14 +72,12 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
 
     Args:
         file: as `find_checkpoint` gives it.
-        trust: full names of classes of yours that it may name; True: of anybody's, and pickles are read too.
+        trust: full names of classes of yours that it may name; True: of anybody's.
 
     Raises:
         CheckpointError: damaged, not an agent, or not trusted.
     """
     try:
-        if file.suffix == ".zip":
-            return _load_old(file, trust)
         parts, weights = read_agent(file)
         learner, observation, actions = _build(parts, trust, file)
         policy = learner.load(weights)
@@ -158,17 +152,3 @@ def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, 
     if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
         raise CheckpointError(f"{file} names an observation or actions that are none")
     return learner, observation, actions
-
-
-def _load_old(file: Path, trust: Trust) -> tuple[Policy, Observation, ActionKind]:
-    """An agent of Ringyard 0.1: a zip of pickles, which run code when they are read."""
-    from ringyard_agents.learning.old_checkpoint import weights_of
-
-    if trust is not True:
-        raise CheckpointError(
-            f"{file} is in the format of Ringyard 0.1, which can run any code when it is read; if you made it"
-            " yourself, or trust who did, say so: trust=true"
-        )
-    parts: Any = OmegaConf.to_container(OmegaConf.load(file.with_name(_OLD_PARTS)))
-    learner, observation, actions = _build(parts, trust, file)
-    return learner.load(weights_of(learner, file)), observation, actions

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ringyard.checks import Count, Positive, checked
-from ringyard_agents.learning.credit import Credit, group_advantages
 from ringyard_agents.learning.noisy_scores import NoisyPlayer, Samples, add_gradient, mirrored_noise
+from ringyard_agents.learning.ppo import Credit, group_advantages
 from ringyard_agents.learning.round_order import RoundOrder, round_order
 from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
 
@@ -24,7 +24,7 @@ class GroupNoise(ScoreLearner):
 
     Attributes:
         noise: its spread, in scores.
-        credit: how decisions share their episode's return, see `ringyard_agents.learning.credit`.
+        credit: how decisions share the return of their episode, see `ppo.group_advantages`.
         n_epochs: times that each round is learnt from.
         batch_size: scores of single jobs in a gradient step.
         clip_range: of the ratio of each single score's probability.

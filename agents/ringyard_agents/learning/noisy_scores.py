@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from ringyard_agents.learning.episodes import ScorePlayer
-from ringyard_agents.learning.gradients import add_gradients
 from ringyard_agents.learning.hardware import on
 from ringyard_agents.learning.peers import Peers
+from ringyard_agents.learning.ppo import add_gradients, clipped_gain
 from ringyard_agents.learning.score_networks import ScoreNetwork
 from ringyard_agents.learning.score_policy import Seen, scores_of
 
@@ -154,13 +154,9 @@ def add_gradient(
         means = scores_of(network, seen)[..., 0][on(device, seen.present)]
         noise = (on(device, part.scores) - means) / spread
         log_ratio = (on(device, part.noise) ** 2 - noise**2) / 2  # of normal densities
-        ratio = torch.exp(log_ratio)
-        weight = on(device, part.advantages)
-        clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
-        loss = -torch.min(weight * ratio, weight * clipped).sum() / total
-        with torch.no_grad():
-            diverged, outside = (ratio - 1 - log_ratio).sum(), (torch.abs(ratio - 1) > clip_range).sum()
-        return loss, (loss.item(), diverged.item() / total, outside.item() / total)
+        gain, moved, outside = clipped_gain(log_ratio, on(device, part.advantages), clip_range)
+        loss = -gain / total
+        return loss, (loss.item(), moved / total, outside / total)
 
     by_size = np.argsort(samples.counts, kind="stable")
     parts = np.array_split(by_size, min(_PARTS, len(by_size)))

@@ -1,6 +1,6 @@
 """The pointer policy: shared encoders over jobs, placements, running jobs and servers."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from gymnasium import spaces
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.observations.queue import PLACEMENT_FEATURES, SERVER_FEATURES
-from ringyard_agents.learning.compiled_pointer import Seen, compiled_forward
 
 __all__ = ["PointerNetwork", "PointerPolicy"]
 
@@ -58,14 +57,35 @@ def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
     return shaped[0] if len(shaped) == 1 else torch.cat(shaped, -1)
 
 
-def _pool(values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean of the present items of each row; 0 where a row has none.
+class _Present(NamedTuple):
+    """The items of a kind that are there, behind each other.
 
-    Args:
-        values: [items, width]; rows: [items] which row each belongs to; mask: [B, slots].
+    Attributes:
+        values: [items, features].
+        places: [items] of each among all slots of all rows.
+        rows: [items] of the batch.
+        shares: [B, 1] one over how many items each row has.
     """
-    total = values.new_zeros(mask.shape[0], values.shape[1]).index_add(0, rows, values)
-    return total / mask.sum(1, keepdim=True).clamp(min=1.0)
+
+    values: Tensor
+    places: Tensor
+    rows: Tensor
+    shares: Tensor
+
+    @classmethod
+    def of(cls, blocks: dict[str, Tensor], name: str) -> "_Present":
+        """Those of a kind with a mask."""
+        mask = blocks[f"{name}_mask"]
+        places = mask.flatten().nonzero()[:, 0]
+        values = _joined(blocks, name, mask.shape[1]).flatten(0, 1).index_select(0, places)
+        return cls(
+            values, places, places // mask.shape[1], mask.sum(1, keepdim=True).clamp(min=1.0).reciprocal()
+        )
+
+    def mean(self, values: Tensor) -> Tensor:
+        """[B, width] means of values [items, width] over each row's items; 0 where a row has none."""
+        total = values.new_zeros(len(self.shares), values.shape[1]).index_add(0, self.rows, values)
+        return total * self.shares
 
 
 class PointerNetwork(nn.Module):
@@ -124,53 +144,34 @@ class PointerNetwork(nn.Module):
             nn.init.orthogonal_(head.weight, 0.01)  # type: ignore[arg-type]
             nn.init.zeros_(head.bias)  # type: ignore[arg-type]
 
-    def _encode(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """(jobs [present jobs, width], running [present running jobs, width], context [B, width])."""
-        waiting, running = blocks["waiting_mask"] > 0, blocks["running_mask"] > 0
-        jobs = self.job(_joined(blocks, "waiting", waiting.shape[1])[waiting])
-        runs = self.running(_joined(blocks, "running", running.shape[1])[running])
+    def _encode(self, blocks: dict[str, Tensor]) -> tuple[_Present, Tensor, _Present, Tensor, Tensor]:
+        """(waiting jobs, [jobs, width] encoded, running jobs, [jobs, width] encoded, context [B, width])."""
+        waiting, running = _Present.of(blocks, "waiting"), _Present.of(blocks, "running")
+        jobs, runs = self.job(waiting.values), self.running(running.values)
         num_servers = blocks["servers"].flatten(1).shape[1] // SERVER_FEATURES
         pooled = (
-            _pool(torch.relu(jobs), waiting.nonzero()[:, 0], waiting),
-            _pool(runs, running.nonzero()[:, 0], running),
-            self.server(_joined(blocks, "servers", num_servers)).mean(1),
-            _joined(blocks, "cluster", 1)[:, 0],
+            waiting.mean(torch.relu(jobs)),
+            running.mean(runs),
+            self.server(_joined(blocks, "servers", num_servers)).sum(1) / num_servers,
+            _joined(blocks, "cluster"),
         )
-        return jobs, runs, self.context(torch.cat(pooled, 1))
+        return waiting, jobs, running, runs, self.context(torch.cat(pooled, 1))
 
     def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """(logits [B, actions], context [B, width]); logits of empty slots are 0."""
-        if self.adjustments or self.rule.device.type != "cpu":
-            return self.forward_by_torch(blocks)
-        waits, runs = blocks["waiting_mask"] > 0, blocks["running_mask"] > 0
-        num_servers = blocks["servers"].flatten(1).shape[1] // SERVER_FEATURES
-        seen = Seen(
-            _joined(blocks, "waiting", waits.shape[1]),
-            waits,
-            _joined(blocks, "placements", waits.shape[1], len(self.rule)).flatten(2),
-            _joined(blocks, "running", runs.shape[1]),
-            runs,
-            _joined(blocks, "servers", num_servers),
-            _joined(blocks, "cluster"),
-        )
-        return compiled_forward(self, seen, self.latent_dim_pi)
-
-    def forward_by_torch(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The same as `forward`, on any device and with moves of running jobs."""
-        jobs, runs, context = self._encode(blocks)
-        waiting = blocks["waiting_mask"] > 0
-        per_job = self.job_to_rule(torch.relu(jobs + self.context_to_job(context)[waiting.nonzero()[:, 0]]))
-        placements = _joined(blocks, "placements", waiting.shape[1], len(self.rule))
-        per_rule = self.placement(placements[waiting]) + self.rule
-        starts = context.new_zeros(placements.shape[:3])
-        starts[waiting] = self.start(torch.relu(per_job.unsqueeze(1) + per_rule)).squeeze(-1)
-        logits = [starts.flatten(1)]
+        waiting, jobs, running, runs, context = self._encode(blocks)
+        around = self.context_to_job(context).index_select(0, waiting.rows)
+        per_job = self.job_to_rule(torch.relu(jobs + around))
+        slots, rules = blocks["waiting_mask"].shape[1], len(self.rule)
+        placements = _joined(blocks, "placements", slots, rules).flatten(0, 1).index_select(0, waiting.places)
+        each = (self.placement(placements) + self.rule).add_(per_job.unsqueeze(1)).relu_()
+        starts = context.new_zeros(len(context) * slots, rules)
+        starts = starts.index_copy(0, waiting.places, self.start(each).squeeze(-1))
+        logits = [starts.view(len(context), -1)]
         if self.adjustments:
-            running = blocks["running_mask"] > 0
-            around = context[running.nonzero()[:, 0]]
-            changes = context.new_zeros((*running.shape, self.adjustments))
-            changes[running] = self.stop(torch.cat((runs, around), 1))
-            logits.append(changes.flatten(1))
+            changes = context.new_zeros(blocks["running_mask"].numel(), self.adjustments)
+            found = self.stop(torch.cat((runs, context.index_select(0, running.rows)), 1))
+            logits.append(changes.index_copy(0, running.places, found).view(len(context), -1))
         logits.append(self.wait(context))
         return torch.cat(logits, 1), context
 
@@ -180,7 +181,7 @@ class PointerNetwork(nn.Module):
 
     def forward_critic(self, blocks: dict[str, Tensor]) -> Tensor:
         """Context [B, width]."""
-        return self._encode(blocks)[2]
+        return self._encode(blocks)[-1]
 
 
 class PointerPolicy(MaskableActorCriticPolicy):

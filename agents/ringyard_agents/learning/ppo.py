@@ -1,8 +1,9 @@
 """PPO on rounds of whole episodes, groups of which play the same workload."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -10,18 +11,17 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import set_random_seed
+from torch import Tensor, nn
 
 from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
+from ringyard.threads import get_num_threads, in_parts
 from ringyard_agents.learning.cloning import CloneTeacher
-from ringyard_agents.learning.credit import Credit, group_advantages
 from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.hardware import Hardware
+from ringyard_agents.learning.hardware import Hardware, on
 from ringyard_agents.learning.learner import Saved, Watch, only_world
-from ringyard_agents.learning.masked_choices import CURVES, Choices, add_ppo_gradient, choose, logits_of
 from ringyard_agents.learning.round_order import RoundOrder, round_order
-from ringyard_agents.learning.rows import stacked, take
 from ringyard_agents.learning.torch_state import (
     network_state,
     random_state,
@@ -30,9 +30,235 @@ from ringyard_agents.learning.torch_state import (
     restore_spaces,
     weights_with_spaces,
 )
-from ringyard_agents.learning.vec_env import RingyardVecEnv
+from ringyard_agents.learning.vec_env import RingyardVecEnv, stacked, take
 
-__all__ = ["GroupRelative"]
+__all__ = [
+    "Choices",
+    "Credit",
+    "GroupRelative",
+    "add_gradients",
+    "add_ppo_gradient",
+    "choose",
+    "clipped_gain",
+    "group_advantages",
+]
+
+Credit = Literal["episode", "time_aligned"]
+
+FOUND = TypeVar("FOUND")
+
+#: decisions whose gradient one thread computes at once: few enough for its caches, enough to be worth a call
+_PART = 2048
+
+#: what `add_ppo_gradient` measures, in its order, as TensorBoard calls it
+CURVES = (
+    "train/policy_gradient_loss",
+    "train/entropy_loss",
+    "train/loss",
+    "train/approx_kl",
+    "train/clip_fraction",
+)
+
+
+def group_advantages(
+    rewards: NDArray[np.float32],
+    times: NDArray[np.float64],
+    valid: NDArray[np.bool_],
+    ends: NDArray[np.float64],
+    group_size: int,
+    credit: Credit,
+) -> NDArray[np.float32]:
+    """Advantages of decisions relative to the other episodes of their group.
+
+    Run times are heavy-tailed: returns differ more between workloads than between policies, and drown a
+    critic. Several episodes of each workload cancel that. `"episode"` gives every decision the return of its
+    episode, normalised within the group (as GRPO does, Shao et al. 2024). `"time_aligned"` gives a decision
+    at simulated time t its reward to go minus the group's mean reward to go at t (the input-driven baseline
+    of Mao et al. 2019), so that a decision is not blamed for what came before it. An episode goes on after
+    its last decision, until its last jobs have ended.
+
+    Args:
+        rewards: [steps, envs] after each decision.
+        times: [steps, envs] simulated seconds at each decision.
+        valid: [steps, envs] True until the episode's end.
+        ends: [envs] simulated seconds at which each episode was over.
+        group_size: neighbouring columns that share a workload.
+        credit: "episode" or "time_aligned".
+
+    Returns:
+        [steps, envs] advantages, of unit spread within each group; 0 where not valid.
+    """
+    to_go = np.cumsum((rewards * valid)[::-1].astype(np.float64), axis=0)[::-1]
+    advantages = np.zeros_like(to_go)
+    for first in range(0, rewards.shape[1], group_size):
+        group = slice(first, first + group_size)
+        own, at, known = to_go[:, group], times[:, group], valid[:, group]
+        if credit == "episode":
+            compared = np.broadcast_to(own[0] - own[0].mean(), own.shape)
+            spread = compared[0].std()
+        else:
+            lines = [
+                np.interp(at, np.append(at[mask, b], ends[first + b]), np.append(own[mask, b], 0.0))
+                for b, mask in enumerate(known.T)  # linear between an episode's decisions
+            ]
+            compared = own - np.mean(lines, axis=0)
+            spread = compared[known].std()
+        rounding = 1e-6 * np.abs(own).max()  # of float32: what is less is no difference
+        advantages[:, group] = compared / (spread + rounding + 1e-12)
+    return (advantages * valid).astype(np.float32)
+
+
+class Choices(NamedTuple):
+    """Decisions to learn from.
+
+    Attributes:
+        observations: [decisions, size], or {block: [decisions, length]}.
+        masks: [decisions, actions] True where an action was valid.
+        actions: [decisions] what was chosen.
+        log_probs: [decisions] how probable that was then.
+        advantages: [decisions].
+    """
+
+    observations: Any
+    masks: NDArray[np.bool_]
+    actions: NDArray[np.int64]
+    log_probs: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+
+    def some(self, rows: NDArray[np.int64]) -> "Choices":
+        """Some of them."""
+        return Choices(
+            take(self.observations, rows),
+            self.masks.take(rows, axis=0),
+            self.actions[rows],
+            self.log_probs[rows],
+            self.advantages[rows],
+        )
+
+
+def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
+    """[clusters, actions] logarithms of probabilities, -1e8 or less where an action is not valid.
+
+    The network's own distribution is not used: threads may share a network.
+    """
+    seen: Any
+    if isinstance(observations, dict):
+        seen = {name: on(network.device, block) for name, block in observations.items()}
+    else:
+        seen = on(network.device, observations)
+    features: Any = network.extract_features(seen, network.pi_features_extractor)
+    logits = network.action_net(network.mlp_extractor.forward_actor(features))
+    return torch.log_softmax(logits.masked_fill(~on(network.device, masks), -1e8), 1)
+
+
+def choose(
+    log_probs: Tensor, masks: NDArray[np.bool_], noise: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Actions drawn with their probabilities.
+
+    Args:
+        log_probs: [clusters, actions].
+        masks: [clusters, actions] True where an action is valid.
+        noise: [clusters, actions] drawn from the exponential distribution of rate 1.
+
+    Returns:
+        ([clusters] actions, [clusters] logarithms of their probabilities). Actions are valid even where the
+        network is broken and answers NaN.
+    """
+    known: NDArray[np.float32] = log_probs.cpu().numpy()
+    drawn = np.where(masks, np.nan_to_num(np.exp(known) / noise), -1.0)
+    actions = drawn.argmax(axis=1)
+    return actions, known[np.arange(len(known)), actions]
+
+
+def add_gradients(network: nn.Module, losses: Sequence[Callable[[], tuple[Tensor, FOUND]]]) -> list[FOUND]:
+    """Add the gradients of several losses, in their order, to a network's; what each has found besides.
+
+    Several cores share the work. The sums are the same bits for any number of threads.
+
+    Args:
+        network: whose parameters learn.
+        losses: each gives (its loss, what it has found); on a processor they are computed in threads, and
+            may not change anything that they share.
+    """
+    parameters = [one for one in network.parameters() if one.requires_grad]
+
+    def some(which: NDArray[np.int64]) -> list[tuple[tuple[Tensor | None, ...], FOUND]]:
+        torch.set_num_threads(1)  # of this thread
+        done: list[tuple[tuple[Tensor | None, ...], FOUND]] = []
+        for i in which.tolist():
+            loss, found = losses[i]()
+            done.append((torch.autograd.grad(loss, parameters, allow_unused=True), found))
+        return done
+
+    threads = get_num_threads() if parameters[0].device.type == "cpu" else 1
+    done = [one for part in in_parts(some, np.arange(len(losses)), threads, 1) for one in part]
+    for gradients, _ in done:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+    return [found for _, found in done]
+
+
+def clipped_gain(log_ratio: Tensor, advantages: Tensor, clip_range: float) -> tuple[Tensor, float, float]:
+    """PPO's clipped objective (Schulman et al. 2017) of some samples.
+
+    Args:
+        log_ratio: [samples] logarithms of how much more probable each has become.
+        advantages: [samples].
+        clip_range: of the ratio.
+
+    Returns:
+        (the sum over samples, the sum of an estimate of the Kullback-Leibler divergence between the policy
+        then and now, how many ratios are clipped).
+    """
+    ratio = torch.exp(log_ratio)
+    clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
+    gain = torch.min(advantages * ratio, advantages * clipped).sum()
+    with torch.no_grad():
+        moved, outside = (ratio - 1 - log_ratio).sum(), (torch.abs(ratio - 1) > clip_range).sum()
+    return gain, moved.item(), outside.item()
+
+
+def add_ppo_gradient(
+    network: MaskableActorCriticPolicy,
+    choices: Choices,
+    rows: NDArray[np.int64],
+    total: int,
+    clip_range: float,
+    ent_coef: float,
+) -> NDArray[np.float64]:
+    """Add to a network's gradient that of PPO's clipped loss with an entropy bonus.
+
+    Args:
+        network: as it is now.
+        choices: of a round.
+        rows: which of them are of this minibatch, or a part of it, or none.
+        total: decisions in the minibatch, those of other processes too.
+        clip_range: of the ratio of probabilities.
+        ent_coef: weight of the entropy.
+
+    Returns:
+        [5] this part of the minibatch's means of `CURVES`.
+    """
+
+    def loss_of(rows: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
+        part, device = choices.some(rows), network.device
+        possible = _log_probs(network, part.observations, part.masks)
+        entropy = -(torch.softmax(possible, 1) * possible).sum()
+        now = possible.gather(1, on(device, part.actions)[:, None])[:, 0]
+        log_ratio = now - on(device, part.log_probs)
+        gain, moved, outside = clipped_gain(log_ratio, on(device, part.advantages), clip_range)
+        loss = -(gain + ent_coef * entropy) / total
+        found = (-gain.item(), -entropy.item(), loss.item() * total, moved, outside)
+        return loss, np.array(found) / total
+
+    found = np.zeros(len(CURVES))
+    if len(rows):
+        parts = np.array_split(rows, max(1, round(len(rows) / _PART)))
+        for one in add_gradients(network, [partial(loss_of, part) for part in parts]):
+            found += one
+    return found
 
 
 class _Round(NamedTuple):
@@ -57,7 +283,7 @@ class GroupRelative:
         flat: the network reads one row of numbers a cluster; False: blocks.
         num_envs: clusters played at once by all processes together, a multiple of `group_size`.
         group_size: episodes of each workload per round, 2 or more.
-        credit: how decisions share their episode's return, see `ringyard_agents.learning.credit`.
+        credit: how decisions share their episode's return, see `group_advantages`.
         learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in
             Stable-Baselines3's PPO.
         teacher: whom to imitate before learning.
@@ -196,9 +422,7 @@ class GroupRelative:
             valid, times = ~env.idle, env.batch.state.clusters["now"].copy()
             playing = np.flatnonzero(valid)
             rows, masks = take(observations, playing), env.action_masks()[playing]
-            with torch.inference_mode():
-                logits = logits_of(self._network, rows)
-            chosen, log_probs = choose(logits, masks, self._noise(masks.shape[1])[playing])
+            chosen, log_probs = self._decide(rows, masks, self._noise(masks.shape[1])[playing])
             decided.append((rows, masks, chosen, log_probs))
             actions = np.zeros(env.num_envs, np.int64)
             actions[playing] = chosen
@@ -212,6 +436,13 @@ class GroupRelative:
         measured = self._count(rewards, valid)
         choices = Choices(seen, masks, actions, log_probs, advantages[valid])
         return _Round(choices, order), measured
+
+    @torch.inference_mode()
+    def _decide(
+        self, observations: Any, masks: NDArray[np.bool_], noise: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Actions drawn, and the logarithms of their probabilities; see `choose`."""
+        return choose(_log_probs(self._network, observations, masks), masks, noise)
 
     def _noise(self, num_actions: int) -> NDArray[np.float32]:
         """[own clusters, actions] for `choose`; of all clusters, so that every process draws the same."""
