@@ -29,7 +29,7 @@ __all__ = [
 
 #: {field: what it may be} of a file
 _ENTRY_FIELDS = {"scheduler": str, "options": Mapping[str, object], "workloads": Count}
-_BEST_FIELDS = {**_ENTRY_FIELDS, "mean": float, "others": Sequence[Mapping[str, object]]}
+_BEST_FIELDS = {**_ENTRY_FIELDS, "mean": float}
 _OTHER_FIELDS = {**_ENTRY_FIELDS, "change": Annotated[float, "[-1, inf]"]}
 
 #: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
@@ -173,7 +173,8 @@ def _read(name: str, row: Mapping[str, Any]) -> Best:
     if "@" in entry.scheduler:
         require_rule(f"{name}.scheduler", entry.scheduler.partition("@")[2])
     others = []
-    for number, one in enumerate(row["others"]):
+    require(f"{name}.others", row.get("others", []), Sequence[Mapping[str, object]])
+    for number, one in enumerate(row.get("others", [])):
         _require_fields(f"{name}.others[{number}]", one, _OTHER_FIELDS)
         others.append(Tried(_entry(one), one["workloads"], one["change"]))
     return Best(entry, row["workloads"], row["mean"], tuple(others))
@@ -192,6 +193,10 @@ def _entry(row: Mapping[str, Any]) -> Entry:
 
 def _row(entry: Entry, workloads: int) -> dict[str, Any]:
     return {"scheduler": entry.scheduler, "options": dict(entry.options), "workloads": workloads}
+
+
+def _other(tried: Tried) -> dict[str, Any]:
+    return {**_row(tried.entry, tried.workloads), "change": round(tried.change, 5)}
 
 
 class _Plain(yaml.SafeDumper):
@@ -216,9 +221,7 @@ def write_best(file: Path, found: Mapping[str, Best], setting: Setting, comment:
         name: {
             **_row(best.entry, best.workloads),
             "mean": round(best.mean, 6),
-            "others": [
-                {**_row(one.entry, one.workloads), "change": round(one.change, 5)} for one in best.others
-            ],
+            **({"others": others} if (others := [_other(one) for one in best.others]) else {}),
         }
         for name, best in found.items()
     }
