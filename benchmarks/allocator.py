@@ -1,4 +1,4 @@
-"""Time of a decision of the allocator, against SRTF on the same jobs, by cluster size; and looking ahead."""
+"""Time of a decision of the allocator, against SRTF on the same jobs, by cluster size."""
 
 import argparse
 import time
@@ -76,18 +76,16 @@ def main():
     parser.add_argument("--scales", type=int, nargs="+", default=[1, 4, 16, 64])
     options = parser.parse_args()
     print(f"{machine()}; milliseconds of a decision point, simulation included")
-    columns = ("allocator", "srtf", "ratio", "profiling", "lookahead")
+    columns = ("allocator", "srtf", "ratio", "profiling")
     print(f"{'preset':10s}{'GPUs':>6s}{'jobs alive':>12s}" + "".join(f"{name:>12s}" for name in columns))
     for preset in PRESETS:
-        for scheduler in ("allocator", "srtf", "lookahead"):
+        for scheduler in ("allocator", "srtf"):
             per_decision(preset, scheduler, 1)  # compiled before it is timed
         for scale in options.scales:
             tries = 10 if scale < 16 else 1
             mine, profiling, alive = per_decision(preset, "allocator", scale, tries)
             its, _, _ = per_decision(preset, "srtf", scale, tries)
             times = f"{1e3 * mine:12.3f}{1e3 * its:12.3f}{mine / its:12.1f}{1e3 * profiling:12.0f}"
-            if scale == 1:  # with more jobs it takes minutes
-                times += f"{1e3 * per_decision(preset, 'lookahead', scale)[0]:12.3f}"
             print(f"{preset:10s}{64 * scale:6d}{alive:12d}{times}", flush=True)
 
 

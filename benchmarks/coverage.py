@@ -15,9 +15,9 @@ from scipy.stats import bootstrap, t
 from ringyard.errors import WorkloadWarning
 from ringyard.hydra_versions import initialized
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
-from ringyard_agents.measuring.evaluate import Task, evaluate
-from ringyard_agents.measuring.selection import drawn_for
-from ringyard_agents.measuring.statistics import holm, mean_interval, p_value, ratio_interval
+from ringyard_agents.evaluation.evaluate import Task, evaluate
+from ringyard_agents.evaluation.selection import drawn_for
+from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval
 
 EXPERIMENTS = ("sharing", "contention")
 PAIRS = (("srtf", "fifo"), ("sjf", "fifo"), ("las", "srtf"))

@@ -1,4 +1,4 @@
-"""One table of every world: the best published scheduler, the allocator, look-ahead, agents and the bound.
+"""One table of every world: the best published scheduler, the allocator, agents and the bound.
 
     python benchmarks/every_world.py
     python benchmarks/every_world.py --only sharing,pai --workloads 8
@@ -6,8 +6,7 @@
 Each row is one `ringyard compare` (its command is printed), on workloads that nothing was chosen by or
 learnt from, every scheduler with the placement rule and options that `ringyard tune` found on others. Traces
 are read from the folder of the command; worlds without theirs are left out. Runs are kept in
-runs/every_world_*, so that it goes on where it stopped. Look-ahead has the allocator's options, 8 candidates
-a decision.
+runs/every_world_*, so that it goes on where it stopped.
 """
 
 import argparse
@@ -18,14 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-import yaml
 from hydra import compose
 
-from ringyard.config_folder import config_files
 from ringyard.hydra_versions import initialized
 from ringyard_agents.configuration import Entry
-from ringyard_agents.measuring.rivals import rivals
-from ringyard_agents.measuring.statistics import ratio_interval
+from ringyard_agents.evaluation.competitors import competitors
+from ringyard_agents.evaluation.statistics import ratio_interval
 
 
 class World(NamedTuple):
@@ -97,8 +94,6 @@ WORLDS = {
     "pai_unknown": World("PAI, load 10", LATER_PAI, "pai", *UNKNOWN, PAI),
 }
 
-CANDIDATES = 8
-
 
 def folder(name, workloads):
     """Under runs/."""
@@ -110,7 +105,9 @@ def published(world):
     if world.published:
         return world.published
     with initialized():
-        found = rivals(Entry.read(world.rule), compose("compare", [*world.overrides, f"best={world.best}"]))
+        found = competitors(
+            Entry.read(world.rule), compose("compare", [*world.overrides, f"best={world.best}"])
+        )
     return [
         f"{{{one.label}: {{scheduler: {one.scheduler}, options: {shown(one.options)}}}}}" for one in found
     ]
@@ -125,15 +122,8 @@ def shown(value):
 
 def command(name, world, workloads):
     """The words of `ringyard compare`, and {column: label of a scheduler there}."""
-    labels = {"rule": world.rule, "agent": world.agent, "agent ahead": "agent_ahead"}
-    ahead = f'{{agent_ahead: {{scheduler: "{world.agent}", options: {{candidates: {CANDIDATES}}}}}}}'
-    schedulers = [*published(world), world.rule, world.agent, ahead]
-    if world.rule == "allocator":  # `lookahead` goes by predictions
-        tuned = yaml.safe_load(config_files("tuned")[world.best].read_text())["allocator"]["options"]
-        options = ", ".join(f"{key}: {value}" for key, value in {**tuned, "candidates": CANDIDATES}.items())
-        schedulers.append(f"{{lookahead: {{scheduler: lookahead, options: {{{options}}}}}}}")
-        labels["ahead"] = "lookahead"
-    listed = ",".join(schedulers)
+    labels = {"rule": world.rule, "agent": world.agent}
+    listed = ",".join([*published(world), world.rule, world.agent])
     words = [
         *world.overrides,
         f"schedulers=[{listed}]",
@@ -179,12 +169,9 @@ def row(world, jct, labels):
         f"{jct['bound'].mean():,.0f}",
         f"{jct[best].mean():,.0f} `{best}`",
         f"{mean['rule']} `{world.rule}`",
-        mean.get("ahead", ""),
         f"{mean['agent']} `{world.agent}`",
-        mean["agent ahead"],
         share(jct[world.agent], jct[best]),
         share(jct[world.agent], jct[world.rule]),
-        share(jct["agent_ahead"], jct[world.agent]),
     ]
 
 
@@ -194,12 +181,9 @@ HEAD = (
     "bound (s)",
     "best published (s)",
     "rule (s)",
-    "rule looking ahead (s)",
     "agent (s)",
-    "agent looking ahead (s)",
     "agent / best published",
     "agent / rule",
-    "agent looking ahead / agent",
 )
 
 

@@ -16,12 +16,12 @@ import numpy as np
 from ringyard.hydra_versions import initialized
 from ringyard.sim.metrics import LOSSES
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names
-from ringyard_agents.measuring.best import at_best, read_best, shown_options
-from ringyard_agents.measuring.compare import SEED_OFFSET
-from ringyard_agents.measuring.evaluate import RunResult, Task, run_all
-from ringyard_agents.measuring.selection import able, drawn_for
-from ringyard_agents.measuring.statistics import caution
-from ringyard_agents.measuring.tables import markdown
+from ringyard_agents.evaluation.compare import SEED_OFFSET
+from ringyard_agents.evaluation.evaluate import RunResult, Task, run_all
+from ringyard_agents.evaluation.selection import drawn_for, supported_schedulers
+from ringyard_agents.evaluation.statistics import small_sample_warning
+from ringyard_agents.evaluation.tuned_configs import at_best, format_options, read_best
+from ringyard_agents.report.tables import markdown
 
 SEEDS = 20
 LONGEST = 2  # jobs whose share of all completion times is printed
@@ -122,7 +122,7 @@ def entries(preset: str) -> dict[str, Entry]:
     if physics.ignores not in given:
         found.setdefault(physics.ignores, Entry(physics.ignores, physics.ignores))
     configs = {label: plain(scheduler_config(entry)) for label, entry in found.items()}
-    return {label: found[label] for label in able(configs, world(preset), SEED_OFFSET)[0]}
+    return {label: found[label] for label in supported_schedulers(configs, world(preset), SEED_OFFSET)[0]}
 
 
 def measured(
@@ -207,9 +207,9 @@ def page(preset: str, seeds: int, workers: int | None) -> str:
         for place, row in enumerate(table_on, 1)
         if abs(place - places[row["scheduler"]]) >= MOVED
     ]
-    options = [f"`{label}`: {shown_options(entry)}" for label, entry in running.items() if entry.options]
+    options = [f"`{label}`: {format_options(entry)}" for label, entry in running.items() if entry.options]
     foil = f"; `{physics.ignores}` is there for comparison" if "@" in physics.ignores else ""
-    few = caution(seeds)
+    few = small_sample_warning(seeds)
     return "\n".join(
         [
             f"# {physics.title}: what its physics decides",

@@ -6,13 +6,13 @@ TYPE_CHECKING = False  # as typing's, which takes longer to import than all else
 if TYPE_CHECKING:
     from typing import Any
 
+    from ringyard_agents.evaluation.api import compare, evaluate
     from ringyard_agents.learning.loaded import load
-    from ringyard_agents.measuring.from_python import compare, evaluate
 
 __all__ = ["compare", "evaluate", "load"]
 
 #: imported when they are asked for: schedulers are measured without torch
-_WHERE = {"load": "learning.loaded", "compare": "measuring.from_python", "evaluate": "measuring.from_python"}
+_WHERE = {"load": "learning.loaded", "compare": "evaluation.api", "evaluate": "evaluation.api"}
 
 
 def __getattr__(name: str) -> "Any":

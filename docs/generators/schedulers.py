@@ -9,8 +9,8 @@ from hydra.core.global_hydra import GlobalHydra
 
 from ringyard.hydra_versions import initialized
 from ringyard_agents.configuration import Entry, scheduler_config, takes_rule
-from ringyard_agents.measuring.evaluate import build
-from ringyard_agents.measuring.selection import benchmarks
+from ringyard_agents.evaluation.evaluate import build
+from ringyard_agents.evaluation.selection import benchmarks
 
 from .sources import Leaf, first_table, leaf, leaves, page, rendered, section
 

@@ -19,8 +19,8 @@ from ringyard_agents.calibration.pipelines import restart_growth
 from ringyard_agents.calibration.shipped import calibrate_shipped, texts_of
 from ringyard_agents.cli import main
 from ringyard_agents.configuration import scheduler_names
+from ringyard_agents.evaluation.selection import benchmarks
 from ringyard_agents.measured import servers_of, tidy
-from ringyard_agents.measuring.selection import benchmarks
 
 MODELS = {"mynet": (Line(0.03, 0.002), 2.5, 4e8), "small": (Line(0.01, 0.0005), 1.3, 5e7)}
 BANDWIDTH = {1: 8e9, 2: 1e9, 4: 1.5e9}

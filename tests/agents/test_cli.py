@@ -106,7 +106,7 @@ BAD = {
     "no named networks": (["performance=sjf_bco", "network@performance.network=ethernet_25g"], "ring_10gbe"),
     "no memory figures": (["cluster=a100", "performance=ring_a100"], "workload=sharing"),
     "bad threshold": (["scheduler=tiresias", "scheduler.starvation_knob=0"], "starvation_knob"),
-    "a rule for who has none": (["scheduler=lookahead", "placement=pack"], "leave placement out"),
+    "a rule for who has none": (["scheduler=allocator", "placement=pack"], "leave placement out"),
     "an agent": (["scheduler=zoo:elastic"], "ringyard compare schedulers=[zoo:elastic]"),
 }
 

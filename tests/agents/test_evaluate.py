@@ -7,8 +7,8 @@ import pytest
 from conftest import composed
 from ringyard.errors import SchedulerError
 from ringyard_agents.configuration import WORLD, plain
-from ringyard_agents.measuring import evaluate
-from ringyard_agents.measuring.evaluate import Task, run_all
+from ringyard_agents.evaluation import evaluate
+from ringyard_agents.evaluation.evaluate import Task, run_all
 
 GOOD = {
     "_target_": "ringyard_baselines.orders.fifo.fifo",

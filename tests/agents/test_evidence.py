@@ -8,8 +8,8 @@ from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, ROOT, composed
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names
-from ringyard_agents.measuring.evaluate import Task, evaluate
-from ringyard_agents.measuring.selection import benchmarks
+from ringyard_agents.evaluation.evaluate import Task, evaluate
+from ringyard_agents.evaluation.selection import benchmarks
 
 LOST_TO = {
     "contention": "contention",

@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard_agents.files import locked, remove_if_empty, replaced, replaced_folder
-from ringyard_agents.record import _folder, write_record
+from ringyard_agents.runs.files import atomic_folder, atomic_write, locked, remove_if_empty
+from ringyard_agents.runs.record import _folder, write_record
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     file.write_text("old")
 
     def fail(failure):
-        with replaced(file) as partial:
+        with atomic_write(file) as partial:
             assert partial.suffix == ".zip"
             partial.write_text("half")
             raise failure
@@ -33,7 +33,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
             fail(failure)
         assert file.read_text() == "old"
         assert os.listdir(tmp_path) == ["a.zip"]
-    with replaced(file) as partial:
+    with atomic_write(file) as partial:
         partial.write_text("new")
         assert file.read_text() == "old"
     assert file.read_text() == "new"
@@ -48,18 +48,18 @@ def test_a_folder_takes_the_place_of_whatever_was_there(tmp_path, before):
     elif before == "a folder":
         folder.mkdir()
         (folder / "old").touch()
-    with replaced_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         (partial / "new").touch()
     assert os.listdir(tmp_path) == ["tensorboard"]
     assert os.listdir(folder) == ["new"]
 
 
 def test_a_device_is_written_to_and_a_full_one_says_so(tmp_path):
-    with replaced(tmp_path / "null") as other, replaced(type(tmp_path)(os.devnull)) as device:
+    with atomic_write(tmp_path / "null") as other, atomic_write(type(tmp_path)(os.devnull)) as device:
         other.write_text("")
         assert str(device) == os.devnull
     if os.path.exists("/dev/full"):
-        with pytest.raises(OSError, match="No space"), replaced(type(tmp_path)("/dev/full")) as device:
+        with pytest.raises(OSError, match="No space"), atomic_write(type(tmp_path)("/dev/full")) as device:
             device.write_text("x")
 
 
@@ -88,8 +88,9 @@ def test_a_run_folder_has_no_ways_out(tmp_path, name):
 def test_one_writer_and_a_lock_that_dies_with_its_process(tmp_path):
     folder = tmp_path / "runs" / "mine"
     script = (
-        "import sys, time; from pathlib import Path; from ringyard_agents.files import locked, replaced\n"
-        "with locked(Path(sys.argv[1])), replaced(Path(sys.argv[1], 'x')) as partial:\n"
+        "import sys, time; from pathlib import Path\n"
+        "from ringyard_agents.runs.files import atomic_write, locked\n"
+        "with locked(Path(sys.argv[1])), atomic_write(Path(sys.argv[1], 'x')) as partial:\n"
         "    partial.write_text('half'); print('locked', flush=True); time.sleep(60)\n"
     )
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}

@@ -21,11 +21,11 @@ from conftest import ROOT
 from ringyard.errors import SchedulerError
 from ringyard_agents import cli
 from ringyard_agents.command_line import OF_AGENTS, exit_code
-from ringyard_agents.measuring import series
-from ringyard_agents.measuring.evaluate import evaluate
-from ringyard_agents.measuring.fingerprint import Fingerprints
-from ringyard_agents.measuring.kept import keep, kept
-from ringyard_agents.measuring.workers import spread
+from ringyard_agents.evaluation import cached_runs
+from ringyard_agents.evaluation.evaluate import evaluate
+from ringyard_agents.evaluation.fingerprint import Fingerprints
+from ringyard_agents.evaluation.process_pool import spread
+from ringyard_agents.evaluation.result_cache import cache_result, cached_results
 
 WORDS = [
     "compare", "schedulers=[fifo,sjf,tiresias]", "seeds=8", "workload.num_jobs=200", "workers=2",
@@ -145,12 +145,12 @@ def test_results_are_read_back_bit_for_bit(tmp_path):
     result = evaluate(task)
     result = replace(result, metrics=replace(result.metrics, worst_fairness=float("nan"), makespan=0.1 + 0.2))
     file = tmp_path / "measured.jsonl"
-    keep(file, "a", result)
-    keep(file, "b", replace(result, workload=1))
+    cache_result(file, "a", result)
+    cache_result(file, "b", replace(result, workload=1))
     with file.open("ab") as stream:
         stream.write(b'{"key": "c", "label"')
     for keys in ({"a", "b", "c"}, {"a", "b", "c"}):  # the torn line has gone
-        found = kept(file, keys)
+        found = cached_results(file, keys)
         assert sorted(found) == ["a", "b"]
         assert lines(file) == 2
     again = found["a"]
@@ -168,7 +168,7 @@ def test_results_are_read_back_bit_for_bit(tmp_path):
         ('"key": "a"', '"key": "c"'),
     ):
         file.write_bytes(written.replace(old.encode(), new.encode(), 1))
-        assert sorted(kept(file, {"a", "b", "c"})) == ["b"]
+        assert sorted(cached_results(file, {"a", "b", "c"})) == ["b"]
 
 
 def test_what_a_result_depends_on_is_in_its_fingerprint(tmp_path, monkeypatch):
@@ -219,7 +219,7 @@ def test_a_worker_that_dies_costs_its_task():
 
 PARENT = """
 import time
-from ringyard_agents.measuring.workers import spread
+from ringyard_agents.evaluation.process_pool import spread
 
 if __name__ == "__main__":
     outcomes = spread(time.sleep, [0, 600, 600], 2)
@@ -259,30 +259,30 @@ def test_a_full_disk_is_one_line_and_what_was_written_stays(inside, monkeypatch,
         if len(written) == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
         written.append(key)
-        keep(file, key, result)
+        cache_result(file, key, result)
 
-    monkeypatch.setattr(series, "keep", full)
+    monkeypatch.setattr(cached_runs, "cache_result", full)
     assert cli.main(SMALL) == 2
     assert capsys.readouterr().err.splitlines() == [
         "ringyard compare: No space left on device: runs/mine/measured.jsonl"
     ]
-    monkeypatch.setattr(series, "keep", keep)
+    monkeypatch.setattr(cached_runs, "cache_result", cache_result)
     assert cli.main(SMALL) == 0
     assert "2 of 4 runs are from before" in capsys.readouterr().out
     anew = []
 
     def counted(file, key, result):
         anew.append(key)
-        keep(file, key, result)
+        cache_result(file, key, result)
 
-    monkeypatch.setattr(series, "keep", counted)
+    monkeypatch.setattr(cached_runs, "cache_result", counted)
     assert cli.main([*SMALL, "rerun=true"]) == 0
     assert "from before" not in capsys.readouterr().out
     assert len(anew) == 4
 
 
 def test_a_second_writer_is_told(inside, capsys):
-    from ringyard_agents.files import locked
+    from ringyard_agents.runs.files import locked
 
     with locked(Path("runs/mine")):
         assert cli.main(SMALL) == 2

@@ -13,12 +13,12 @@ from ringyard.errors import CheckpointError, ConfigurationError, InformationErro
 from ringyard.mdp.presets import own_hydra, preset
 from ringyard.placement import consolidate
 from ringyard.sim.draft import Draft
+from ringyard_agents.evaluation.compare import comparisons
+from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.learning.checkpoint import parts_of, save_agent
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.torch_state import weights_with_spaces
 from ringyard_agents.learning.vec_env import RingyardVecEnv
-from ringyard_agents.measuring.compare import races
-from ringyard_agents.measuring.evaluate import evaluate
 
 SMALL = ("workload.num_jobs=20",)
 
@@ -108,7 +108,7 @@ def test_evaluations_have_the_numbers_of_comparisons():
     frame = ringyard_agents.evaluate("sjf@consolidate", preset="contention", seeds=3)
     config = composed("compare", "experiment=contention", "schedulers=[sjf@consolidate]", "seeds=3")
     with own_hydra():
-        tasks = races(config)[""].tasks
+        tasks = comparisons(config)[""].tasks
     assert frame["mean_jct"].tolist() == [evaluate(task).metrics.mean_jct for task in tasks]
     assert frame["workload"].tolist() == [0, 1, 2]
 

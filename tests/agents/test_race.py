@@ -13,22 +13,22 @@ from conftest import CONF, composed, leaf
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
-from ringyard_agents.learning.agent import powers_of
-from ringyard_agents.measuring.best import (
+from ringyard_agents.evaluation.compare import SEED_OFFSET, _mean_of_first, best_name, comparisons
+from ringyard_agents.evaluation.evaluate import Task, build, run_all, simulator
+from ringyard_agents.evaluation.selection import agents_for, benchmarks, drawn_for, entries_of
+from ringyard_agents.evaluation.tune import TUNING_SEED
+from ringyard_agents.evaluation.tuned_configs import (
     Best,
     Setting,
-    Tried,
+    TunedConfig,
     at_best,
+    format_options,
     read_best,
-    shown_options,
     tuned_for,
     write_best,
 )
-from ringyard_agents.measuring.compare import SEED_OFFSET, _mean_of_first, best_name, races
-from ringyard_agents.measuring.evaluate import Task, build, run_all, simulator
-from ringyard_agents.measuring.race_rows import notes_of_equal_rows
-from ringyard_agents.measuring.selection import agents_for, benchmarks, drawn_for, entries_of
-from ringyard_agents.measuring.tune import TUNING_SEED
+from ringyard_agents.learning.agent import powers_of
+from ringyard_agents.report.comparison_table import notes_of_equal_rows
 from ringyard_baselines.scheduler import Powers
 
 SLOW = "{slow:{scheduler:optimus@consolidate,options:{round_seconds:60}}}"
@@ -142,7 +142,9 @@ def test_best_that_tune_did_not_write_is_told_apart(content, said, tmp_path):
 
 def test_what_is_written_of_the_best_reads_the_same(tmp_path):
     options = {"thresholds_gpu_seconds": [3600.0]}
-    beside = Tried(Entry("tiresias@lwf", "tiresias@lwf", options), 4, float("inf"))  # the best blocks no job
+    beside = TunedConfig(
+        Entry("tiresias@lwf", "tiresias@lwf", options), 4, float("inf")
+    )  # the best blocks no job
     found = {"tiresias": Best(Entry("tiresias@pack", "tiresias@pack", options), 12, 0.0, (beside,))}
     file = tmp_path / "best.yaml"
     write_best(file, found, Setting({"cluster": {}}, "ringyard tune"), "blocking_rate")
@@ -187,7 +189,7 @@ def test_options_that_a_scheduler_does_not_have_are_refused():
     with configs():
         with pytest.raises(ConfigurationError, match=r"slow: options .* expected some of .*round_seconds"):
             scheduler_config(Entry("slow", "optimus", {"rounds": 60}))
-        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*candidates"):
+        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*stop_price"):
             scheduler_config(Entry("mine", "mine:runs/a", {"rounds": 60}))
         for name in ("trust", "checkpoint", "name", "placement"):
             with pytest.raises(ConfigurationError, match="mine: options"):
@@ -266,7 +268,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     )
     table = list(csv.DictReader((tmp_path / "runs/compared/table.csv").read_text().splitlines()))
     entries = {row["scheduler"]: row["options"] for row in table}
-    assert entries == {one.entry.label: shown_options(one.entry) for one in best.values()} | {"sjf@pack": ""}
+    assert entries == {one.entry.label: format_options(one.entry) for one in best.values()} | {"sjf@pack": ""}
     assert f"vs {best['srtf'].entry.label}" in said
     assert "best.yaml was found in another setting (ringyard tune name=tuned" in said  # of another load
     assert "not tuned here: sjf@pack: rule and options as named" in said
@@ -280,7 +282,7 @@ def test_options_that_were_chosen_are_printed():
         {"las": Best(Entry("las@lwf", "las@lwf", {"round_seconds": 60.0}), 2, 1.0, ())},
     )
     assert list(found) == ["las@lwf", "las@pack"]  # who names a rule keeps it
-    assert shown_options(found["las@lwf"]) == "round_seconds=60.0"
+    assert format_options(found["las@lwf"]) == "round_seconds=60.0"
 
 
 def test_who_runs_twice_is_told():
@@ -330,14 +332,14 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
     assert list(agents_for(worlds["contention"])[0]) == ["zoo:joint", "zoo:unknown"]
     assert agents_for(worlds["smaller"]) == ({}, {})
     # two are enough for "all"
-    monkeypatch.setattr("ringyard_agents.measuring.selection.scheduler_names", lambda: ["allocator", "fifo"])
+    monkeypatch.setattr("ringyard_agents.evaluation.selection.scheduler_names", lambda: ["allocator", "fifo"])
     with configs():
         config = compose("compare", ["experiment=sharing", "schedulers=[all,zoo:joint]", "seeds=1"])
-        [race] = races(config).values()
+        [race] = comparisons(config).values()
         assert {"zoo:joint", "zoo:sharing", "allocator"} <= set(race.entries)
         assert any("zoo:joint, zoo:sharing, zoo:unknown" in note for note in race.notes)
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        [race] = races(compose("compare", ["experiment=sharing", "schedulers=all", "seeds=1"])).values()
+        [race] = comparisons(compose("compare", ["experiment=sharing", "schedulers=all", "seeds=1"])).values()
         assert not any(label.startswith("zoo:") for label in race.entries)
         assert "ringyard[agents]" in race.refused["zoo:sharing"]
 

@@ -9,8 +9,8 @@ from conftest import CONF, composed
 from ringyard.errors import ConfigurationError
 from ringyard_agents.commands.reproduce import run as main
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
-from ringyard_agents.measuring.evaluate import simulator
-from ringyard_agents.measuring.selection import able, benchmarks, entries_of, worlds_of
+from ringyard_agents.evaluation.evaluate import simulator
+from ringyard_agents.evaluation.selection import benchmarks, entries_of, supported_schedulers, worlds_of
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction import run
 from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims, read_tables
@@ -189,7 +189,7 @@ def test_who_cannot_serve_the_jobs_is_left_out():
     _, worlds = selected("presets=[full]")
     with initialize_config_dir(str(CONF), version_base="1.3"):
         configs = {name: plain(scheduler_config(Entry.read(name))) for name in ("fifo", "para_max")}
-    fit, refused = able(configs, worlds["full"], 0)
+    fit, refused = supported_schedulers(configs, worlds["full"], 0)
     assert fit == ["fifo"]
     assert "acceptable" in refused["para_max"]
 

@@ -5,7 +5,7 @@ from hydra import compose, initialize_config_dir
 
 from ringyard.config_folder import config_folder
 from ringyard_agents.configuration import Entry
-from ringyard_agents.measuring.rivals import rivals
+from ringyard_agents.evaluation.competitors import competitors
 from ringyard_agents.reproduction.zoo_judging import race_of
 from ringyard_agents.reproduction.zoo_recipes import World
 
@@ -24,7 +24,7 @@ def composing():
 
 
 def found(rule, *words):
-    return {one.name for one in rivals(Entry.read(rule), compose("compare", list(words)))}
+    return {one.name for one in competitors(Entry.read(rule), compose("compare", list(words)))}
 
 
 def test_who_does_not_know_durations_is_held_against_all_who_do_not():
@@ -34,15 +34,15 @@ def test_who_does_not_know_durations_is_held_against_all_who_do_not():
 def test_who_only_starts_jobs_is_held_against_all_who_only_start():
     fewest = {"fewest": {"scheduler": "smallest_first@pack", "options": {"preemptive": False}}}
     config = compose("compare", ["experiment=quickstart"])
-    assert {one.name for one in rivals(Entry.read("smallest_work"), config)} == STARTS
-    assert {one.name for one in rivals(Entry.read(fewest), config)} == BLIND_STARTS
+    assert {one.name for one in competitors(Entry.read("smallest_work"), config)} == STARTS
+    assert {one.name for one in competitors(Entry.read(fewest), config)} == BLIND_STARTS
 
 
 def test_who_knows_and_may_everything_is_held_against_all_published():
     everybody = found("allocator", "experiment=quickstart")
     assert everybody > BLIND | STARTS
     assert {"srsf", "srtf", "synergy_tune", "aiturbo", "themis"} <= everybody
-    assert not everybody & {"allocator", "allocator_attained", "lookahead", "hazard"}
+    assert not everybody & {"allocator", "allocator_attained", "hazard"}
 
 
 def test_who_cannot_serve_the_jobs_is_none():

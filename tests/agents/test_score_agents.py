@@ -18,14 +18,14 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.observations import live_jobs, queue_and_cluster
+from ringyard.mdp.observations import live_jobs
 from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting
 from ringyard.placement import least_fragmenting
 from ringyard.restart import constant
 from ringyard.sim.allocator import Allocator, Starts, attained
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.learning.agent import AgentScheduler, LookingAheadAgent, _priced, load_agent, powers_of
+from ringyard_agents.learning.agent import AgentScheduler, _priced, load_agent, powers_of
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import world_of
@@ -33,7 +33,6 @@ from ringyard_agents.learning.score_networks import ScoreNetwork
 from ringyard_agents.learning.score_policy import ScorePolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_baselines.scheduler import Powers, run
-from ringyard_baselines.tools.score_search import Search
 
 
 class Weighing:
@@ -76,83 +75,20 @@ def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator)
     assert ends[0] == ends[1] == ends[2]
 
 
-class Nothing:
-    """Every score is 0."""
-
-    flat = False
-
-    def act(self, observations, masks):
-        return np.zeros(masks.shape, np.float32)
-
-
-@pytest.mark.parametrize(("policy", "share"), [(Nothing(), 0.99), (Weighing(), 1.0)])
-def test_an_agent_that_looks_ahead_decides_as_it_drives_and_ends_better(policy, share):
-    """Everybody is there from the start and all is known: what is better in the head is better."""
-    sums = {"plain": 0.0, "none": 0.0, "ahead": 0.0}
-    actions = Scores(num_jobs=30, allocator=Allocator(1.0))
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        jobs = JobTable.from_columns(np.zeros(40), rng.integers(1, 9, 40), rng.lognormal(6.0, 1.0, 40))
-        ends = []
-        for name, candidates, drive in (
-            ("plain", None, True),
-            ("none", 0, True),
-            ("ahead", 8, True),
-            ("", 8, False),
-        ):
-            parts = policy, live_jobs(), actions
-            agent = AgentScheduler(*parts)
-            if candidates is not None:
-                agent = LookingAheadAgent(*parts, Search(candidates, 0.0, 0.3, 1))
-            sim = Simulator(
-                Cluster.homogeneous(4, 4), jobs, ideal(), constant(30.0), agent.round_seconds, seed=0
-            )
-            run(sim, agent, np.random.default_rng(seed), drive)
-            ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
-            if name:
-                sums[name] += sim.metrics().mean_jct
-        assert ends[2] == ends[3]
-    assert sums["none"] == sums["plain"]
-    assert sums["ahead"] < share * sums["plain"]
-
-
 def test_a_network_scores_all_live_jobs_however_few_its_training_showed():
     torch.manual_seed(2)
     blocks = {block.name: len(block.features) for block in live_jobs().blocks}
     network = ScoreNetwork(blocks["jobs"], blocks["cluster"], context="mean")
     torch.nn.init.normal_(network.score[-1].weight)
     jobs = JobTable.from_columns(np.zeros(40), np.ones(40, int), np.linspace(100.0, 500.0, 40))
-    for search in (None, Search(2, 0.0, 0.3, 1)):
-        ends = []
-        for shown, drive in ((3, True), (3, False), (40, True)):
-            parts = ScorePolicy(network), live_jobs(), Scores(num_jobs=shown)
-            agent = AgentScheduler(*parts) if search is None else LookingAheadAgent(*parts, search)
-            sim = Simulator(Cluster.homogeneous(2, 4), jobs, ideal(), constant(30.0), seed=0)
-            run(sim, agent, np.random.default_rng(0), drive)
-            ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
-            assert agent.actions.num_jobs == shown  # in an environment it answers as it learnt
-        assert ends[0] == ends[1] == ends[2]
-
-
-def test_scores_for_gpu_types_stand_while_others_are_tried():
-    whole = preset("full")
-    jobs = whole.workload.sample(whole.cluster, np.random.default_rng(5)).rows(slice(0, 30))
-    actions = Scores(num_jobs=20, type_scores=("t4", "v100"))
-    agent = LookingAheadAgent(Typed(), live_jobs(), actions, Search(4, 0.0, 0.3, 1))
-    sim = Simulator(whole.cluster, jobs, whole.performance, whole.restart, seed=0)
-    agent.reset(whole.cluster, sim.jobs, np.random.default_rng(0))
-    batch = agent._attach(sim.state, whole.performance)
-    while not batch.done[0]:
-        given, action = agent.policy.act(batch.split(batch.observations), batch.masks), agent._choose(batch)
-        assert np.array_equal(given[:, 20:], action[:, 20:])
-        assert np.abs(action).max() <= 1.0
-        assert not action[0, :20][~batch.masks[0]].any()
-        batch.step(action)
-
-
-def test_who_chooses_among_actions_does_not_look_ahead():
-    with pytest.raises(ConfigurationError, match="expected candidates: 0, or an agent that scores jobs"):
-        LookingAheadAgent(Nothing(), queue_and_cluster(), Actions(), Search(4, 0.0, 0.3, 1), "mine")
+    ends = []
+    for shown, drive in ((3, True), (3, False), (40, True)):
+        agent = AgentScheduler(ScorePolicy(network), live_jobs(), Scores(num_jobs=shown))
+        sim = Simulator(Cluster.homogeneous(2, 4), jobs, ideal(), constant(30.0), seed=0)
+        run(sim, agent, np.random.default_rng(0), drive)
+        ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
+        assert agent.actions.num_jobs == shown  # in an environment it answers as it learnt
+    assert ends[0] == ends[1] == ends[2]
 
 
 def test_an_agent_at_play_counts_stops_as_it_is_told():

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ringyard_agents.measuring.statistics import (
+from ringyard_agents.evaluation.statistics import (
     Interval,
-    caution,
     holm,
     mean_interval,
     p_value,
     ratio_interval,
+    small_sample_warning,
 )
 
 NOTHING = Interval(pytest.approx(np.nan, nan_ok=True), *[pytest.approx(np.nan, nan_ok=True)] * 2)
@@ -89,5 +89,5 @@ def test_zeros_and_negative_values():
 
 
 def test_few_workloads_are_said():
-    assert "19 workloads" in caution(19)
-    assert caution(20) is None
+    assert "19 workloads" in small_sample_warning(19)
+    assert small_sample_warning(20) is None

@@ -13,18 +13,18 @@ from conftest import composed
 from ringyard.errors import PluginError
 from ringyard_agents.cli import main
 from ringyard_agents.configuration import WORLD, plain
-from ringyard_agents.measuring.evaluate import Task, build, check, evaluate, simulator
-from ringyard_agents.measuring.frames import schedulers_frame, write_frame
-from ringyard_agents.measuring.race_rows import (
+from ringyard_agents.evaluation.evaluate import Task, build, check, evaluate, simulator
+from ringyard_agents.evaluation.ranking import rank
+from ringyard_agents.evaluation.results_frame import schedulers_frame, write_frame
+from ringyard_agents.evaluation.selection import supported_schedulers
+from ringyard_agents.evaluation.statistics import mean_interval, p_value, ratio_interval
+from ringyard_agents.report.comparison_table import (
     best_line,
     blocking_notes,
     interval_notes,
     table_rows,
     window_notes,
 )
-from ringyard_agents.measuring.ranking import rank
-from ringyard_agents.measuring.selection import able
-from ringyard_agents.measuring.statistics import mean_interval, p_value, ratio_interval
 from ringyard_baselines.orders.fifo import fifo
 from ringyard_baselines.scheduler import Powers, run
 
@@ -175,7 +175,7 @@ def test_a_scheduler_that_may_do_what_there_is_not_is_refused(may):
 def test_who_is_left_out_goes_by_its_entry():
     policy = {"_target_": "ringyard_baselines.papers.pac_ml.PartitioningHeuristic", "policy": "sequential"}
     policy["placement"] = FIFO["placement"]
-    _, refused = able({"para_none": policy}, world(), 0)
+    _, refused = supported_schedulers({"para_none": policy}, world(), 0)
     assert refused["para_none"].startswith("accepts or rejects jobs by")
 
 

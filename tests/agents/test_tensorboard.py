@@ -13,7 +13,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 
 from conftest import ROOT
 from ringyard_agents.cli import main
-from ringyard_agents.measuring.tensorboard import record_text
+from ringyard_agents.report.tensorboard import record_text
 
 CUSTOM = "custom_scalars__config__"
 

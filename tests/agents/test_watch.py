@@ -11,9 +11,9 @@ import pytest
 from conftest import composed
 from ringyard_agents.cli import main
 from ringyard_agents.configuration import WORLD, plain
-from ringyard_agents.measuring import recorded
-from ringyard_agents.measuring.compare import SEED_OFFSET
-from ringyard_agents.measuring.evaluate import simulator
+from ringyard_agents.evaluation import schedule_log
+from ringyard_agents.evaluation.compare import SEED_OFFSET
+from ringyard_agents.evaluation.evaluate import simulator
 from ringyard_agents.watching.page import page_of
 from ringyard_agents.watching.schedule import PARTS
 
@@ -88,8 +88,8 @@ def test_too_few_rows_are_noticed(monkeypatch):
         sim.state.clusters["num_segments"] = 7
         return sim
 
-    monkeypatch.setattr(recorded, "ROWS", 3)
-    assert recorded.recorded(play).state.segments.shape == (1, 7)
+    monkeypatch.setattr(schedule_log, "ROWS", 3)
+    assert schedule_log.recorded(play).state.segments.shape == (1, 7)
     assert asked == [3, 7]
 
 

@@ -15,10 +15,10 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents import cli
 from ringyard_agents.configuration import Entry, takes_rule
+from ringyard_agents.evaluation.evaluate import evaluate
+from ringyard_agents.evaluation.tuned_configs import read_best
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.checkpoint import parts_of, parts_of_agent
-from ringyard_agents.measuring.best import read_best
-from ringyard_agents.measuring.evaluate import evaluate
 from ringyard_agents.reproduction.zoo_command import _can_be_judged
 from ringyard_agents.reproduction.zoo_judging import race_of, read_records
 from ringyard_agents.reproduction.zoo_page import agents_page
@@ -237,7 +237,7 @@ def test_recipes_are_checked(own, change, said):
     [
         ({"references": ["sjff"]}, "small: schedulers has 'sjff'; expected"),
         ({"references": ["all", "sjff"]}, "small: schedulers has 'sjff'; expected"),
-        ({"references": ["lookahead"]}, "small: references is ['lookahead']; expected a published scheduler"),
+        ({"references": ["allocator"]}, "small: references is ['allocator']; expected a published scheduler"),
         ({"best": "nowhere"}, "small: "),
         ({"rules": ["zoo:elastic"]}, "small: references and rules have zoo:elastic; expected schedulers"),
         ({"rules": [{"seed 1": {"scheduler": "sjf"}}]}, "small: references and rules have seed 1; expected"),

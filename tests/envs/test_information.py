@@ -266,7 +266,7 @@ def test_only_families_and_the_loop_reach_behind_the_view():
         for file in folder.rglob("*.py")
         if re.search(r"import [^.]*?\blive\b|(view|sim|draft)\._?state\b", file.read_text())
     }
-    families = {"allocating.py", "least_estimated.py", "looking_ahead.py", "ordered.py", "preemptive.py"}
+    families = {"allocating.py", "least_estimated.py", "ordered.py", "preemptive.py"}
     assert reaching == {*families, "scheduler.py"}  # the loop looks at powers
 
 

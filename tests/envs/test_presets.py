@@ -25,7 +25,7 @@ from ringyard.placement import pack, spread
 from ringyard.restart import CORES_SECONDS
 from ringyard.state.records import JobOutcome
 from ringyard_agents.configuration import plain
-from ringyard_agents.measuring import selection
+from ringyard_agents.evaluation import selection
 from worlds import specs
 
 PRESETS = registration.preset_ids()

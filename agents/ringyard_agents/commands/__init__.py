@@ -28,10 +28,10 @@ COMMANDS = {
 
 #: {command whose words are all Hydra's: module:function that takes the config}; the others have a module here
 OF_CONFIGS = {
-    "simulate": "ringyard_agents.measuring.simulate:simulate",
-    "compare": "ringyard_agents.measuring.compare:compare",
+    "simulate": "ringyard_agents.evaluation.simulate:simulate",
+    "compare": "ringyard_agents.evaluation.compare:compare",
     "watch": "ringyard_agents.watching.watch:watch",
-    "tune": "ringyard_agents.measuring.tune:tune",
+    "tune": "ringyard_agents.evaluation.tune:tune",
     "fit-hazard": "ringyard_agents.predictors.fit_hazard:fit_hazard",
 }
 

@@ -42,7 +42,7 @@ def run_hydra(
     from ringyard.config_folder import add_own_folders, config_folder
     from ringyard.hydra_versions import base
     from ringyard_agents.commands.search_path import folders_named
-    from ringyard_agents.sweeps.job import job
+    from ringyard_agents.runs.sweep_job import job
 
     options = _options(words)
     add_own_folders(folders_named(command, options))
@@ -53,9 +53,10 @@ def run_hydra(
     options = _options(sys.argv[1:])
     start = hydra.main(str(config_folder()), command, **base())(task)
     if options.multirun and not (options.cfg or options.help or options.info or options.hydra_help):
-        from ringyard_agents.sweeps.command import run_sweep
+        from ringyard_agents.report.sweep_report import report_sweep
+        from ringyard_agents.runs.sweep import run_sweep
 
-        run_sweep(command, options.overrides, options.config_dir, start)
+        run_sweep(command, options.overrides, options.config_dir, start, report_sweep)
     else:
         start()
         if task.failures:

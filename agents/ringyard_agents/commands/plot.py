@@ -37,9 +37,9 @@ def run(words: Sequence[str]) -> None:
     options = parser.parse_args(words)
     require("--most", options.most, Count)
 
-    from ringyard_agents.measuring.plot_finished import plot_finished
+    from ringyard_agents.report.plot_runs import plot_runs
 
-    files, damaged = plot_finished(options.places, Path(options.out), options.format, options.most)
+    files, damaged = plot_runs(options.places, Path(options.out), options.format, options.most)
     for file in files:
         print(f"plot: {file}")
     if damaged:

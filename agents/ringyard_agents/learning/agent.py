@@ -18,7 +18,6 @@ from ringyard.mdp.setting import Setting
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.allocator import Rates
-from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
@@ -29,9 +28,8 @@ from ringyard_agents.learning.score_policy import ScorePolicy
 from ringyard_agents.trust import Trust
 from ringyard_baselines.families import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
-from ringyard_baselines.tools.score_search import Foresight, Search, foresight_of, improve
 
-__all__ = ["AgentScheduler", "LookingAheadAgent", "load_agent", "powers_of"]
+__all__ = ["AgentScheduler", "load_agent", "powers_of"]
 
 #: live jobs that an agent scores at most, those that came first: attention among more takes 0.2 s a decision
 _MOST_SCORED = 4096
@@ -157,60 +155,6 @@ class AgentScheduler(Scheduler):
         return action
 
 
-class LookingAheadAgent(AgentScheduler):
-    """An agent that scores jobs, some of whose scores are changed where that ends better on copies.
-
-    What copies know, and how they end: `ringyard_baselines.tools.score_search.improve`. They go by the
-    agent's scores at the present decision, and by scores of 0 later.
-
-    Args:
-        policy, observation, actions, name: see `AgentScheduler`.
-        search: how many scores are tried, and which are kept.
-
-    Raises:
-        ConfigurationError: actions that are no scores.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        observation: Observation,
-        actions: ActionKind,
-        search: Search,
-        name: str = "agent",
-    ) -> None:
-        super().__init__(policy, observation, actions, name)
-        if not isinstance(actions, Scores):
-            raise ConfigurationError(
-                f"{name} has candidates: {search.candidates}, and chooses one of several actions; expected"
-                " candidates: 0, or an agent that scores jobs (action=scores)"
-            )
-        self.search = search
-        self._generator = np.zeros(1, np.uint64)
-        self._head: Foresight | None = None
-
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Note the cluster, forget the speeds of jobs; begin the random numbers of the search."""
-        super().reset(cluster, jobs, rng)
-        self._generator = rng.integers(1 << 63, size=1).astype(np.uint64)
-        self._head = None
-
-    def _choose(self, batch: ClusterBatch) -> Any:
-        action, scoring = super()._choose(batch), self._played
-        assert isinstance(scoring, Scores)
-        state, plan, num_jobs = batch.state, batch.episode.plan, scoring.num_jobs
-        if self._head is None:
-            own, generator = scoring.allocator, self._generator
-            self._head = foresight_of(state, plan, own, self.search, generator, most_score=1.0, jobs=num_jobs)
-        rows = batch.episode.live[0, : batch.masks[0].sum()]
-        scores = action.reshape(-1, num_jobs)[:, : len(rows)]
-        plan.score[0], plan.type_score[0] = 0.0, 0.0
-        plan.score[0, rows], plan.type_score[0, rows] = scores[0], scores[1:].T
-        improve(state, 0, plan, self._head, physics_of(batch.setting.performance))
-        scores[0] = plan.score[0, rows]
-        return action
-
-
 def _priced(actions: ActionKind, stop_price: float, name: str) -> ActionKind:
     """Scores whose allocator counts stops as that."""
     if not isinstance(actions, Scores):
@@ -231,10 +175,6 @@ def load_agent(
     checkpoint: str | None = None,
     name: str = "agent",
     trust: Trust = (),
-    candidates: int = 0,
-    margin: float = 0.002,
-    spread: float = 0.3,
-    every: int = 1,
     stop_price: Amount | None = None,
 ) -> AgentScheduler:
     """The agent of a checkpoint.
@@ -243,20 +183,14 @@ def load_agent(
         checkpoint: an agent.safetensors, its run folder, zoo:NAME, or None for the newest under runs/.
         name: shown in tables.
         trust: full names of classes of yours that the agent may name; True: of anybody's.
-        candidates, margin, spread, every: look ahead from its scores, as
-            `ringyard_baselines.tools.score_search.Search` says; 0 candidates: do not.
         stop_price: of its allocator (`ringyard.sim.allocator.Allocator`), in place of what it learnt with.
 
     Raises:
         CheckpointError: there is none, it cannot be read, or it names classes that are neither Ringyard's nor
             trusted.
-        ConfigurationError: an argument of another kind, or an agent without scores that shall look ahead or
-            count stops.
+        ConfigurationError: an argument of another kind, or an agent without scores that shall count stops.
     """
-    search = Search(candidates, margin, spread, every)
     policy, observation, actions = load_policy(find_checkpoint(checkpoint), trust)
     if stop_price is not None:
         actions = _priced(actions, stop_price, name)
-    if candidates:
-        return LookingAheadAgent(policy, observation, actions, search, name)
     return AgentScheduler(policy, observation, actions, name)

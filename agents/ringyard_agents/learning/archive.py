@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from ringyard.errors import CheckpointError
-from ringyard_agents.files import replaced
 from ringyard_agents.learning.learner import Saved
+from ringyard_agents.runs.files import atomic_write
 
 __all__ = ["packed", "read_archive", "write_archive"]
 
@@ -41,7 +41,7 @@ def packed(saved: Saved) -> bytes:
 
 def write_archive(file: Path, saved: Saved) -> None:
     """Write so that an interruption leaves the old file or the new one."""
-    with replaced(file) as partial:
+    with atomic_write(file) as partial:
         partial.write_bytes(packed(saved))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from ringyard_agents.files import replaced
+from ringyard_agents.runs.files import atomic_write
 
 __all__ = ["Curves"]
 
@@ -50,7 +50,7 @@ class Curves:
         return [{name: value for name, value in row.items() if value} for row in rows]
 
     def _rewrite(self) -> None:
-        with replaced(self._file) as partial, partial.open("w", newline="") as stream:
+        with atomic_write(self._file) as partial, partial.open("w", newline="") as stream:
             writer = csv.DictWriter(stream, self._names, lineterminator="\n")
             writer.writeheader()
             writer.writerows(self._rows)

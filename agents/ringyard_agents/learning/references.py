@@ -7,9 +7,9 @@ from omegaconf import DictConfig
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.evaluation.evaluate import Task, check, run_all
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.evaluation import over_worlds
-from ringyard_agents.measuring.evaluate import Task, check, run_all
 
 __all__ = ["baselines_of", "constraint_of"]
 

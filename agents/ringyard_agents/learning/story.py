@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter, summary
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.learner import Policy
-from ringyard_agents.measuring.tensorboard import add_images, record_text
+from ringyard_agents.report.tensorboard import add_images, record_text
 
 __all__ = ["gantt", "tell_beginning", "tell_end", "tell_settings"]
 

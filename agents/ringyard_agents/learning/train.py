@@ -12,7 +12,6 @@ from rich.console import Console
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.hydra_versions import made
 from ringyard.threads import set_num_threads
-from ringyard_agents.files import locked
 from ringyard_agents.learning.checkpoint import AGENT, LAST, parts_of
 from ringyard_agents.learning.constraint import Constrained, Constraint
 from ringyard_agents.learning.evaluation import Evaluation, ratio
@@ -26,8 +25,9 @@ from ringyard_agents.learning.resume import resumed_config
 from ringyard_agents.learning.together import EnoughError, follow, lead, settings_of, tell
 from ringyard_agents.learning.training_run import TrainingRun, read_last, refuse_to_replace, remove_run
 from ringyard_agents.learning.worlds import worlds_of
-from ringyard_agents.record import in_sweep, run_folder, write_record
-from ringyard_agents.sweeps.pruning import Pruning
+from ringyard_agents.runs.files import locked
+from ringyard_agents.runs.pruning import Pruning
+from ringyard_agents.runs.record import in_sweep, run_folder, write_record
 
 __all__ = ["train"]
 

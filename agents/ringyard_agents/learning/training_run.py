@@ -11,15 +11,15 @@ import numpy as np
 from hydra.core.hydra_config import HydraConfig
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard_agents.files import replaced
 from ringyard_agents.learning.archive import read_archive, write_archive
 from ringyard_agents.learning.checkpoint import AGENT, LAST, save_agent
 from ringyard_agents.learning.curves import Curves
 from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import Learner, Saved
 from ringyard_agents.learning.story import gantt, tell_beginning, tell_end, tell_settings
-from ringyard_agents.measuring.finished import find_runs
-from ringyard_agents.measuring.learning_curves import draw_learning_curves
+from ringyard_agents.report.learning_curves import draw_learning_curves
+from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.run_index import find_runs
 
 __all__ = ["TrainingRun", "read_last", "refuse_to_replace", "remove_run"]
 
@@ -159,7 +159,7 @@ class TrainingRun:
         last, summary = self._noted
         self._curves.flush()
         write_archive(self.folder / LAST, last)
-        with replaced(self.folder / _SUMMARY) as partial:
+        with atomic_write(self.folder / _SUMMARY) as partial:
             partial.write_text(json.dumps(summary, indent=2) + "\n")
         self._saved_at = time.monotonic()
 

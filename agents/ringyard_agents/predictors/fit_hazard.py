@@ -23,11 +23,11 @@ from torch import nn
 from ringyard.errors import ConfigurationError
 from ringyard.placement import consolidate
 from ringyard_agents.configuration import WORLD, plain
-from ringyard_agents.earlier_run import refuse_another
-from ringyard_agents.files import locked, require_writable
-from ringyard_agents.measuring.evaluate import build, simulator
+from ringyard_agents.evaluation.evaluate import build, simulator
 from ringyard_agents.predictors.hazard_file import write_hazards
-from ringyard_agents.record import run_folder, write_record
+from ringyard_agents.runs.files import locked, require_writable
+from ringyard_agents.runs.record import run_folder, write_record
+from ringyard_agents.runs.run_folder import refuse_another
 from ringyard_baselines.families.least_estimated import LeastEstimated
 from ringyard_baselines.tools.hazards import CLIPPED, LOG_RATES, PARAMETERS, Hazards, constant_rates
 from ringyard_baselines.tools.tenants import (

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.measuring.evaluate import RunResult
-from ringyard_agents.measuring.statistics import Interval, mean_interval, ratio_interval
+from ringyard_agents.evaluation.evaluate import RunResult
+from ringyard_agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_utilities, total_utility
 
 __all__ = ["Claim", "Measured", "SweepTable", "measure_claim", "metric_values", "read_claims", "read_tables"]

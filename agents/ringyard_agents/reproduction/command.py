@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ringyard_agents.measuring.statistics import caution
+from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.reproduction.page import claim_rows, page
 from ringyard_agents.reproduction.run import reproduce
 
@@ -36,7 +36,7 @@ def reproduce_papers(names: Sequence[str], seeds: int | None, workers: int | Non
         for row in claim_rows(one.measured):
             table.add_row(*row)
         console.print(table)
-        warning = caution(one.seeds)
+        warning = small_sample_warning(one.seeds)
         if warning is not None:
             console.print(warning, soft_wrap=True, highlight=False)
         if out is not None:  # what has been computed stays if a later paper fails

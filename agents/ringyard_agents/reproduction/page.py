@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard_agents.measuring.statistics import caution, mean_interval, ratio_interval
+from ringyard_agents.evaluation.statistics import mean_interval, ratio_interval, small_sample_warning
 from ringyard_agents.reproduction.claims import Measured, SweepTable
 from ringyard_agents.reproduction.run import Reproduction
 
@@ -174,7 +174,9 @@ def _section(one: Reproduction) -> list[str]:
 def page(reproductions: Sequence[Reproduction]) -> str:
     """Markdown."""
     parts = [_INTRODUCTION, summary(reproductions)]
-    parts += [f"**{one.title}: {warning}**" for one in reproductions if (warning := caution(one.seeds))]
+    parts += [
+        f"**{one.title}: {warning}**" for one in reproductions if (warning := small_sample_warning(one.seeds))
+    ]
     for one in reproductions:
         parts += _section(one)
     return "\n\n".join(parts) + "\n"

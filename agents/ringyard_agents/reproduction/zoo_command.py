@@ -10,7 +10,6 @@ from ringyard.errors import ConfigurationError
 from ringyard.hydra_versions import initialized
 from ringyard.mdp.own_folders import search_own_folders
 from ringyard.threads import usable_cores
-from ringyard_agents.files import replaced, require_writable
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.reproduction.zoo_judging import Record, judge, read_records, require_judges, write_record
 from ringyard_agents.reproduction.zoo_page import agents_page, draw_training
@@ -22,6 +21,7 @@ from ringyard_agents.reproduction.zoo_training import (
     train_all,
     training_record,
 )
+from ringyard_agents.runs.files import atomic_write, require_writable
 from ringyard_agents.shipped_agents import ZOO
 
 __all__ = ["reproduce_agents"]
@@ -84,7 +84,7 @@ def reproduce_agents(
             if workloads is None:
                 write_record(recipe, records[recipe.name])
             draw_training(page.parent / "images", recipe.name, training)
-            with replaced(page) as partial:  # what has been judged stays if a later agent fails
+            with atomic_write(page) as partial:  # what has been judged stays if a later agent fails
                 partial.write_text(agents_page(dict(sorted(records.items()))))
     console.print(f"page: {page}", soft_wrap=True)
 

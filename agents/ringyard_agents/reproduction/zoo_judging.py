@@ -14,17 +14,17 @@ from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
 from ringyard_agents.configuration import Entry
-from ringyard_agents.files import locked, replaced
-from ringyard_agents.measuring.compare import Race, races
-from ringyard_agents.measuring.evaluate import RunResult, build
-from ringyard_agents.measuring.frames import schedulers_frame
-from ringyard_agents.measuring.race_rows import table_rows
-from ringyard_agents.measuring.ranking import rank, values_of
-from ringyard_agents.measuring.rivals import rivals
-from ringyard_agents.measuring.series import Series
-from ringyard_agents.measuring.statistics import ratio_interval
+from ringyard_agents.evaluation.cached_runs import CachedRuns
+from ringyard_agents.evaluation.compare import Comparison, comparisons
+from ringyard_agents.evaluation.competitors import competitors
+from ringyard_agents.evaluation.evaluate import RunResult, build
+from ringyard_agents.evaluation.ranking import rank, values_of
+from ringyard_agents.evaluation.results_frame import schedulers_frame
+from ringyard_agents.evaluation.statistics import ratio_interval
+from ringyard_agents.report.comparison_table import table_rows
 from ringyard_agents.reproduction.zoo_page import agents_page
 from ringyard_agents.reproduction.zoo_recipes import Recipe, World
+from ringyard_agents.runs.files import atomic_write, locked
 from ringyard_agents.shipped_agents import ZOO, shipped_agents
 
 __all__ = ["Record", "judge", "race_of", "read_records", "require_judges", "write_record"]
@@ -41,7 +41,7 @@ _BOUND, _SEED = "lower bound", "seed "
 Record = dict[str, Any]
 
 
-def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Race:
+def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Comparison:
     """What a world's table takes; Hydra must be initialised.
 
     Args:
@@ -54,7 +54,7 @@ def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Race:
     config.best, config.seeds = world.best, workloads
     references = _references(world, config)
     config.schedulers = [*given, *references, *(one for one in world.rules if one not in references)]
-    [race] = races(config).values()
+    [race] = comparisons(config).values()
     return race
 
 
@@ -64,7 +64,7 @@ def _references(world: World, config: DictConfig) -> list[str | Mapping[str, Any
     if len(named) == len(world.references):
         return named
     taken = {Entry.read(one).label for one in named}
-    found = [one for one in rivals(Entry.read(world.rules[0]), config) if one.name not in taken]
+    found = [one for one in competitors(Entry.read(world.rules[0]), config) if one.name not in taken]
     return [
         *({one.label: {"scheduler": one.scheduler, "options": dict(one.options)}} for one in found),
         *named,
@@ -147,7 +147,7 @@ def judge(
 
     checks = dict(kept["check"]) if kept else {}
     with locked(folder):
-        series = Series(folder / "measured.jsonl", workers, console)
+        series = CachedRuns(folder / "measured.jsonl", workers, console)
         tables = [run(world, {shipped: shipped, **others}) for world in recipe.worlds]
         rows = [run(world, {shipped: shipped}) for world in recipe.elsewhere]
     check = {world.label: checks[world.label] for world in recipe.worlds}
@@ -242,5 +242,5 @@ def _read(file: Path) -> Record:
 
 def write_record(recipe: Recipe, record: Mapping[str, Any]) -> None:
     """Write an agent's record beside its weights."""
-    with replaced(recipe.record) as partial:
+    with atomic_write(recipe.record) as partial:
         partial.write_text(json.dumps(record, indent=1) + "\n")

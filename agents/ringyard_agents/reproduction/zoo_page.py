@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringyard_agents.measuring.figures import save_plot
-from ringyard_agents.measuring.statistics import caution
-from ringyard_agents.measuring.tables import markdown
+from ringyard_agents.evaluation.statistics import small_sample_warning
+from ringyard_agents.report.figures import save_plot
+from ringyard_agents.report.tables import markdown
 from ringyard_agents.shipped_agents import ZOO
 
 __all__ = ["agents_page", "draw_training"]
@@ -39,7 +39,7 @@ the best published scheduler's: a lower mean may be bought by starving somebody.
 paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). One workload
 of 1,024 GPUs has as many jobs as 16 of 64: there are 10 of these, and 40 of all others. Minutes are of
 wall time, on a machine that may have had other things to do. Aims, what was tried without gain and what
-bounds it: [learning.md](learning.md). All worlds beside one another, with look-ahead and real traces:
+bounds it: [learning.md](learning.md). All worlds beside one another, with real traces:
 [results.md](results.md).
 
 Sharing, Elastic and Full have an agent of their own; on Contention and CpuGpu `zoo:joint` is the one to
@@ -127,7 +127,7 @@ def _number(value: float) -> str:
 
 
 def _world(world: Mapping[str, Any]) -> str:
-    warning = caution(world["workloads"])
+    warning = small_sample_warning(world["workloads"])
     told = (
         f"{world['workloads']} workloads; rules and options of conf/tuned/{world['best_from']}.yaml."
         f" Its rule is `{world['rule']}`."

@@ -22,13 +22,13 @@ from tensorboard.compat.proto.event_pb2 import Event
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
 from ringyard.threads import usable_cores
 from ringyard_agents.configuration import plain
-from ringyard_agents.files import replaced
 from ringyard_agents.learning.checkpoint import AGENT, LAST
 from ringyard_agents.learning.evaluation import rank
 from ringyard_agents.learning.initial import inherited
 from ringyard_agents.learning.resume import check_agreement, read_run_config
 from ringyard_agents.learning.training_run import read_last
 from ringyard_agents.reproduction.zoo_recipes import Recipe
+from ringyard_agents.runs.files import atomic_write
 from ringyard_agents.settings import check_settings
 
 __all__ = ["hardware", "is_trained", "require_training", "ship", "train_all", "training_record"]
@@ -198,5 +198,5 @@ def _minutes(folder: Path) -> float:
 
 def ship(recipe: Recipe, seed: int) -> None:
     """Put the agent of a training seed where agents ship from."""
-    with replaced(recipe.weights) as partial:
+    with atomic_write(recipe.weights) as partial:
         shutil.copyfile(recipe.folder(seed) / AGENT, partial)

@@ -10,7 +10,7 @@ from ringyard.drawing import History, bars_of, history_of, rings_of
 from ringyard.profiles import catalogue
 from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.sim.simulator import Simulator
-from ringyard_agents.measuring.frames import outcome_names
+from ringyard_agents.evaluation.results_frame import outcome_names
 from ringyard_baselines.scheduler import Scheduler
 
 __all__ = ["schedule_of", "workload_of"]

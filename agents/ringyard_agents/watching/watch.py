@@ -9,13 +9,13 @@ from rich.console import Console
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.configuration import WORLD, plain, scheduler_config
-from ringyard_agents.earlier_run import refuse_another
-from ringyard_agents.files import locked, replaced, require_writable
-from ringyard_agents.measuring.compare import SEED_OFFSET
-from ringyard_agents.measuring.evaluate import build
-from ringyard_agents.measuring.recorded import played
-from ringyard_agents.measuring.selection import able, drawn_for, entries_of
-from ringyard_agents.record import run_folder, write_record
+from ringyard_agents.evaluation.compare import SEED_OFFSET
+from ringyard_agents.evaluation.evaluate import build
+from ringyard_agents.evaluation.schedule_log import played
+from ringyard_agents.evaluation.selection import drawn_for, entries_of, supported_schedulers
+from ringyard_agents.runs.files import atomic_write, locked, require_writable
+from ringyard_agents.runs.record import run_folder, write_record
+from ringyard_agents.runs.run_folder import refuse_another
 from ringyard_agents.watching.page import page_of
 from ringyard_agents.watching.schedule import schedule_of, workload_of
 
@@ -36,7 +36,7 @@ def watch(config: DictConfig) -> None:
         world = drawn_for({part: plain(config[part]) for part in WORLD}, seed, number)
         entries = entries_of(config)
         configs = {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
-        _, refused = able(configs, world, seed)
+        _, refused = supported_schedulers(configs, world, seed)
         if refused:
             raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
         console = Console()
@@ -51,7 +51,7 @@ def watch(config: DictConfig) -> None:
         }
         write_record(run_folder(), "watch", config, {"seed": config.seed, "workload": number})
         file.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(file) as partial:
+        with atomic_write(file) as partial:
             partial.write_text(page_of(data), encoding="utf-8")
         console.print(f"page: {file}", soft_wrap=True, highlight=False, markup=False)
 

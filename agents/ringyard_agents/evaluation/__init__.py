@@ -1,0 +1,1 @@
+"""Run schedulers on workloads: one tidy results frame, its cache, statistics and tuning."""

@@ -1,0 +1,189 @@
+"""Schedulers measured from Python: `ringyard compare`'s worlds, workloads and columns as DataFrames."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import hydra
+import numpy as np
+import pandas as pd
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from ringyard.checks import Count, require, shown
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.information import Information
+from ringyard.jobs import JobTable
+from ringyard.mdp.presets import own_hydra, require_preset
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.view import SchedulingView
+from ringyard_agents.command_line import one_line
+from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.evaluation.compare import SEED_OFFSET
+from ringyard_agents.evaluation.evaluate import RunResult, Task, build, measured
+from ringyard_agents.evaluation.ranking import rank
+from ringyard_agents.evaluation.results_frame import runs_frame, schedulers_frame
+from ringyard_agents.evaluation.selection import drawn_for
+from ringyard_agents.settings import check_groups, check_settings
+from ringyard_baselines.scheduler import Powers, Scheduler
+
+__all__ = ["compare", "evaluate"]
+
+#: what `run` asks of a scheduler besides `decide`
+_NEEDED = ("name", "information", "round_seconds", "reset")
+
+_ARGUMENT = "it is an argument of its own"
+_COMMAND = "it is a setting of the command `ringyard compare`"
+
+#: settings of `ringyard compare` that are none here: why
+_NOT_HERE = {
+    **dict.fromkeys(("schedulers", "seeds", "reference"), _ARGUMENT),
+    "experiment": "it is the argument preset",
+    "workers": "this process runs everything; `ringyard compare` has several",
+    **dict.fromkeys(
+        ("name", "overwrite", "presets", "best", "rerun", "trust", "tensorboard", "plots"), _COMMAND
+    ),
+}
+
+
+class _Plain(Scheduler):
+    """An object with `decide(view)`, and what a scheduler has besides where it says nothing.
+
+    Args:
+        own: decides; may have any other attribute of a scheduler.
+    """
+
+    published = False
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+        self.name = getattr(own, "name", type(own).__name__)
+        self.information = getattr(own, "information", Information.SIZES)
+        self.may = getattr(own, "may", Powers.STARTS)
+        self.round_seconds = getattr(own, "round_seconds", None)
+        self.placement = getattr(own, "placement", None)
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Its own, if it has one."""
+        if hasattr(self._own, "reset"):
+            self._own.reset(cluster, jobs, rng)
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Its own."""
+        decided: Sequence[Allocation] = self._own.decide(view)
+        return decided
+
+
+def _named(given: Any) -> tuple[str, Scheduler]:
+    """(label, scheduler) of a name or of an object."""
+    if isinstance(given, str):
+        entry = Entry.read(given)
+        return entry.label, build(plain(scheduler_config(entry)))
+    if isinstance(given, type) or not callable(getattr(given, "decide", None)):
+        raise ConfigurationError(
+            f"scheduler is {shown(given)}; expected a name such as sjf@consolidate or zoo:sharing, a trained"
+            " agent (ringyard_agents.load), or an object with decide(view)"
+        )
+    complete = all(hasattr(given, name) for name in _NEEDED)
+    scheduler: Scheduler = given if complete else _Plain(given)
+    return str(scheduler.name), scheduler
+
+
+def _composed(preset: str | None, overrides: Sequence[str]) -> DictConfig:
+    if isinstance(overrides, str):
+        raise ConfigurationError(f"overrides is {overrides!r}; expected a list, such as [{overrides!r}]")
+    for word in overrides:
+        name = str(word).lstrip("+~").partition("=")[0]
+        if name in _NOT_HERE:
+            raise ConfigurationError(f"overrides: {word} has no effect here; {_NOT_HERE[name]}")
+    try:
+        config = hydra.compose("compare", [*([f"experiment={preset}"] if preset else []), *overrides])
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigurationError(f"overrides: {one_line(error)}") from error
+    check_settings("compare", config)
+    check_groups("compare", config)
+    return config
+
+
+def _results(
+    schedulers: Sequence[Any], preset: str | None, seeds: int, overrides: Sequence[str]
+) -> list[RunResult]:
+    """Of every scheduler on every workload, one after the other in this process."""
+    require("seeds", seeds, Count)
+    if preset is not None:
+        require_preset(preset)
+    with own_hydra():
+        config = _composed(preset, overrides)
+        named = [_named(one) for one in schedulers]
+    labels = [label for label, _ in named]
+    if not labels or len(set(labels)) < len(labels):
+        raise ConfigurationError(f"schedulers are {labels}; expected one or more of different names")
+    world, seed = {part: plain(config[part]) for part in WORLD}, config.seed + SEED_OFFSET
+    window = tuple(config.measured_jobs)
+    results = []
+    for workload in range(seeds):
+        drawn = drawn_for(world, seed, workload)
+        for label, scheduler in named:
+            results.append(measured(scheduler, Task(label, {}, drawn, workload, seed, window)))
+    return results
+
+
+def evaluate(
+    scheduler: Any, preset: str | None = None, seeds: int = 40, overrides: Sequence[str] = ()
+) -> pd.DataFrame:
+    """One scheduler on workloads that no training draws: those of `ringyard compare`, with equal numbers.
+
+    Args:
+        scheduler: a name (`sjf@consolidate`, `zoo:sharing`, `mine:runs/x`), an agent of `load`, or an object
+            with `decide(view) -> [Allocation, ...]`. What else it says of itself is as in `Scheduler`; by
+            default it knows `Information.SIZES` and only starts jobs.
+        preset: name of a file in conf/experiment ("sharing"); None: the default cluster and jobs.
+        seeds: how many workloads.
+        overrides: further words of the command line: ("cluster.num_servers=8", "workload.load=1.2").
+
+    Returns:
+        A row per workload: scheduler, workload, information, every field of `Metrics` (times in seconds),
+        bound_mean_jct, wall_seconds; as `runs.csv` has them.
+
+    Raises:
+        ConfigurationError: none of these.
+        SchedulerError: it does what it did not declare, or leaves jobs waiting for ever.
+    """
+    return runs_frame(_results([scheduler], preset, seeds, overrides))
+
+
+def compare(
+    schedulers: Sequence[Any],
+    preset: str | None = None,
+    seeds: int = 40,
+    overrides: Sequence[str] = (),
+    reference: str | None = None,
+) -> pd.DataFrame:
+    """Several schedulers on the same workloads; the best first within those that may do the same.
+
+    Args:
+        schedulers: each as `evaluate` takes it, of different names.
+        preset: as in `evaluate`.
+        seeds: how many workloads.
+        overrides: as in `evaluate`.
+        reference: name of the one that ratios are to; None: the best published one that only starts jobs.
+
+    Returns:
+        A row per scheduler, with the columns of `table.csv`: means, 95 % intervals, `ratio` to the reference
+        over pairs of workloads.
+
+    Raises:
+        ConfigurationError: none of these.
+        SchedulerError: one does what it did not declare, or leaves jobs waiting for ever.
+    """
+    if isinstance(schedulers, str) or not isinstance(schedulers, Iterable):
+        such = schedulers if isinstance(schedulers, str) else "fifo"
+        raise ConfigurationError(f"schedulers is {shown(schedulers)}; expected a list, such as [{such!r}]")
+    results = _results(schedulers, preset, seeds, overrides)
+    labels = {result.label for result in results}
+    if reference is not None and reference not in labels:
+        raise ConfigurationError(
+            f"reference is {reference!r}; expected one of {', '.join(sorted(labels))}, or None"
+        )
+    return schedulers_frame(results, rank(results, reference))

@@ -1,0 +1,255 @@
+"""Run schedulers on workloads, on all cores."""
+
+import contextlib
+import functools
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import OmegaConf
+
+from ringyard.errors import SchedulerError
+from ringyard.hydra_versions import made
+from ringyard.sim.bounds import LowerBounds, bounds_of
+from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
+from ringyard.sim.simulator import Simulator
+from ringyard.state.random_numbers import own_seed
+from ringyard.threads import usable_cores
+from ringyard_agents.configuration import plain
+from ringyard_agents.evaluation.process_pool import spread
+from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
+
+__all__ = ["RunResult", "Task", "build", "check", "evaluate", "measured", "run_all", "simulator"]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One scheduler on one workload.
+
+    Attributes:
+        label: the scheduler's entry.
+        workload: its number.
+        information: what the scheduler may know.
+        may: what it may do.
+        published: the scheduler is no agent, and none of Ringyard's own.
+        metrics: summary of the jobs that count.
+        bounds: lower bounds of these jobs.
+        times: per-job times of these jobs.
+        timeline: (bin ends [bins] s, mean waiting jobs [bins], mean utilisation [bins]).
+        wall_seconds: the run took, without set-up.
+        num_decisions: decision points.
+    """
+
+    label: str
+    workload: int
+    information: str
+    may: Powers
+    published: bool
+    metrics: Metrics
+    bounds: LowerBounds
+    times: JobTimes
+    timeline: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+    wall_seconds: float
+    num_decisions: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker process needs: plain configs.
+
+    Attributes:
+        label: the scheduler's entry.
+        scheduler: its config.
+        world: configs of cluster, workload, performance and restart.
+        workload: number of the job table.
+        seed: of the comparison.
+        measured_jobs: shares of the jobs, in order of arrival, between which they count
+            (`ringyard.sim.metrics.measured_rows`).
+    """
+
+    label: str
+    scheduler: Mapping[str, Any]
+    world: Mapping[str, Any]
+    workload: int
+    seed: int
+    measured_jobs: Window = (0.0, 1.0)
+
+
+@functools.lru_cache(maxsize=64)
+def _built(config: str) -> Any:
+    return made(OmegaConf.create(config))
+
+
+def _text(config: Mapping[str, Any]) -> str:
+    return OmegaConf.to_yaml(OmegaConf.create(dict(config)))
+
+
+def build(config: Mapping[str, Any]) -> Any:
+    """The object of a plain config; equal configs share one, so that files are read once per process."""
+    return _built(_text(config))
+
+
+def simulator(
+    world: Mapping[str, Any],
+    workload: int,
+    seed: int,
+    round_seconds: float | None,
+    rounds_only: bool = False,
+    segment_rows: int = 0,
+) -> Simulator:
+    """A simulator at time zero for job table `workload` of `seed`; it counts losses.
+
+    Raises:
+        WorkloadError: jobs that make no sense or do not fit the cluster.
+    """
+    cluster = build(world["cluster"])
+    jobs = build(world["workload"]).sample(cluster, np.random.default_rng((seed, workload)))
+    performance, restart, failures = (build(world[part]) for part in ("performance", "restart", "failures"))
+    return Simulator(
+        cluster,
+        jobs,
+        performance,
+        restart,
+        round_seconds,
+        seed=own_seed(seed, workload),
+        failures=failures,
+        rounds_only=rounds_only,
+        segment_rows=segment_rows,
+        losses=True,
+    )
+
+
+def check(tasks: Sequence[Task]) -> int:
+    """Build every scheduler and every job table, so that bad input is found before anything runs.
+
+    Returns:
+        How many workloads differ in their clusters, or in when jobs arrive, what they ask for and how long
+        they take: one, if jobs are those of a whole trace.
+
+    Raises:
+        RingyardError: what `evaluate` would raise before it simulates.
+    """
+    schedulers = {task.label: task.scheduler for task in tasks}
+    for scheduler in schedulers.values():
+        require_powers(build(scheduler))
+    different = set()
+    for task in {task.workload: task for task in tasks}.values():
+        sim = simulator(task.world, task.workload, task.seed, None)
+        measured_rows(len(sim.jobs), task.measured_jobs)
+        jobs = (sim.jobs.submit_seconds, sim.jobs.num_gpus, sim.jobs.duration_seconds)
+        different.add((sim.cluster, *(hashlib.sha256(column.tobytes()).digest() for column in jobs)))
+    return len(different)
+
+
+@functools.lru_cache(maxsize=4096)
+def _bounds(world: str, workload: int, seed: int, measured: Window) -> LowerBounds:
+    """Of a workload, whoever schedules it; they take longer than many a run."""
+    return bounds_of(simulator(plain(OmegaConf.create(world)), workload, seed, None), measured)
+
+
+def evaluate(task: Task) -> RunResult:
+    """Run a task."""
+    return measured(build(task.scheduler), task)
+
+
+def measured(scheduler: Scheduler, task: Task) -> RunResult:
+    """Run a scheduler on the workload of a task, whatever scheduler that names."""
+    sim = simulator(task.world, task.workload, task.seed, scheduler.round_seconds)
+    begin = time.perf_counter()
+    run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))
+    wall = time.perf_counter() - begin
+    return RunResult(
+        label=task.label,
+        workload=task.workload,
+        information=str(scheduler.knows),
+        may=scheduler.may,
+        published=scheduler.published,
+        metrics=sim.metrics(task.measured_jobs),
+        bounds=_bounds(_text(task.world), task.workload, task.seed, tuple(task.measured_jobs)),
+        times=job_times(sim.state, 0, sim.jobs, task.measured_jobs),
+        timeline=timeline(sim.state, 0),
+        wall_seconds=wall,
+        num_decisions=int(sim.state.clusters["num_decisions"][0]),
+    )
+
+
+def run_all(
+    tasks: list[Task],
+    workers: int | None,
+    on_result: Callable[[RunResult], None],
+    on_error: Callable[[Task, Exception], None] | None = None,
+) -> list[RunResult]:
+    """Every task's result, in the order of the tasks.
+
+    Args:
+        tasks: what to run.
+        workers: processes; None: one per core.
+        on_result: called in this process as results come in.
+        on_error: called when a task fails, which then has no result; None: the first failure ends it all.
+
+    Raises:
+        SchedulerError: a task failed; says which.
+    """
+    count = min(workers if workers is not None else usable_cores(), len(tasks))
+    results: dict[tuple[str, int], RunResult] = {}
+    queue = _SlowestFirst(tasks)
+    outcomes = spread(evaluate, queue, count) if count > 1 else ((task, _tried(task)) for task in tasks)
+    with contextlib.closing(outcomes):
+        for task, outcome in outcomes:
+            queue.note_end(task)
+            if not isinstance(outcome, Exception):
+                results[task.label, task.workload] = outcome
+                on_result(outcome)
+            elif on_error is None:
+                raise SchedulerError(f"{task.label}, workload {task.workload}: {outcome}") from outcome
+            else:
+                on_error(task, outcome)
+    keys = [(task.label, task.workload) for task in tasks]
+    return [results[key] for key in keys if key in results]
+
+
+class _SlowestFirst(Iterator[Task]):
+    """One task of each scheduler, then those of the slowest: no process is left alone with them."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._left: dict[str, list[Task]] = {}
+        for task in reversed(tasks):
+            self._left.setdefault(task.label, []).append(task)
+        self._left = dict(reversed(self._left.items()))  # labels in the order of the tasks
+        self._begun: dict[str, dict[int, float]] = {label: {} for label in self._left}
+        self._seconds = dict.fromkeys(self._left, 0.0)
+        self._fresh = list(self._left)
+
+    def __next__(self) -> Task:
+        """The next task to begin, now."""
+        if not self._left:
+            raise StopIteration
+        label = self._fresh.pop(0) if self._fresh else max(self._left, key=self._expected)
+        task = self._left[label].pop()
+        if not self._left[label]:
+            del self._left[label]
+        self._begun[label][task.workload] = time.monotonic()
+        return task
+
+    def _expected(self, label: str) -> float:
+        """Seconds of a task: the longest so far, those still at work with them."""
+        return max(
+            [self._seconds[label], *(time.monotonic() - begun for begun in self._begun[label].values())]
+        )
+
+    def note_end(self, task: Task) -> None:
+        """How long the task took says how long others of its scheduler will."""
+        begun = self._begun[task.label].pop(task.workload, None)
+        if begun is not None:  # else it was done here, one after the other
+            self._seconds[task.label] = max(self._seconds[task.label], time.monotonic() - begun)
+
+
+def _tried(task: Task) -> RunResult | Exception:
+    try:
+        return evaluate(task)
+    except Exception as error:
+        return error

@@ -1,0 +1,171 @@
+"""Which schedulers a comparison runs, and in which worlds."""
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import hydra
+import numpy as np
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from ringyard.config_folder import config_files
+from ringyard.errors import ConfigurationError, InformationError, SchedulerError
+from ringyard.information import Information
+from ringyard.state.random_numbers import own_seed
+from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_names
+from ringyard_agents.evaluation.evaluate import build, simulator
+from ringyard_agents.evaluation.tuned_configs import tuned_for
+from ringyard_agents.shipped_agents import agents_judged_in
+
+__all__ = [
+    "agents_for",
+    "benchmarks",
+    "drawn_for",
+    "entries_of",
+    "supported_schedulers",
+    "wants_all",
+    "worlds_of",
+]
+
+_LONGEST_LABEL = 60  # characters
+
+
+def benchmarks() -> list[str]:
+    """The experiments that say `benchmark: true`."""
+    files = config_files("experiment")
+    return [name for name, file in files.items() if yaml.safe_load(file.read_text()).get("benchmark", False)]
+
+
+def entries_of(config: DictConfig) -> dict[str, Entry]:
+    """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler (see `agents_for`).
+
+    Raises:
+        ConfigurationError: no entries, two of one label, or a label that cannot name a folder or says what
+            the entry is not.
+    """
+    given = _listed(config.schedulers)
+    names = scheduler_names()
+    entries = [Entry.read(name) for one in given for name in (names if one == "all" else [one])]
+    for entry in entries:
+        renamed = entry.label != entry.scheduler
+        if renamed and (entry.label in ("", "all") or entry.label.partition("@")[0] in names):
+            raise ConfigurationError(
+                f"schedulers has {entry.scheduler!r} under the name {entry.label!r}; expected a name of its"
+                " own, such as mine"
+            )
+        # a folder for its curves has that name
+        if "/" in entry.label or entry.label in (".", "..") or not entry.label.isprintable():
+            raise _bad_label(entry)
+        if len(entry.label) > _LONGEST_LABEL:
+            raise _bad_label(entry)
+    labels = {entry.label: entry for entry in entries}
+    if not labels or len(labels) != len(entries):
+        raise ConfigurationError(f"schedulers is {given}; expected one or more entries of different names")
+    return labels
+
+
+def _listed(schedulers: Any) -> list[Any]:
+    found = plain(schedulers) if OmegaConf.is_config(schedulers) else schedulers
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def _bad_label(entry: Entry) -> ConfigurationError:
+    return ConfigurationError(
+        f"schedulers has {entry.label!r}; expected a name of at most {_LONGEST_LABEL} printable"
+        " characters without /, such as mine"
+    )
+
+
+def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, Entry], dict[str, str]]:
+    """(agents that ship and were judged in a world, {other: why it cannot run here}).
+
+    Args:
+        world: configs; agents' records call it as conf/tuned does.
+    """
+    name = tuned_for(world)
+    agents = [] if name is None else agents_judged_in(name)
+    if importlib.util.find_spec("torch") is None:
+        return {}, dict.fromkeys(agents, 'an agent, which needs pip install "ringyard[agents]"')
+    return {agent: Entry.read(agent) for agent in agents}, {}
+
+
+def wants_all(config: DictConfig) -> bool:
+    """Whether `schedulers` says "all", alone or beside others."""
+    return "all" in _listed(config.schedulers)
+
+
+def worlds_of(config: DictConfig) -> dict[str, dict[str, Any]]:
+    """{name: configs of a world}: the configured one, called "", or those of `presets`, as they are.
+
+    Without `presets`, they are all of them if all schedulers run and no part of the world was chosen.
+
+    Raises:
+        ConfigurationError: an unknown preset, or a part of the world chosen that presets would not use.
+    """
+    own, usual = _world(config), _world(hydra.compose("compare"))
+    chosen = [part for part in WORLD if own[part] != usual[part]]
+    known = benchmarks()
+    names: Sequence[str] = known if wants_all(config) and not chosen else []
+    if config.presets is not None:
+        names = config.presets
+    if not names:
+        return {"": own}
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(f"presets has {name!r}; expected some of {', '.join(known)}")
+    if chosen:
+        raise ConfigurationError(
+            f"{chosen[0]} is not the usual one, but presets bring their own; leave it out, or set presets=[]"
+            " for a table of what you have chosen"
+        )
+    return {name: _world(hydra.compose("compare", [f"experiment={name}"])) for name in names}
+
+
+def _world(config: DictConfig) -> dict[str, Any]:
+    return {part: plain(config[part]) for part in WORLD}
+
+
+def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
+    """The world of one workload: a cluster that is drawn is drawn anew for each.
+
+    Args:
+        world: configs.
+        seed: of the comparison.
+        workload: its number.
+    """
+    cluster = world["cluster"]
+    if "seed" not in cluster:
+        return world
+    return {**world, "cluster": {**cluster, "seed": own_seed(cluster["seed"], seed, workload)}}
+
+
+def supported_schedulers(
+    schedulers: Mapping[str, Mapping[str, Any]], world: Mapping[str, Any], seed: int
+) -> tuple[list[str], dict[str, str]]:
+    """(schedulers that can serve a world's jobs, {other: why not, without its name}).
+
+    Args:
+        schedulers: {label: config}.
+        world: configs of one world.
+        seed: of the comparison.
+
+    Raises:
+        RingyardError: bad input other than a scheduler that refuses the workload.
+    """
+    sim = simulator(world, 0, seed, None)
+    fit, refused = [], {}
+    for label, config in schedulers.items():
+        try:
+            scheduler = build(config)
+            if scheduler.information & Information.HISTORY and not len(sim.jobs.past.num_gpus):
+                refused[label] = "goes by jobs that have ended before these, and there are none"
+                continue
+            known = sim.jobs.as_known(scheduler.information)
+            scheduler.reset(sim.cluster, known, np.random.default_rng(0))
+            fit.append(label)
+        except InformationError:
+            raise
+        except SchedulerError as error:
+            refused[label] = str(error).removeprefix(scheduler.name).removeprefix(":").strip()
+    return fit, refused

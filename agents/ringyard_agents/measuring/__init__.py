@@ -1,1 +1,0 @@
-"""Runs of schedulers on workloads, compared: tables, plots, TensorBoard."""

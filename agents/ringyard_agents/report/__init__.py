@@ -1,0 +1,1 @@
+"""From the results frame to tables, plots, TensorBoard and pages."""

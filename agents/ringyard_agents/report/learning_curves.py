@@ -1,0 +1,131 @@
+"""Learning curves of finished training runs: runs that differ only in their seed are one curve."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ringyard_agents.report.bands import band_of_means
+from ringyard_agents.report.figures import draw_band, save_figure
+from ringyard_agents.runs.run_index import Trained, names_of
+
+__all__ = ["draw_learning_curves", "groups_of"]
+
+POINTS = 200
+
+#: settings that make no other agent
+_NO_VARIANTS = (
+    *("seed", "name", "resume", "overwrite", "num_threads", "save_minutes", "total_decisions", "trust"),
+    *("evaluate", "hydra"),
+)
+
+#: more differences than that are no label
+_MOST_SAID = 3
+
+_TITLES = {
+    "mean_jct": "mean JCT (s)",
+    "median_jct": "median JCT (s)",
+    "p95_jct": "95 % of the JCTs below (s)",
+    "p99_jct": "99 % of the JCTs below (s)",
+    "makespan": "makespan (s)",
+    "mean_queueing": "mean queueing (s)",
+    "mean_slowdown": "mean slowdown",
+    "mean_fairness": "mean rho",
+    "worst_fairness": "worst rho",
+    "blocking_rate": "share of blocked jobs",
+}
+
+
+def draw_learning_curves(runs: Sequence[Trained], folder: Path, suffix: str = "png") -> list[Path]:
+    """A figure for each metric and set of evaluation workloads, baselines as lines across; the files written.
+
+    Args:
+        runs: whatever they learnt.
+        folder: exists.
+        suffix: png, pdf or svg.
+    """
+    judged_alike: dict[Any, list[Trained]] = {}
+    for run in runs:  # a scheduler is as good on other workloads by chance only
+        judged_alike.setdefault((run.metric, tuple(sorted(run.baselines.items()))), []).append(run)
+    files = []
+    for number, some in enumerate(judged_alike.values()):
+        name = "learning_curves" if len(judged_alike) == 1 else f"learning_curves_{number}"
+        files.append(_draw(some, folder / f"{name}.{suffix}"))
+    return files
+
+
+def _draw(runs: Sequence[Trained], file: Path) -> Path:
+    groups = groups_of(runs)
+
+    def draw(axes: Any) -> None:
+        for label, some in groups.items():
+            counted = f"{label} ({len(some)} seeds)" if len(some) > 1 else label
+            _draw_group(axes, some, counted)
+        for style, (name, value) in enumerate(runs[0].baselines.items()):
+            axes.axhline(
+                value, color="black", linestyle=("--", ":", "-.")[style % 3], linewidth=1, label=name
+            )
+        axes.set(xlabel="million decisions learnt from", ylabel=_TITLES.get(runs[0].metric, runs[0].metric))
+
+    several = any(len(some) > 1 for some in groups.values())
+    bands = "; means over seeds, 95 % intervals" if several else ""
+    return save_figure(file, draw, f"Agents on the evaluation workloads of their training{bands}")
+
+
+def _draw_group(axes: Any, runs: Sequence[Trained], label: str) -> None:
+    """Mean over seeds, from where all of them have begun to where the first one ends."""
+    curves = [(run.curve["decisions"].to_numpy(float), run.curve["value"].to_numpy(float)) for run in runs]
+    if len(curves) == 1:
+        (decisions, values) = curves[0]
+    else:
+        first, last = max(one[0][0] for one in curves), min(one[0][-1] for one in curves)
+        decisions = np.linspace(first, last, POINTS)
+        values = np.stack([np.interp(decisions, *one) for one in curves], axis=1)
+    band = band_of_means(values.reshape(len(decisions), -1))
+    draw_band(axes, decisions / 1e6, band, label)
+
+
+def groups_of(runs: Sequence[Trained]) -> dict[str, list[Trained]]:
+    """{what sets them apart from the other runs: runs that differ in their seed only}."""
+    variants: dict[str, list[Trained]] = {}
+    different = _different([run.settings for run in runs])
+    for run in runs:
+        variants.setdefault(repr([run.settings.get(name) for name in different]), []).append(run)
+    groups = list(variants.values())
+    said = [_said(group[0].settings, different) for group in groups]
+    if len(runs) > 1 and len(groups) == 1:
+        return {"agent": groups[0]}
+    if len(set(said)) < len(said) or "" in said or len(_short(different)) > _MOST_SAID:
+        said = names_of([group[0].folder for group in groups])
+    return dict(zip(said, groups, strict=True))
+
+
+def _different(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings in which runs differ."""
+    names = dict.fromkeys(name for one in settings for name in one)
+    return [
+        name
+        for name in names
+        if name.partition(".")[0] not in _NO_VARIANTS and len({repr(one.get(name)) for one in settings}) > 1
+    ]
+
+
+def _short(different: Sequence[str]) -> list[str]:
+    """Without the settings of a part whose class differs already."""
+    parts = [name.removesuffix("_target_") for name in different if name.endswith("._target_")]
+    rest = [name for name in different if not any(name.startswith(part) for part in parts)]
+    outer = [part for part in parts if not any(part != one and part.startswith(one) for one in parts)]
+    return [*(f"{part}_target_" for part in outer), *rest]
+
+
+def _said(settings: Mapping[str, Any], different: Sequence[str]) -> str:
+    """`agent=EvolutionStrategies, num_workloads=64`."""
+    words = []
+    for name in _short(different):
+        value = settings.get(name)
+        if name.endswith("._target_"):
+            words.append(f"{name.split('.')[-2]}={str(value).rpartition('.')[2]}")
+        else:
+            words.append(f"{name.rpartition('.')[2]}={value}")
+    return ", ".join(words)

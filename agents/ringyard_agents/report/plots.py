@@ -1,0 +1,213 @@
+"""Plots of schedulers on the same workloads, from the tables of a comparison."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ringyard.sim.metrics import LOSSES
+from ringyard_agents.evaluation.evaluate import RunResult
+from ringyard_agents.evaluation.results_frame import jobs_frame, runs_frame
+from ringyard_agents.report.bands import band_of_ratios, band_of_shares, interquartile_mean
+from ringyard_agents.report.comparison_table import pluralize
+from ringyard_agents.report.figures import draw_band, save_figure, save_plot
+from ringyard_agents.report.time_series import curves
+
+__all__ = ["draw_plots", "draw_profiles", "draw_world"]
+
+POINTS = 200
+
+#: parts of the mean JCT from the left, and their colours
+_PARTS = {
+    "work": ("mean_work", "#bab0ac"),
+    "queueing": ("mean_queueing", "#4e79a7"),
+} | {
+    name.replace("_", " "): (f"lost_to_{name}", colour)
+    for name, colour in zip(
+        LOSSES,
+        ("#f28e2b", "#b07aa1", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#ff9da7", "#9c755f", "#1f1f1f"),
+        strict=True,
+    )
+}
+
+
+def draw_plots(results: Sequence[RunResult], folder: Path) -> list[Path]:
+    """All plots of a comparison that has just ended; the files written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    by_label = curves(results)
+    workloads = _intervals(len({result.workload for result in results}))
+
+    def over_time(name: str, title: str, attribute: str, ylabel: str) -> Path:
+        def draw(axes: Any) -> None:
+            for label, curve in by_label.items():
+                draw_band(axes, curve.seconds / 3600, getattr(curve, attribute), label)
+            axes.set(xlabel="simulated time (h), until 99 % of the jobs have ended", ylabel=ylabel)
+
+        return save_plot(folder, name, draw, f"{title}; {workloads}")
+
+    runs = runs_frame(results)
+    return [
+        *draw_world(runs, jobs_frame(results), folder),
+        *draw_profiles({"": runs}, folder),
+        over_time("jct_over_time", "Mean JCT of finished jobs", "running_jct", "mean JCT (s)"),
+        over_time("queue_length", "Jobs that wait", "waiting", "waiting jobs"),
+        over_time("utilisation", "GPUs that jobs hold", "utilisation", "share of GPUs"),
+    ]
+
+
+def draw_world(
+    runs: pd.DataFrame, jobs: pd.DataFrame, folder: Path, suffix: str = "png", world: str = ""
+) -> list[Path]:
+    """Distribution of job completion times, and what their means are made of; the files written.
+
+    Args:
+        runs: of schedulers on the same workloads (`ringyard_agents.evaluation.results_frame.runs_frame`).
+        jobs: of these runs (`ringyard_agents.evaluation.results_frame.jobs_frame`).
+        folder: exists.
+        suffix: png, pdf or svg.
+        world: what to call the workloads, where there are others.
+    """
+    labels = runs.groupby("scheduler")["mean_jct"].mean().sort_values(kind="stable").index.tolist()
+    count = runs["workload"].nunique()
+    of, ending = (f" of {world}", f"_{world.replace('/', '_')}") if world else ("", "")
+
+    def save(name: str, title: str, draw: Callable[[Any], None]) -> Path:
+        return save_figure(folder / f"{name}{ending}.{suffix}", draw, title)
+
+    title = f"Job completion times{of}; {_intervals(count)}"
+    parts = f"What mean JCTs{of} are made of; {pluralize(count, 'workload')}"
+    return [
+        save("jct_distribution", title, lambda axes: _draw_jcts(axes, jobs, labels)),
+        save("losses", parts, lambda axes: _draw_parts(axes, runs)),
+    ]
+
+
+def draw_profiles(worlds: Mapping[str, pd.DataFrame], folder: Path, suffix: str = "png") -> list[Path]:
+    """Performance profile and interquartile means of mean JCT / bound over all worlds; the files written.
+
+    Schedulers that block jobs, or have not run in every world, are left out: means of other jobs cannot be
+    compared.
+
+    Args:
+        worlds: {name: runs of schedulers on its workloads}.
+        folder: exists.
+        suffix: png, pdf or svg.
+    """
+    scores = _scores(worlds)
+    if not scores:
+        return []
+    over = _intervals(sum(len(strata) for strata in next(iter(scores.values()))), len(worlds))
+    profile, means = (folder / f"{name}.{suffix}" for name in ("performance_profile", "interquartile_means"))
+    return [
+        save_figure(profile, lambda axes: _draw_profile(axes, scores), f"Performance profile; {over}"),
+        save_figure(means, lambda axes: _draw_aggregates(axes, scores), f"Mean JCT / bound; {over}"),
+    ]
+
+
+def _intervals(workloads: int, worlds: int = 1) -> str:
+    """How a title with intervals ends."""
+    of = f" of {worlds} worlds" if worlds > 1 else ""
+    return pluralize(workloads, "workload") + of + (", 95 % intervals" if workloads > 1 else "")
+
+
+def _draw_jcts(axes: Any, jobs: pd.DataFrame, labels: Sequence[str]) -> None:
+    """Share of the served jobs that took at most so long, over all workloads."""
+    served = jobs[jobs["outcome"] != "blocked"]
+    most, least = served["jct"].max(), served.loc[served["jct"] > 0, "jct"].min()
+    if not least < most:
+        least, most = 0.5 * most, 2.0 * most
+    seconds = np.geomspace(least, most, POINTS)
+    for label in labels:
+        own = served[served["scheduler"] == label]
+        if own.empty:
+            continue
+        sorted_jcts = [np.sort(one["jct"]) for _, one in own.groupby("workload")]
+        below = np.array([np.searchsorted(jcts, seconds, side="right") for jcts in sorted_jcts], float).T
+        sizes = np.array([len(jcts) for jcts in sorted_jcts], float)
+        band = band_of_ratios(below, np.broadcast_to(sizes, below.shape)).within(0.0, 1.0)
+        draw_band(axes, seconds, band, label)
+    axes.set(xscale="log", xlabel="job completion time (s)", ylabel="share of jobs", ylim=(0, 1.02))
+
+
+#: {scheduler: ([workloads] mean JCT / bound) of each world}
+_Scores = dict[str, list[NDArray[np.float64]]]
+
+
+def _scores(worlds: Mapping[str, pd.DataFrame]) -> _Scores:
+    """Of those that serve all jobs of all worlds, the best first."""
+    found: _Scores = {}
+    for runs in worlds.values():
+        for label, own in runs.groupby("scheduler", sort=False):
+            if not (own["blocking_rate"] > 0).any():
+                score = (own["mean_jct"] / own["bound_mean_jct"]).to_numpy(float)
+                found.setdefault(str(label), []).append(score)
+    everywhere = [label for label, strata in found.items() if len(strata) == len(worlds)]
+    everywhere.sort(key=lambda label: float(np.mean(np.concatenate(found[label]))))
+    return {label: found[label] for label in everywhere}
+
+
+def _draw_profile(axes: Any, scores: _Scores) -> None:
+    """Share of the workloads on which mean JCT / bound is at most tau."""
+    pooled = {label: np.concatenate(strata) for label, strata in scores.items()}
+    worst = max(float(values.max()) for values in pooled.values())
+    taus = np.geomspace(1.0, max(worst, 1.01), POINTS)
+    for label, values in pooled.items():
+        draw_band(axes, taus, band_of_shares(values[None, :] <= taus[:, None] * (1 + 1e-12)), label)
+    axes.set(
+        xscale="log", xlabel="mean JCT / lower bound, at most", ylabel="share of workloads", ylim=(0, 1.02)
+    )
+    _plain_ticks(axes)
+
+
+def _plain_ticks(axes: Any) -> None:
+    """Numbers such as 1.5 below a logarithmic axis of less than a decade."""
+    from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
+
+    low, high = axes.get_xlim()
+    if high / low < 20:
+        axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+
+
+def _draw_aggregates(axes: Any, scores: _Scores) -> None:
+    """Interquartile mean of mean JCT / bound of each scheduler, with its interval, beside mean and median."""
+    rows = range(len(scores))
+    found = [interquartile_mean(strata) for strata in scores.values()]
+    pooled = [np.concatenate(strata) for strata in scores.values()]
+    values = np.array([one.value for one in found])
+    around = np.array([[one.value - one.low, one.high - one.value] for one in found]).T
+    axes.errorbar(values, rows, xerr=np.maximum(around, 0.0), fmt="o", capsize=3, label="interquartile mean")
+    axes.plot([float(np.mean(one)) for one in pooled], rows, "k|", markersize=12, label="mean")
+    axes.plot([float(np.median(one)) for one in pooled], rows, "kx", markersize=6, label="median")
+    axes.set_yticks(rows, list(scores))
+    axes.margins(y=0.5 / len(scores))
+    axes.invert_yaxis()
+    axes.set(xlabel="mean JCT / lower bound: less is better (1: no schedule can be better)")
+
+
+def _draw_parts(axes: Any, runs: pd.DataFrame) -> None:
+    """One bar for each scheduler, stacked: what its mean JCT is made of; gains hang to the left of zero."""
+    means = runs.groupby("scheduler").mean(numeric_only=True).sort_values("mean_jct", kind="stable")
+    jct = means["mean_jct"].to_numpy()
+    rows = range(len(means))
+    right, left = np.zeros(len(means)), np.zeros(len(means))
+    for name, (field, colour) in _PARTS.items():
+        if field not in means:
+            continue
+        widths = means[field].to_numpy()
+        if (np.abs(widths) < 1e-3 * jct).all():
+            continue
+        axes.barh(rows, widths, left=np.where(widths < 0, left, right), color=colour, label=name)
+        right, left = right + np.maximum(widths, 0.0), left + np.minimum(widths, 0.0)
+    if (left < 0).any():
+        axes.axvline(0.0, color="black", linewidth=0.8)
+    axes.plot(jct, rows, "k|", markersize=14, label="mean JCT")
+    axes.set_yticks(rows, means.index.tolist())
+    axes.invert_yaxis()
+    axes.use_sticky_edges = False
+    axes.autoscale_view()
+    axes.set(xlabel="mean seconds of a job: work, and what else its time was lost to (below 0: gained)")

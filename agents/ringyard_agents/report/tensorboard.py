@@ -1,0 +1,121 @@
+"""TensorBoard of a comparison: a run per scheduler whose curves lie on each other, and one of the whole."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ringyard_agents.evaluation.evaluate import RunResult
+from ringyard_agents.report.time_series import curves
+from ringyard_agents.runs.files import atomic_folder
+
+__all__ = ["add_images", "record_text", "write_tensorboard"]
+
+#: groups of tags say what the x axis is
+_TIME, _PERCENTILE = "simulated_seconds", "percentile_of_jobs"
+
+#: {tag: (attribute of Curves, title of its chart)}
+_OVER_TIME = {
+    f"{_TIME}/mean_JCT_so_far": (
+        "running_jct",
+        "mean JCT of finished jobs (s), by simulated seconds",
+    ),
+    f"{_TIME}/waiting_jobs": ("waiting", "jobs that wait, by simulated seconds"),
+    f"{_TIME}/share_of_GPUs_held": ("utilisation", "share of GPUs that jobs hold, by simulated seconds"),
+}
+_COMMAND_WIDTH = 100  # characters; TensorBoard's page is not much wider
+_JCT = f"{_PERCENTILE}/JCT"
+
+_LAYOUT = {
+    "comparison": {
+        **{title: ["Multiline", [f"{tag}$"]] for tag, (_, title) in _OVER_TIME.items()},
+        "JCT (s), by percentile of the jobs": ["Multiline", [f"{_JCT}$"]],
+    }
+}
+
+
+def write_tensorboard(results: Sequence[RunResult], folder: Path, text: str, images: Sequence[Path]) -> None:
+    """Curves over simulated seconds and over percentiles, the table as text, the plots as images.
+
+    The step of an event is its simulated second, and so is its wall time: TensorBoard's axis "relative" says
+    hours and days.
+
+    Args:
+        results: of every scheduler on every workload.
+        folder: gets one run per scheduler and one called `comparison`; those of an earlier comparison go.
+        text: Markdown.
+        images: PNG files.
+    """
+    with atomic_folder(folder) as partial:
+        _write_whole(partial / "comparison", text, images)
+        for label, curve in curves(results).items():
+            _write_scheduler([one for one in results if one.label == label], curve, partial / label)
+
+
+def _write_whole(folder: Path, text: str, images: Sequence[Path]) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+        writer.add_custom_scalars(_LAYOUT)
+        writer.add_text("comparison", text)
+        add_images(writer, images)
+
+
+def _write_scheduler(results: Sequence[RunResult], curve: Any, folder: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+        seconds = curve.seconds.astype(np.int64).tolist()
+        for tag, (attribute, _) in _OVER_TIME.items():
+            for second, value in zip(seconds, getattr(curve, attribute).value.tolist(), strict=True):
+                if np.isfinite(value):
+                    writer.add_scalar(tag, value, second, walltime=second)
+        jcts = np.concatenate([result.times.served().jct for result in results])
+        for percent in range(1, 100) if len(jcts) else ():
+            writer.add_scalar(_JCT, float(np.percentile(jcts, percent)), percent)
+
+
+def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
+    """PNG files as images.
+
+    Args:
+        writer: a SummaryWriter.
+        images: files; their names are the tags.
+        step: of the events.
+    """
+    from matplotlib.image import imread
+
+    for file in images:
+        writer.add_image(f"plots/{file.stem}", imread(file)[..., :3], step, dataformats="HWC")
+
+
+def _folded(words: Sequence[str]) -> list[str]:
+    """A command line in lines that a shell reads as one."""
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) < _COMMAND_WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += " \\"
+            lines.append(f"    {word}")
+    return lines
+
+
+def record_text(folder: Path) -> str:
+    """What `run.json` says of a run, as Markdown."""
+    record = json.loads((folder / "run.json").read_text())
+    command = _folded([f"ringyard {record['command']}", *map(shlex.quote, record["arguments"])])
+    versions = ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())
+    facts = {
+        "commit": record["commit"] or "unknown",
+        "date": record.get("date"),
+        "Python": record.get("python"),
+        "CPU": record.get("cpu"),
+        "cores": record.get("cores"),
+        "versions": versions,
+    }
+    lines = [f"* {name}: {fact}" for name, fact in facts.items() if fact]
+    return "\n".join([f"# {folder.name}", "", *(f"    {line}" for line in command), "", *lines])

@@ -1,0 +1,1 @@
+"""Run folders: name, lock, atomic write, record and resume; sweeps; the index of finished runs."""

@@ -1,0 +1,198 @@
+"""Finished runs, found in folders: what a comparison and a training run have left there."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import yaml
+
+from ringyard.checks import require
+from ringyard.errors import ConfigurationError
+
+__all__ = ["Compared", "Found", "Trained", "find_runs", "names_of"]
+
+_NOT_A_RUN = (OSError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training run.
+
+    Attributes:
+        folder: of the run.
+        metric: field of `Metrics` that evaluations measure.
+        curve: columns decisions and value, a row an evaluation.
+        baselines: {scheduler: the metric on the same workloads}.
+        settings: {setting with dots: value} of its config.
+    """
+
+    folder: Path
+    metric: str
+    curve: pd.DataFrame
+    baselines: Mapping[str, float]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A table of a comparison.
+
+    Attributes:
+        folder: that has it.
+        runs: as `ringyard_agents.evaluation.results_frame.runs_frame`.
+        jobs: as `ringyard_agents.evaluation.results_frame.jobs_frame`.
+    """
+
+    folder: Path
+    runs: pd.DataFrame
+    jobs: pd.DataFrame
+
+
+class Found(NamedTuple):
+    """What there is in folders.
+
+    Attributes:
+        trained: training runs.
+        compared: tables of comparisons.
+        damaged: what is wrong with others, a line each.
+    """
+
+    trained: Sequence[Trained]
+    compared: Sequence[Compared]
+    damaged: Sequence[str]
+
+
+def find_runs(places: Iterable[str]) -> Found:
+    """All training runs and comparisons in some folders, at any depth.
+
+    Args:
+        places: run folders, or folders around them, such as a sweep's.
+
+    Raises:
+        ConfigurationError: no such folder, none of them in it, or none but damaged ones.
+    """
+    trained: dict[Path, Trained] = {}
+    compared: dict[Path, Compared] = {}
+    damaged: dict[Path, str] = {}
+    for place in places:
+        folder = Path(place).expanduser()
+        if not folder.is_dir():
+            raise ConfigurationError(f"there is no folder {place!r}; expected a run, or a folder with runs")
+        found = 0
+        for home in _folders(folder):
+            try:
+                if (home / "training.json").is_file():
+                    trained[home.resolve()] = _trained(home)
+                elif all((home / name).is_file() for name in ("runs.csv", "jobs.csv")):
+                    compared[home.resolve()] = _compared(home)
+                else:
+                    continue
+            except ConfigurationError as error:
+                damaged[home.resolve()] = str(error)
+            found += 1
+        if not found:
+            raise ConfigurationError(
+                f"{place!r} has no finished run; expected what `ringyard train` (training.json) or `ringyard"
+                " compare` (runs.csv and jobs.csv) leaves"
+            )
+    if damaged and not (trained or compared):
+        raise ConfigurationError("; ".join(damaged.values()))
+    return Found(list(trained.values()), list(compared.values()), list(damaged.values()))
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    yield folder
+    for inside in sorted(folder.iterdir()):
+        if inside.is_dir() and not inside.is_symlink() and not inside.name.startswith("."):
+            yield from _folders(inside)
+
+
+@contextmanager
+def _reading(file: Path, left_by: str) -> Iterator[Path]:
+    """Whatever is wrong with a file of a run is one error that names it."""
+    try:
+        yield file
+    except (*_NOT_A_RUN, yaml.YAMLError, ConfigurationError) as error:
+        said = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise ConfigurationError(
+            f"{file} is not what a run leaves: {said}; run the same `ringyard {left_by}` again, or leave"
+            f" {file.parent} out"
+        ) from error
+
+
+def _table(file: Path, names: Sequence[str], **how: Any) -> pd.DataFrame:
+    """A CSV that has some columns, and whose last line is whole.
+
+    Raises:
+        KeyError: it has not these columns.
+        ValueError: it is no such table.
+    """
+    with file.open("rb") as stream:
+        stream.seek(0, os.SEEK_END)
+        stream.seek(max(stream.tell() - 1, 0))
+        if stream.read() != b"\n":
+            raise ValueError("its last line is not whole")
+    frame = pd.read_csv(file, **how)
+    for name in names:
+        frame[name]
+    return frame
+
+
+def _trained(folder: Path) -> Trained:
+    with _reading(folder / "training.json", "train") as file:
+        summary = json.loads(file.read_text())
+        metric, baselines = summary["metric"], summary["baselines"]
+        require("metric", metric, str)
+        require("baselines", baselines, Mapping[str, float])
+    with _reading(folder / "tensorboard" / "progress.csv", "train") as file:
+        names = ["decisions", f"eval/{metric}"]
+        curve = _table(file, names)[names].dropna().astype(float)
+        curve.columns = pd.Index(["decisions", "value"])
+        if curve.empty:
+            raise ValueError("it has no evaluation")
+    with _reading(folder / "config.yaml", "train") as file:
+        settings = yaml.safe_load(file.read_text())
+        flat: dict[Any, Any] = pd.json_normalize(dict(settings)).iloc[0].to_dict()
+    return Trained(folder, metric, curve, baselines, flat)
+
+
+def _compared(folder: Path) -> Compared:
+    names, numbers = ["scheduler", "workload"], ["mean_jct", "bound_mean_jct", "blocking_rate"]
+    with _reading(folder / "runs.csv", "compare") as file:
+        runs = _table(file, [*names, *numbers], dtype={"scheduler": str})
+        _require_names(runs, names)
+        if runs.empty:
+            raise ValueError("it has no runs")
+        runs = runs.astype(dict.fromkeys(numbers, float))
+    with _reading(folder / "jobs.csv", "compare") as file:
+        columns = [*names, "outcome", "jct"]
+        jobs = _table(file, columns, dtype={"scheduler": str, "job_id": str}, low_memory=False)
+        _require_names(jobs, [*names, "outcome"])
+        if not set(runs["scheduler"]) <= set(jobs["scheduler"]):
+            raise ValueError("it has not the jobs of every scheduler of runs.csv")
+        jobs = jobs.astype({"jct": float})
+    return Compared(folder, runs, jobs)
+
+
+def _require_names(frame: pd.DataFrame, names: Sequence[str]) -> None:
+    """Raise ValueError unless every row says what it is of."""
+    lacking = frame[names].isna().any(axis=1)
+    if lacking.any():
+        raise ValueError(f"row {int(lacking.argmax()) + 1} has not all of {', '.join(names)}")
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """A short name for each folder: the parts in which they differ."""
+    parts = [folder.resolve().parts for folder in folders]
+    if len(parts) < 2:
+        return [one[-1] for one in parts]
+    same = next(
+        (i for i, each in enumerate(zip(*parts, strict=False)) if len(set(each)) > 1),
+        min(map(len, parts)) - 1,
+    )
+    return ["/".join(one[same:]) or one[-1] for one in parts]

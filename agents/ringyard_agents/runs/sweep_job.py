@@ -1,0 +1,145 @@
+"""A job of a command whose settings are Hydra's: here, in another process, or on another machine."""
+
+import importlib
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ringyard.errors import RingyardError
+from ringyard.mdp.own_folders import search_own_folders
+from ringyard_agents.command_line import one_line
+from ringyard_agents.runs.files import remove_if_empty
+from ringyard_agents.runs.job_record import JobRecord
+from ringyard_agents.runs.record import in_sweep, register_run_folders, run_folder
+
+__all__ = ["LOG", "Job", "JobFailedError", "job"]
+
+#: what a job in another process prints
+LOG = "log.txt"
+
+
+class JobFailedError(RingyardError):
+    """A job of a sweep failed in another process; its message survives the way back."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What Hydra calls with the composed config; launchers carry it to where it runs.
+
+    A job of a sweep that has ended well is not run again: the sweep goes on with what it returned.
+
+    Args:
+        command: has its settings in conf/<command>.yaml.
+        recipe: `module:function`, which is given the config; imported when that is known to be good.
+        elsewhere: this process was started to run jobs.
+
+    Attributes:
+        failures: why a run that is in no sweep failed: raised, Hydra would print it in its own way.
+    """
+
+    command: str
+    recipe: str
+    elsewhere: bool = False
+    failures: list[Exception] = field(default_factory=list)
+
+    def __reduce__(self) -> tuple[Callable[..., "Job"], tuple[str, str, bool]]:
+        return job, (self.command, self.recipe, True)
+
+    def __call__(self, config: Any) -> float | None:
+        """Run it; its objective, of which less is better.
+
+        Args:
+            config: of the job.
+
+        Raises:
+            Exception: why a job of a sweep failed.
+        """
+        folder = run_folder()
+        if not in_sweep():
+            try:
+                return self._run(config)
+            except Exception as error:
+                self.failures.append(error)
+                return None
+            finally:
+                remove_if_empty(folder)  # made by Hydra, before anything was found wrong
+        record = JobRecord(int(folder.name), tuple(_overrides()))
+        earlier = JobRecord.read(folder)
+        if earlier is not None and earlier.status == "done" and earlier.overrides == record.overrides:
+            return earlier.objective
+        return self._recorded(config, folder, record)
+
+    def _run(self, config: Any) -> float | None:
+        from ringyard_agents.settings import check_groups, check_settings, warn_of_unused
+
+        check_settings(self.command, config)
+        check_groups(self.command, config)
+        warn_of_unused(self.command, _overrides())
+        module, _, name = self.recipe.partition(":")
+        objective: float | None = getattr(importlib.import_module(module), name)(config)
+        return objective
+
+    def _recorded(self, config: Any, folder: Path, record: JobRecord) -> float | None:
+        """Run it, and say in its folder how that went."""
+        record.write(folder)
+        sys.argv = [f"ringyard {self.command}", *record.overrides]  # what its run.json says
+        began = time.monotonic()
+
+        def ended(**how: Any) -> None:
+            replace(record, seconds=round(time.monotonic() - began, 3), **how).write(folder)
+
+        if not self.elsewhere:
+            print(f"job {record.number}: {folder}", flush=True)
+        try:
+            with _printed_to(folder / LOG) if self.elsewhere else _as_ever():
+                objective = self._run(config)
+        except Exception as error:
+            ended(status="failed", error=one_line(error))
+            if self.elsewhere:  # not every exception survives the way back
+                raise JobFailedError(f"job {record.number}: {one_line(error)}") from None
+            raise
+        except BaseException:
+            ended(status="stopped", error="it was stopped")
+            raise
+        ended(status="done", objective=objective)
+        return objective
+
+
+def job(command: str, recipe: str, elsewhere: bool = False) -> Job:
+    """A job, in a process that is ready for it.
+
+    Args:
+        command: as of `Job`.
+        recipe: as of `Job`.
+        elsewhere: as of `Job`.
+    """
+    register_run_folders()
+    search_own_folders()
+    return Job(command, recipe, elsewhere)
+
+
+def _overrides() -> list[str]:
+    from hydra.core.hydra_config import HydraConfig
+
+    return list(HydraConfig.get().overrides.task)
+
+
+@contextmanager
+def _as_ever() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _printed_to(file: Path) -> Iterator[None]:
+    """What is printed goes to a file, with the traceback of what goes wrong: jobs share one terminal."""
+    with file.open("a", buffering=1) as stream, redirect_stdout(stream), redirect_stderr(stream):
+        try:
+            yield
+        except BaseException:
+            traceback.print_exc()
+            raise
