@@ -82,7 +82,7 @@ class Best:
         entry: rule and options; the label names the rule.
         workloads: tuning workloads that chose it.
         mean: of the metric on them.
-        others: the best first.
+        others: what else was tried, the best first; of a file, what `competitors` may take instead.
     """
 
     entry: Entry
@@ -173,8 +173,9 @@ def _read(name: str, row: Mapping[str, Any]) -> Best:
     if "@" in entry.scheduler:
         require_rule(f"{name}.scheduler", entry.scheduler.partition("@")[2])
     others = []
-    require(f"{name}.others", row.get("others", []), Sequence[Mapping[str, object]])
-    for number, one in enumerate(row.get("others", [])):
+    rows = row.get("others", [])
+    require(f"{name}.others", rows, Sequence[Mapping[str, object]])
+    for number, one in enumerate(rows):
         _require_fields(f"{name}.others[{number}]", one, _OTHER_FIELDS)
         others.append(TunedConfig(_entry(one), one["workloads"], one["change"]))
     return Best(entry, row["workloads"], row["mean"], tuple(others))
@@ -195,7 +196,7 @@ def _row(entry: Entry, workloads: int) -> dict[str, Any]:
     return {"scheduler": entry.scheduler, "options": dict(entry.options), "workloads": workloads}
 
 
-def _other(tried: Tried) -> dict[str, Any]:
+def _other(tried: TunedConfig) -> dict[str, Any]:
     return {**_row(tried.entry, tried.workloads), "change": round(tried.change, 5)}
 
 
