@@ -6,10 +6,10 @@ from hydra import compose, initialize_config_dir
 from conftest import names
 from ringyard.config_folder import config_folder
 from ringyard_agents.configuration import Entry
-from ringyard_agents.evaluation.competitors import alternatives, competitors
-from ringyard_agents.evaluation.tuned_configs import read_best
-from ringyard_agents.reproduction.zoo_judging import race_of
-from ringyard_agents.reproduction.zoo_recipes import World
+from ringyard_agents.evaluation.competitors import competitors
+from ringyard_agents.evaluation.tuned_configs import alternatives, read_best
+from tools.zoo.judging import race_of
+from tools.zoo.recipes import World
 
 BLIND_STARTS = {"fifo", "fifo_strict", "random", "burst_sharing", "interference_aware"}
 BLIND = BLIND_STARTS | {

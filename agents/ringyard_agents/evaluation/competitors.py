@@ -4,18 +4,14 @@ from collections.abc import Mapping
 
 from omegaconf import DictConfig
 
-from ringyard.information import Information
 from ringyard_agents.configuration import Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.evaluation.compare import SEED_OFFSET, best_name
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.selection import supported_schedulers, worlds_of
-from ringyard_agents.evaluation.tuned_configs import Best, TunedConfig, at_best, read_best
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_agents.evaluation.tuned_configs import Best, at_best, class_of, read_best, says_how
+from ringyard_baselines.scheduler import Scheduler
 
-__all__ = ["alternatives", "competitors"]
-
-#: to know how long a job will run, or a guess of it
-_HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
+__all__ = ["competitors"]
 
 
 def competitors(rule: Entry, config: DictConfig) -> list[Entry]:
@@ -45,43 +41,11 @@ def competitors(rule: Entry, config: DictConfig) -> list[Entry]:
     return [one for one in found if one is not None]
 
 
-def alternatives(best: Best) -> tuple[TunedConfig, ...]:
-    """The other configurations that `competitors` may take in place of the best; Hydra must be initialised.
-
-    These are the first that are not told how long jobs will run where all better ones are, or that only start
-    jobs where all better ones preempt.
-
-    Args:
-        best: a scheduler with everything that was tried, the best first.
-
-    Raises:
-        RingyardError: a configuration cannot be built.
-    """
-    seen, found = [_class_of(_built(best.entry))], []
-    for one in best.others:
-        if _says_how(one.entry):
-            told, only_starts = _class_of(_built(one.entry))
-            if not any(before[0] <= told and before[1] >= only_starts for before in seen):
-                seen.append((told, only_starts))
-                found.append(one)
-    return tuple(found)
-
-
-def _says_how(entry: Entry) -> bool:
-    """Whether it names a rule or options; one that does not stands for the scheduler at its best."""
-    return bool(entry.options) or "@" in entry.scheduler
-
-
-def _class_of(scheduler: Scheduler) -> tuple[bool, bool]:
-    """Whether it is told how long jobs will run, and whether it only starts jobs."""
-    return bool(scheduler.knows & _HOW_LONG), scheduler.may == Powers.STARTS
-
-
 def _tried(name: str, best: Mapping[str, Best]) -> list[Entry]:
     """What was tried with a scheduler, the best first; one that was not tuned is as its yaml says."""
     if name not in best:
         return [Entry.read(name)]
-    return [best[name].entry, *(one.entry for one in best[name].others if _says_how(one.entry))]
+    return [best[name].entry, *(one.entry for one in best[name].others if says_how(one.entry))]
 
 
 def _built(entry: Entry) -> Scheduler:
@@ -89,9 +53,6 @@ def _built(entry: Entry) -> Scheduler:
 
 
 def _is_rival(scheduler: Scheduler, agent: Scheduler) -> bool:
-    told, only_starts = _class_of(scheduler)
-    return (
-        scheduler.published
-        and (not told or bool(agent.knows & _HOW_LONG))
-        and (only_starts or agent.may != Powers.STARTS)
-    )
+    told, only_starts = class_of(scheduler)
+    agent_is_told, agent_only_starts = class_of(agent)
+    return scheduler.published and (agent_is_told or not told) and (only_starts or not agent_only_starts)

@@ -25,10 +25,16 @@ from ringyard_agents.configuration import (
     takes_rule,
 )
 from ringyard_agents.evaluation.cached_runs import CachedRuns
-from ringyard_agents.evaluation.competitors import alternatives
 from ringyard_agents.evaluation.evaluate import Task, build, check
 from ringyard_agents.evaluation.selection import drawn_for, entries_of, supported_schedulers
-from ringyard_agents.evaluation.tuned_configs import Best, Setting, TunedConfig, format_options, write_best
+from ringyard_agents.evaluation.tuned_configs import (
+    Best,
+    Setting,
+    TunedConfig,
+    alternatives,
+    format_options,
+    write_best,
+)
 from ringyard_agents.report.comparison_table import notes_of_equal_workloads, pluralize
 from ringyard_agents.report.tables import table_console, write_tables
 from ringyard_agents.runs.files import locked, require_writable

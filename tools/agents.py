@@ -1,30 +1,33 @@
-"""`ringyard reproduce agents`: train the agents that ship, judge them, write the page."""
+"""`python -m tools.agents`: train the agents that ship, judge them, write the page."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 
+from ringyard.checks import require
 from ringyard.errors import ConfigurationError
 from ringyard.hydra_versions import initialized
 from ringyard.mdp.own_folders import search_own_folders
 from ringyard.threads import usable_cores
+from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.reproduction.zoo_judging import Record, judge, read_records, require_judges, write_record
-from ringyard_agents.reproduction.zoo_page import agents_page, draw_training
-from ringyard_agents.reproduction.zoo_recipes import Recipe, read_recipes
-from ringyard_agents.reproduction.zoo_training import (
+from ringyard_agents.runs.files import atomic_write, require_writable
+from ringyard_agents.shipped_agents import ZOO
+from tools.zoo.judging import Record, judge, read_records, require_judges, write_record
+from tools.zoo.page import agents_page, draw_training
+from tools.zoo.recipes import Recipe, read_recipes
+from tools.zoo.training import (
     is_trained,
     require_training,
     ship,
     train_all,
     training_record,
 )
-from ringyard_agents.runs.files import atomic_write, require_writable
-from ringyard_agents.shipped_agents import ZOO
 
-__all__ = ["reproduce_agents"]
+__all__ = ["main", "reproduce_agents"]
 
 
 def reproduce_agents(
@@ -121,3 +124,47 @@ def _other_seeds(recipe: Recipe, shipped_seed: int) -> dict[str, str]:
     """{label: run folder} of the training seeds that do not ship and whose runs are still there."""
     seeds = [seed for seed in recipe.seeds if seed != shipped_seed and is_trained(recipe, seed)]
     return {f"seed {seed}": str(recipe.folder(seed)) for seed in seeds}
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        words: of the command line.
+
+    Returns:
+        The exit code: 2 for bad input.
+    """
+    return exit_code("tools.agents", lambda: _run(words))
+
+
+def _run(words: Sequence[str]) -> int:
+    parser = Arguments(
+        prog="python -m tools.agents",
+        description="Train the agents of tools/conf/zoo, ship the best seeds, judge them, write the page.",
+    )
+    parser.add_argument("--only", metavar="NAME", help="one agent (default: all)")
+    parser.add_argument("--skip-training", action="store_true", help="judge the weights that ship")
+    parser.add_argument(
+        "--new-worlds",
+        action="store_true",
+        help="the same, where their record has no figures; it keeps those it has",
+    )
+    parser.add_argument(
+        "--workloads",
+        type=int,
+        help="in each world, to try it: for the page alone (default: as many as the recipe says)",
+    )
+    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    parser.add_argument("--out", default="docs/agents.md", help="the page (%(default)s)")
+    given = parser.parse_args(words)
+    require("--workloads", given.workloads, Annotated[int, "[2, 1000000]"] | None)
+    require("--workers", given.workers, Annotated[int, "[1, 10000]"] | None)
+    reproduce_agents(
+        given.only, given.skip_training, given.workloads, given.workers, given.out, given.new_worlds
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -22,10 +22,10 @@ from ringyard_agents.evaluation.ranking import rank, values_of
 from ringyard_agents.evaluation.results_frame import schedulers_frame
 from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.report.comparison_table import table_rows
-from ringyard_agents.reproduction.zoo_page import agents_page
-from ringyard_agents.reproduction.zoo_recipes import Recipe, World
 from ringyard_agents.runs.files import atomic_write, locked
 from ringyard_agents.shipped_agents import ZOO, shipped_agents
+from tools.zoo.page import agents_page
+from tools.zoo.recipes import Recipe, World
 
 __all__ = ["Record", "judge", "race_of", "read_records", "require_judges", "write_record"]
 
@@ -79,7 +79,7 @@ def require_judges(recipe: Recipe) -> None:
             jobs, or none that is published.
     """
     for world in (*recipe.worlds, *recipe.elsewhere):
-        where = f"conf/zoo: {recipe.name}: {world.label}"
+        where = f"tools/conf/zoo: {recipe.name}: {world.label}"
         try:
             tasks = race_of(world, {}, 2).tasks
         except (RingyardError, HydraException, OmegaConfBaseException) as error:
@@ -234,7 +234,7 @@ def _read(file: Path) -> Record:
         agents_page({file.stem: record})
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{file} is no record of `ringyard reproduce agents`, or damaged ({type(error).__name__}:"
+            f"{file} is no record of `python -m tools.agents`, or damaged ({type(error).__name__}:"
             f" {error}); remove it: until its agent is trained again, the page has no section on it"
         ) from error
     return record

@@ -27,9 +27,9 @@ from ringyard_agents.learning.evaluation import rank
 from ringyard_agents.learning.initial import inherited
 from ringyard_agents.learning.resume import check_agreement, read_run_config
 from ringyard_agents.learning.training_run import read_last
-from ringyard_agents.reproduction.zoo_recipes import Recipe
 from ringyard_agents.runs.files import atomic_write
 from ringyard_agents.settings import check_settings
+from tools.zoo.recipes import Recipe
 
 __all__ = ["hardware", "is_trained", "require_training", "ship", "train_all", "training_record"]
 
@@ -57,7 +57,7 @@ def require_training(recipe: Recipe) -> None:
             _config(recipe, seed)
         except (RingyardError, HydraException, OmegaConfBaseException) as error:
             raise ConfigurationError(
-                f"conf/zoo: {recipe.name}: train: {' '.join(str(error).split())}"
+                f"tools/conf/zoo: {recipe.name}: train: {' '.join(str(error).split())}"
             ) from error
 
 

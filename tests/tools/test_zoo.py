@@ -19,12 +19,13 @@ from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.evaluation.tuned_configs import read_best
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.checkpoint import parts_of, parts_of_agent
-from ringyard_agents.reproduction.zoo_command import _can_be_judged
-from ringyard_agents.reproduction.zoo_judging import race_of, read_records
-from ringyard_agents.reproduction.zoo_page import agents_page
-from ringyard_agents.reproduction.zoo_recipes import read_recipes
-from ringyard_agents.reproduction.zoo_training import hardware, is_trained
 from ringyard_agents.shipped_agents import shipped_agents
+from tools import agents
+from tools.agents import _can_be_judged
+from tools.zoo.judging import race_of, read_records
+from tools.zoo.page import agents_page
+from tools.zoo.recipes import read_recipes
+from tools.zoo.training import hardware, is_trained
 
 #: {cut of a trace: its folder}
 TRACES = {
@@ -120,7 +121,7 @@ def test_the_page_is_what_the_records_say():
 def test_an_agent_that_does_not_ship_is_named():
     with pytest.raises(CheckpointError, match=r"no agent 'zoo:nobody' in the zoo; expected one of zoo:"):
         load_agent("zoo:nobody")
-    with pytest.raises(ConfigurationError, match="no agent 'nobody' in conf/zoo; expected one of"):
+    with pytest.raises(ConfigurationError, match="no agent 'nobody' in tools/conf/zoo; expected one of"):
         read_recipes("nobody")
 
 
@@ -150,6 +151,7 @@ def own(tmp_path, monkeypatch):
     (tmp_path / "mine/zoo").mkdir(parents=True)
     (tmp_path / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(RECIPE))
     monkeypatch.setenv("RINGYARD_CONF", str(tmp_path / "mine"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # where commands of other processes find tools
     return tmp_path
 
 
@@ -158,7 +160,7 @@ def test_one_command_trains_goes_on_ships_judges_and_writes(own):
     assert cli.main(["train", *recipe.words(0), "total_decisions=1"]) == 0  # was stopped early
     with hydra():
         assert not is_trained(recipe, 0)
-    command = [sys.executable, "-m", "ringyard_agents", "reproduce", "agents", "--only=tiny"]
+    command = [sys.executable, "-m", "tools.agents", "--only=tiny"]
     command += ["--workers=1", "--out=page/agents.md"]
     subprocess.run(command, check=True)
     assert len(json.loads((own / "runs/zoo_tiny_0/run.json").read_text())["resumed"]) == 1
@@ -254,14 +256,14 @@ def test_recipes_are_checked(own, change, said):
 )
 def test_what_cannot_be_judged_is_not_trained(own, capsys, change, said):
     (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(RECIPE | change))
-    assert cli.main(["reproduce", "agents", "--only=tiny", "--workers=1", "--out=page.md"]) == 2
-    assert f"conf/zoo: tiny: {said}" in capsys.readouterr().err
+    assert agents.main(["--only=tiny", "--workers=1", "--out=page.md"]) == 2
+    assert f"tools/conf/zoo: tiny: {said}" in capsys.readouterr().err
     assert not (own / "runs").exists()
 
 
 def test_an_agent_whose_trace_is_not_there_is_left_out_unless_it_is_named(own, capsys):
     (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "files": {"mine.csv": "ask me"}}))
-    assert cli.main(["reproduce", "agents", "--only=tiny", "--out=page.md"]) == 2
+    assert agents.main(["--only=tiny", "--out=page.md"]) == 2
     said = "tiny needs files that are not in this folder: mine.csv (ask me)"
     assert said in capsys.readouterr().err
     shown = []
@@ -279,15 +281,15 @@ def test_an_agent_whose_trace_is_not_there_is_left_out_unless_it_is_named(own, c
 def test_a_damaged_record_is_met_before_anything_is_trained(own, capsys, content):
     (own / "mine/zoo/old.safetensors").write_bytes(shipped_agents()["elastic"].read_bytes())
     (own / "mine/zoo/old.json").write_text(content)
-    assert cli.main(["reproduce", "agents", "--only=tiny", "--workers=1", "--out=page.md"]) == 2
-    assert "mine/zoo/old.json is no record of `ringyard reproduce agents`" in capsys.readouterr().err
+    assert agents.main(["--only=tiny", "--workers=1", "--out=page.md"]) == 2
+    assert "mine/zoo/old.json is no record of `python -m tools.agents`" in capsys.readouterr().err
     assert not (own / "runs").exists()
 
 
 def test_damaged_weights_are_met_before_anything_is_judged(own, capsys):
     (own / "mine/zoo/tiny.safetensors").write_bytes(b"nothing")
     (own / "mine/zoo/tiny.json").write_text(json.dumps(RECORDS["elastic"]))
-    assert cli.main(["reproduce", "agents", "--only=tiny", "--skip-training", "--out=page.md"]) == 2
+    assert agents.main(["--only=tiny", "--skip-training", "--out=page.md"]) == 2
     assert "mine/zoo/tiny.safetensors" in capsys.readouterr().err
     assert not (own / "runs").exists()
 

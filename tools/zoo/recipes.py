@@ -1,4 +1,4 @@
-"""How agents that ship are trained and where they are judged: conf/zoo."""
+"""How agents that ship are trained and where they are judged: tools/conf/zoo."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import yaml
 
 from ringyard.checks import require
-from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.settings import Seed
-from ringyard_agents.shipped_agents import zoo_folder_of
+from ringyard_agents.shipped_agents import zoo_folders
+from tools.config_files import TOOLS_CONF, tool_config_files
 
 __all__ = ["Recipe", "World", "read_recipes"]
 
@@ -50,7 +50,7 @@ class World:
         overrides: words of `ringyard compare` that make it.
         best: conf/tuned: the rules and options that suit each scheduler.
         references: published schedulers, as `compare` takes them, "all" for each of the agent's class
-            (`measuring.rivals`); the agent is held against the best.
+            (`evaluation.competitors`); the agent is held against the best.
         rules: shown beside; the first is what the agent's scores go through, with every score at 0.
         workloads: how many.
     """
@@ -120,10 +120,10 @@ def read_recipes(only: str | None = None) -> list[Recipe]:
     Raises:
         ConfigurationError: no such recipe, or one that makes no sense.
     """
-    files = config_files("zoo")
+    files = tool_config_files("zoo")
     if only is not None and only not in files:
         raise ConfigurationError(
-            f"there is no agent {only!r} in conf/zoo; expected one of {', '.join(files)}"
+            f"there is no agent {only!r} in tools/conf/zoo; expected one of {', '.join(files)}"
         )
     return [_read(name, file) for name, file in files.items() if only in (None, name)]
 
@@ -156,7 +156,7 @@ def _read(name: str, file: Path) -> Recipe:
         worlds,
         elsewhere,
         given["files"],
-        zoo_folder_of(file),
+        zoo_folders()[0] if TOOLS_CONF in file.parents else file.parent,
     )
 
 

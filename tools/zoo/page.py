@@ -13,9 +13,10 @@ __all__ = ["agents_page", "draw_training"]
 
 _INTRODUCTION = """# Agents that ship
 
-Written by `ringyard reproduce agents`, which trains what is not trained yet, judges, and writes this page;
+Written by `python -m tools.agents`, which trains what is not trained yet, judges, and writes this page;
 `--only NAME` does it for one agent, `--skip-training` judges the weights that ship, `--new-worlds` judges
-them only where a recipe has got a world since. Nothing here is written by hand; recipes are in `conf/zoo`.
+them only where a recipe has got a world since. Nothing here is written by hand.
+Recipes are in `tools/conf/zoo`.
 `ringyard compare schedulers=[zoo:NAME,...]` runs an agent
 anywhere, `ringyard train init=zoo:NAME` goes on from it.
 
@@ -60,7 +61,7 @@ def agents_page(records: Mapping[str, Mapping[str, Any]]) -> str:
     """The page of all agents.
 
     Args:
-        records: {name: training, figures and title} as `zoo_judging` keeps them.
+        records: {name: training, figures and title} as `judging` keeps them.
     """
     summary = [_summary_row(name, world) for name, one in records.items() for world in one["worlds"]]
     parts = [_INTRODUCTION, markdown(summary), *(_section(name, one) for name, one in records.items())]
@@ -171,7 +172,7 @@ def draw_training(folder: Path, name: str, training: Mapping[str, Any]) -> Path:
     Args:
         folder: for the plot; made if missing.
         name: of the agent.
-        training: as `zoo_training.training_record` gives it.
+        training: as `training.training_record` gives it.
     """
 
     def draw(axes: Any) -> None:

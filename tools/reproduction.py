@@ -1,20 +1,29 @@
-"""Reproductions as text: claimed beside measured."""
+"""Write the page of reproduced papers, docs/reproduction.md: `python -m tools.reproduction`."""
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import require
+from ringyard.config_folder import config_files
+from ringyard.errors import ConfigurationError
+from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.statistics import mean_interval, ratio_interval, small_sample_warning
-from ringyard_agents.reproduction.claims import Measured, SweepTable
+from ringyard_agents.reproduction.claims import SweepTable, claim_rows, format_metric
+from ringyard_agents.reproduction.command import reproduce_paper
 from ringyard_agents.reproduction.run import Reproduction
 
-__all__ = ["claim_rows", "page", "summary"]
+__all__ = ["main", "page", "summary"]
 
 _INTRODUCTION = """# Published comparisons, run anew
 
-Written by `ringyard reproduce --all`; one paper alone: `ringyard reproduce PAPER`. Each setting is a yaml in
-`conf/reproduction`. Intervals are 95 % intervals of one number each, over seeds (Student's t of the logarithm
+Written by `python -m tools.reproduction`; one paper alone: `ringyard reproduce PAPER`. Each setting is a yaml
+in `conf/reproduction`.
+Intervals are 95 % intervals of one number each, over seeds (Student's t of the logarithm
 of a mean, or of the ratio of two means, paired by seed): of 100 true claims, 5 lie outside by chance. A claim
 is *reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign,
 but another size. A claim that does not reproduce is printed as such: that is a result, about this simulator
@@ -43,42 +52,6 @@ _TITLES = {
     "kernels_on_used_gpus": "kernels, of GPUs that hold jobs",
     "utility": "total utility",
 }
-
-
-#: metrics in [0, 1]
-_SHARES = {
-    "utilisation",
-    "gpu_activity",
-    "job_gpu_activity",
-    "blocking_rate",
-    "kernel_utilisation",
-    "kernels_on_used_gpus",
-}
-
-
-def _number(value: float, metric: str) -> str:
-    if metric in _SHARES:
-        return f"{value:.3f}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
-
-
-def _formed(value: float, measured: Measured) -> str:
-    form = measured.claim.form
-    if form == "change":
-        return f"{value:+.1%}"
-    if form in ("value", "at_least"):
-        return _number(value, measured.claim.metric)
-    return f"{value:.2f}x"
-
-
-def claim_rows(measured: Sequence[Measured]) -> list[tuple[str, str, str, str]]:
-    """(claim, claimed, measured with interval, reproduced?) of each."""
-    rows = []
-    for one in measured:
-        low, high = _formed(one.interval.low, one), _formed(one.interval.high, one)
-        found = f"{_formed(one.interval.value, one)} [{low}, {high}]"
-        rows.append((one.claim.text, _formed(one.claim.claimed, one), found, one.verdict))
-    return rows
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -111,7 +84,8 @@ def summary(reproductions: Sequence[Reproduction]) -> str:
 
 def _cell(values: NDArray[np.float64], metric: str) -> str:
     found = mean_interval(values)
-    return f"{_number(found.value, metric)} [{_number(found.low, metric)}, {_number(found.high, metric)}]"
+    value, low, high = (format_metric(one, metric) for one in (found.value, found.low, found.high))
+    return f"{value} [{low}, {high}]"
 
 
 def _change(values: NDArray[np.float64], reference: NDArray[np.float64]) -> str:
@@ -132,7 +106,7 @@ def _sweep(reproduction: Reproduction, table: SweepTable) -> str:
             elif reference is None or label == table.against:
                 cells.append(_cell(columns[label], table.metric))
             else:
-                value = _number(mean_interval(columns[label]).value, table.metric)
+                value = format_metric(mean_interval(columns[label]).value, table.metric)
                 cells.append(f"{value}: {_change(columns[label], reference)}")
         body.append([case, *cells])
     about = f"{_TITLES.get(table.metric, table.metric)}, {reproduction.seeds} seeds"
@@ -180,3 +154,45 @@ def page(reproductions: Sequence[Reproduction]) -> str:
     for one in reproductions:
         parts += _section(one)
     return "\n\n".join(parts) + "\n"
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        words: of the command line.
+
+    Returns:
+        The exit code: 2 for bad input.
+    """
+    return exit_code("tools.reproduction", lambda: _run(words))
+
+
+def _run(words: Sequence[str]) -> int:
+    papers = list(config_files("reproduction"))
+    parser = Arguments(
+        prog="python -m tools.reproduction",
+        description="Run papers' settings and write the page of their claims beside what is measured.",
+    )
+    parser.add_argument("papers", metavar="PAPER", nargs="*", help="default: all")
+    parser.add_argument("--seeds", type=int, help="workloads (default: each paper's own, 10 or more)")
+    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    parser.add_argument("--out", default="docs/reproduction.md", help="the page (%(default)s)")
+    given = parser.parse_args(words)
+    require("--seeds", given.seeds, Annotated[int, "[2, 1000000]"] | None)
+    require("--workers", given.workers, Annotated[int, "[1, 10000]"] | None)
+    unknown = [name for name in given.papers if name not in papers]
+    if unknown:
+        raise ConfigurationError(f"unknown paper {unknown[0]!r}; expected some of {', '.join(papers)}")
+    file = Path(given.out).expanduser()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    done = []
+    for paper in given.papers or papers:
+        done.append(reproduce_paper(paper, given.seeds, given.workers))
+        file.write_text(page(done))  # what has been computed stays if a later paper fails
+    print(f"page: {file}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
