@@ -18,7 +18,7 @@ from ringyard_agents.configuration import Entry, takes_rule
 from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.evaluation.tuned_configs import read_best
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.learning.checkpoint import parts_of, parts_of_agent
+from ringyard_agents.learning.agent_file import parts_of, parts_of_agent
 from ringyard_agents.shipped_agents import shipped_agents
 from tools import agents
 from tools.agents import _can_be_judged

@@ -19,7 +19,7 @@ from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.hydra_versions import initialized
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.evaluation.evaluate import RunResult, Task, check, run_all
-from ringyard_agents.learning.checkpoint import AGENT
+from ringyard_agents.learning.agent_file import AGENT
 from ringyard_agents.reproduction.claims import (
     Claim,
     Measured,

@@ -24,7 +24,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.hydra_versions import initialized, store
 from ringyard_agents.configuration import plain
-from ringyard_agents.learning.checkpoint import (
+from ringyard_agents.learning.agent_file import (
     PARTS,
     checked_parts,
     find_checkpoint,
@@ -34,7 +34,11 @@ from ringyard_agents.learning.checkpoint import (
 from ringyard_agents.learning.learner import Learner
 from ringyard_agents.learning.resume import read_run_config
 
-__all__ = ["adopt_initial", "inherited"]
+__all__ = [
+    "inherited",
+    "load_initial_weights",
+]
+
 
 #: what the agent's own parts are called in their groups of Hydra's
 _OWN = "init"
@@ -161,7 +165,7 @@ def _overridden(group: str, leaf: str) -> set[str]:
     return {str(key).removeprefix("override").strip(" /") for entry in entries for key in entry}
 
 
-def adopt_initial(learner: Learner, config: DictConfig) -> None:
+def load_initial_weights(learner: Learner, config: DictConfig) -> None:
     """Give a learner that has begun the weights of the agent `config.init`.
 
     Args:
@@ -178,7 +182,7 @@ def adopt_initial(learner: Learner, config: DictConfig) -> None:
     if config.agent.get("teacher") is not None:
         raise _not_twice(file)
     try:
-        learner.adopt(weights)
+        learner.load_weights(weights)
     except (CheckpointError, KeyError, TypeError) as error:
         network = parts["agent"].get("network", parts["agent"].get("model"))
         raise CheckpointError(

@@ -1,9 +1,11 @@
-"""Processes that learn one agent together, each in its part of the clusters (torch.distributed)."""
+"""What a learner computes with: a device, and the processes that learn the same agent together."""
 
 import atexit
 import importlib
 import os
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,12 +15,24 @@ from numpy.typing import NDArray
 from ringyard.errors import ConfigurationError
 from ringyard.threads import usable_cores
 
-__all__ = ["ALONE", "Peers", "join_peers", "threads_of_process"]
+__all__ = [
+    "ALONE",
+    "Device",
+    "Equipped",
+    "Hardware",
+    "ProcessGroup",
+    "device_of",
+    "equip",
+    "join_process_group",
+    "on",
+    "threads_of_process",
+]
+
 
 THING = TypeVar("THING")
 
 
-class Peers:
+class ProcessGroup:
     """The processes of a training; every method but `part` is called by all of them, in the same order.
 
     Attributes:
@@ -75,7 +89,7 @@ class Peers:
             one.grad = part.reshape(one.shape)
 
 
-class _Joined(Peers):
+class _TorchGroup(ProcessGroup):
     """Processes that have found one another."""
 
     def __init__(self) -> None:
@@ -98,10 +112,10 @@ class _Joined(Peers):
 
 
 #: a process that learns by itself
-ALONE = Peers()
+ALONE = ProcessGroup()
 
 
-def join_peers() -> Peers:
+def join_process_group() -> ProcessGroup:
     """The processes that `torchrun` has started with this one; `ALONE` without it.
 
     Raises:
@@ -122,9 +136,78 @@ def join_peers() -> Peers:
                 f" {error}; start them with torchrun --nproc-per-node=N -m ringyard_agents train ..."
             ) from error
         atexit.register(dist.destroy_process_group)  # else its threads may abort the process as it ends
-    return _Joined()
+    return _TorchGroup()
 
 
 def threads_of_process() -> int:
     """This process's share of the cores, beside those that `torchrun` has started on the same machine."""
     return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a learner computes with.
+
+    Attributes:
+        device: of networks and their updates; clusters are stepped by the processor's cores.
+        peers: processes that learn the same agent.
+    """
+
+    device: torch.device = field(default_factory=partial(torch.device, "cpu"))
+    peers: ProcessGroup = ALONE
+
+
+@runtime_checkable
+class Equipped(Protocol):
+    """A learner that can use a GPU, or several processes.
+
+    Attributes:
+        hardware: what it computes with, to be set before `setup`.
+    """
+
+    hardware: Hardware
+
+
+def equip(learner: object, hardware: Hardware) -> None:
+    """Say what a learner computes with.
+
+    Raises:
+        ConfigurationError: it can use the processor only, in one process, and there is more.
+    """
+    if isinstance(learner, Equipped):
+        learner.hardware = hardware
+    elif hardware.device.type != "cpu" or hardware.peers.size > 1:
+        raise ConfigurationError(
+            f"{type(learner).__name__} learns on the processor in one process; device is {hardware.device},"
+            f" processes are {hardware.peers.size}; expected device=cpu and no torchrun, or a learner with an"
+            " attribute hardware (ringyard_agents/learning/process_group.py)"
+        )
+
+
+def device_of(name: Device) -> torch.device:
+    """The device of that name; `auto`: a GPU if there is one. Processes of one machine take one GPU each.
+
+    Raises:
+        ConfigurationError: cuda, and there is none.
+    """
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ConfigurationError(
+            "device is cuda and torch finds no GPU; expected device=cpu, device=auto, or a machine with a GPU"
+            " and a build of torch for it"
+        )
+    local = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    torch.cuda.set_device(local)
+    return torch.device("cuda", local)
+
+
+def on(device: torch.device, array: NDArray[np.generic]) -> torch.Tensor:
+    """The array as a tensor there; on the way to a GPU through memory that it may read by itself."""
+    tensor = torch.as_tensor(array)
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""The worlds that a training run learns in: its own, and others that experiments or overrides describe."""
+"""The environments that a training run learns in: its own, and others of experiments or overrides."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,11 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.trust import check_classes, groups_of_runs
 
-__all__ = ["OWN", "worlds_of"]
+__all__ = [
+    "OWN",
+    "worlds_of",
+]
+
 
 #: what curves call the world of the run's own settings beside others
 OWN = "own"

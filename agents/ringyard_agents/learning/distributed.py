@@ -1,4 +1,4 @@
-"""A training of several processes: the first leads, with the run's folder; the others do as it says."""
+"""Training by several processes: the first leads, with the run's folder; the others do as it says."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,13 +10,19 @@ from ringyard.hydra_versions import made
 from ringyard.mdp.presets import setting_of
 from ringyard.mdp.setting import Setting
 from ringyard_agents.configuration import plain
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.constraint import Constrained, Constraint
-from ringyard_agents.learning.hardware import Hardware, equip
-from ringyard_agents.learning.learner import Learner, Saved, world_of
-from ringyard_agents.learning.peers import Peers
-from ringyard_agents.learning.worlds import worlds_of
+from ringyard_agents.learning.environments import worlds_of
+from ringyard_agents.learning.learner import Learner, world_of
+from ringyard_agents.learning.process_group import Hardware, ProcessGroup, equip
 
-__all__ = ["EnoughError", "follow", "lead", "settings_of", "tell"]
+__all__ = [
+    "EnoughError",
+    "follow",
+    "lead",
+    "settings_of",
+    "tell",
+]
 
 
 class EnoughError(Exception):
@@ -32,13 +38,13 @@ def settings_of(
     }
 
 
-def lead(peers: Peers, config: DictConfig, learner: Learner, constraint: Constraint | None) -> None:
+def lead(peers: ProcessGroup, config: DictConfig, learner: Learner, constraint: Constraint | None) -> None:
     """Tell the other processes what is learnt, and from where."""
     if peers.size > 1:
         peers.from_first((plain(config), constraint, learner.state()))
 
 
-def tell(peers: Peers, constraint: Constraint | None, enough: bool) -> None:
+def tell(peers: ProcessGroup, constraint: Constraint | None, enough: bool) -> None:
     """Between two rounds: what the constraint's price is now, and whether learning ends.
 
     Raises:
@@ -52,7 +58,7 @@ def tell(peers: Peers, constraint: Constraint | None, enough: bool) -> None:
 
 def follow(hardware: Hardware) -> None:
     """Learn as the first process says, until it says that it is enough."""
-    told: tuple[dict[str, Any], Constraint | None, Saved] | None = hardware.peers.from_first(None)
+    told: tuple[dict[str, Any], Constraint | None, Checkpoint] | None = hardware.peers.from_first(None)
     assert told is not None
     given, constraint, state = told
     config = OmegaConf.create(given)
@@ -61,9 +67,9 @@ def follow(hardware: Hardware) -> None:
     if isinstance(learner, Constrained):
         learner.constraint = constraint
     settings = settings_of(learner, worlds_of(config), config.num_workloads, config.seed)
-    learner.begin(settings, config.seed, state)
+    learner.setup(settings, config.seed, state)
 
-    def watch(measured: Mapping[str, float]) -> None:
+    def between_rounds(measured: Mapping[str, float]) -> None:
         said: tuple[float | None, bool] | None = hardware.peers.from_first(None)
         assert said is not None
         price, enough = said
@@ -73,4 +79,4 @@ def follow(hardware: Hardware) -> None:
             raise EnoughError
 
     with suppress(EnoughError):
-        learner.learn(config.total_decisions, watch)
+        learner.learn(config.total_decisions, between_rounds)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -10,18 +11,24 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import set_random_seed
+from torch import Tensor
 
 from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
-from ringyard_agents.learning.credit import Credit, group_advantages
-from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.hardware import Hardware
-from ringyard_agents.learning.learner import Saved, Watch, only_world
-from ringyard_agents.learning.masked_choices import CURVES, Choices, add_ppo_gradient, choose, logits_of
-from ringyard_agents.learning.round_order import RoundOrder, round_order
-from ringyard_agents.learning.rows import stacked, take
+from ringyard_agents.learning.learner import Callback, only_world
+from ringyard_agents.learning.policies import GreedyPolicy
+from ringyard_agents.learning.policy_gradient import (
+    Credit,
+    RoundOrder,
+    add_gradients,
+    clipped_gain,
+    group_advantages,
+    round_order,
+)
+from ringyard_agents.learning.process_group import Hardware, on
 from ringyard_agents.learning.torch_state import (
     network_state,
     random_state,
@@ -30,9 +37,125 @@ from ringyard_agents.learning.torch_state import (
     restore_spaces,
     weights_with_spaces,
 )
-from ringyard_agents.learning.vec_env import RingyardVecEnv
+from ringyard_agents.learning.vec_env import RingyardVecEnv, stacked, take
 
-__all__ = ["GroupRelative"]
+__all__ = ["Choices", "GroupRelative", "add_ppo_gradient", "choose"]
+
+#: decisions whose gradient one thread computes at once: few enough for its caches, enough to be worth a call
+_PART = 2048
+
+#: what `add_ppo_gradient` measures, in its order, as TensorBoard calls it
+CURVES = (
+    "train/policy_gradient_loss",
+    "train/entropy_loss",
+    "train/loss",
+    "train/approx_kl",
+    "train/clip_fraction",
+)
+
+
+class Choices(NamedTuple):
+    """Decisions to learn from.
+
+    Attributes:
+        observations: [decisions, size], or {block: [decisions, length]}.
+        masks: [decisions, actions] True where an action was valid.
+        actions: [decisions] what was chosen.
+        log_probs: [decisions] how probable that was then.
+        advantages: [decisions].
+    """
+
+    observations: Any
+    masks: NDArray[np.bool_]
+    actions: NDArray[np.int64]
+    log_probs: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+
+    def some(self, rows: NDArray[np.int64]) -> "Choices":
+        """Some of them."""
+        return Choices(
+            take(self.observations, rows),
+            self.masks.take(rows, axis=0),
+            self.actions[rows],
+            self.log_probs[rows],
+            self.advantages[rows],
+        )
+
+
+def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
+    """[clusters, actions] logarithms of probabilities, -1e8 or less where an action is not valid.
+
+    The network's own distribution is not used: threads may share a network.
+    """
+    seen: Any
+    if isinstance(observations, dict):
+        seen = {name: on(network.device, block) for name, block in observations.items()}
+    else:
+        seen = on(network.device, observations)
+    features: Any = network.extract_features(seen, network.pi_features_extractor)
+    logits = network.action_net(network.mlp_extractor.forward_actor(features))
+    return torch.log_softmax(logits.masked_fill(~on(network.device, masks), -1e8), 1)
+
+
+def choose(
+    log_probs: Tensor, masks: NDArray[np.bool_], noise: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Actions drawn with their probabilities.
+
+    Args:
+        log_probs: [clusters, actions].
+        masks: [clusters, actions] True where an action is valid.
+        noise: [clusters, actions] drawn from the exponential distribution of rate 1.
+
+    Returns:
+        ([clusters] actions, [clusters] logarithms of their probabilities). Actions are valid even where the
+        network is broken and answers NaN.
+    """
+    known: NDArray[np.float32] = log_probs.cpu().numpy()
+    drawn = np.where(masks, np.nan_to_num(np.exp(known) / noise), -1.0)
+    actions = drawn.argmax(axis=1)
+    return actions, known[np.arange(len(known)), actions]
+
+
+def add_ppo_gradient(
+    network: MaskableActorCriticPolicy,
+    choices: Choices,
+    rows: NDArray[np.int64],
+    total: int,
+    clip_range: float,
+    ent_coef: float,
+) -> NDArray[np.float64]:
+    """Add to a network's gradient that of PPO's clipped loss with an entropy bonus.
+
+    Args:
+        network: as it is now.
+        choices: of a round.
+        rows: which of them are of this minibatch, or a part of it, or none.
+        total: decisions in the minibatch, those of other processes too.
+        clip_range: of the ratio of probabilities.
+        ent_coef: weight of the entropy.
+
+    Returns:
+        [5] this part of the minibatch's means of `CURVES`.
+    """
+
+    def loss_of(rows: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
+        part, device = choices.some(rows), network.device
+        possible = _log_probs(network, part.observations, part.masks)
+        entropy = -(torch.softmax(possible, 1) * possible).sum()
+        now = possible.gather(1, on(device, part.actions)[:, None])[:, 0]
+        log_ratio = now - on(device, part.log_probs)
+        gain, moved, outside = clipped_gain(log_ratio, on(device, part.advantages), clip_range)
+        loss = -(gain + ent_coef * entropy) / total
+        found = (-gain.item(), -entropy.item(), loss.item() * total, moved, outside)
+        return loss, np.array(found) / total
+
+    found = np.zeros(len(CURVES))
+    if len(rows):
+        parts = np.array_split(rows, max(1, round(len(rows) / _PART)))
+        for one in add_gradients(network, [partial(loss_of, part) for part in parts]):
+            found += one
+    return found
 
 
 class _Round(NamedTuple):
@@ -57,7 +180,7 @@ class GroupRelative:
         flat: the network reads one row of numbers a cluster; False: blocks.
         num_envs: clusters played at once by all processes together, a multiple of `group_size`.
         group_size: episodes of each workload per round, 2 or more.
-        credit: how decisions share their episode's return, see `ringyard_agents.learning.credit`.
+        credit: how decisions share their episode's return, see `group_advantages`.
         learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in
             Stable-Baselines3's PPO.
         teacher: whom to imitate before learning.
@@ -95,7 +218,7 @@ class GroupRelative:
     def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Any:
         return self.network(observation_space, action_space, lambda progress: self.learning_rate)
 
-    def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
+    def setup(self, worlds: Mapping[str, Setting], seed: int, saved: Checkpoint | None = None) -> None:
         """Make the network, new or as saved, in its only world."""
         setting = only_world(worlds)
         torch.set_num_threads(1)
@@ -124,7 +247,7 @@ class GroupRelative:
         )
         return slice(groups.start * self.group_size, groups.stop * self.group_size)
 
-    def _restore(self, saved: Saved) -> None:
+    def _restore(self, saved: Checkpoint) -> None:
         facts, arrays = saved.facts, saved.arrays
         restore_network(self._network, saved, self._network.optimizer)
         self.decisions, self._started = facts["decisions"], facts["started"]
@@ -133,31 +256,31 @@ class GroupRelative:
         self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
         restore_random(saved)
 
-    def adopt(self, weights: Saved) -> None:
+    def load_weights(self, weights: Checkpoint) -> None:
         """Begin with these weights."""
         restore_network(self._network, weights)
 
-    def state(self) -> Saved:
+    def state(self) -> Checkpoint:
         """Weights, optimiser, counters and random states; between rounds no episode matters."""
         network, random = network_state(self._network, self._network.optimizer), random_state()
         _, keys, *drawn = self._rng.get_state()
         episodes = np.full(self.num_envs, self._env.rounds)
         arrays = {**network.arrays, **random.arrays, "episodes": episodes, "minibatches": np.array(keys)}
         facts = {"decisions": self.decisions, "started": self._started, "minibatches": drawn}
-        return Saved(arrays, {**network.facts, **random.facts, **facts})
+        return Checkpoint(arrays, {**network.facts, **random.facts, **facts})
 
-    def weights(self) -> Saved:
+    def weights(self) -> Checkpoint:
         """Of the network, and its spaces."""
         network = self._network
         return weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
 
-    def load(self, saved: Saved) -> GreedyPolicy:
+    def load(self, saved: Checkpoint) -> GreedyPolicy:
         """The policy of saved weights."""
         network = self._build(*restore_spaces(saved.facts["spaces"]))
         restore_network(network, saved)
         return GreedyPolicy(network, self.flat, self.masked)
 
-    def learn(self, total_decisions: int, watch: Watch) -> None:
+    def learn(self, total_decisions: int, callback: Callback) -> None:
         """Clone the teacher, if there is one and nothing was played yet; then play and learn in rounds."""
         measured: dict[str, float] = {}
         if not self._started:
@@ -165,10 +288,10 @@ class GroupRelative:
             if self.teacher is not None:
                 measured = self._imitate(self.teacher)
             self._started = True
-        watch(measured)
+        callback(measured)
         while self.decisions < total_decisions:
             played, measured = self._play()
-            watch(measured | self._update(played))
+            callback(measured | self._update(played))
 
     def _imitate(self, teacher: CloneTeacher) -> dict[str, float]:
         """Fit the network to the teacher, in the first process for all; what to plot."""
@@ -196,9 +319,7 @@ class GroupRelative:
             valid, times = ~env.idle, env.batch.state.clusters["now"].copy()
             playing = np.flatnonzero(valid)
             rows, masks = take(observations, playing), env.action_masks()[playing]
-            with torch.inference_mode():
-                logits = logits_of(self._network, rows)
-            chosen, log_probs = choose(logits, masks, self._noise(masks.shape[1])[playing])
+            chosen, log_probs = self._decide(rows, masks, self._noise(masks.shape[1])[playing])
             decided.append((rows, masks, chosen, log_probs))
             actions = np.zeros(env.num_envs, np.int64)
             actions[playing] = chosen
@@ -212,6 +333,13 @@ class GroupRelative:
         measured = self._count(rewards, valid)
         choices = Choices(seen, masks, actions, log_probs, advantages[valid])
         return _Round(choices, order), measured
+
+    @torch.inference_mode()
+    def _decide(
+        self, observations: Any, masks: NDArray[np.bool_], noise: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Actions drawn, and the logarithms of their probabilities; see `choose`."""
+        return choose(_log_probs(self._network, observations, masks), masks, noise)
 
     def _noise(self, num_actions: int) -> NDArray[np.float32]:
         """[own clusters, actions] for `choose`; of all clusters, so that every process draws the same."""
