@@ -22,15 +22,17 @@ from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.agent import AgentScheduler
-from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
-from ringyard_agents.learning.credit import group_advantages
 from ringyard_agents.learning.evaluation import episode_metrics
-from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.learner import world_of
-from ringyard_agents.learning.policies import PointerNetwork, PointerPolicy
-from ringyard_agents.learning.reduced_precision import ReducedPrecisionMlpPolicy
+from ringyard_agents.learning.policies import (
+    GreedyPolicy,
+    PointerNetwork,
+    PointerPolicy,
+    ReducedPrecisionMlpPolicy,
+)
+from ringyard_agents.learning.ppo import Choices, GroupRelative, add_ppo_gradient, choose, group_advantages
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.orders.sjf import sjf
@@ -116,6 +118,43 @@ def test_pointer_refuses_blocks_it_would_ignore():
     more = spaces.Dict({**space.spaces, "weather": spaces.Box(0.0, 1.0, (3,))})
     with pytest.raises(ConfigurationError, match=r"'weather'.* server_resources"):
         PointerPolicy(more, spaces.Discrete(49), lambda progress: 1e-3)
+
+
+def test_a_row_of_the_pointer_does_not_depend_on_the_others():
+    env = RingyardVecEnv(setting(), 12)
+    network = PointerNetwork(env.observation_space, int(env.action_space.n), 16)
+    blocks = {name: torch.rand_like(block) for name, block in blocks_of(env).items()}
+    for mask in ("waiting_mask", "running_mask"):
+        blocks[mask] = (blocks[mask] < 0.3).float()
+        blocks[mask][::5] = 0.0
+    with torch.no_grad():
+        whole, part = network(blocks)[0], network({name: block[:7] for name, block in blocks.items()})[0]
+    assert torch.allclose(whole[:7], part, atol=1e-6)
+
+
+def test_choices_are_drawn_as_probable_as_they_are():
+    rng, draws = np.random.default_rng(0), 20_000
+    masks = np.tile([True, False, True, True], (draws, 1))
+    logits = torch.tensor([0.0, 9.0, 1.0, 2.0]).masked_fill(~torch.as_tensor(masks[0]), -1e8)
+    log_probs = torch.log_softmax(logits, 0).expand(draws, 4)
+    actions, chosen = choose(log_probs, masks, rng.exponential(size=masks.shape).astype(np.float32))
+    assert np.bincount(actions, minlength=4) / draws == pytest.approx(log_probs[0].exp().numpy(), abs=0.02)
+    assert np.array_equal(chosen, log_probs[0].numpy()[actions])
+
+
+def test_a_broken_network_still_chooses_what_is_valid():
+    masks = np.random.default_rng(0).random((20, 7)) < 0.3
+    masks[np.arange(20), np.arange(20) % 7] = True
+    actions, log_probs = choose(torch.full((20, 7), torch.nan), masks, np.ones((20, 7), np.float32))
+    assert masks[np.arange(20), actions].all()
+    assert np.isnan(log_probs).all()
+
+
+def test_nothing_is_learnt_from_no_decisions():
+    network, none = group_relative(setting()).policy.network, np.zeros(0, np.int64)
+    choices = Choices(np.zeros((0, 6), np.float32), np.zeros((0, 9), np.bool_), none, none, none)
+    assert not add_ppo_gradient(network, choices, none, 5, 0.2, 0.05).any()
+    assert all(one.grad is None for one in network.parameters())
 
 
 def test_group_advantages_by_hand():
@@ -204,7 +243,7 @@ def group_relative(world, width=16, seed=3, **options):
     learner = GroupRelative(
         partial(PointerPolicy, width=width), **({"num_envs": 4, "group_size": 2} | options)
     )
-    learner.begin({"one": world}, seed)
+    learner.setup({"one": world}, seed)
     return learner
 
 
@@ -358,8 +397,8 @@ def learners():
 
 
 def through_a_file(saved, file):
-    write_archive(file, saved)
-    return read_archive(file)
+    saved.write(file)
+    return Checkpoint.read(file)
 
 
 @pytest.mark.parametrize("name", learners())
@@ -375,7 +414,7 @@ def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
     learner, again, other = (learners()[name] for _ in range(3))
     assert world.observation.flat == learner.flat
     assert world.actions.on_invalid == ("raise" if learner.masked else "wait")
-    learner.begin({"one": world}, 1)
+    learner.setup({"one": world}, 1)
     rounds = learn(learner, 300)
     assert rounds[0][0].facts["decisions"] == 0
     assert rounds[0][1] == {}
@@ -384,7 +423,7 @@ def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
     assert {"train", "rollout"} <= curves
     for saved, _ in rounds[:-1:2]:
         torch.rand(5), np.random.rand(5)  # another process draws other numbers
-        again.begin({"one": world}, 1, through_a_file(saved, tmp_path / "last"))
+        again.setup({"one": world}, 1, through_a_file(saved, tmp_path / "last"))
         states = learn(again, 300)[1:]
         wanted = rounds[len(rounds) - len(states) :]
         assert len(states) >= 1
@@ -403,7 +442,7 @@ def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
 
 def test_flat_rows_of_another_cluster_are_refused():
     learner = learners()["ppo"]
-    learner.begin({"one": world_of(learner, setting())}, 1)
+    learner.setup({"one": world_of(learner, setting())}, 1)
     with pytest.raises(CheckpointError, match=r"rows of \d+ numbers"):
         mean_jcts(learner.policy, world_of(learner, setting(cluster=Cluster.homogeneous(3, 4))))
 
@@ -446,12 +485,12 @@ def test_rollouts_that_no_machine_holds_are_refused():
     learners += [StableBaselines(partial(PPO, "MlpPolicy", n_steps=n), True, 2**31 - 1) for n in (1, 2048)]
     for learner in [*learners, StableBaselines(partial(PPO, "MlpPolicy"), True, 2**31 - 1)]:
         with pytest.raises(ConfigurationError, match=r"n_steps, with agent.num_envs=[\d,]+, is .*take fewer"):
-            learner.begin({"one": setting(flat=True)}, 0)
+            learner.setup({"one": setting(flat=True)}, 0)
 
 
 def test_rollouts_take_what_is_estimated(monkeypatch):
     learner = StableBaselines(partial(MaskablePPO, "MlpPolicy", n_steps=500), True, 8)
-    learner.begin({"one": setting(flat=True)}, 0)
+    learner.setup({"one": setting(flat=True)}, 0)
     kept = sum(one.nbytes for one in vars(learner._running.rollout_buffer).values() if hasattr(one, "nbytes"))
     monkeypatch.setattr("ringyard.checks._memory_bytes", lambda: 2.05 * kept)
     learner._require_memory(setting(flat=True))
@@ -464,7 +503,7 @@ def test_a_teacher_also_starts_maskable_ppo():
     teacher = CloneTeacher(partial(QueueTeacher, templates=["spread", "consolidate"]), steps=100, batches=200)
     model = partial(MaskablePPO, PointerPolicy, n_steps=16, batch_size=32, n_epochs=1)
     learner, rounds = StableBaselines(model, False, 8, teacher), []
-    learner.begin({"one": setting()}, 0)
+    learner.setup({"one": setting()}, 0)
     learner.learn(1, lambda measured: rounds.append(dict(measured)))
     assert rounds[0]["clone/accuracy"] > 0.9
 

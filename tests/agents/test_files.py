@@ -89,7 +89,8 @@ def test_one_writer_and_a_lock_that_dies_with_its_process(tmp_path):
     folder = tmp_path / "runs" / "mine"
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from ringyard_agents.runs.atomic_write import atomic_write, locked\n"
+        "from ringyard_agents.runs.atomic_write import atomic_write\n"
+        "from ringyard_agents.runs.run_folder import locked\n"
         "with locked(Path(sys.argv[1])), atomic_write(Path(sys.argv[1], 'x')) as partial:\n"
         "    partial.write_text('half'); print('locked', flush=True); time.sleep(60)\n"
     )

@@ -1,15 +1,16 @@
 """The mechanisms between Python and machine code, each on a kernel of its own."""
 
+import ast
 import copy
+import functools
 import importlib.util
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import NamedTuple, Protocol
 
 import numba
@@ -21,8 +22,8 @@ from ringyard.compiled import (
     FloatVector,
     Record,
     Records2,
-    ahead,
     bundle,
+    cache,
     entry_point,
     f8,
     fills,
@@ -33,9 +34,8 @@ from ringyard.compiled import (
     slot,
     whole,
 )
-from ringyard.compiled.cache import CacheFile
-from ringyard.compiled.functions import Kernel, _dispatcher
-from ringyard.errors import ConfigurationError
+from ringyard.compiled.functions import Kernel
+from ringyard.compiled.numba_internals import PRIVATE
 
 
 class Cell(Record):
@@ -151,7 +151,6 @@ def test_any_number_of_rules_in_order():
 
 def test_a_kernel_is_compiled_once_for_what_it_declares():
     assert halves(world()) == 0.5 + 1.0  # an int32 field and an int64 one
-    _half.compile_declared()  # a cache may have had all that called it
     assert len(_half.inside.overloads) == 1
 
 
@@ -218,11 +217,12 @@ def test_machine_code_of_another_version_is_compiled_anew(tmp_path):
 
 
 class KernelOfAFile:
-    """A kernel in a file of its own, with numba's files beside it, as each new process sees it."""
+    """A kernel in a file of its own and a folder for machine code, as each new process sees them."""
 
     def __init__(self, folder, monkeypatch):
-        monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # beside the source
-        self.source, self.monkeypatch = folder / f"mine_{folder.name}.py", monkeypatch
+        self.kept, self.monkeypatch = folder / "kept", monkeypatch
+        self.source = folder / f"mine_{folder.name}.py"
+        monkeypatch.setenv("RINGYARD_CACHE_DIR", str(self.kept))
 
     def write(self, body):
         self.source.write_text(
@@ -231,66 +231,21 @@ class KernelOfAFile:
 
     def of_4(self):
         """What a new process computes, and whether its machine code was there already."""
+        cache.folder_of.cache_clear()
         spec = importlib.util.spec_from_file_location(self.source.stem, self.source)
         module = importlib.util.module_from_spec(spec)
         self.monkeypatch.setitem(sys.modules, self.source.stem, module)
         spec.loader.exec_module(module)
         return module.of(4.0), bool(module.of.outside.stats.cache_hits)
 
-
-def test_a_damaged_cache_is_compiled_anew(tmp_path, monkeypatch):
-    """Each byte of numba's files counts: cut short, changed anywhere, emptied or no pickle at all."""
-    kernel_of_a_file = KernelOfAFile(tmp_path, monkeypatch)
-    kernel_of_a_file.write("2.0 * x")
-    again = [(8.0, False), (8.0, True)]
-    assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == again
-    for ending in ("nbi", "nbc"):
-        for damage in (_cut, _changed, lambda data: b"", lambda data: b"no pickle"):
-            for file in (tmp_path / "__pycache__").glob(f"*.{ending}"):
-                file.write_bytes(damage(file.read_bytes()))
-            assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == again, (ending, damage)
+    def files(self):
+        return [file for file in self.kept.rglob("*") if file.is_file()]
 
 
-@pytest.mark.parametrize("written", [0, 1])
-def test_machine_code_of_earlier_sources_is_not_taken(tmp_path, monkeypatch, written):
-    """Numba's index names a file in which, until it is written, there is machine code from before."""
-    kernel_of_a_file = KernelOfAFile(tmp_path, monkeypatch)
-    kernel_of_a_file.write("2.0 * x")
-    assert kernel_of_a_file.of_4() == (8.0, False)
-    kernel_of_a_file.write("3.0 * x + 1.0")
-    replace, done = os.replace, []
-
-    def interrupted(source, target):
-        if len(done) == written:
-            raise KeyboardInterrupt
-        done.append(target)
-        replace(source, target)
-
-    with monkeypatch.context() as within:
-        within.setattr(os, "replace", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            kernel_of_a_file.of_4()
-    assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == [(13.0, False), (13.0, True)]
-
-
-def test_processes_that_save_at_once_keep_their_machine_code_apart(tmp_path, monkeypatch):
-    one, other, old = (CacheFile(str(tmp_path), "some", stamp) for stamp in ("new", "new", "old"))
-    old.save("before", "code of earlier sources")
-    save_index = one._save_index
-
-    def save_the_other_first(overloads):
-        monkeypatch.setattr(one, "_save_index", save_index)
-        other.save("doubles", "code for doubles")
-        save_index(overloads)
-
-    monkeypatch.setattr(one, "_save_index", save_the_other_first)
-    one.save("floats", "code for floats")
-    assert one.load("floats") in ("code for floats", None)  # None: compiled once more
-    assert one.load("doubles") in ("code for doubles", None)
-    other.save("doubles", "code for doubles")
-    one.save("floats", "code for floats")
-    assert (one.load("floats"), one.load("doubles")) == ("code for floats", "code for doubles")
-    assert len(list(tmp_path.glob("*.nbc"))) == 2
+@pytest.fixture
+def kernel_of_a_file(tmp_path, monkeypatch):
+    yield KernelOfAFile(tmp_path, monkeypatch)
+    cache.folder_of.cache_clear()
 
 
 def _cut(data):
@@ -301,6 +256,118 @@ def _changed(data):
     changed = bytearray(data)
     changed[len(data) * 2 // 3] ^= 255
     return bytes(changed)
+
+
+@pytest.mark.parametrize("damage", [_cut, _changed, lambda data: b"", lambda data: b"no pickle"])
+def test_a_damaged_file_is_compiled_anew(kernel_of_a_file, damage):
+    """Each byte counts: cut short, changed anywhere, emptied or no pickle at all."""
+    kernel_of_a_file.write("2.0 * x")
+    again = [(8.0, False), (8.0, True)]
+    assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == again
+    for file in kernel_of_a_file.files():
+        file.write_bytes(damage(file.read_bytes()))
+    assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == again
+
+
+def test_machine_code_of_earlier_sources_is_not_taken(kernel_of_a_file, monkeypatch):
+    """Not where the process that compiled the later ones was stopped as it wrote either."""
+
+    def interrupted(source, target):
+        raise KeyboardInterrupt
+
+    kernel_of_a_file.write("2.0 * x")
+    assert kernel_of_a_file.of_4() == (8.0, False)
+    before = kernel_of_a_file.files()
+    kernel_of_a_file.write("3.0 * x + 1.0")
+    with monkeypatch.context() as within:
+        within.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kernel_of_a_file.of_4()
+    assert kernel_of_a_file.files() == before
+    assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == [(13.0, False), (13.0, True)]
+
+
+def test_machine_code_depends_on_what_lies_beside_its_source(kernel_of_a_file):
+    kernel_of_a_file.write("2.0 * x")
+    beside = kernel_of_a_file.source.with_name("constants.py")
+    assert [kernel_of_a_file.of_4()[1], kernel_of_a_file.of_4()[1]] == [False, True]
+    beside.write_text("HALF = 0.5\n")
+    assert [kernel_of_a_file.of_4()[1], kernel_of_a_file.of_4()[1]] == [False, True]
+
+
+def test_a_folder_that_cannot_be_written_to_is_a_warning(kernel_of_a_file):
+    kernel_of_a_file.write("2.0 * x")
+    kernel_of_a_file.kept.write_text("no folder")
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to a folder that can be written to"):
+            assert kernel_of_a_file.of_4() == (8.0, False)
+
+
+def test_a_full_disk_costs_the_next_start_alone(kernel_of_a_file, monkeypatch):
+    def full(**options):
+        raise OSError("No space left on device")
+
+    kernel_of_a_file.write("2.0 * x")
+    with monkeypatch.context() as within:
+        within.setattr(cache.tempfile, "mkstemp", full)
+        assert kernel_of_a_file.of_4() == (8.0, False)
+    assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == [(8.0, False), (8.0, True)]
+
+
+def test_folders_that_were_not_used_for_long_are_removed(kernel_of_a_file):
+    kernel_of_a_file.write("2.0 * x")
+    folders = [kernel_of_a_file.kept / f"{kernel_of_a_file.source.stem}-{i:016x}" for i in range(30)]
+    others = kernel_of_a_file.kept / f"another-{0:016x}"
+    for when, folder in enumerate([others, *folders]):
+        folder.mkdir(parents=True)
+        (folder / "code").write_text("")
+        os.utime(folder, (when, when))
+    kernel_of_a_file.of_4()
+    assert others.is_dir()
+    assert [folder.is_dir() for folder in folders] == [False] * 15 + [True] * 15
+    assert kernel_of_a_file.of_4() == (8.0, True)
+
+
+def test_processes_that_compile_at_once_do_not_disturb_each_other(kernel_of_a_file):
+    kernel_of_a_file.write("2.0 * x")
+    code = f"import {kernel_of_a_file.source.stem} as mine; print(mine.of(4.0))"
+    path = os.pathsep.join([str(kernel_of_a_file.source.parent), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert [one.communicate(timeout=120)[0] for one in both] == ["8.0\n", "8.0\n"]
+    assert kernel_of_a_file.of_4() == (8.0, True)
+
+
+def test_numba_has_what_is_used_of_its_insides():
+    for name, use in PRIVATE.items():
+        parts = name.split(".")
+        class_at = next(i for i, part in enumerate(parts) if part[0].isupper())
+        try:
+            module = importlib.import_module(".".join(parts[:class_at]))
+            functools.reduce(getattr, parts[class_at:], module)
+        except (AttributeError, ImportError):
+            pytest.fail(
+                f"Numba {numba.__version__} has no {name}, which ringyard uses ({use}): mend"
+                " ringyard/compiled/numba_internals.py and the range of versions in pyproject.toml"
+            )
+
+
+def test_the_readme_names_what_is_used_of_numbas_insides():
+    room = ROOT / "envs" / "ringyard" / "compiled"
+    page, internals = (room / "README.md").read_text(), room / "numba_internals.py"
+    imported = set()
+    for node in ast.walk(ast.parse(internals.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numba.core"):
+            imported |= {alias.name for alias in node.names}
+    names = imported | {name.rpartition(".")[2] for name in PRIVATE}
+    assert not {name for name in names if f"`{name}`" not in page}
+    others = [
+        file for file in (ROOT / "envs/ringyard/compiled").glob("*.py") if file.name != "numba_internals.py"
+    ]
+    assert not [file.name for file in others if re.search(r"llvmlite|numba\.(core|np)\b", file.read_text())]
 
 
 def test_threads_that_meet_a_bundle_at_once_get_one_address():
@@ -344,56 +411,6 @@ def test_threads_that_ask_at_once_get_one_machine_code():
         sys.setswitchinterval(usual)
 
 
-def test_no_folder_for_machine_code_is_a_sentence(monkeypatch):
-    def refuse(**options):
-        raise RuntimeError("cannot cache function 'f': no locator available for file 'f.py'")
-
-    monkeypatch.setattr(numba, "njit", refuse)
-    with pytest.raises(ConfigurationError, match="set NUMBA_CACHE_DIR to one that can"):
-        _dispatcher(lambda: 0, {})
-
-
-def beside(folder, *words):
-    """A process with a cold cache of its own."""
-    return subprocess.Popen(
-        [sys.executable, *words],
-        env=os.environ | {"NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_a_process_beside_compiles_what_a_kernel_is_made_of(tmp_path):
-    done = beside(tmp_path, "-m", "ringyard.compiled.ahead", "ringyard.sim.engine.life", "arrive", "0")
-    assert done.communicate(timeout=300)[0] == ""
-    assert done.returncode == 0
-    compiled = {file.name.partition("-")[0] for file in tmp_path.rglob("*.nbi")}
-    assert {"queues.waiting_add", "waiting.waiting_at"} <= compiled
-    assert "life.arrive" not in compiled  # whoever needs it compiles it
-    check = "from ringyard.sim.engine.queues import waiting_add; print(waiting_add.cached)"
-    assert beside(tmp_path, "-c", check).communicate(timeout=60)[0].split() == ["True"]
-
-
-def test_what_another_process_compiles_is_left_to_it(tmp_path):
-    file = SimpleNamespace(_index_path=str(tmp_path / "some.nbi"), _load_index=dict)
-    hold = (
-        "import sys; from types import SimpleNamespace; from ringyard.compiled.ahead import compiling_once\n"
-        f"file = SimpleNamespace(_index_path={file._index_path!r}, _load_index=dict)\n"
-        "with compiling_once(file): print('holds', flush=True); sys.stdin.read()"
-    )
-    other, compiled = beside(tmp_path, "-c", hold), []
-    one = SimpleNamespace(cache_file=file, compile_declared=lambda: compiled.append(1))
-    try:
-        assert other.stdout.readline() == "holds\n"
-        assert not ahead._compile_if_free(one)
-        assert not compiled
-    finally:
-        other.communicate(timeout=60)
-    assert ahead._compile_if_free(one)
-    assert compiled == [1]
-
-
 def test_a_long_compilation_is_said_before_and_after(capsys):
     names = [f"room.kernel_{i}" for i in range(30)]
     with progress.announced("play", names), progress.announced("inside", names):
@@ -418,13 +435,3 @@ def test_a_terminal_follows_what_is_compiled(capsys, monkeypatch):
         progress.compiled_one(names[4])
         progress.compiled_one("another")
     assert "\r\x1b[K  1 of 30: room.kernel_4\r" in capsys.readouterr().err
-
-
-def test_a_process_beside_gives_up_on_what_nobody_compiles(monkeypatch):
-    monkeypatch.setattr(ahead, "_PATIENCE", 0.1)
-    monkeypatch.setattr(ahead, "_can_compile", lambda one, find_used: False)
-    stuck = SimpleNamespace(cached=False)
-    monkeypatch.setattr(ahead, "_reachable", lambda root, find_used, number: [stuck])
-    begin = time.monotonic()
-    ahead.main("ringyard.sim.engine.life", "arrive", "0")
-    assert time.monotonic() - begin >= 0.1

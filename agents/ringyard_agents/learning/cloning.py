@@ -14,8 +14,7 @@ from ringyard.checks import Count, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions.space import Actions
 from ringyard_agents.learning.learner import Policy
-from ringyard_agents.learning.rows import stacked, take
-from ringyard_agents.learning.vec_env import RingyardVecEnv
+from ringyard_agents.learning.vec_env import RingyardVecEnv, stacked, take
 
 __all__ = ["CloneTeacher", "QueueTeacher"]
 

@@ -1,19 +1,28 @@
-"""The pointer policy: shared encoders over jobs, placements, running jobs and servers."""
+"""Policies around networks of Stable-Baselines3: a pointer network, a bfloat16 MLP, greedy play."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, MlpExtractor
+from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
 from ringyard.checks import require
-from ringyard.errors import ConfigurationError
+from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.observations.queue import PLACEMENT_FEATURES, SERVER_FEATURES
-from ringyard_agents.learning.compiled_pointer import Seen, compiled_forward
 
-__all__ = ["PointerNetwork", "PointerPolicy"]
+__all__ = [
+    "GreedyPolicy",
+    "PointerNetwork",
+    "PointerPolicy",
+    "ReducedPrecisionMlpPolicy",
+]
+
 
 #: the blocks that describe each kind of item; an observation may lack all but the first
 _ITEMS = {
@@ -58,14 +67,35 @@ def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
     return shaped[0] if len(shaped) == 1 else torch.cat(shaped, -1)
 
 
-def _pool(values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean of the present items of each row; 0 where a row has none.
+class _Present(NamedTuple):
+    """The items of a kind that are there, behind each other.
 
-    Args:
-        values: [items, width]; rows: [items] which row each belongs to; mask: [B, slots].
+    Attributes:
+        values: [items, features].
+        places: [items] of each among all slots of all rows.
+        rows: [items] of the batch.
+        shares: [B, 1] one over how many items each row has.
     """
-    total = values.new_zeros(mask.shape[0], values.shape[1]).index_add(0, rows, values)
-    return total / mask.sum(1, keepdim=True).clamp(min=1.0)
+
+    values: Tensor
+    places: Tensor
+    rows: Tensor
+    shares: Tensor
+
+    @classmethod
+    def of(cls, blocks: dict[str, Tensor], name: str) -> "_Present":
+        """Those of a kind with a mask."""
+        mask = blocks[f"{name}_mask"]
+        places = mask.flatten().nonzero()[:, 0]
+        values = _joined(blocks, name, mask.shape[1]).flatten(0, 1).index_select(0, places)
+        return cls(
+            values, places, places // mask.shape[1], mask.sum(1, keepdim=True).clamp(min=1.0).reciprocal()
+        )
+
+    def mean(self, values: Tensor) -> Tensor:
+        """[B, width] means of values [items, width] over each row's items; 0 where a row has none."""
+        total = values.new_zeros(len(self.shares), values.shape[1]).index_add(0, self.rows, values)
+        return total * self.shares
 
 
 class PointerNetwork(nn.Module):
@@ -124,53 +154,34 @@ class PointerNetwork(nn.Module):
             nn.init.orthogonal_(head.weight, 0.01)  # type: ignore[arg-type]
             nn.init.zeros_(head.bias)  # type: ignore[arg-type]
 
-    def _encode(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """(jobs [present jobs, width], running [present running jobs, width], context [B, width])."""
-        waiting, running = blocks["waiting_mask"] > 0, blocks["running_mask"] > 0
-        jobs = self.job(_joined(blocks, "waiting", waiting.shape[1])[waiting])
-        runs = self.running(_joined(blocks, "running", running.shape[1])[running])
+    def _encode(self, blocks: dict[str, Tensor]) -> tuple[_Present, Tensor, _Present, Tensor, Tensor]:
+        """(waiting jobs, [jobs, width] encoded, running jobs, [jobs, width] encoded, context [B, width])."""
+        waiting, running = _Present.of(blocks, "waiting"), _Present.of(blocks, "running")
+        jobs, runs = self.job(waiting.values), self.running(running.values)
         num_servers = blocks["servers"].flatten(1).shape[1] // SERVER_FEATURES
         pooled = (
-            _pool(torch.relu(jobs), waiting.nonzero()[:, 0], waiting),
-            _pool(runs, running.nonzero()[:, 0], running),
-            self.server(_joined(blocks, "servers", num_servers)).mean(1),
-            _joined(blocks, "cluster", 1)[:, 0],
+            waiting.mean(torch.relu(jobs)),
+            running.mean(runs),
+            self.server(_joined(blocks, "servers", num_servers)).sum(1) / num_servers,
+            _joined(blocks, "cluster"),
         )
-        return jobs, runs, self.context(torch.cat(pooled, 1))
+        return waiting, jobs, running, runs, self.context(torch.cat(pooled, 1))
 
     def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """(logits [B, actions], context [B, width]); logits of empty slots are 0."""
-        if self.adjustments or self.rule.device.type != "cpu":
-            return self.forward_by_torch(blocks)
-        waits, runs = blocks["waiting_mask"] > 0, blocks["running_mask"] > 0
-        num_servers = blocks["servers"].flatten(1).shape[1] // SERVER_FEATURES
-        seen = Seen(
-            _joined(blocks, "waiting", waits.shape[1]),
-            waits,
-            _joined(blocks, "placements", waits.shape[1], len(self.rule)).flatten(2),
-            _joined(blocks, "running", runs.shape[1]),
-            runs,
-            _joined(blocks, "servers", num_servers),
-            _joined(blocks, "cluster"),
-        )
-        return compiled_forward(self, seen, self.latent_dim_pi)
-
-    def forward_by_torch(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The same as `forward`, on any device and with moves of running jobs."""
-        jobs, runs, context = self._encode(blocks)
-        waiting = blocks["waiting_mask"] > 0
-        per_job = self.job_to_rule(torch.relu(jobs + self.context_to_job(context)[waiting.nonzero()[:, 0]]))
-        placements = _joined(blocks, "placements", waiting.shape[1], len(self.rule))
-        per_rule = self.placement(placements[waiting]) + self.rule
-        starts = context.new_zeros(placements.shape[:3])
-        starts[waiting] = self.start(torch.relu(per_job.unsqueeze(1) + per_rule)).squeeze(-1)
-        logits = [starts.flatten(1)]
+        waiting, jobs, running, runs, context = self._encode(blocks)
+        around = self.context_to_job(context).index_select(0, waiting.rows)
+        per_job = self.job_to_rule(torch.relu(jobs + around))
+        slots, rules = blocks["waiting_mask"].shape[1], len(self.rule)
+        placements = _joined(blocks, "placements", slots, rules).flatten(0, 1).index_select(0, waiting.places)
+        each = (self.placement(placements) + self.rule).add_(per_job.unsqueeze(1)).relu_()
+        starts = context.new_zeros(len(context) * slots, rules)
+        starts = starts.index_copy(0, waiting.places, self.start(each).squeeze(-1))
+        logits = [starts.view(len(context), -1)]
         if self.adjustments:
-            running = blocks["running_mask"] > 0
-            around = context[running.nonzero()[:, 0]]
-            changes = context.new_zeros((*running.shape, self.adjustments))
-            changes[running] = self.stop(torch.cat((runs, around), 1))
-            logits.append(changes.flatten(1))
+            changes = context.new_zeros(blocks["running_mask"].numel(), self.adjustments)
+            found = self.stop(torch.cat((runs, context.index_select(0, running.rows)), 1))
+            logits.append(changes.index_copy(0, running.places, found).view(len(context), -1))
         logits.append(self.wait(context))
         return torch.cat(logits, 1), context
 
@@ -180,7 +191,7 @@ class PointerNetwork(nn.Module):
 
     def forward_critic(self, blocks: dict[str, Tensor]) -> Tensor:
         """Context [B, width]."""
-        return self._encode(blocks)[2]
+        return self._encode(blocks)[-1]
 
 
 class PointerPolicy(MaskableActorCriticPolicy):
@@ -238,3 +249,87 @@ class PointerPolicy(MaskableActorCriticPolicy):
         data: dict[str, Any] = super()._get_constructor_parameters()
         kept = {name: data[name] for name in ("observation_space", "action_space", "optimizer_kwargs")}
         return {**kept, "lr_schedule": self._dummy_schedule, "width": self.width}
+
+
+class _Bfloat16(nn.Module):
+    """An `MlpExtractor` under autocast; its outputs are float32 again."""
+
+    def __init__(self, extractor: MlpExtractor) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.latent_dim_pi = extractor.latent_dim_pi
+        self.latent_dim_vf = extractor.latent_dim_vf
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """(actor, critic) latents."""
+        return self.forward_actor(features), self.forward_critic(features)
+
+    def forward_actor(self, features: Tensor) -> Tensor:
+        """Latent of the actor."""
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.extractor.forward_actor(features).float()
+
+    def forward_critic(self, features: Tensor) -> Tensor:
+        """Latent of the critic."""
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.extractor.forward_critic(features).float()
+
+
+class ReducedPrecisionMlpPolicy(MaskableActorCriticPolicy):
+    """sb3-contrib's maskable MLP policy with bfloat16 hidden layers; heads and optimiser stay float32."""
+
+    def _build_mlp_extractor(self) -> None:
+        super()._build_mlp_extractor()
+        assert isinstance(self.mlp_extractor, MlpExtractor)
+        self.mlp_extractor = _Bfloat16(self.mlp_extractor)  # type: ignore[assignment]
+
+
+class GreedyPolicy:
+    """Plays a network's most likely actions.
+
+    A pointer policy runs on any cluster, one that reads flat rows only where they are as long as in training.
+
+    Args:
+        network: of Stable-Baselines3, or a maskable one of sb3-contrib.
+        flat: it reads one row of numbers a cluster; False: blocks.
+        masked: it chooses among valid actions only; needs a maskable network.
+    """
+
+    def __init__(self, network: BasePolicy, flat: bool, masked: bool) -> None:
+        torch.set_num_threads(1)
+        network.set_training_mode(False)
+        self.network = network
+        self.flat = flat
+        self.masked = masked
+
+    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
+        """[clusters] actions where masks are [clusters, actions]; [clusters, scores] where they are of jobs.
+
+        Raises:
+            CheckpointError: rows or actions of other lengths than those of training, or a network whose
+                answers are no numbers.
+        """
+        if self.flat and observations.shape[1:] != self.network.observation_space.shape:
+            raise CheckpointError(
+                f"the agent reads rows of {spaces.flatdim(self.network.observation_space)} numbers and got"
+                f" {observations.shape[1]}; play it on a cluster of as many servers and the same actions"
+                " as in training, or train an agent with a pointer policy"
+            )
+        space = self.network.action_space
+        slots = masks.shape[1]
+        fits = space.n == slots if isinstance(space, spaces.Discrete) else spaces.flatdim(space) % slots == 0
+        if not fits:  # there may be several scores to a job
+            raise CheckpointError(
+                f"the agent answers with {space} and there are {slots} actions or scores; its"
+                " weights and its actions are not of the same training"
+            )
+        seen = obs_as_tensor(observations, self.network.device)
+        network: Any = self.network
+        with torch.no_grad():
+            options = {"action_masks": masks} if self.masked else {}
+            try:
+                chosen = network.get_distribution(seen, **options).mode()
+            except (RuntimeError, ValueError) as error:  # other blocks than it learnt from; weights too large
+                raise CheckpointError(f"the agent's network cannot choose an action: {error}") from error
+        answer = chosen.cpu().numpy().astype(space.dtype)
+        return np.clip(answer, space.low, space.high) if isinstance(space, spaces.Box) else answer

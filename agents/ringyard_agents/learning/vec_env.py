@@ -12,7 +12,21 @@ from ringyard.errors import CheckpointError, ConfigurationError, EpisodeError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
 
-__all__ = ["RingyardVecEnv"]
+__all__ = ["RingyardVecEnv", "stacked", "take"]
+
+
+def take(observations: Any, rows: NDArray[np.int64]) -> Any:
+    """Some rows, by number, of [clusters, size] or of {block: [clusters, ...]}."""
+    if isinstance(observations, dict):
+        return {name: block.take(rows, axis=0) for name, block in observations.items()}
+    return observations.take(rows, axis=0)
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """All rows of several observations in one."""
+    if isinstance(parts[0], dict):
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return np.concatenate(parts)
 
 
 class RingyardVecEnv(VecEnv):

@@ -15,7 +15,6 @@ from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.hydra_versions import register_resolver
 from ringyard_agents.command_line import quoted
 from ringyard_agents.runs.atomic_write import PARTIAL, atomic_write
 from ringyard_agents.runs.record import command_of, new_record, read_record
@@ -39,8 +38,8 @@ _LONGEST_NAME = 255  # bytes, of a folder on most file systems
 
 def register_run_folders() -> None:
     """Register the resolvers `run_folder` and `job_number`, which check names before Hydra makes folders."""
-    register_resolver("run_folder", _folder)
-    register_resolver("job_number", lambda first, number: first + number)
+    OmegaConf.register_new_resolver("run_folder", _folder, replace=True)
+    OmegaConf.register_new_resolver("job_number", lambda first, number: first + number, replace=True)
 
 
 def _folder(name: object, resume: object) -> str:

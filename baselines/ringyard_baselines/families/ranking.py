@@ -34,7 +34,8 @@ class JobKey(Protocol):
 
     As `key`: lower runs first (it may update the record's `forgiven_service`, `forgiven_waiting` and
     `service_queue`); as `wake`: when the key will have to be looked at again. It promises not to be NaN,
-    which is checked each time.
+    which is checked each time. Predictions (`ringyard.state.progress`) are NaN while a job is not predictable
+    (`job.predictable == 0`): a key that goes by them says where such a job goes.
     """
 
     def __call__(self, job: Job, now: float, parameters: FloatVector) -> float:

@@ -6,7 +6,6 @@ address. Fields never change after that (what arrays hold may), so that loads th
 invariant.
 """
 
-import functools
 import operator
 import typing
 from dataclasses import dataclass
@@ -14,9 +13,7 @@ from enum import Flag
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
-from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global
+from numba import from_dtype, types
 from numba.extending import (
     NativeValue,
     infer_getattr,
@@ -26,8 +23,8 @@ from numba.extending import (
     register_model,
     unbox,
 )
-from numba.np.numpy_support import as_dtype
 
+from ringyard.compiled.numba_internals import AbstractTemplate, AttributeTemplate, cgutils, infer_global, ir
 from ringyard.compiled.slots import CompiledFunction, SlotType
 from ringyard.compiled.types import numba_type_of
 
@@ -36,7 +33,7 @@ __all__ = ["BundleType", "bundle"]
 C = TypeVar("C", bound=type)
 
 
-class BundleType(types.Opaque):
+class BundleType(types.Opaque):  # type: ignore[misc]
     """Numba's view of a bundle class.
 
     Args:
@@ -49,7 +46,7 @@ class BundleType(types.Opaque):
         super().__init__(name=f"Bundle({name}: {', '.join(map(str, fields.values()))})")
 
 
-class ManyType(types.Opaque):
+class ManyType(types.Opaque):  # type: ignore[misc]
     """Numba's view of a tuple of bundles of one class, however many: `many[i]` is the i-th.
 
     Args:
@@ -130,11 +127,6 @@ def _unbox(bundle: BundleType, value: Any, c: Any) -> Any:
     return NativeValue(c.builder.load(pointer), is_error=failed)
 
 
-@functools.cache
-def _dtype(kind: Any) -> Any:
-    return as_dtype(kind)
-
-
 def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
     """A field as numba lays it out, in words of 8 bytes; what they point to beside the value goes to `kept`.
 
@@ -144,7 +136,7 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
     if isinstance(kind, types.Array):
         if not value.flags.c_contiguous or value.ndim != kind.ndim:
             raise TypeError(f"expected a contiguous array of {kind.ndim} dimensions, got {value.shape}")
-        if not isinstance(kind.dtype, types.Record) and value.dtype != _dtype(kind.dtype):
+        if not isinstance(kind.dtype, types.Record) and from_dtype(value.dtype) != kind.dtype:
             raise TypeError(f"expected an array of {kind.dtype}, got {value.dtype}")
         address = value.__array_interface__["data"][0]  # as `ctypes.data`, in a fifth of the time
         return [0, 0, value.size, value.itemsize, address, *value.shape, *value.strides]

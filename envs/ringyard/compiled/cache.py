@@ -1,125 +1,182 @@
-"""Numba's cache on disk, with the care that numba does not take of it: of what sources machine code is."""
+"""Machine code on disk: one file for each kernel and signature, in a folder named by what it is made of."""
 
 import functools
-import glob
-import io
+import hashlib
+import os
 import pickle
+import shutil
 import sys
+import tempfile
+import warnings
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import IndexDataCacheFile
-from numba.core.runtime.nrt import rtsys
+import numba
+from platformdirs import user_cache_path
 
-__all__ = ["CacheFile", "machine_code", "watch_sources"]
+from ringyard.compiled.numba_internals import NullCache, dumps, processor, rebuild, reduce
+from ringyard.compiled.progress import compiled_one
+
+__all__ = ["HOUSE", "DiskCache", "folder_of"]
+
+#: packages of this project; each imports only those before it
+HOUSE = ("ringyard", "ringyard_baselines", "ringyard_agents")
+
+#: folders of one package to keep: other versions, other checkouts, sources as they were before an edit
+_KEPT = 16
+
+
+def _sources(module: str) -> list[Path]:
+    """The Python files that kernels of a module may be made of.
+
+    Args:
+        module: imported already.
+
+    Returns:
+        Of this project's packages (the module's and those before it, or all): files that name this room. Of
+        another package, all its files besides. Of a module that is in no package, those beside it.
+    """
+    package = module.partition(".")[0]
+    house = HOUSE[: HOUSE.index(package) + 1] if package in HOUSE else HOUSE
+    specs = [spec for spec in map(find_spec, house) if spec is not None]
+    folders = [folder for spec in specs for folder in spec.submodule_search_locations or ()]
+    files = [file for folder in folders for file in sorted(Path(folder).rglob("*.py"))]
+    room = Path(__file__).parent
+    files = [file for file in files if file.parent == room or b"ringyard.compiled" in file.read_bytes()]
+    if package not in HOUSE:
+        own: Any = sys.modules[package]
+        if hasattr(own, "__path__"):
+            files += [file for folder in own.__path__ for file in sorted(Path(folder).rglob("*.py"))]
+        else:
+            files += sorted(Path(own.__file__).parent.glob("*.py"))
+    return files
 
 
 @functools.cache
-def _checksum(package: Path) -> int:
-    """Of the files of a package that may take part in a kernel."""
-    checksum = 0
-    for file in sorted(file for file in package.rglob("*.py") if file.is_file()):
-        text = file.read_bytes()
-        if b"ringyard.compiled" in text:
-            checksum = zlib.crc32(text, checksum)
-    return checksum
+def folder_of(module: str) -> Path | None:
+    """The folder of machine code of a module's package; None, with a warning, where there can be none.
 
-
-def _sources(function: Callable[..., Any]) -> tuple[int, int]:
-    """Checksums of the files that a kernel may be made of: of this package and of its own."""
-    own = sys.modules.get(function.__module__.partition(".")[0])
-    folder = Path(getattr(own, "__file__", None) or __file__).parent
-    return _checksum(Path(__file__).parents[1]), _checksum(folder)
-
-
-class CacheFile(IndexDataCacheFile):  # type: ignore[misc]
-    """Numba's cache files with a checksum at the end of each: a damaged one is as good as none.
-
-    Numba takes what it finds for pickles and machine code: a changed byte would be any exception, a crash or
-    a wrong number. And it writes an index before the machine code that the index names, where until then
-    machine code of earlier sources may lie, which another process, or the next one after Ctrl-C, would take.
+    It lies in RINGYARD_CACHE_DIR, in NUMBA_CACHE_DIR or in the user's folder for caches. Its name has a hash
+    of all sources that may take part and of the versions of Numba and Python. Of folders with other hashes,
+    those used last are kept.
     """
-
-    def save(self, key: Any, data: Any) -> None:
-        """Write machine code, then the index that names it.
-
-        Args:
-            key: types, processor and code that it is for: the file is called by them, so that another process
-                cannot mean other machine code by that name.
-            data: as numba pickles it.
-        """
-        overloads = self._load_index()
-        if not overloads:
-            self._remove_data()
-        name = self._data_name(zlib.crc32(repr(key).encode()))
-        self._save_data(name, data)
-        self._save_index({**overloads, key: name})
-
-    def _remove_data(self) -> None:
-        """What no index names: machine code of earlier sources."""
-        base = self._index_name.removesuffix(".nbi")
-        for file in Path(self._cache_path).glob(f"{glob.escape(base)}.*.nbc"):
-            file.unlink(missing_ok=True)
-
-    def _stamped(self, data: bytes) -> bytes:
-        """With a checksum of it, and of the sources and the numba that it is of."""
-        about = zlib.crc32(repr((self._version, self._source_stamp)).encode())
-        return data + zlib.crc32(data, about).to_bytes(4, "little")
-
-    def _is_intact(self, path: str) -> bool:
-        file = Path(path)
-        data = file.read_bytes() if file.is_file() else b""
-        return self._stamped(data[:-4]) == data
-
-    @contextmanager
-    def _open_for_write(self, path: str) -> Iterator[io.BytesIO]:
-        with super()._open_for_write(path) as file:
-            written = io.BytesIO()
-            yield written
-            file.write(self._stamped(written.getvalue()))
-
-    def _load_index(self) -> dict[Any, str]:
-        entries: dict[Any, str] = super()._load_index() if self._is_intact(self._index_path) else {}
-        return entries
-
-    def _load_data(self, name: str) -> Any:
-        if not self._is_intact(self._data_path(name)):
-            raise OSError(f"{name} is damaged, or of other sources")  # numba compiles anew
-        return super()._load_data(name)
-
-
-def watch_sources(cache: Any, function: Callable[..., Any]) -> None:
-    """Let the cache of a function hold what it has against all files that the function may be made of.
-
-    Numba looks at the function's own alone.
-
-    Args:
-        cache: of a dispatcher; one that keeps nothing stays as it is.
-        function: that it compiles.
-    """
-    file = getattr(cache, "_cache_file", None)
-    if file is not None and hasattr(file, "_source_stamp"):
-        stamp = (file._source_stamp, _sources(function))
-        cache._cache_file = CacheFile(cache.cache_path, cache._impl.filename_base, stamp)
-
-
-def machine_code(cache: Any, signature: Any, context: Any) -> Any:
-    """What the cache has for a signature, ready to run; None: nothing.
-
-    Numba's own way also imports what only compiling needs, in a third of a second.
-
-    Args:
-        cache: of a dispatcher.
-        signature: as numba knows it.
-        context: numba's, of the processor.
-    """
-    rtsys.initialize(context)
+    package = module.partition(".")[0]
+    digest = hashlib.sha256(repr((numba.__version__, sys.version)).encode())
+    for file in _sources(module):
+        digest.update(file.read_bytes())
+    named = os.environ.get("RINGYARD_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
+    base = Path(named) if named else user_cache_path("ringyard") / "kernels"
+    folder = base / f"{package}-{digest.hexdigest()[:16]}"
     try:
-        with cache._guard_against_spurious_io_errors():
-            return cache._load_overload(signature, context)
-    except (AttributeError, ImportError, pickle.UnpicklingError, EOFError):
-        cache.flush()  # of another version, or for types that are gone
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if not folder.is_dir():
+            warnings.warn(
+                f"machine code is compiled anew in each process, since it cannot be kept: {error}; set"
+                " NUMBA_CACHE_DIR to a folder that can be written to (export NUMBA_CACHE_DIR=/tmp/numba)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+        return folder  # one that others filled
+    others = sorted(base.glob(f"{package}-{'[0-9a-f]' * 16}"), key=_last_used, reverse=True)
+    for old in others[_KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def _last_used(folder: Path) -> float:
+    try:
+        return folder.stat().st_mtime
+    except FileNotFoundError:  # removed by another process
+        return 0.0
+
+
+def _with_checksum(data: bytes) -> bytes:
+    return data + zlib.crc32(data).to_bytes(4, "little")
+
+
+class DiskCache(NullCache):  # type: ignore[misc]
+    """What numba keeps of one function, and where: one file for each signature and kind of processor.
+
+    A file is written beside its place and moved there whole. It ends with a checksum: numba takes what it
+    finds for machine code, so that a changed byte would be any exception, a crash or a wrong number. What is
+    not intact is compiled anew.
+
+    Args:
+        function: plain Python function. Of one that no file has (a notebook's), and of a closure, nothing is
+            kept.
+        link: makes the linked kernels known that its machine code calls.
+    """
+
+    def __init__(self, function: Any, link: Callable[[], None]) -> None:
+        self._function = function
+        self._link = link
+
+    @functools.cached_property
+    def _folder(self) -> Path | None:
+        code = self._function.__code__
+        if self._function.__closure__ or not Path(code.co_filename).is_file():
+            return None
+        return folder_of(self._function.__module__)
+
+    @property
+    def cache_path(self) -> str:
+        """The folder, as numba's statistics name it."""
+        return str(self._folder)
+
+    def _key(self, signature: Any) -> tuple[Any, ...]:
+        code = self._function.__code__
+        name = f"{self._function.__module__}.{self._function.__qualname__}"
+        return (name, code.co_firstlineno, code.co_code, signature, processor())
+
+    def _file(self, signature: Any) -> Path | None:
+        if self._folder is None:
+            return None
+        digest = hashlib.sha256(repr(self._key(signature)).encode()).hexdigest()
+        name = self._function.__name__.replace("<lambda>", "lambda")
+        return self._folder / f"{name}-{digest[:24]}"
+
+    def has(self, signature: Any) -> bool:
+        """Whether there is machine code for a signature."""
+        file = self._file(signature)
+        return file is not None and file.is_file()
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """What is kept for a signature, ready to run; None: nothing."""
+        self._link()
+        file = self._file(signature)
+        data = file.read_bytes() if file is not None and file.is_file() else b""
+        if not data or _with_checksum(data[:-4]) != data:
+            return None
+        with suppress(AttributeError, ImportError, pickle.UnpicklingError, EOFError):  # types that are gone
+            key, payload = pickle.loads(data)
+            if key == self._key(signature):
+                compiled_one(key[0])
+                return rebuild(context, payload)
         return None
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """Keep what was compiled for a signature, if it can be."""
+        compiled_one(f"{self._function.__module__}.{self._function.__qualname__}")
+        file = self._file(signature)
+        reduced = reduce(compiled)
+        if file is None or reduced is None:
+            return
+        data = _with_checksum(dumps((self._key(signature), reduced)))
+        with suppress(OSError):  # a folder of others, a full disk, a folder that another process removed
+            handle, written = tempfile.mkstemp(dir=file.parent, prefix=f"{file.name}.")
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(data)
+                os.replace(written, file)
+            except BaseException:
+                Path(written).unlink(missing_ok=True)
+                raise

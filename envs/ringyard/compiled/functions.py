@@ -4,44 +4,40 @@ import functools
 import importlib
 import inspect
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any, Self, TypeVar
 
-import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
 import numpy as np
-from numba.core import cgutils, types
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.errors import NumbaExperimentalFeatureWarning
-from numba.core.typing.templates import AbstractTemplate
+from numba import types
 from numba.extending import lower_builtin, typeof_impl
 
-from ringyard.compiled.ahead import compile_ahead, compiling_once, is_on_disk, missing_kernels
-from ringyard.compiled.cache import machine_code, watch_sources
-from ringyard.compiled.progress import announced, compiled_one
+from ringyard.compiled.cache import HOUSE, DiskCache
+from ringyard.compiled.numba_internals import (
+    AbstractTemplate,
+    address_of,
+    cgutils,
+    compiled_for,
+    emit_call,
+    function_type,
+    global_compiler_lock,
+    keep_in,
+    llvm,
+)
+from ringyard.compiled.progress import announced
 from ringyard.compiled.types import signature_of
 from ringyard.errors import ConfigurationError
 
 __all__ = ["FoundOnce", "Kernel", "entry_point", "kernel", "linked_kernel", "whole"]
-
-warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
 
 #: linked kernels that calls of slots need, wherever they are
 _RAISING: list["Kernel"] = []
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_HOUSE = ("ringyard", "ringyard_baselines", "ringyard_agents")
-
 #: watch the functions of this house that fill slots too, as those of others always are
 WATCH_ALL = os.environ.get("RINGYARD_CHECK", "") not in ("", "0")
-
-
-# _nrt=False: kernels allocate nothing, so they need no reference counts; counting the state's arrays
-# cost ten times the work of a short loop over servers.
-_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 class FoundOnce(functools.cached_property[Any]):
@@ -49,13 +45,13 @@ class FoundOnce(functools.cached_property[Any]):
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """The value, which stands in the instance from then on."""
-        with global_compiler_lock:  # a lock beside it could be waited for by who compiles
+        with global_compiler_lock:
             return super().__get__(instance, owner)
 
 
 def is_foreign(function: Callable[..., Any]) -> bool:
     """Whether somebody else wrote a function: every index of it is held to the bounds of its array."""
-    return function.__module__.partition(".")[0] not in _HOUSE
+    return function.__module__.partition(".")[0] not in HOUSE
 
 
 def _renamed(function: Callable[..., Any], suffix: str, names: dict[str, Any]) -> Any:
@@ -73,59 +69,6 @@ def _renamed(function: Callable[..., Any], suffix: str, names: dict[str, Any]) -
     return copy
 
 
-def _declares(function: Callable[..., Any]) -> bool:
-    """Whether annotations say what all arguments are."""
-    return Any not in function.__annotations__.values()
-
-
-def _kept_on_disk(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """Numba's own dispatcher.
-
-    Raises:
-        ConfigurationError: there is no folder for machine code.
-    """
-    try:
-        return numba.njit(**options)(function)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-        raise ConfigurationError(
-            "there is no folder to keep machine code in: Ringyard's own and the home folder cannot be written"
-            " to; set NUMBA_CACHE_DIR to one that can (export NUMBA_CACHE_DIR=/tmp/numba)"
-        ) from error
-
-
-def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """A numba dispatcher that cares for its cache as numba does not.
-
-    Numba watches only the file of the function itself, but kernels are compiled into one another: a change of
-    any file makes cached machine code stale. And machine code from the cache needs the linked kernels that it
-    calls to be there first.
-    """
-    dispatcher: Any = _kept_on_disk(function, {**_OPTIONS, **options})
-    cache = dispatcher._cache
-    watch_sources(cache, function)
-    compile_signature = dispatcher.compile
-
-    def compile_once(signature: Any) -> Any:
-        with compiling_once(getattr(cache, "_cache_file", None)):
-            compiled = compile_signature(signature)
-        compiled_one(f"{function.__module__}.{function.__qualname__}")
-        return compiled
-
-    dispatcher.compile = compile_once
-
-    def load_after_linking(signature: Any, context: Any) -> Any:
-        for linked in _linked_by(function, set()):
-            linked.link()
-        for raising in () if options["_nrt"] else _RAISING:
-            raising.link()
-        return machine_code(cache, signature, context)
-
-    cache.load_overload = load_after_linking
-    return dispatcher
-
-
 def _called_by(function: Any) -> list["Kernel"]:
     """The kernels that a Python function names."""
     names = function.__code__.co_names
@@ -135,20 +78,20 @@ def _called_by(function: Any) -> list["Kernel"]:
     return [value for value in values if isinstance(value, Kernel)]
 
 
-def used_kernels(one: "Kernel") -> list["Kernel"]:
-    """The kernels that a kernel calls."""
-    return _called_by(one.python)
+def _made_of(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
+    """The kernels that a Python function calls, straight or through others, callees first.
 
-
-def _linked_by(function: Any, seen: set[int]) -> Iterator["Kernel"]:
-    """The linked kernels that a Python function calls, straight or through plain kernels."""
+    Args:
+        function: plain Python.
+        seen: those not to come again.
+        through_linked: go on through linked kernels, which bring what they call with them.
+    """
     for value in _called_by(function):
-        if id(value) not in seen:
-            seen.add(id(value))
-            if value.linked:
-                yield value
-            else:
-                yield from _linked_by(value.python, seen)
+        if value not in seen:
+            seen.add(value)
+            if through_linked or not value.linked:
+                yield from _made_of(value.python, seen, through_linked)
+            yield value
 
 
 def _found(module: str, name: str) -> Any:
@@ -163,6 +106,11 @@ class ByName:
     """
 
     python: Any
+
+    @property
+    def name(self) -> str:
+        """Its module and its name there."""
+        return f"{self.python.__module__}.{self.python.__qualname__}"
 
     def __reduce__(self) -> tuple[Any, tuple[str, str]]:
         """Where it is found.
@@ -202,7 +150,7 @@ class Kernel(ByName):
 
     Attributes:
         python: the plain function.
-        linked: as given.
+        linked, raises, is_guarded: as given.
     """
 
     def __init__(
@@ -211,8 +159,8 @@ class Kernel(ByName):
         functools.update_wrapper(self, function)
         self.python: Any = function
         self.linked = linked
-        self._options = {"_nrt": raises, "boundscheck": guarded}
-        self._symbol = f"{function.__module__}.{function.__qualname__}"
+        self.raises = raises
+        self.is_guarded = guarded
         if raises:
             _RAISING.append(self)
 
@@ -222,9 +170,9 @@ class Kernel(ByName):
         return signature_of(self.python)
 
     @property
-    def is_guarded(self) -> bool:
-        """Whether indices are held to the bounds of arrays."""
-        return self._options["boundscheck"]
+    def declares(self) -> bool:
+        """Whether annotations say what all arguments are."""
+        return Any not in self.python.__annotations__.values()
 
     @FoundOnce
     def guarded(self) -> "Kernel":
@@ -240,88 +188,87 @@ class Kernel(ByName):
         kernels = {name: value.guarded for name, value in values.items() if isinstance(value, Kernel)}
         return _renamed(self.python, "guarded", kernels)
 
+    def _dispatcher(self, function: Any, **wrappers: bool) -> tuple[Any, DiskCache]:
+        """Numba's, and where it keeps machine code, which needs the linked kernels that it calls."""
+
+        def link() -> None:
+            for one in _made_of(self.python, set(), through_linked=False):
+                if one.linked:
+                    one.link()
+            if not self.raises:
+                for raising in _RAISING:
+                    raising.link()
+
+        # _nrt=False: kernels allocate nothing, so they need no reference counts; counting the state's arrays
+        # cost ten times the work of a short loop over servers
+        dispatcher = numba.njit(
+            nogil=True, error_model="numpy", _nrt=self.raises, boundscheck=self.is_guarded, **wrappers
+        )(function)
+        cache = DiskCache(function, link)
+        keep_in(cache, dispatcher)
+        return dispatcher, cache
+
+    @FoundOnce
+    def _inside(self) -> tuple[Any, DiskCache]:
+        """The dispatcher that other kernels call, without what Python needs to call it."""
+        return self._dispatcher(self._compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
     @FoundOnce
     def inside(self) -> Any:
-        """The dispatcher that other kernels call, without what Python needs to call it.
+        """The dispatcher that other kernels call.
 
         Numba compiles a function anew for each combination of argument types (`int32` here, `int64` there);
         here annotations that declare them all count, and arguments are converted.
         """
-        options = {**self._options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        dispatcher = _dispatcher(self._compiled, options)
-        find_template = dispatcher.get_call_template
+        if self.declares:
+            self.declared  # noqa: B018
+        return self._inside[0]
 
-        def template_as_declared(arguments: Any, keywords: Any) -> Any:
-            if dispatcher._can_compile and _declares(self.python):
-                dispatcher.compile(self.signature)
-                dispatcher.disable_compile()
-            return find_template(arguments, keywords)
-
-        dispatcher.get_call_template = template_as_declared
-        return dispatcher
+    @FoundOnce
+    def declared(self) -> Any:
+        """What numba compiled for the types that annotations declare."""
+        compiled = compiled_for(self._inside[0], self.signature)
+        self._inside[0].disable_compile()
+        return compiled
 
     @FoundOnce
     def outside(self) -> Any:
         """The dispatcher that Python calls; numba looks at the types of what it is given."""
-        dispatcher = _dispatcher(_renamed(self._compiled, "from_python", {}), self._options)
-        if not is_foreign(self.python) and not is_on_disk(getattr(dispatcher._cache, "_cache_file", None)):
-            compile_signature = dispatcher.compile
+        dispatcher, cache = self._dispatcher(_renamed(self._compiled, "from_python", {}))
+        compile_signature = dispatcher.compile
 
-            def compile_announced(signature: Any) -> Any:
-                missing = missing_kernels(self, used_kernels)
-                with announced(self.python.__qualname__, [one._symbol for one in missing]):
-                    compile_ahead(self, len(missing))
-                    return compile_signature(signature)
+        def compile_announced(signature: Any) -> Any:
+            if is_foreign(self.python) or cache.has(signature):
+                return compile_signature(signature)
+            parts = [one for one in _made_of(self.python, set(), through_linked=True) if one.declares]
+            missing = [one.name for one in parts if not one._inside[1].has(one.signature)]
+            with announced(self.python.__qualname__, missing):
+                return compile_signature(signature)
 
-            dispatcher.compile = compile_announced
+        dispatcher.compile = compile_announced
         return dispatcher
 
     @FoundOnce
     def address(self) -> int:
         """Where the machine code for the declared types begins, in numba's calling convention."""
-        self.inside.compile(self.signature)
-        self.inside.disable_compile()
-        overload = self.inside.overloads[self.signature.args]
-        return int(overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
-
-    @property
-    def cached(self) -> bool | None:
-        """Whether machine code for other kernels is on disk; None: annotations do not say for which types."""
-        if not _declares(self.python):
-            return None
-        return is_on_disk(self.cache_file)
-
-    @property
-    def cache_file(self) -> Any:
-        """Where numba keeps the machine code for other kernels; None: nowhere."""
-        return getattr(self.inside._cache, "_cache_file", None)
-
-    def compile_declared(self) -> None:
-        """Compile for other kernels, for the declared types."""
-        if self.linked:
-            self.link()
-        else:
-            self.inside.get_call_template(self.signature.args, {})
+        return address_of(self.declared)
 
     def link(self) -> None:
         """Let the linker know the kernel by its name."""
-        llvm.add_symbol(self._symbol, self.address)
+        llvm.add_symbol(self.name, self.address)
 
     def call(self, context: Any, builder: Any, arguments: Any) -> Any:
         """Emit a call of the kernel by its name."""
         self.link()
-        convention, signature = context.call_conv, self.signature
-        declared = convention.get_function_type(signature.return_type, signature.args)
-        function = cgutils.get_or_insert_function(builder.module, declared, self._symbol)
-        status, result = convention.call_function(
-            builder, function, signature.return_type, signature.args, arguments
-        )
-        if self in _RAISING:
+        kind = function_type(context, self.signature)
+        function = cgutils.get_or_insert_function(builder.module, kind, self.name)
+        status, result = emit_call(context, builder, function, self.signature, arguments)
+        if self.raises:
             function.attributes.add("cold")
-            convention.return_status_propagate(builder, status)
+            context.call_conv.return_status_propagate(builder, status)
             return result
         with cgutils.if_unlikely(builder, status.is_error):
-            convention.return_status_propagate(builder, status)
+            context.call_conv.return_status_propagate(builder, status)
         return result
 
     def __call__(self, *arguments: Any) -> Any:
@@ -383,8 +330,7 @@ def entry_point(function: Any) -> Callable[..., Any]:
     Numba looks at the types of all arguments at every call, some microseconds for each bundle. The caller
     vouches for them instead: other types crash.
     """
-    function.outside.compile(function.signature)
-    point: Callable[..., Any] = function.outside.overloads[function.signature.args].entry_point
+    point: Callable[..., Any] = compiled_for(function.outside, function.signature).entry_point
     return point
 
 

@@ -3,14 +3,21 @@
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
-from numba.core.callconv import ALLOC_FLAG_IDX, PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
-from numba.core.typing.templates import signature as numba_signature
+from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from ringyard.compiled.complaints import note_address, pass_on
 from ringyard.compiled.functions import WATCH_ALL, ByName, FoundOnce, Kernel, is_foreign
+from ringyard.compiled.numba_internals import (
+    ALLOC_FLAG_IDX,
+    PICKLE_BUF_IDX,
+    PICKLE_BUFSZ_IDX,
+    cgutils,
+    emit_call,
+    function_type,
+    ir,
+)
+from ringyard.compiled.numba_internals import signature as numba_signature
 from ringyard.compiled.types import signature_of
 from ringyard.errors import PluginError
 
@@ -22,7 +29,7 @@ P = TypeVar("P")
 _WORD = ir.IntType(64)
 
 
-class SlotType(types.Callable):
+class SlotType(types.Callable):  # type: ignore[misc]
     """Numba's view of any function that fills a slot: where its machine code begins, and if it is watched.
 
     Args:
@@ -54,14 +61,13 @@ class _SlotModel(models.StructModel):  # type: ignore[misc]
         super().__init__(manager, kind, [("address", types.voidptr), ("watched", types.int64)])
 
 
-@lower_builtin(SlotType, types.VarArg(types.Any))  # type: ignore[untyped-decorator, attr-defined]
+@lower_builtin(SlotType, types.VarArg(types.Any))  # type: ignore[untyped-decorator]
 def _call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Call by address. An error that comes back gets the name of the function, unless it has one."""
     address, given = builder.extract_value(arguments[0], 0), arguments[1:]
-    convention, kinds = context.call_conv, signature.args[1:]
-    declared = convention.get_function_type(signature.return_type, kinds)
-    function = builder.bitcast(address, declared.as_pointer())
-    status, result = convention.call_function(builder, function, signature.return_type, kinds, given)
+    declared = numba_signature(signature.return_type, *signature.args[1:])
+    function = builder.bitcast(address, function_type(context, declared).as_pointer())
+    status, result = emit_call(context, builder, function, declared, given)
     with cgutils.if_unlikely(builder, status.is_error):
         raised = builder.load(status.excinfoptr)
         nameless = builder.icmp_signed("==", builder.extract_value(raised, ALLOC_FLAG_IDX), ir.IntType(32)(0))
@@ -70,7 +76,7 @@ def _call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             size = builder.sext(builder.extract_value(raised, PICKLE_BUFSZ_IDX), _WORD)
             raising: Any = pass_on
             raising.call(context, builder, [builder.ptrtoint(address, _WORD), pickled, size])
-        convention.return_status_propagate(builder, status)
+        context.call_conv.return_status_propagate(builder, status)
     return result
 
 
@@ -130,11 +136,6 @@ class CompiledFunction(ByName):
         self.watched = WATCH_ALL or is_foreign(function)
         self._kernel = Kernel(function, linked=False, guarded=self.watched)
         self.signature = self._kernel.signature = protocol.signature
-
-    @property
-    def name(self) -> str:
-        """Its module and its name there."""
-        return f"{self.python.__module__}.{self.python.__qualname__}"
 
     @FoundOnce
     def address(self) -> int:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
-from numba import from_dtype
-from numba.core import types
+from numba import from_dtype, types
 from numpy.typing import NDArray
 
 from ringyard.compiled.records import Record, Records1, Records2, Records3

@@ -1,5 +1,7 @@
 """Work left and service held of one job record, at any time."""
 
+import numpy as np
+
 from ringyard.compiled import kernel
 from ringyard.state.records import Job, JobStatus
 
@@ -30,20 +32,26 @@ def remaining_iterations(job: Job, now: float) -> float:
 
 @kernel
 def predicted_iterations(job: Job, now: float) -> float:
-    """Iterations left at time `now` as predicted, of a job that is predictable now."""
+    """Predicted iterations left at time `now`; NaN while the job is not predictable."""
+    if job.predictable == 0:
+        return np.nan
     return remaining_iterations(job, now) * job.prediction_factor
 
 
 @kernel
 def predicted_share(job: Job) -> float:
-    """Iterations left / all, as predicted, of a waiting job that is predictable now."""
+    """Predicted iterations left / all, of a waiting job; NaN while the job is not predictable."""
+    if job.predictable == 0:
+        return np.nan
     left = job.remaining_iterations * job.prediction_factor
     return left / (job.total_iterations + (left - job.remaining_iterations))
 
 
 @kernel
 def predicted_seconds(job: Job) -> float:
-    """Isolated run time as predicted, of a job that is predictable now."""
+    """Predicted isolated run time; NaN while the job is not predictable."""
+    if job.predictable == 0:
+        return np.nan
     return job.isolated_seconds * job.prediction_factor
 
 

@@ -1,0 +1,383 @@
+"""PPO on rounds of whole episodes, groups of which play the same workload."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from stable_baselines3.common.utils import set_random_seed
+from torch import Tensor
+
+from ringyard.checks import Amount, Count, Positive, checked
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.setting import Setting
+from ringyard_agents.learning.checkpoint import Checkpoint
+from ringyard_agents.learning.cloning import CloneTeacher
+from ringyard_agents.learning.learner import Callback, only_world
+from ringyard_agents.learning.policies import GreedyPolicy
+from ringyard_agents.learning.policy_gradient import (
+    Credit,
+    RoundOrder,
+    add_gradients,
+    clipped_gain,
+    group_advantages,
+    round_order,
+)
+from ringyard_agents.learning.process_group import Hardware, on
+from ringyard_agents.learning.torch_state import (
+    network_state,
+    random_state,
+    restore_network,
+    restore_random,
+    restore_spaces,
+    weights_with_spaces,
+)
+from ringyard_agents.learning.vec_env import RingyardVecEnv, stacked, take
+
+__all__ = ["Choices", "GroupRelative", "add_ppo_gradient", "choose"]
+
+#: decisions whose gradient one thread computes at once: few enough for its caches, enough to be worth a call
+_PART = 2048
+
+#: what `add_ppo_gradient` measures, in its order, as TensorBoard calls it
+CURVES = (
+    "train/policy_gradient_loss",
+    "train/entropy_loss",
+    "train/loss",
+    "train/approx_kl",
+    "train/clip_fraction",
+)
+
+
+class Choices(NamedTuple):
+    """Decisions to learn from.
+
+    Attributes:
+        observations: [decisions, size], or {block: [decisions, length]}.
+        masks: [decisions, actions] True where an action was valid.
+        actions: [decisions] what was chosen.
+        log_probs: [decisions] how probable that was then.
+        advantages: [decisions].
+    """
+
+    observations: Any
+    masks: NDArray[np.bool_]
+    actions: NDArray[np.int64]
+    log_probs: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+
+    def some(self, rows: NDArray[np.int64]) -> "Choices":
+        """Some of them."""
+        return Choices(
+            take(self.observations, rows),
+            self.masks.take(rows, axis=0),
+            self.actions[rows],
+            self.log_probs[rows],
+            self.advantages[rows],
+        )
+
+
+def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
+    """[clusters, actions] logarithms of probabilities, -1e8 or less where an action is not valid.
+
+    The network's own distribution is not used: threads may share a network.
+    """
+    seen: Any
+    if isinstance(observations, dict):
+        seen = {name: on(network.device, block) for name, block in observations.items()}
+    else:
+        seen = on(network.device, observations)
+    features: Any = network.extract_features(seen, network.pi_features_extractor)
+    logits = network.action_net(network.mlp_extractor.forward_actor(features))
+    return torch.log_softmax(logits.masked_fill(~on(network.device, masks), -1e8), 1)
+
+
+def choose(
+    log_probs: Tensor, masks: NDArray[np.bool_], noise: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Actions drawn with their probabilities.
+
+    Args:
+        log_probs: [clusters, actions].
+        masks: [clusters, actions] True where an action is valid.
+        noise: [clusters, actions] drawn from the exponential distribution of rate 1.
+
+    Returns:
+        ([clusters] actions, [clusters] logarithms of their probabilities). Actions are valid even where the
+        network is broken and answers NaN.
+    """
+    known: NDArray[np.float32] = log_probs.cpu().numpy()
+    drawn = np.where(masks, np.nan_to_num(np.exp(known) / noise), -1.0)
+    actions = drawn.argmax(axis=1)
+    return actions, known[np.arange(len(known)), actions]
+
+
+def add_ppo_gradient(
+    network: MaskableActorCriticPolicy,
+    choices: Choices,
+    rows: NDArray[np.int64],
+    total: int,
+    clip_range: float,
+    ent_coef: float,
+) -> NDArray[np.float64]:
+    """Add to a network's gradient that of PPO's clipped loss with an entropy bonus.
+
+    Args:
+        network: as it is now.
+        choices: of a round.
+        rows: which of them are of this minibatch, or a part of it, or none.
+        total: decisions in the minibatch, those of other processes too.
+        clip_range: of the ratio of probabilities.
+        ent_coef: weight of the entropy.
+
+    Returns:
+        [5] this part of the minibatch's means of `CURVES`.
+    """
+
+    def loss_of(rows: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
+        part, device = choices.some(rows), network.device
+        possible = _log_probs(network, part.observations, part.masks)
+        entropy = -(torch.softmax(possible, 1) * possible).sum()
+        now = possible.gather(1, on(device, part.actions)[:, None])[:, 0]
+        log_ratio = now - on(device, part.log_probs)
+        gain, moved, outside = clipped_gain(log_ratio, on(device, part.advantages), clip_range)
+        loss = -(gain + ent_coef * entropy) / total
+        found = (-gain.item(), -entropy.item(), loss.item() * total, moved, outside)
+        return loss, np.array(found) / total
+
+    found = np.zeros(len(CURVES))
+    if len(rows):
+        parts = np.array_split(rows, max(1, round(len(rows) / _PART)))
+        for one in add_gradients(network, [partial(loss_of, part) for part in parts]):
+            found += one
+    return found
+
+
+class _Round(NamedTuple):
+    """What one round has brought.
+
+    Attributes:
+        choices: of this process's clusters, without those of clusters whose episode was over.
+        order: of the decisions of all processes.
+    """
+
+    choices: Choices
+    order: RoundOrder
+
+
+@checked("agent")
+@dataclass
+class GroupRelative:
+    """PPO without a critic: every cluster plays one episode a round, groups of clusters the same workload.
+
+    Attributes:
+        network: (observation space, action space, learning rate by progress) -> a maskable policy network.
+        flat: the network reads one row of numbers a cluster; False: blocks.
+        num_envs: clusters played at once by all processes together, a multiple of `group_size`.
+        group_size: episodes of each workload per round, 2 or more.
+        credit: how decisions share their episode's return, see `group_advantages`.
+        learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in
+            Stable-Baselines3's PPO.
+        teacher: whom to imitate before learning.
+        hardware: what it computes with.
+        masked: its policy chooses valid actions only.
+    """
+
+    network: Callable[..., MaskableActorCriticPolicy]
+    flat: bool = False
+    num_envs: Count = 64
+    group_size: Annotated[int, "[2, 2147483647]"] = 8
+    credit: Credit = "time_aligned"
+    learning_rate: Positive = 3e-4
+    n_epochs: Count = 3
+    batch_size: Count = 4096
+    clip_range: Positive = 0.2
+    ent_coef: Amount = 1e-3
+    max_grad_norm: Positive = 0.5
+    target_kl: Positive | None = None
+    teacher: CloneTeacher | None = None
+    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
+    masked: bool = field(default=True, init=False)
+    decisions: int = field(default=0, init=False)
+    _network: MaskableActorCriticPolicy = field(init=False, repr=False)
+    _env: RingyardVecEnv = field(init=False, repr=False)
+    _seed: int = field(init=False, repr=False)
+    _rng: np.random.RandomState = field(init=False, repr=False)
+    _started: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def policy(self) -> GreedyPolicy:
+        """What has been learnt so far."""
+        return GreedyPolicy(self._network, self.flat, self.masked)
+
+    def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Any:
+        return self.network(observation_space, action_space, lambda progress: self.learning_rate)
+
+    def setup(self, worlds: Mapping[str, Setting], seed: int, saved: Checkpoint | None = None) -> None:
+        """Make the network, new or as saved, in its only world."""
+        setting = only_world(worlds)
+        torch.set_num_threads(1)
+        set_random_seed(seed)
+        self._seed, self._rng, self.decisions, self._started = seed, np.random.RandomState(seed), 0, False
+        own = self._own
+        first_group = own.start // self.group_size
+        self._env = RingyardVecEnv(
+            setting, own.stop - own.start, self.group_size, True, seed, first_group=first_group
+        )
+        network = self._build(self._env.observation_space, self._env.action_space)
+        self._network = network.to(self.hardware.device)
+        if saved is not None:
+            self._restore(saved)
+
+    @property
+    def _own(self) -> slice:
+        """Which of all clusters this process plays."""
+        if self.num_envs % self.group_size:
+            raise ConfigurationError(
+                f"agent.num_envs is {self.num_envs}; expected a multiple of agent.group_size,"
+                f" {self.group_size}"
+            )
+        groups = self.hardware.peers.part(
+            "agent.num_envs / agent.group_size", self.num_envs // self.group_size
+        )
+        return slice(groups.start * self.group_size, groups.stop * self.group_size)
+
+    def _restore(self, saved: Checkpoint) -> None:
+        facts, arrays = saved.facts, saved.arrays
+        restore_network(self._network, saved, self._network.optimizer)
+        self.decisions, self._started = facts["decisions"], facts["started"]
+        if self._started:
+            self._env.restore_round(arrays["episodes"])
+        self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
+        restore_random(saved)
+
+    def load_weights(self, weights: Checkpoint) -> None:
+        """Begin with these weights."""
+        restore_network(self._network, weights)
+
+    def state(self) -> Checkpoint:
+        """Weights, optimiser, counters and random states; between rounds no episode matters."""
+        network, random = network_state(self._network, self._network.optimizer), random_state()
+        _, keys, *drawn = self._rng.get_state()
+        episodes = np.full(self.num_envs, self._env.rounds)
+        arrays = {**network.arrays, **random.arrays, "episodes": episodes, "minibatches": np.array(keys)}
+        facts = {"decisions": self.decisions, "started": self._started, "minibatches": drawn}
+        return Checkpoint(arrays, {**network.facts, **random.facts, **facts})
+
+    def weights(self) -> Checkpoint:
+        """Of the network, and its spaces."""
+        network = self._network
+        return weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
+
+    def load(self, saved: Checkpoint) -> GreedyPolicy:
+        """The policy of saved weights."""
+        network = self._build(*restore_spaces(saved.facts["spaces"]))
+        restore_network(network, saved)
+        return GreedyPolicy(network, self.flat, self.masked)
+
+    def learn(self, total_decisions: int, callback: Callback) -> None:
+        """Clone the teacher, if there is one and nothing was played yet; then play and learn in rounds."""
+        measured: dict[str, float] = {}
+        if not self._started:
+            self._env.reset()
+            if self.teacher is not None:
+                measured = self._imitate(self.teacher)
+            self._started = True
+        callback(measured)
+        while self.decisions < total_decisions:
+            played, measured = self._play()
+            callback(measured | self._update(played))
+
+    def _imitate(self, teacher: CloneTeacher) -> dict[str, float]:
+        """Fit the network to the teacher, in the first process for all; what to plot."""
+        peers, measured = self.hardware.peers, {}
+        if peers.rank == 0:
+            measured = teacher.fit(self._network, self._env, self._seed)
+        known = self._network.state_dict(), random_state(), self._env.rounds, measured
+        weights, random, rounds, measured = peers.from_first(known)
+        if peers.rank > 0:
+            self._network.load_state_dict(weights)
+            restore_random(random)
+            self._env.restore_round(np.full(self.num_envs, rounds))
+        return measured
+
+    def _play(self) -> tuple[_Round, dict[str, float]]:
+        """One round, and the mean return and length of its episodes."""
+        env = self._env
+        self._network.set_training_mode(False)
+        observations: Any = env.next_round()
+        decided: list[tuple[Any, ...]] = []
+        outcomes: list[tuple[Any, ...]] = []
+        # a job is started once and a wait passes an arrival or a completion; what stops more is cut off
+        most_steps = 4 * env.setting.workload.num_jobs + 8
+        while not env.idle.all() and len(decided) < most_steps:
+            valid, times = ~env.idle, env.batch.state.clusters["now"].copy()
+            playing = np.flatnonzero(valid)
+            rows, masks = take(observations, playing), env.action_masks()[playing]
+            chosen, log_probs = self._decide(rows, masks, self._noise(masks.shape[1])[playing])
+            decided.append((rows, masks, chosen, log_probs))
+            actions = np.zeros(env.num_envs, np.int64)
+            actions[playing] = chosen
+            observations, rewards, _, _ = env.step(actions)
+            outcomes.append((rewards, times, valid))
+        rewards, times, valid = (np.stack(column) for column in zip(*outcomes, strict=True))
+        ends = env.batch.state.clusters["now"].copy()
+        advantages = group_advantages(rewards, times, valid, ends, self.group_size, self.credit)
+        seen, masks, actions, log_probs = (stacked(column) for column in zip(*decided, strict=True))
+        order = round_order(self.hardware.peers, [valid])
+        measured = self._count(rewards, valid)
+        choices = Choices(seen, masks, actions, log_probs, advantages[valid])
+        return _Round(choices, order), measured
+
+    @torch.inference_mode()
+    def _decide(
+        self, observations: Any, masks: NDArray[np.bool_], noise: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Actions drawn, and the logarithms of their probabilities; see `choose`."""
+        return choose(_log_probs(self._network, observations, masks), masks, noise)
+
+    def _noise(self, num_actions: int) -> NDArray[np.float32]:
+        """[own clusters, actions] for `choose`; of all clusters, so that every process draws the same."""
+        drawn: NDArray[np.float32] = torch.empty(self.num_envs, num_actions).exponential_().numpy()
+        return drawn[self._own]
+
+    def _count(self, rewards: NDArray[np.float32], valid: NDArray[np.bool_]) -> dict[str, float]:
+        """Count the decisions of a round and draw as often as the longest; means of returns and lengths."""
+        peers, clusters = self.hardware.peers, self.num_envs
+        for _ in range(int(peers.gathered(np.array([len(valid)])).max()) - len(valid)):
+            self._noise(self._env.action_masks().shape[1])
+        returns, decisions = peers.sums(np.array([(rewards * valid).sum(dtype=np.float64), valid.sum()]))
+        self.decisions += int(decisions)
+        return {"rollout/ep_rew_mean": returns / clusters, "rollout/ep_len_mean": decisions / clusters}
+
+    def _update(self, played: _Round) -> dict[str, float]:
+        """Epochs of PPO's clipped updates on a round; means of what they measured."""
+        self._network.set_training_mode(True)
+        measured: list[NDArray[np.float64]] = []
+        peers, parameters = self.hardware.peers, list(self._network.parameters())
+        count = len(played.order.counts)
+        for _ in range(self.n_epochs):
+            every = self._rng.permutation(count)
+            for begin in range(0, count, self.batch_size):
+                batch = every[begin : begin + self.batch_size]
+                own = played.order.among_own(batch)
+                self._network.optimizer.zero_grad()
+                part = add_ppo_gradient(
+                    self._network, played.choices, own, len(batch), self.clip_range, self.ent_coef
+                )
+                measured.append(peers.sums(part))
+                if self.target_kl is not None and measured[-1][3] > 1.5 * self.target_kl:
+                    return _means(measured)
+                peers.add_up(parameters)
+                torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+                self._network.optimizer.step()
+        return _means(measured)
+
+
+def _means(measured: list[NDArray[np.float64]]) -> dict[str, float]:
+    return dict(zip(CURVES, np.mean(measured, axis=0).tolist(), strict=True))

@@ -1,0 +1,120 @@
+"""All that this room takes of Numba and llvmlite beyond Numba's documented API, each with its reason.
+
+`PRIVATE` lists what is reached as an attribute. A test looks for each of these names in the Numba that is
+installed, so that a newer one without them is a clear message (`tests/envs/test_compiled.py`).
+"""
+
+from typing import Any
+
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+from llvmlite import ir  # what bundles, slots and calls by name are lowered to
+from numba import config
+from numba.core import cgutils  # shorthand for `ir`
+
+# base of a dispatcher's cache: Numba's own looks at one source file, and writes an index before its data
+from numba.core.caching import NullCache
+
+# where the parts of an exception lie that machine code raised: a slot's call adds the function's name to it
+from numba.core.callconv import ALLOC_FLAG_IDX, PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
+from numba.core.compiler import CompileResult  # for what `PRIVATE` names of it
+
+# Numba compiles under this lock: a thread that compiles could wait for a second one beside it for ever
+from numba.core.compiler_lock import global_compiler_lock
+
+# kernels from the disk need this alone of what Numba initializes; the rest takes a third of a second
+from numba.core.runtime.nrt import rtsys
+from numba.core.serialize import dumps  # pickles that may hold functions
+
+# how calls, attributes and items of own types are typed; `numba.extending` has the other half, lowering
+from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global, signature
+
+__all__ = [
+    "ALLOC_FLAG_IDX",
+    "PICKLE_BUFSZ_IDX",
+    "PICKLE_BUF_IDX",
+    "PRIVATE",
+    "AbstractTemplate",
+    "AttributeTemplate",
+    "NullCache",
+    "address_of",
+    "cgutils",
+    "compiled_for",
+    "dumps",
+    "emit_call",
+    "function_type",
+    "global_compiler_lock",
+    "infer_global",
+    "ir",
+    "keep_in",
+    "llvm",
+    "processor",
+    "rebuild",
+    "reduce",
+    "signature",
+]
+
+#: {what numba has as an attribute: what for}
+PRIVATE = {
+    "numba.core.options.DefaultOptions._nrt": "an option of `njit`: kernels count no references",
+    "numba.core.dispatcher.Dispatcher.enable_caching": "sets `_cache`, in whose place ours is put",
+    "numba.core.dispatcher.Dispatcher.compile": "compiles for a declared signature",
+    "numba.core.dispatcher.Dispatcher.disable_compile": "calls convert arguments to the declared signature",
+    "numba.core.compiler.CompileResult._reduce": "a compiled function as it is kept on disk",
+    "numba.core.compiler.CompileResult._rebuild": "a compiled function from what is kept on disk",
+    "numba.core.codegen.CodeLibrary.has_dynamic_globals": "whether machine code holds addresses",
+    "numba.core.codegen.JITCodeLibrary.get_pointer_to_function": "where machine code begins",
+    "numba.core.funcdesc.FunctionDescriptor.llvm_func_name": "what machine code is called",
+    "numba.core.callconv.CPUCallConv.get_function_type": "machine code calls machine code",
+    "numba.core.callconv.CPUCallConv.call_function": "machine code calls machine code",
+    "numba.core.callconv.CPUCallConv.return_status_propagate": "exceptions go up to Python",
+}
+
+
+def processor() -> tuple[str, str, str]:
+    """What machine code is made for."""
+    features = config.CPU_FEATURES
+    if features is None:
+        features = llvm.get_host_cpu_features().flatten()
+    return llvm.get_default_triple(), config.CPU_NAME or llvm.get_host_cpu_name(), features
+
+
+def keep_in(cache: NullCache, dispatcher: Any) -> None:
+    """Let a dispatcher look there before it compiles, and save there what it compiled."""
+    dispatcher._cache = cache
+
+
+def reduce(compiled: CompileResult) -> Any:
+    """What is to be pickled of a compiled function; None: addresses of this process are part of it."""
+    return None if compiled.library.has_dynamic_globals else compiled._reduce()
+
+
+def rebuild(context: Any, reduced: Any) -> CompileResult:
+    """The compiled function of which `reduced` was pickled.
+
+    Args:
+        context: a dispatcher's target.
+        reduced: of `reduce`.
+    """
+    rtsys.initialize(context)
+    return CompileResult._rebuild(context, *reduced)
+
+
+def compiled_for(dispatcher: Any, declared: Any) -> CompileResult:
+    """Compile for one signature."""
+    dispatcher.compile(declared)
+    return dispatcher.overloads[declared.args]
+
+
+def address_of(compiled: CompileResult) -> int:
+    """Where machine code begins, for calls by Numba's convention."""
+    return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+
+
+def function_type(context: Any, declared: Any) -> Any:
+    """The type in llvm of a function of a signature."""
+    return context.call_conv.get_function_type(declared.return_type, declared.args)
+
+
+def emit_call(context: Any, builder: Any, function: Any, declared: Any, arguments: Any) -> tuple[Any, Any]:
+    """Emit a call by Numba's convention; its status and its result."""
+    return context.call_conv.call_function(builder, function, declared.return_type, declared.args, arguments)
