@@ -41,6 +41,7 @@ def test_every_group_is_known():
         "action",
         "agent",
         "calibration",
+        "callbacks",
         "cluster",
         "debug",
         "experiment",
