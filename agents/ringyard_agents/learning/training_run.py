@@ -33,7 +33,6 @@ __all__ = [
     "ProgressBar",
     "TrainingRun",
     "read_last",
-    "refuse_to_replace",
     "remove_run",
 ]
 
