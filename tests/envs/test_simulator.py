@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
+from ringyard.bounds import lower_bounds
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
 from ringyard.performance import composed
 from ringyard.placement import consolidate, first_fit, least_contended, lwf, pack, spread
 from ringyard.profiles import model_id, profile
 from ringyard.restart import CORES_SECONDS, constant, growing, per_model
-from ringyard.sim.bounds import lower_bounds
 from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import timeline
 from ringyard.state.records import JobKind
@@ -349,3 +349,13 @@ def test_bad_clusters():
             make()
     with pytest.raises(WorkloadError, match="at most the cluster's 2 GPUs"):
         Simulator(Cluster((2,)), JobTable.from_columns([0.0], [3], [1.0]), rings())
+
+
+@pytest.mark.parametrize("gpus", [(0, 0), (0, 4), (0, 1, 2, 3, 0), (0, -1)])
+def test_those_before_a_refused_one_are_in_force(gpus):
+    jobs = JobTable.from_columns([0.0, 0.0, 0.0], [1, 2, 1], [10.0, 10.0, 10.0])
+    sim = Simulator(Cluster.homogeneous(1, 4), jobs, ideal())
+    sim.advance()
+    with pytest.raises(PlacementError):
+        sim.apply([Allocation(2, (3,)), Allocation(1, gpus), Allocation(0, (2,))])
+    assert sim.view().running.tolist() == [2]
