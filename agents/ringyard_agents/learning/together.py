@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from ringyard.hydra_versions import made
 from ringyard.mdp.presets import setting_of
 from ringyard.mdp.setting import Setting
 from ringyard_agents.configuration import plain
@@ -56,7 +56,7 @@ def follow(hardware: Hardware) -> None:
     assert told is not None
     given, constraint, state = told
     config = OmegaConf.create(given)
-    learner: Learner = made(config.agent)
+    learner: Learner = instantiate(config.agent, _convert_="all")
     equip(learner, hardware)
     if isinstance(learner, Constrained):
         learner.constraint = constraint

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.hydra_versions import made
 from ringyard.threads import set_num_threads
 from ringyard_agents.learning.checkpoint import AGENT, LAST, parts_of
 from ringyard_agents.learning.constraint import Constrained, Constraint
@@ -97,7 +97,7 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None
     config, earlier = _earlier(config, folder)
     _check(config)
     worlds = worlds_of(config)
-    learner: Learner = made(config.agent)
+    learner: Learner = instantiate(config.agent, _convert_="all")
     constraint = _constrain(learner, config, worlds)
     equip(learner, hardware)
     _begin(learner, config, worlds, earlier.saved)

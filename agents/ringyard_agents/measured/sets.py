@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from ringyard.checks import Positive, checked
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import made
 from ringyard_agents.measured.readers import MissingDataError, Reader
 from ringyard_agents.measured.rows import COLUMNS, is_tidy, read_rows
 
@@ -75,7 +75,7 @@ class MeasuredRows:
 def measured_sets() -> Mapping[str, MeasuredSet]:
     """{name: set} of conf/measured and of RINGYARD_CONF, by name."""
     files = config_files("measured")
-    return {name: made(OmegaConf.load(file)) for name, file in files.items()}
+    return {name: instantiate(OmegaConf.load(file), _convert_="all") for name, file in files.items()}
 
 
 def rows_of(name: str, folder: Path) -> MeasuredRows:
