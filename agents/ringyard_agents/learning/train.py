@@ -12,19 +12,30 @@ from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import set_num_threads
-from ringyard_agents.learning.checkpoint import AGENT, LAST, parts_of
+from ringyard_agents.learning.agent_file import AGENT, LAST, parts_of
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.constraint import Constrained, Constraint
-from ringyard_agents.learning.evaluation import Evaluation, ratio
-from ringyard_agents.learning.hardware import Hardware, device_of, equip
-from ringyard_agents.learning.initial import adopt_initial
-from ringyard_agents.learning.learner import Learner, Saved
-from ringyard_agents.learning.peers import Peers, join_peers, threads_of_process
-from ringyard_agents.learning.progress_bar import ProgressBar
-from ringyard_agents.learning.references import baselines_of, constraint_of
+from ringyard_agents.learning.distributed import EnoughError, follow, lead, settings_of, tell
+from ringyard_agents.learning.environments import worlds_of
+from ringyard_agents.learning.evaluation import Evaluation, baselines_of, constraint_of, ratio
+from ringyard_agents.learning.learner import Learner
+from ringyard_agents.learning.process_group import (
+    Hardware,
+    ProcessGroup,
+    device_of,
+    equip,
+    join_process_group,
+    threads_of_process,
+)
 from ringyard_agents.learning.resume import resumed_config
-from ringyard_agents.learning.together import EnoughError, follow, lead, settings_of, tell
-from ringyard_agents.learning.training_run import TrainingRun, read_last, refuse_to_replace, remove_run
-from ringyard_agents.learning.worlds import worlds_of
+from ringyard_agents.learning.training_run import (
+    ProgressBar,
+    TrainingRun,
+    read_last,
+    refuse_to_replace,
+    remove_run,
+)
+from ringyard_agents.learning.warm_start import load_initial_weights
 from ringyard_agents.runs.files import locked
 from ringyard_agents.runs.pruning import Pruning
 from ringyard_agents.runs.record import in_sweep, run_folder, write_record
@@ -55,18 +66,18 @@ def _constrain(learner: Learner, config: DictConfig, worlds: Mapping[str, DictCo
 
 
 def _begin(
-    learner: Learner, config: DictConfig, worlds: Mapping[str, DictConfig], saved: Saved | None
+    learner: Learner, config: DictConfig, worlds: Mapping[str, DictConfig], saved: Checkpoint | None
 ) -> None:
     """Put it into its training worlds: new, with an agent's weights, or as an earlier run left it."""
     settings = settings_of(learner, worlds, config.num_workloads, config.seed)
     try:
-        learner.begin(settings, config.seed, saved)
+        learner.setup(settings, config.seed, saved)
     except (KeyError, TypeError, CheckpointError) as error:
         if saved is None:
             raise
         raise CheckpointError(f"cannot resume from {Path(config.resume) / LAST}: {error}") from error
     if saved is None and config.init is not None:
-        adopt_initial(learner, config)
+        load_initial_weights(learner, config)
 
 
 def train(config: DictConfig) -> float | None:
@@ -82,7 +93,7 @@ def train(config: DictConfig) -> float | None:
         KeyboardInterrupt: it was stopped; everything is saved.
     """
     folder = run_folder()
-    hardware = Hardware(device_of(config.device), join_peers())
+    hardware = Hardware(device_of(config.device), join_process_group())
     set_num_threads(config.num_threads or threads_of_process())
     if hardware.peers.rank > 0:
         follow(hardware)
@@ -124,7 +135,7 @@ class _Earlier(NamedTuple):
         total_decisions: it was to learn from.
     """
 
-    saved: Saved | None = None
+    saved: Checkpoint | None = None
     evaluated: Mapping[str, Any] | None = None
     total_decisions: int = 0
 
@@ -166,7 +177,7 @@ def _open(
     return TrainingRun(folder, learner, evaluation, parts_of(config), config.save_minutes, going_on)
 
 
-def _learn(run: TrainingRun, config: DictConfig, console: Console, peers: Peers) -> None:
+def _learn(run: TrainingRun, config: DictConfig, console: Console, peers: ProcessGroup) -> None:
     """Learn until there are enough decisions or it gets no better; whatever ends it, the run is saved."""
     learner, evaluation = run.learner, run.evaluation
     alone = config.resume is not None and not in_sweep()  # a job of a study that goes on by itself
@@ -174,8 +185,8 @@ def _learn(run: TrainingRun, config: DictConfig, console: Console, peers: Peers)
     try:
         with ProgressBar(config.total_decisions, evaluation, console) as bar:
 
-            def watch(measured: Mapping[str, float]) -> None:
-                run.watch(measured)
+            def between_rounds(measured: Mapping[str, float]) -> None:
+                run.between_rounds(measured)
                 bar.show()
                 enough = evaluation.in_vain >= (config.evaluate.patience or np.inf)
                 if pruning is not None and pruning.behind(evaluation.number, evaluation.latest):
@@ -184,7 +195,7 @@ def _learn(run: TrainingRun, config: DictConfig, console: Console, peers: Peers)
                 tell(peers, evaluation.constraint, enough)
 
             with suppress(EnoughError):
-                learner.learn(config.total_decisions, watch)
+                learner.learn(config.total_decisions, between_rounds)
             run.finish()
         if config.plots:
             for file in run.draw():
