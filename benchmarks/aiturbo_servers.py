@@ -15,11 +15,11 @@ from collections import Counter
 import numpy as np
 
 from ringyard import Simulator
+from ringyard.bounds import bounds_of
 from ringyard.mdp.presets import preset
 from ringyard.placement import consolidate
 from ringyard.profiles import model_id
-from ringyard.sim.bounds import bounds_of
-from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.workloads.published_traces import AITURBO_MODELS
 from ringyard_agents.measured.aiturbo import CALIBRATION, POINTS
 from ringyard_baselines.papers.aiturbo import POD_CORES, AITurbo, Predictor
@@ -57,7 +57,7 @@ def simulated_seconds(view, job):
     """{(workers, servers): seconds of a step}."""
     grid = [(workers, servers) for workers in (1, 2, 3) for servers in (1, 2, 3)]
     workers, servers = np.array(grid).T
-    found = solo_seconds(view, np.full(len(grid), job), workers, parameter_servers=servers)
+    found = isolated_iteration_seconds(view, np.full(len(grid), job), workers, parameter_servers=servers)
     return dict(zip(grid, found.tolist(), strict=True))
 
 

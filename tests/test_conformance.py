@@ -13,12 +13,12 @@ from hydra.utils import instantiate
 from conftest import CONF, WITH, composed, leaf, names
 from drawn_worlds import draw_world
 from ringyard import Cluster, ClusterEnv, Simulator, ideal
+from ringyard.bounds import bounds_of
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.mdp.presets import preset, setting_of
 from ringyard.placement import PlacementRule, pack
 from ringyard.restart import constant
-from ringyard.sim.bounds import bounds_of
 from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import job_times
 from ringyard.state.records import JobKind

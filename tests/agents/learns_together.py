@@ -7,10 +7,10 @@ import numpy as np
 import torch.distributed as dist
 
 from ringyard import Cluster
+from ringyard.allocator import Allocator
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.observations import live_jobs
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Allocator
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.evolution import EvolutionStrategies

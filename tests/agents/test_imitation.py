@@ -9,12 +9,12 @@ import torch
 from test_score_learners import random_workload
 
 from ringyard import Cluster
+from ringyard.allocator import Allocator, Estimate, Starts, attained
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations import live_jobs
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Allocator, Estimate, Starts, attained
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.evolution import EvolutionStrategies
 from ringyard_agents.learning.imitation import ImitateAllocator

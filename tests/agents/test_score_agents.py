@@ -14,6 +14,7 @@ from test_cli import ringyard
 
 from conftest import composed
 from ringyard import Cluster, JobTable, Simulator, ideal
+from ringyard.allocator import Allocator, Starts, attained
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Scores
@@ -23,7 +24,6 @@ from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting
 from ringyard.placement import least_fragmenting
 from ringyard.restart import constant
-from ringyard.sim.allocator import Allocator, Starts, attained
 from ringyard.state.random_numbers import own_seed
 from ringyard_agents.learning.agent import AgentScheduler, _priced, load_agent, powers_of
 from ringyard_agents.learning.checkpoint import Checkpoint

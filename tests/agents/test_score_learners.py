@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ringyard import Cluster, JobTable
+from ringyard.allocator import Allocator
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
@@ -15,7 +16,6 @@ from ringyard.mdp.observations import live_jobs, queue_and_cluster
 from ringyard.mdp.setting import Setting
 from ringyard.profiles import model_id
 from ringyard.restart import constant
-from ringyard.sim.allocator import Allocator
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.episodes import World

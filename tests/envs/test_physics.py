@@ -9,6 +9,7 @@ from hydra.utils import instantiate
 from conftest import composed as composed_config
 from conftest import names
 from ringyard import Allocation, Cluster, Simulator
+from ringyard.bounds import bounds_of, fastest_alone
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric, interconnect, latency_seconds, network, ring_bytes_per_second
 from ringyard.performance import composed
@@ -24,7 +25,6 @@ from ringyard.performance.parameter_server import (
 from ringyard.performance.storage import read_seconds, seconds_per_byte, stored_bytes
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant
-from ringyard.sim.bounds import bounds_of, fastest_alone
 from ringyard.state.records import JobKind
 from worlds import arrived, specs
 

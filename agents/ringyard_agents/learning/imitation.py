@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ringyard.allocator import Allocator, attained, predicted
+from ringyard.allocator.sizes import weigh
 from ringyard.checks import Count, Positive, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Allocator, attained, predicted
-from ringyard.sim.allocator.sizes import weigh
 from ringyard_agents.learning.episodes import World
 from ringyard_agents.learning.process_group import on
 from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, scores_of
@@ -84,7 +84,7 @@ class ImitateAllocator:
 
     Attributes:
         options: {label of a world: {gamma: ..., stay: ..., unknown_seconds: ...}}, see
-            `ringyard.sim.allocator.Allocator` and its `predicted` and `attained`; `own` is the run's world;
+            `ringyard.allocator.Allocator` and its `predicted` and `attained`; `own` is the run's world;
             what is not named is as `action` has it, None: all is.
         episodes: watched in each world, 16 at once: rounded up to a multiple of that.
         share: of their decisions that are kept.

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.allocator import Allocator, Gamma, SizePower, Stay
 from ringyard.checks import Amount, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
-from ringyard.sim.allocator import Allocator, Gamma, SizePower, Stay
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_baselines.families.allocating import AllocatingScheduler
 from ringyard_baselines.families.least_estimated import LeastEstimated

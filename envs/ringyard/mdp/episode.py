@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ringyard.allocator import Plan, empty_plan
 from ringyard.compiled import (
     Float32Cube,
     FloatMatrix,
@@ -13,7 +14,6 @@ from ringyard.compiled import (
     bundle,
     f4,
 )
-from ringyard.sim.allocator import Plan, empty_plan
 from ringyard.sim.engine.surroundings import Surroundings
 from ringyard.state.arrays import Sizes, State, empty_state
 from ringyard.state.records import INTEGRALS

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
+from ringyard.allocator.plan import Plan, live_job, num_live
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.storage import seconds_per_byte
-from ringyard.sim.allocator.plan import Plan, live_job, num_live
 from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
 from ringyard.state.arrays import State

@@ -1,11 +1,11 @@
 """Where jobs go: one server where one would do, whole ones for more, cleared for them as need be."""
 
+from ringyard.allocator.beside import free_beside, least_beside, most_beside
+from ringyard.allocator.clearing import clear, could_have, movable
+from ringyard.allocator.moves import give, is_misplaced
+from ringyard.allocator.plan import DECISIONS, Plan
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.placement.room import idle_room, room, take_free
-from ringyard.sim.allocator.beside import free_beside, least_beside, most_beside
-from ringyard.sim.allocator.clearing import clear, could_have, movable
-from ringyard.sim.allocator.moves import give, is_misplaced
-from ringyard.sim.allocator.plan import DECISIONS, Plan
 from ringyard.sim.engine.holding import collect, lift, put_back
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, asked_shape, set_shape, shape_of

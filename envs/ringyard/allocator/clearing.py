@@ -1,10 +1,10 @@
 """Making room on a server: loose jobs stop, others give back cores, and small ones move."""
 
+from ringyard.allocator.dealing import give_cores_back, spare_cores
+from ringyard.allocator.moves import give, is_loose, take
+from ringyard.allocator.plan import DECISIONS, Plan
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.placement.room import room, take_free, workers_beside_gpus
-from ringyard.sim.allocator.dealing import give_cores_back, spare_cores
-from ringyard.sim.allocator.moves import give, is_loose, take
-from ringyard.sim.allocator.plan import DECISIONS, Plan
 from ringyard.sim.engine.holding import held_there, lift, put_back
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, set_shape, shape_of

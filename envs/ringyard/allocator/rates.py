@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.sim.allocator.plan import Plan
-from ringyard.sim.solo import Profiled
-from ringyard.sim.speeds import BatchRule, speed_table
+from ringyard.allocator.plan import Plan
+from ringyard.sim.speeds import BatchRule, IsolatedJobs, speed_table
 
 __all__ = ["TABLES", "Rates", "put_rates", "rates_of", "with_rates_of", "with_room_for"]
 
@@ -31,7 +30,7 @@ class Rates(NamedTuple):
     most_speed: NDArray[np.float64]
 
 
-def rates_of(profiled: Profiled, size_power: float) -> Rates:
+def rates_of(profiled: IsolatedJobs, size_power: float) -> Rates:
     """The rates of all jobs, with the batch of most progress; they hold whatever happens.
 
     Args:

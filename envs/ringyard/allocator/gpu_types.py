@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from ringyard.allocator.plan import ORDERED, Plan, Rules
+from ringyard.allocator.sizes import pop, queue_up
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.restart import restart_pause
-from ringyard.sim.allocator.plan import ORDERED, Plan, Rules
-from ringyard.sim.allocator.sizes import pop, queue_up
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import Job, JobStatus

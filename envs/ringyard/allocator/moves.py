@@ -1,7 +1,7 @@
 """What the allocator can do to a job: stop it, or give it a shape and places; all of it is noted."""
 
+from ringyard.allocator.plan import DECISIONS, MOVES, PLACES, Plan
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
-from ringyard.sim.allocator.plan import DECISIONS, MOVES, PLACES, Plan
 from ringyard.sim.engine.life import carry_out, stop
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, num_places

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.bounds.lagrangian import Capacity, total_jct_bound
+from ringyard.bounds.options import JobOptions, job_options
 from ringyard.cluster import Cluster
-from ringyard.sim.menus import Menus, menus_of
 from ringyard.sim.metrics import Window, measured_rows
-from ringyard.sim.prices import Supply, least_total_jct
 from ringyard.sim.simulator import Simulator
 
 __all__ = ["LowerBounds", "bounds_of", "fastest_alone", "lower_bounds"]
@@ -19,7 +19,7 @@ __all__ = ["LowerBounds", "bounds_of", "fastest_alone", "lower_bounds"]
 class LowerBounds:
     """Bounds for any schedule of a job table, in seconds.
 
-    What a job can do at best, and what it takes then: `ringyard.sim.menus`. Jobs with an acceptable
+    What a job can do at best, and what it takes then: `ringyard.bounds.options`. Jobs with an acceptable
     completion time may be blocked, and means are over those that are not: the bounds take the choice of
     blocked jobs that gives the least mean.
 
@@ -27,7 +27,7 @@ class LowerBounds:
         isolated_mean_jct: every job alone, at its fastest feasible allocation, from its arrival on.
         pooled_mean_jct: preemptive shortest-remaining-first of the jobs' GPU seconds on one machine as
             fast as all GPUs together.
-        priced_mean_jct: no job is faster than alone, none has what another has (`ringyard.sim.prices`).
+        priced_mean_jct: no job is faster than alone, capacity is shared (`ringyard.bounds.lagrangian`).
         makespan: from the first arrival to the latest possible end of any job, or of all jobs from some
             arrival on if no GPU idles from then on.
     """
@@ -120,10 +120,10 @@ def _leaves_seconds(sim: Simulator) -> NDArray[np.float64]:
     return leaves
 
 
-def _alone(sim: Simulator, menus: Menus) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _alone(sim: Simulator, options: JobOptions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     leaves = _leaves_seconds(sim)
-    seconds = np.minimum(menus.least(1.0 / menus.rate), leaves - sim.jobs.submit_seconds)
-    return seconds, np.where(np.isfinite(leaves), 0.0, menus.least(menus.gpus / menus.rate))
+    seconds = np.minimum(options.least(1.0 / options.rate), leaves - sim.jobs.submit_seconds)
+    return seconds, np.where(np.isfinite(leaves), 0.0, options.least(options.gpus / options.rate))
 
 
 def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -131,14 +131,14 @@ def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float
 
     Of a GPU that n jobs share, 1/n counts. A job that its user withdraws may take no work at all.
     """
-    return _alone(sim, menus_of(sim))
+    return _alone(sim, job_options(sim))
 
 
-def _supply(cluster: Cluster) -> Supply:
+def _capacity_of(cluster: Cluster) -> Capacity:
     kinds = cluster.distinct_gpu_types
     columns = [kinds.index(kind) for kind in cluster.gpu_types] or [0] * cluster.num_servers
     gpus = np.bincount(columns, cluster.gpus_per_server)
-    return Supply(np.asarray(gpus, dtype=np.float64), float(sum(cluster.cores_per_server)))
+    return Capacity(np.asarray(gpus, dtype=np.float64), float(sum(cluster.cores_per_server)))
 
 
 def bounds_of(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:
@@ -155,13 +155,13 @@ def bounds_of(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:
     """
     rows = np.arange(len(sim.jobs))[measured_rows(len(sim.jobs), measured)]
     submit, blockable = sim.jobs.submit_seconds, np.isfinite(sim.jobs.acceptable_jct)
-    menus, gpus = menus_of(sim), sim.cluster.num_gpus
-    seconds, work = _alone(sim, menus)
+    options, gpus = job_options(sim), sim.cluster.num_gpus
+    seconds, work = _alone(sim, options)
     sure = rows[~blockable[rows]]
     total = 0.0
     if len(sure):
         leaves = _leaves_seconds(sim)
-        total = least_total_jct(submit[sure], leaves[sure], menus.rows(sure), _supply(sim.cluster))
+        total = total_jct_bound(submit[sure], leaves[sure], options.rows(sure), _capacity_of(sim.cluster))
     mean = total / max(len(sure), 1)
     found = lower_bounds(submit[rows], seconds[rows], work[rows], gpus, blockable[rows], mean)
     return replace(found, makespan=_least_makespan(submit, seconds, work / gpus, ~blockable))

@@ -1,4 +1,4 @@
-"""What may still keep a job from starting where it has found a place."""
+"""Admission filters: what may keep a job from starting where a placement rule has found GPUs for it."""
 
 from dataclasses import field
 from typing import Protocol
@@ -8,12 +8,12 @@ import numpy as np
 from ringyard.compiled import FloatVector, Int32Vector, bundle, fills, slot
 from ringyard.state.arrays import State
 
-__all__ = ["OPEN", "Gate", "MayStart"]
+__all__ = ["ADMIT_ALL", "AdmissionFilter", "AdmitStart"]
 
 
 @slot
-class MayStart(Protocol):
-    """Whether a job may start at the places that it has found. It promises to change nothing."""
+class AdmitStart(Protocol):
+    """Whether a job may start at the places found for it. An implementation changes nothing."""
 
     def __call__(
         self,
@@ -25,37 +25,37 @@ class MayStart(Protocol):
         of_jobs: FloatVector,
         parameters: FloatVector,
     ) -> bool:
-        """Of job j, which holds nothing yet.
+        """Decide for job j, which holds nothing yet.
 
         Args:
-            state: with those that have started before it.
+            state: with the jobs that have started before it.
             b: cluster.
             j: row of the job.
-            places: GPU ids, or the server of a CPU-only job; `count` of them count.
+            places: GPU ids, or the server of a CPU-only job, in the first `count` entries.
             count: of places.
-            of_jobs: [jobs] of the gate.
-            parameters: [parameters] of the gate.
+            of_jobs: [jobs] of the filter.
+            parameters: [parameters] of the filter.
         """
 
 
 @bundle
-class Gate:
+class AdmissionFilter:
     """A compiled function that may keep jobs from starting, and what it reads.
 
     Attributes:
-        may_start: fills `MayStart`.
-        of_jobs: [jobs] a number of each job, if the function reads any: it is not looked at how many there
-            are. Its owner may write others into it between decisions.
+        admit_start: fills `AdmitStart`.
+        of_jobs: [jobs] a number for each job, if the function reads any. Its length is not checked. Its owner
+            may change the values between decisions.
         parameters: [parameters] whatever the function reads.
     """
 
-    may_start: MayStart
+    admit_start: AdmitStart
     of_jobs: FloatVector = field(default_factory=lambda: np.zeros(1))
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
 
 
-@fills(MayStart)
-def _everyone(
+@fills(AdmitStart)
+def _admit_all(
     state: State,
     b: int,
     j: int,
@@ -67,5 +67,5 @@ def _everyone(
     return True
 
 
-#: who finds a place may start
-OPEN = Gate(_everyone)
+#: lets every job start
+ADMIT_ALL = AdmissionFilter(_admit_all)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ringyard.allocator.plan import ORDERED, Plan, Rules, live_job, num_live
 from ringyard.compiled import (
     FloatMatrix,
     FloatVector,
@@ -14,7 +15,6 @@ from ringyard.compiled import (
     whole,
 )
 from ringyard.restart import resize_pause, restart_pause
-from ringyard.sim.allocator.plan import ORDERED, Plan, Rules, live_job, num_live
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 from ringyard.state.waiting import waiting_at

@@ -4,18 +4,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated
 
-from ringyard.checks import Amount, checked
-from ringyard.compiled import kernel, linked_kernel, whole
-from ringyard.information import Information
-from ringyard.placement.room import cpu_server
-from ringyard.placement.rules import fastest_gpus
-from ringyard.sim.allocator.beside import free_beside, least_beside, most_beside, want_cores
-from ringyard.sim.allocator.clearing import count_loose
-from ringyard.sim.allocator.dealing import deal_cores
-from ringyard.sim.allocator.gpu_types import choose_types
-from ringyard.sim.allocator.moves import give
-from ringyard.sim.allocator.placing import reach, shrink, sized_shape
-from ringyard.sim.allocator.plan import (
+from ringyard.allocator.beside import free_beside, least_beside, most_beside, want_cores
+from ringyard.allocator.clearing import count_loose
+from ringyard.allocator.dealing import deal_cores
+from ringyard.allocator.gpu_types import choose_types
+from ringyard.allocator.moves import give
+from ringyard.allocator.placing import reach, shrink, sized_shape
+from ringyard.allocator.plan import (
     DECISIONS,
     MOVES,
     ORDERED,
@@ -26,9 +21,14 @@ from ringyard.sim.allocator.plan import (
     num_live,
     predicted,
 )
-from ringyard.sim.allocator.sharing import share
-from ringyard.sim.allocator.sizes import choose_sizes, pop, queue_up, queue_waiting, weigh
-from ringyard.sim.allocator.starting import Starts, start_by_weight
+from ringyard.allocator.sharing import share
+from ringyard.allocator.sizes import choose_sizes, pop, queue_up, queue_waiting, weigh
+from ringyard.allocator.starting import Starts, start_by_weight
+from ringyard.checks import Amount, checked
+from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.information import Information
+from ringyard.placement.room import cpu_server
+from ringyard.placement.rules import fastest_gpus
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
 from ringyard.state.arrays import State

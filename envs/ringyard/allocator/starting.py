@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from ringyard.allocator.moves import give
+from ringyard.allocator.plan import Plan, Rules
+from ringyard.allocator.sizes import pop, queue_waiting
 from ringyard.checks import checked
 from ringyard.compiled import linked_kernel, whole
 from ringyard.information import Information
 from ringyard.placement import PlacementRule, consolidate, place
-from ringyard.sim.allocator.moves import give
-from ringyard.sim.allocator.plan import Plan, Rules
-from ringyard.sim.allocator.sizes import pop, queue_waiting
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import asked_shape
 from ringyard.state.arrays import State

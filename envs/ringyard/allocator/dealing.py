@@ -1,10 +1,10 @@
 """Which jobs on a server hold how many of its cores: each core goes where it adds most, or to make room."""
 
+from ringyard.allocator.beside import seconds_as, with_cores
+from ringyard.allocator.moves import give
+from ringyard.allocator.plan import Plan, Rules
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.restart import cores_pause
-from ringyard.sim.allocator.beside import seconds_as, with_cores
-from ringyard.sim.allocator.moves import give
-from ringyard.sim.allocator.plan import Plan, Rules
 from ringyard.sim.engine.holding import collect, lift, put_back
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, shape_of

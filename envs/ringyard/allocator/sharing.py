@@ -2,14 +2,14 @@
 
 import numpy as np
 
+from ringyard.allocator.beside import least_beside
+from ringyard.allocator.moves import give, take
+from ringyard.allocator.plan import DECISIONS, Plan, Rules, live_job, num_live
+from ringyard.allocator.sizes import pop, queue_up, queue_waiting
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.placement.room import open_gpus
 from ringyard.placement.share import shared_there, take_mildest
 from ringyard.restart import restart_pause
-from ringyard.sim.allocator.beside import least_beside
-from ringyard.sim.allocator.moves import give, take
-from ringyard.sim.allocator.plan import DECISIONS, Plan, Rules, live_job, num_live
-from ringyard.sim.allocator.sizes import pop, queue_up, queue_waiting
 from ringyard.sim.engine.holding import lift, put_back
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape, shape_of

@@ -1,7 +1,7 @@
 """From how much each job matters to legal allocations, for baselines and for agents' scores."""
 
-from ringyard.sim.allocator.allocate import Allocator, Gamma, SizePower, Stay, allocate
-from ringyard.sim.allocator.plan import (
+from ringyard.allocator.allocate import Allocator, Gamma, SizePower, Stay, allocate
+from ringyard.allocator.plan import (
     UNKNOWN_SECONDS,
     Estimate,
     EstimateLeft,
@@ -13,8 +13,8 @@ from ringyard.sim.allocator.plan import (
     moves_of,
     predicted,
 )
-from ringyard.sim.allocator.rates import Rates, put_rates, rates_of, with_rates_of, with_room_for
-from ringyard.sim.allocator.starting import Starts
+from ringyard.allocator.rates import Rates, put_rates, rates_of, with_rates_of, with_room_for
+from ringyard.allocator.starting import Starts
 
 __all__ = [
     "UNKNOWN_SECONDS",

@@ -1,22 +1,21 @@
-"""What each job can do at best, and what of the cluster that takes: lower bounds are made of these.
+"""The options of each job: how fast it can run at best, and what of the cluster that takes.
 
-Whatever a running job holds at some moment of a schedule, its menu has an option that is no slower and takes
-no more:
+Whatever a running job holds at some moment of a schedule, one of its options is no slower and takes no more:
 
 * GPU types: the slowest of its GPUs sets the pace. An option as fast as on one type takes GPUs of any type on
   which the job is as fast at some batch of its range.
-* Sharing: beside n - 1 other jobs on its fullest GPU, a worker suffers n - 1 times the least that a worker of
-  any model of the workload does to it, or more, and each of its GPUs counts 1/n, or more: the jobs on a GPU
+* Sharing: beside n - 1 other jobs on its fullest GPU, a worker suffers at least n - 1 times the least that a
+  worker of any model of the workload causes. Each of its GPUs counts at least 1/n, so that the jobs on a GPU
   take no more than the GPU together.
-* Servers: any number that holds the GPUs; a ring is alone on its links.
+* Servers: any number that holds the GPUs. A ring is alone on its links.
 * Cores: a job that asks for none has what it wants. The workers on its fullest server share that server's.
 * Batch: all of its range (`_best_of_batches`).
-* Parameter servers: as many as it likes, with as many cores each, which are not counted.
+* Parameter servers: any number with any number of cores, which are not counted.
 * Memory bandwidth (but for what a CPU-only job needs itself), storage, RAM, GPU memory, stragglers,
-  restarts and failures only slow jobs or forbid something: here there are none.
+  restarts and failures only slow jobs or forbid something, so options ignore them.
 
-That more cores, fewer neighbours and a link of its own slow no job is assumed of a performance model; it
-holds for all that ship.
+Assumption: more cores, fewer neighbours and an own link slow no job. It holds for all shipped performance
+models.
 """
 
 from typing import NamedTuple
@@ -45,12 +44,15 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import Job, JobKind
 
-__all__ = ["Menus", "menus_of"]
+__all__ = ["JobOptions", "job_options"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
 _MOST_PARAMETER_SERVERS = 1 << 20
-_RUNG, _STEP = 1.15, 1.01  # ratios of batches that are looked at: first, then where the best may be
+_COARSE_STEP, _FINE_STEP = (
+    1.15,
+    1.01,
+)  # ratios between batches tried
 _COLUMNS = 4
 _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 
@@ -73,7 +75,7 @@ _NOT_OF_SPEED = (
 
 
 @bundle
-class Menus:
+class JobOptions:
     """Options of jobs.
 
     Attributes:
@@ -90,21 +92,21 @@ class Menus:
     gpus: FloatVector
     cores: FloatVector
 
-    def rows(self, jobs: NDArray[np.int64]) -> "Menus":
-        """Those of some jobs."""
+    def rows(self, jobs: NDArray[np.int64]) -> "JobOptions":
+        """The options of some jobs alone."""
         counts = np.diff(self.first)[jobs]
         kept = np.concatenate([np.arange(self.first[j], self.first[j + 1]) for j in jobs.tolist()] or [jobs])
         columns = (self.rate[kept], self.types[kept], self.gpus[kept], self.cores[kept])
-        return Menus(np.cumsum([0, *counts]), *columns)
+        return JobOptions(np.cumsum([0, *counts]), *columns)
 
     def least(self, values: FloatVector) -> NDArray[np.float64]:
-        """[jobs] least of [options] values."""
+        """[jobs] the least of each job's [options] values."""
         return np.minimum.reduceat(values, self.first[:-1]) if len(values) else values
 
 
 @bundle
-class _Ground:
-    """What menus are made on.
+class _Limits:
+    """Limits of the cluster, and scratch of one search.
 
     Attributes:
         fewest_servers: [GPUs + 1] that hold so many GPUs.
@@ -115,7 +117,7 @@ class _Ground:
         jobs_per_gpu: K.
         slowness: as `State.slowness`.
         excess: [models + 1, GPU types] least extra time beside one neighbour, as a share of its own.
-        ladder: [rungs, 2] scratch of one search: batches, seconds of an iteration.
+        scan: [points, 2] batches tried, and seconds of an iteration at each.
     """
 
     fewest_servers: IntVector
@@ -126,11 +128,11 @@ class _Ground:
     jobs_per_gpu: int
     slowness: FloatCube
     excess: FloatMatrix
-    ladder: FloatMatrix
+    scan: FloatMatrix
 
 
-class _Way(NamedTuple):
-    """A way to run.
+class _Run(NamedTuple):
+    """How a job runs.
 
     Attributes:
         gpus: how many.
@@ -146,8 +148,8 @@ class _Way(NamedTuple):
 
 
 @kernel
-def _served_seconds(job: Job, j: int, most_cores: int, physics: Physics) -> float:
-    """Seconds of an iteration with the parameter servers it likes best.
+def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physics) -> float:
+    """Seconds of an iteration with the best number of parameter servers.
 
     They are monotonous in the cores of each and convex in the number of servers
     (`parameter_server.step_seconds`): beyond two that are looked at, no lower than the line through them.
@@ -174,59 +176,59 @@ def _served_seconds(job: Job, j: int, most_cores: int, physics: Physics) -> floa
 
 
 @kernel
-def _seconds(job: Job, j: int, way: _Way, batch: float, ground: _Ground, physics: Physics) -> float:
-    """Least seconds of an iteration this way with this batch; inf: no server has so many cores."""
-    set_shape(job, Shape(way.gpus, batch, way.cores, whole(job.parameter_servers), 0, 1.0, 0))
-    job.gpu_speed = 1.0 / slowness_on(ground.slowness, job, way.gpu_type)
-    job.sharing_slowdown = 1.0 + way.excess
+def _seconds(job: Job, j: int, run: _Run, batch: float, limits: _Limits, physics: Physics) -> float:
+    """Least seconds of an iteration with this batch; inf if no server has so many cores."""
+    set_shape(job, Shape(run.gpus, batch, run.cores, whole(job.parameter_servers), 0, 1.0, 0))
+    job.gpu_speed = 1.0 / slowness_on(limits.slowness, job, run.gpu_type)
+    job.sharing_slowdown = 1.0 + run.excess
     best = np.inf
-    for servers in range(ground.fewest_servers[way.gpus], min(way.gpus, ground.most_servers) + 1):
-        if -(-way.gpus // servers) * way.cores > ground.most_cores:
+    for servers in range(limits.fewest_servers[run.gpus], min(run.gpus, limits.most_servers) + 1):
+        if -(-run.gpus // servers) * run.cores > limits.most_cores:
             continue
         job.num_servers = servers
         job.contenders = 1.0 if servers > 1 else 0.0
         if job.kind == _PARAMETER_SERVER:
-            best = min(best, _served_seconds(job, j, ground.most_cores, physics))
+            best = min(best, _parameter_server_seconds(job, j, limits.most_cores, physics))
         else:
             best = min(best, iteration_seconds(job, j, physics))
     return best
 
 
 @kernel
-def _best_of_batches(job: Job, j: int, way: _Way, ground: _Ground, physics: Physics) -> float:
-    """No more than the seconds per base iteration this way with any batch of the job's range.
+def _best_of_batches(job: Job, j: int, run: _Run, limits: _Limits, physics: Physics) -> float:
+    """A lower bound on the seconds per base iteration with any batch of the job's range.
 
     A batch between two others takes as long as the smaller at least and is worth as much as the larger at
-    most. So a ladder of batches is climbed, in small steps only between rungs that may hold the best.
+    most. So batches are tried in coarse steps, then in fine ones between points that may hold the best.
     """
-    rungs = 0
+    points = 0
     batch = job.min_batch
     best = np.inf
     while True:
-        seconds = _seconds(job, j, way, batch, ground, physics)
-        ground.ladder[rungs, 0] = batch
-        ground.ladder[rungs, 1] = seconds
+        seconds = _seconds(job, j, run, batch, limits, physics)
+        limits.scan[points, 0] = batch
+        limits.scan[points, 1] = seconds
         best = min(best, seconds / progress_per_iteration(job.noise_scale, job.base_batch, batch))
-        rungs += 1
+        points += 1
         if batch >= job.max_batch:
             break
-        batch = min(batch * _RUNG, job.max_batch)
-    for rung in range(rungs - 1):
-        batch = ground.ladder[rung, 0]
-        seconds = ground.ladder[rung, 1]
-        above = ground.ladder[rung + 1, 0]
+        batch = min(batch * _COARSE_STEP, job.max_batch)
+    for point in range(points - 1):
+        batch = limits.scan[point, 0]
+        seconds = limits.scan[point, 1]
+        above = limits.scan[point + 1, 0]
         if seconds / progress_per_iteration(job.noise_scale, job.base_batch, above) >= best:
             continue
         while batch < above:
-            batch = min(batch * _STEP, above)
+            batch = min(batch * _FINE_STEP, above)
             best = min(best, seconds / progress_per_iteration(job.noise_scale, job.base_batch, batch))
-            seconds = _seconds(job, j, way, batch, ground, physics)
+            seconds = _seconds(job, j, run, batch, limits, physics)
     return best
 
 
 @kernel
 def _add(out: FloatMatrix, begin: int, count: int, rate: float, types: int, gpus: float, cores: float) -> int:
-    """Append an option unless one since `begin` is as fast and takes no more; how many there are then."""
+    """Append an option unless one since `begin` is as fast and takes no more; the new number."""
     for o in range(begin, count):
         less = out[o, _GPUS] <= gpus and out[o, _CORES] <= cores
         if less and out[o, _RATE] >= rate and out[o, _TYPES] == types:
@@ -239,66 +241,66 @@ def _add(out: FloatMatrix, begin: int, count: int, rate: float, types: int, gpus
 
 
 @kernel
-def _types_as_fast(job: Job, way: _Way, ground: _Ground) -> int:
-    """Set of the types on which the job is at least as fast as on the way's, at some batch.
+def _types_as_fast(job: Job, run: _Run, limits: _Limits) -> int:
+    """Set of the types on which the job is at least as fast as on that of the run, at some batch.
 
     How much slower one is than another is linear in the fixed share, which falls with the batch.
     """
     found = 0
     for end in range(2):
         batch = job.min_batch if end == 0 else job.max_batch
-        set_shape(job, Shape(way.gpus, batch, way.cores, whole(job.parameter_servers), 0, 1.0, 0))
-        slowness = slowness_on(ground.slowness, job, way.gpu_type)
-        for other in range(ground.slowness.shape[1]):
-            if slowness_on(ground.slowness, job, other) <= slowness:
+        set_shape(job, Shape(run.gpus, batch, run.cores, whole(job.parameter_servers), 0, 1.0, 0))
+        slowness = slowness_on(limits.slowness, job, run.gpu_type)
+        for other in range(limits.slowness.shape[1]):
+            if slowness_on(limits.slowness, job, other) <= slowness:
                 found |= 1 << other
     return found
 
 
 @kernel
-def _least_beside(job: Job, types: int, ground: _Ground) -> float:
+def _least_interference(job: Job, types: int, limits: _Limits) -> float:
     """Least excess beside one neighbour on any of these types."""
     least = np.inf
-    for gpu_type in range(ground.slowness.shape[1]):
+    for gpu_type in range(limits.slowness.shape[1]):
         if (types >> gpu_type) & 1:
-            least = min(least, ground.excess[job.model, gpu_type])
+            least = min(least, limits.excess[job.model, gpu_type])
     return least
 
 
 @kernel
-def _cpu_menu(job: Job, j: int, ground: _Ground, physics: Physics, out: FloatMatrix) -> int:
+def _write_cpu_job_options(job: Job, j: int, limits: _Limits, physics: Physics, out: FloatMatrix) -> int:
     """Options of a CPU-only job into `out`, rates per base iteration; how many."""
     count = 0
-    for cores in range(1, ground.most_cores + 1):
+    for cores in range(1, limits.most_cores + 1):
         job.cores_per_worker = cores
         job.num_servers = 1
-        job.bandwidth_slowdown = max(1.0, float(job.memory_bandwidth) * cores / ground.most_bandwidth)
+        job.bandwidth_slowdown = max(1.0, float(job.memory_bandwidth) * cores / limits.most_bandwidth)
         count = _add(out, 0, count, 1.0 / iteration_seconds(job, j, physics), 0, 0.0, float(cores))
     return count
 
 
 @kernel
-def _menu(jobs: Records1[Job], j: int, ground: _Ground, physics: Physics, out: FloatMatrix) -> int:
+def _write_options(jobs: Records1[Job], j: int, limits: _Limits, physics: Physics, out: FloatMatrix) -> int:
     """Options of job j into `out`, rates per base iteration; how many."""
     job = jobs[j]
     if job.kind == _CPU_ONLY:
-        return _cpu_menu(job, j, ground, physics, out)
-    counts = ground.counts_cores and job.asked_cores > 0
-    most_gpus = min(whole(job.max_gpus), len(ground.fewest_servers) - 1)
+        return _write_cpu_job_options(job, j, limits, physics, out)
+    counts = limits.counts_cores and job.asked_cores > 0
+    most_gpus = min(whole(job.max_gpus), len(limits.fewest_servers) - 1)
     count = 0
-    for gpu_type in range(ground.slowness.shape[1]):
-        for neighbours in range(ground.jobs_per_gpu):
+    for gpu_type in range(limits.slowness.shape[1]):
+        for neighbours in range(limits.jobs_per_gpu):
             begin = count
             for gpus in range(job.min_gpus, most_gpus + 1):
-                types = _types_as_fast(job, _Way(gpus, 0, gpu_type, 0.0), ground)
-                excess = neighbours * _least_beside(job, types, ground)
+                types = _types_as_fast(job, _Run(gpus, 0, gpu_type, 0.0), limits)
+                excess = neighbours * _least_interference(job, types, limits)
                 taken = gpus / (neighbours + 1.0)
-                best = _best_of_batches(job, j, _Way(gpus, 0, gpu_type, excess), ground, physics)
+                best = _best_of_batches(job, j, _Run(gpus, 0, gpu_type, excess), limits, physics)
                 if not counts:
                     count = _add(out, begin, count, 1.0 / best, types, taken, 0.0)
-                for cores in range(1, ground.most_cores + 1 if counts else 1):
-                    way = _Way(gpus, cores, gpu_type, excess)
-                    seconds = _best_of_batches(job, j, way, ground, physics)
+                for cores in range(1, limits.most_cores + 1 if counts else 1):
+                    run = _Run(gpus, cores, gpu_type, excess)
+                    seconds = _best_of_batches(job, j, run, limits, physics)
                     if seconds == np.inf:
                         break
                     count = _add(out, begin, count, 1.0 / seconds, types, taken, float(gpus * cores))
@@ -324,11 +326,11 @@ def _least_excess(state: State, models: NDArray[np.int32], jobs_per_gpu: int) ->
     return found * (1.0 - 1e-9)  # sums of excesses are rounded (`on_gpus.summable`)
 
 
-def _ground(sim: Simulator, jobs: Records1[Job]) -> _Ground:
+def _limits_of(sim: Simulator, jobs: Records1[Job]) -> _Limits:
     cluster: Cluster = sim.cluster
     on_gpus = np.unique(jobs["model"][jobs["kind"] != _CPU_ONLY])
     batches = float((jobs["max_batch"] / jobs["min_batch"]).max())
-    return _Ground(
+    return _Limits(
         fewest_servers=cluster.fewest_servers(np.arange(cluster.num_gpus + 1)),
         most_servers=cluster.num_servers,
         most_cores=max(cluster.cores_per_server, default=1),
@@ -337,32 +339,32 @@ def _ground(sim: Simulator, jobs: Records1[Job]) -> _Ground:
         jobs_per_gpu=cluster.jobs_per_gpu,
         slowness=sim.state.slowness,
         excess=_least_excess(sim.state, on_gpus, cluster.jobs_per_gpu),
-        ladder=np.zeros((int(np.log(batches) / np.log(_RUNG)) + 3, 2)),
+        scan=np.zeros((int(np.log(batches) / np.log(_COARSE_STEP)) + 3, 2)),
     )
 
 
-def menus_of(sim: Simulator) -> Menus:
-    """Menus of a simulation's jobs, run or not."""
+def job_options(sim: Simulator) -> JobOptions:
+    """The options of a simulation's jobs, run or not."""
     jobs = prepare_jobs(sim.jobs, sim.cluster, sim.performance, constant(0.0))
     iterations = jobs["total_iterations"].copy()
     for name in _NOT_OF_SPEED:
         jobs[name] = 0
-    ground = _ground(sim, jobs)
+    limits = _limits_of(sim, jobs)
     sizes = int(np.minimum(jobs["max_gpus"] - jobs["min_gpus"], sim.cluster.num_gpus).max()) + 1
-    ways = ground.slowness.shape[1] * ground.jobs_per_gpu * sizes
-    out = np.zeros((max(ways, 1) * ground.most_cores, _COLUMNS))
+    most_runs = limits.slowness.shape[1] * limits.jobs_per_gpu * sizes
+    out = np.zeros((max(most_runs, 1) * limits.most_cores, _COLUMNS))
     known: dict[bytes, NDArray[np.float64]] = {}
-    menus = []
+    tables = []
     alike = np.asarray(jobs)
     for j in range(len(jobs)):
         key = alike[j].tobytes()
         if key not in known:
-            count = _menu(jobs, j, ground, sim.physics, out)
+            count = _write_options(jobs, j, limits, sim.physics, out)
             known[key] = out[:count][np.argsort(out[:count, _RATE], kind="stable")].copy()
-        menus.append(known[key])
-    lengths = [len(menu) for menu in menus]
-    options = np.concatenate(menus)
-    return Menus(
+        tables.append(known[key])
+    lengths = [len(table) for table in tables]
+    options = np.concatenate(tables)
+    return JobOptions(
         np.cumsum([0, *lengths]),
         options[:, _RATE] / np.repeat(np.maximum(iterations, 1e-100), lengths),  # there are jobs without work
         options[:, _TYPES].astype(np.int64),
