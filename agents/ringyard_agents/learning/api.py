@@ -12,9 +12,7 @@ from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.agent import AgentScheduler, load_agent
 from ringyard_agents.trust import Trust
 
-__all__ = [
-    "load",
-]
+__all__ = ["load"]
 
 
 def load(

@@ -17,11 +17,7 @@ from ringyard.mdp.setting import Setting
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.learning.learner import Learner, world_of
 
-__all__ = [
-    "OWN",
-    "environments_of",
-    "settings_of",
-]
+__all__ = ["OWN", "environments_of", "settings_of"]
 
 
 #: what curves call the world of the run's own settings beside others

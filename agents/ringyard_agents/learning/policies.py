@@ -16,12 +16,7 @@ from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.observations.queue import PLACEMENT_FEATURES, SERVER_FEATURES
 
-__all__ = [
-    "GreedyPolicy",
-    "PointerNetwork",
-    "PointerPolicy",
-    "ReducedPrecisionMlpPolicy",
-]
+__all__ = ["GreedyPolicy", "PointerNetwork", "PointerPolicy", "ReducedPrecisionMlpPolicy"]
 
 
 #: the blocks that describe each kind of item; an observation may lack all but the first

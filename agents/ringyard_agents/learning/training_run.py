@@ -29,13 +29,7 @@ from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.runs.files import atomic_write
 from ringyard_agents.runs.run_index import find_runs
 
-__all__ = [
-    "ProgressBar",
-    "TrainingRun",
-    "read_last",
-    "refuse_to_replace",
-    "remove_run",
-]
+__all__ = ["ProgressBar", "TrainingRun", "read_last", "refuse_to_replace", "remove_run"]
 
 
 class ProgressBar:
