@@ -12,7 +12,7 @@ from ringyard import ClusterEnv
 from ringyard.errors import CheckpointError, ConfigurationError, InformationError
 from ringyard.mdp.presets import own_hydra, preset
 from ringyard.placement import consolidate
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard_agents.evaluation.compare import comparisons
 from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.learning.agent_file import parts_of, save_agent
@@ -27,7 +27,7 @@ class InOrder:
     """FIFO, as one would write it in a notebook."""
 
     def decide(self, view):
-        draft, started = Draft(view), []
+        draft, started = PlacementPlan(view), []
         for job in view.waiting:
             allocation = draft.place(consolidate(), int(job))
             if allocation is None:

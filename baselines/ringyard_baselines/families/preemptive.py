@@ -12,10 +12,10 @@ from ringyard.information import check_reads
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import start, stop
 from ringyard.sim.engine.physics import Physics
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
@@ -251,7 +251,7 @@ class PreemptiveScheduler(Scheduler):
         choose(state, b, memory, self._ranking, self.placement)
         chosen = memory.chosen == memory.counts[2]
         status = view.column("status")
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         allocations = []
         for job in view.running.tolist():
             if not chosen[job]:
