@@ -1,5 +1,6 @@
 """Agents and run folders on disk: whole, damaged, hostile, of earlier versions."""
 
+import itertools
 import re
 
 import numpy as np
@@ -146,10 +147,17 @@ def test_agents_may_name_what_the_user_names(tmp_path, trained):
         assert load_policy(tmp_path / AGENT, trust)[0].act
 
 
-@pytest.mark.parametrize("experiment", names("experiment"))
-def test_what_conf_makes_is_trusted(tmp_path, experiment):
+@pytest.mark.parametrize(
+    ("experiments", "agents"),
+    [
+        (names("experiment"), ["maskable_mlp"]),
+        (["sharing"], names("agent")),
+        pytest.param(names("experiment"), names("agent"), marks=pytest.mark.slow),
+    ],
+)
+def test_what_conf_makes_is_trusted(tmp_path, experiments, agents):
     file = tmp_path / "config.yaml"
-    for agent in names("agent"):
+    for experiment, agent in itertools.product(experiments, agents):
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             config = compose("train", [f"experiment={experiment}", f"agent={agent}", "name=small"])
         OmegaConf.save(config, file, resolve=True)

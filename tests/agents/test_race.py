@@ -353,6 +353,7 @@ def test_training_tuning_and_comparing_never_meet_a_workload():
 
 
 @pytest.mark.parametrize("file", sorted((CONF / "tuned").glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.slow
 def test_what_ships_as_best_builds(file):
     with configs():
         for best in read_best(file.stem).values():

@@ -66,6 +66,7 @@ def test_threads_learn_the_same_bits(name):
         assert all(np.array_equal(values, other[key]) for key, values in found[0].items())
 
 
+@pytest.mark.slow
 def test_a_training_of_two_processes_writes_one_run_that_a_single_one_goes_on_with(tmp_path):
     words = ("agent=evolution", "action=scores", "observation=live_jobs", "debug=tiny_training")
     words += ("~agent.num_envs", "experiment=elastic", "workload.base.num_jobs=12", "~workload.num_jobs")

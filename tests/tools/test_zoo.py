@@ -64,7 +64,12 @@ def test_every_agent_has_a_recipe_and_a_record():
 
 @pytest.mark.filterwarnings("ignore::ringyard.errors.WorkloadWarning")
 @pytest.mark.parametrize(
-    ("name", "world"), [(recipe.name, world) for recipe in RECIPES.values() for world in recipe.worlds]
+    ("name", "world"),
+    [
+        pytest.param(recipe.name, world, marks=pytest.mark.slow if i else ())
+        for recipe in RECIPES.values()
+        for i, world in enumerate(recipe.worlds)
+    ],
 )
 def test_an_agent_is_as_good_as_its_record_says(name, world, composing, tmp_path, monkeypatch):
     go_where_traces_are(name, tmp_path, monkeypatch)
@@ -104,8 +109,14 @@ def test_a_recipe_can_be_followed(name, composing):
 
 @pytest.mark.filterwarnings("ignore::ringyard.errors.WorkloadWarning")
 @pytest.mark.parametrize(
-    ("name", "world"), [(recipe.name, world) for recipe in RECIPES.values() for world in recipe.worlds]
+    ("name", "world"),
+    [
+        pytest.param(recipe.name, world, marks=pytest.mark.slow if i else ())
+        for recipe in RECIPES.values()
+        for i, world in enumerate(recipe.worlds)
+    ],
 )
+@pytest.mark.slow
 def test_whoever_an_agent_is_held_against_is_at_its_best(name, world, composing, tmp_path, monkeypatch):
     go_where_traces_are(name, tmp_path, monkeypatch)
     entries = race_of(world, {}, 2).entries.values()
@@ -155,6 +166,7 @@ def own(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_one_command_trains_goes_on_ships_judges_and_writes(own):
     [recipe] = read_recipes("tiny")
     assert cli.main(["train", *recipe.words(0), "total_decisions=1"]) == 0  # was stopped early

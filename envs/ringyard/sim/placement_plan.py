@@ -174,7 +174,7 @@ def _start(
             if count > 0 or unplaced[alike[i], k]:
                 continue
             shape = wanted if k == 0 else modest
-            if shape != own:
+            if shape != shape_of(job):
                 set_shape(job, shape)
             count = place(state, b, j, rule, out)
             unplaced[alike[i], k] = count == 0

@@ -1,15 +1,12 @@
 """The spare copy of a simulation's state on which placement plans are made."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from ringyard.sim.engine.present import renew
 from ringyard.state.arrays import State, copy_state
-
-if TYPE_CHECKING:
-    from ringyard.sim.placement_plan import PlacementPlan
 
 __all__ = ["ScratchState"]
 
@@ -24,9 +21,9 @@ class ScratchState:
     def __init__(self) -> None:
         self._state: State | None = None
         self._changed: set[int] = set()
-        self._user: ref[PlacementPlan] | None = None
+        self._user: ref[object] | None = None
 
-    def lend(self, live: State, b: int, plan: "PlacementPlan", changed: set[int]) -> State:
+    def lend(self, live: State, b: int, plan: object, changed: set[int]) -> State:
         """A copy of the present for a plan to change: the scratch, or a fresh copy while another plan has it.
 
         Args:
