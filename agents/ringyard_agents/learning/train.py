@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.hydra_versions import made
 from ringyard.mdp.setting import Setting
 from ringyard.threads import set_num_threads
 from ringyard_agents.configuration import plain
@@ -31,17 +31,10 @@ from ringyard_agents.learning.process_group import (
     threads_of_process,
 )
 from ringyard_agents.learning.resume import resumed_config
-from ringyard_agents.learning.training_run import (
-    ProgressBar,
-    TrainingRun,
-    read_last,
-    refuse_to_replace,
-    remove_run,
-)
+from ringyard_agents.learning.training_run import ProgressBar, TrainingRun, read_last, remove_run
 from ringyard_agents.learning.warm_start import load_initial_weights
-from ringyard_agents.runs.files import locked
 from ringyard_agents.runs.pruning import Pruning
-from ringyard_agents.runs.record import in_sweep, run_folder, write_record
+from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
 from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 
 __all__ = ["train"]
@@ -59,7 +52,7 @@ def train(config: DictConfig) -> float | None:
         RingyardError: bad input, before anything is replaced.
         KeyboardInterrupt: it was stopped; everything is saved.
     """
-    folder = run_folder()
+    folder = job_folder()
     hardware = Hardware(device_of(config.device), join_process_group())
     set_num_threads(config.num_threads or threads_of_process())
     if hardware.peers.rank > 0:
@@ -78,17 +71,16 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None
         config, earlier_decisions = resumed_config(config)
         saved, evaluated = read_last(folder)
     elif not config.overwrite:
-        refuse_to_replace(folder)
+        RunFolder(folder, "train").refuse_another(overwrite=False, outputs=(AGENT, LAST))
     given, parts = plain(config), parts_of(config)
     seed, total, judged = given["seed"], given["total_decisions"], given["evaluate"]
     console = Console()
 
     environments = environments_of(given, given["worlds"], _checked_of(folder, given["trust"], saved))
     unseen = Unseen(environments, judged["workloads"], judged["workload_seed"], given["trust"])
-    learner: Learner = made(parts["agent"])
+    learner: Learner = instantiate(parts["agent"], _convert_="all")
     callbacks = callbacks_of(given["callbacks"])
-    constraint = constraint_of(**given["constraint"], unseen=unseen)
-    _constrain(learner, constraint)
+    constraint = _constrain(learner, given["constraint"], unseen)
     equip(learner, hardware)
     _set_up(learner, settings_of(learner, environments, given["num_workloads"], seed), seed, saved, folder)
     if saved is None and given["init"] is not None:
@@ -110,7 +102,8 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None
 
     if saved is None:
         remove_run(folder)
-    write_record(folder, "train", config, {"seed": seed, "evaluation": unseen.seed}, saved is not None)
+    seeds = {"seed": seed, "evaluation": unseen.seed}
+    RunFolder(folder, "train").record(config, seeds, goes_on=saved is not None)
     run = TrainingRun(folder, learner, evaluation, parts, given["save_minutes"], saved is not None, callbacks)
     if hardware.peers.size > 1:
         plainly = {label: plain(one) for label, one in environments.items()}
@@ -133,15 +126,17 @@ def _checked_of(folder: Path, trust: Trust, saved: Checkpoint | None) -> Callabl
     return lambda parts: check_classes(parts, groups_of_runs(), trust, str(folder / "config.yaml"))
 
 
-def _constrain(learner: Learner, constraint: Constraint | None) -> None:
+def _constrain(learner: Learner, given: Mapping[str, Any], unseen: Unseen) -> Constraint | None:
     """Hand a learner what it has to keep, if anything."""
-    if isinstance(learner, Constrained):
-        learner.constraint = constraint
-    elif constraint is not None:
+    if given["metric"] is not None and not isinstance(learner, Constrained):
         raise ConfigurationError(
             "constraint: this agent can keep none; expected one that scores jobs (agent=evolution, with"
             " action=scores observation=live_jobs), or no constraint.metric and constraint.most"
         )
+    constraint = constraint_of(**given, unseen=unseen)
+    if isinstance(learner, Constrained):
+        learner.constraint = constraint
+    return constraint
 
 
 def _set_up(
