@@ -16,7 +16,7 @@ from stable_baselines3.common.env_checker import check_env
 from conftest import CONF, ROOT, composed
 from ringyard import ClusterVectorEnv, Simulator
 from ringyard.errors import ConfigurationError
-from ringyard.mdp import presets, registration
+from ringyard.mdp import experiments, registration
 from ringyard.mdp.actions.space import Actions, Adjustment
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.experiments import experiment, setting_of
@@ -94,7 +94,7 @@ def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
     for module in (
         "ringyard.config_folder",
         "ringyard.mdp.user_config",
-        presets.__name__,
+        experiments.__name__,
         registration.__name__,
     ):
         monkeypatch.setattr(f"{module}.config_folder", lambda: conf)
