@@ -1,5 +1,6 @@
 """Record classes: annotated fields that make a NumPy dtype and a type of kernels, and that mypy checks."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numba
@@ -15,12 +16,48 @@ u8 = Annotated[Any, np.uint64]  # kernels calculate modulo 2**64, which int does
 f8 = Annotated[float, np.float64]
 
 
-def _without_gaps(fields: list[tuple[str, type[np.generic]]]) -> list[tuple[str, type[np.generic]]]:
+_Fields = list[tuple[str, type[np.generic]]]
+
+
+def _stored(annotations: Mapping[str, Any]) -> tuple[_Fields, dict[str, tuple[str, ...]]]:
+    """Fields in their order, and {vector: fields that it covers}.
+
+    A vector's fields stand where it is annotated; annotations of their own only tell type checkers of them.
+    """
+    kinds = {name: kind.__metadata__[-1] for name, kind in annotations.items()}
+    vectors = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
+    covered = {field for vector in vectors.values() for field in vector}
+    fields: _Fields = []
+    for name, kind in kinds.items():
+        if name in vectors:
+            fields += [(field, np.int64) for field in vectors[name]]
+        elif name not in covered:
+            fields.append((name, kind))
+    return fields, vectors
+
+
+def _with_vectors(scalars: np.dtype[np.void], vectors: Mapping[str, tuple[str, ...]]) -> np.dtype[np.void]:
+    """The same bytes, some of which are also fields that hold several numbers."""
+    if not vectors:
+        return scalars
+    places: Any = scalars.fields
+    names = list(scalars.names or ())
+    formats: list[Any] = [places[name][0] for name in names]
+    offsets = [places[name][1] for name in names]
+    for name, fields in vectors.items():
+        names.append(name)
+        formats.append((np.int64, (len(fields),)))
+        offsets.append(places[fields[0]][1])
+    layout = {"names": names, "formats": formats, "offsets": offsets, "itemsize": scalars.itemsize}
+    return np.dtype(layout, align=True)  # type: ignore[call-overload,no-any-return]
+
+
+def _without_gaps(fields: _Fields) -> _Fields:
     """Aligned fields, with a field of zeros wherever alignment would leave bytes that belong to none.
 
     NumPy does not copy such bytes, so that copies and pickles of equal records would differ.
     """
-    filled: list[tuple[str, type[np.generic]]] = []
+    filled: _Fields = []
     end = 0
     for name, kind in fields:
         if end % np.dtype(kind).itemsize:
@@ -36,6 +73,9 @@ def _without_gaps(fields: list[tuple[str, type[np.generic]]]) -> list[tuple[str,
 class Record:
     """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8` or `f8`.
 
+    `Annotated[IntVector, ("cores", "ram")]` is a vector: whole numbers of 64 bits, which are fields of these
+    names as well. Kernels loop over the vector, or name the field.
+
     There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
 
     Attributes:
@@ -48,8 +88,8 @@ class Record:
     numba_type: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
-        stored = [(name, kind.__metadata__[0]) for name, kind in cls.__annotations__.items()]
-        cls.dtype = np.dtype(_without_gaps(stored), align=True)
+        fields, vectors = _stored(cls.__annotations__)
+        cls.dtype = _with_vectors(np.dtype(_without_gaps(fields), align=True), vectors)
         cls.numba_type = numba.from_dtype(cls.dtype)
 
     @classmethod

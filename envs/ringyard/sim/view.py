@@ -285,7 +285,7 @@ class SchedulingView:
         return self._state.slots["job"][self._b].reshape(self.cluster.num_gpus, -1).copy()
 
     @property
-    def free_cores_per_server(self) -> NDArray[np.int32]:
+    def free_cores_per_server(self) -> NDArray[np.int64]:
         """[servers] free CPU cores; very many where the cluster does not count them."""
         return self._state.servers["free_cores"][self._b].copy()
 
