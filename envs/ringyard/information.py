@@ -89,7 +89,7 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         # what its user writes into the submission, and the shape it holds
         (Information.SIZES, "num_gpus asked_gpus min_gpus max_gpus deadline_seconds acceptable_jct"),
         (Information.SIZES, "batch_size base_batch min_batch max_batch gradient_bytes memory_bandwidth"),
-        (Information.SIZES, "parameter_servers asked_parameter_servers per_worker asked_per_worker"),
+        (Information.SIZES, "parameter_servers asked_parameter_servers"),
         (Information.SIZES, " ".join(f"{one.per_worker} {one.asked}" for one in RESOURCES)),
         (Information.SIZES, "cores_per_server_task asked_cores_per_server_task"),
         (Information.SIZES, "beside_gpus sample_bytes dataset_bytes stored_bytes"),

@@ -19,37 +19,18 @@ f8 = Annotated[float, np.float64]
 _Fields = list[tuple[str, type[np.generic]]]
 
 
-def _stored(annotations: Mapping[str, Any]) -> tuple[_Fields, dict[str, tuple[str, ...]]]:
-    """Fields in their order, and {vector: fields that it covers}.
-
-    A vector's fields stand where it is annotated; annotations of their own only tell type checkers of them.
-    """
+def _stored(annotations: Mapping[str, Any]) -> _Fields:
+    """Fields in their order; those of a tuple of names stand where it does, not where they are named again."""
     kinds = {name: kind.__metadata__[-1] for name, kind in annotations.items()}
-    vectors = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
-    covered = {field for vector in vectors.values() for field in vector}
-    fields: _Fields = []
+    several = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
+    named = {field for fields in several.values() for field in fields}
+    stored: _Fields = []
     for name, kind in kinds.items():
-        if name in vectors:
-            fields += [(field, np.int64) for field in vectors[name]]
-        elif name not in covered:
-            fields.append((name, kind))
-    return fields, vectors
-
-
-def _with_vectors(scalars: np.dtype[np.void], vectors: Mapping[str, tuple[str, ...]]) -> np.dtype[np.void]:
-    """The same bytes, some of which are also fields that hold several numbers."""
-    if not vectors:
-        return scalars
-    places: Any = scalars.fields
-    names = list(scalars.names or ())
-    formats: list[Any] = [places[name][0] for name in names]
-    offsets = [places[name][1] for name in names]
-    for name, fields in vectors.items():
-        names.append(name)
-        formats.append((np.int64, (len(fields),)))
-        offsets.append(places[fields[0]][1])
-    layout = {"names": names, "formats": formats, "offsets": offsets, "itemsize": scalars.itemsize}
-    return np.dtype(layout, align=True)  # type: ignore[call-overload,no-any-return]
+        if name in several:
+            stored += [(field, np.int64) for field in several[name]]
+        elif name not in named:
+            stored.append((name, kind))
+    return stored
 
 
 def _without_gaps(fields: _Fields) -> _Fields:
@@ -73,8 +54,8 @@ def _without_gaps(fields: _Fields) -> _Fields:
 class Record:
     """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8` or `f8`.
 
-    `Annotated[IntVector, ("cores", "ram")]` is a vector: whole numbers of 64 bits, which are fields of these
-    names as well. Kernels loop over the vector, or name the field.
+    `_counted: Annotated[int, ("cores", "ram")]` stands for `i8` fields of these names; those that kernels name
+    are annotated as well, for type checkers. `field_reader` makes a kernel that loops over them.
 
     There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
 
@@ -88,8 +69,7 @@ class Record:
     numba_type: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
-        fields, vectors = _stored(cls.__annotations__)
-        cls.dtype = _with_vectors(np.dtype(_without_gaps(fields), align=True), vectors)
+        cls.dtype = np.dtype(_without_gaps(_stored(cls.__annotations__)), align=True)
         cls.numba_type = numba.from_dtype(cls.dtype)
 
     @classmethod

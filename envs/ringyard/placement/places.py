@@ -3,6 +3,7 @@
 from ringyard.compiled import Int32Vector, complain, complaint, kernel, linked_kernel
 from ringyard.resources import CORES, NUM_RESOURCES, RESOURCES
 from ringyard.state.arrays import State
+from ringyard.state.counted import free_on, held_of
 from ringyard.state.records import DOWN
 
 __all__ = ["check_places", "dealt", "held_by", "sort_ascending"]
@@ -70,8 +71,8 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
         if i + 1 == count or state.gpus[b, places[i + 1]].server != s:
             tasks = dealt(job.parameter_servers, num_servers, rank)
             for r in range(NUM_RESOURCES):
-                needed = held_by(r, workers, job.per_worker[r], tasks, job.cores_per_server_task)
-                free = state.servers[b, s].free[r]
+                needed = held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
+                free = free_on(state.servers[b, s], r)
                 if needed > free:
                     complain(_SHORT[r], function, j, s, needed, free)
             rank += 1

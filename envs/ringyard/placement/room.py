@@ -4,6 +4,7 @@ from ringyard.compiled import Int32Vector, kernel, whole
 from ringyard.placement.places import held_by
 from ringyard.resources import NUM_RESOURCES
 from ringyard.state.arrays import State
+from ringyard.state.counted import free_on, held_of, there_on
 from ringyard.state.records import Job, Server
 
 __all__ = [
@@ -23,7 +24,7 @@ def workers_with(job: Job, r: int, amount: int, most: int) -> int:
     left = amount - held_by(r, 0, 0, job.parameter_servers, job.cores_per_server_task)
     if left < 0:
         return 0
-    per_worker = job.per_worker[r]
+    per_worker = held_of(job, r)
     return max(min(most, left // per_worker), 0) if per_worker > 0 else most
 
 
@@ -32,7 +33,7 @@ def _workers_there(server: Server, job: Job) -> int:
     """Workers for which the server has what they hold beside their GPUs now."""
     workers = whole(server.num_gpus)
     for r in range(NUM_RESOURCES):
-        workers = workers_with(job, r, server.free[r], workers)
+        workers = workers_with(job, r, free_on(server, r), workers)
     return workers
 
 
@@ -70,7 +71,7 @@ def idle_room(state: State, b: int, j: int, s: int) -> int:
     workers = whole(server.num_gpus)
     if job.beside_gpus:
         for r in range(NUM_RESOURCES):
-            workers = workers_with(job, r, server.there[r], workers)
+            workers = workers_with(job, r, there_on(server, r), workers)
     return workers
 
 
@@ -109,7 +110,7 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
 def _holds(server: Server, job: Job) -> bool:
     """Whether the server has what one worker of the job, or a CPU-only job, holds."""
     for r in range(NUM_RESOURCES):
-        if server.free[r] < job.per_worker[r]:
+        if free_on(server, r) < held_of(job, r):
             return False
     return True
 

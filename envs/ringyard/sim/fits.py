@@ -15,6 +15,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import collect, held_there
 from ringyard.sim.engine.shape import Shape, memory_of, per_worker_in
 from ringyard.state.arrays import State
+from ringyard.state.counted import free_on
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus
 
 __all__ = ["FITS", "HELD", "Shortfall", "checked_shape", "fits", "gpus_of", "held", "wanted"]
@@ -54,7 +55,7 @@ def _short_on_server(
         per_worker = per_worker_in(job, shape, r)
         needed = held_by(r, workers, per_worker, tasks, shape.cores_per_server_task)
         if needed > 0:
-            free = state.servers[b, s].free[r] + held_there(state, b, j, s, r)
+            free = free_on(state.servers[b, s], r) + held_there(state, b, j, s, r)
             if needed > free:
                 return Shortfall(whole(FIRST_RESOURCE + r), whole(s), whole(needed), whole(free))
     return Shortfall(FITS, whole(s), 0, 0)

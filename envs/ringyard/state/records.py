@@ -7,7 +7,7 @@ same data as a column, without a copy (`ringyard.state.arrays` has the arrays).
 from enum import IntEnum
 from typing import Annotated
 
-from ringyard.compiled import IntVector, Record, f8, i4, i8, u8
+from ringyard.compiled import Record, f8, i4, i8, u8
 from ringyard.resources import CORES, RESOURCES
 
 __all__ = [
@@ -149,7 +149,7 @@ class Job(Record):
     loading_serial_share: f8  # of the input pipeline, that more cores do not speed up
     stored_bytes: f8  # of a sample read from storage, on average: what its workers' RAM does not hold
     # [resources] held by each worker; CPU-only: in all; 0: not counted
-    per_worker: Annotated[IntVector, tuple(one.per_worker for one in RESOURCES)]
+    _per_worker: Annotated[int, tuple(one.per_worker for one in RESOURCES)]
     cores_per_worker: i8
     ram_per_worker: i8  # bytes
     # the rest of its life
@@ -178,7 +178,7 @@ class Job(Record):
     fixed_memory_bytes: f8  # of gpu_memory_bytes
     sample_memory_bytes: f8  # per sample of a worker
     memory_bandwidth: i8  # bytes per second that each core moves
-    asked_per_worker: Annotated[IntVector, tuple(one.asked for one in RESOURCES)]  # [resources]
+    _asked: Annotated[int, tuple(one.asked for one in RESOURCES)]  # [resources]
     asked_cores: i8
     asked_ram: i8
     sample_bytes: f8  # of one sample on storage; 0: it reads nothing there
@@ -271,10 +271,10 @@ class Server(Record):
     bandwidth_demand: i8  # bytes per second asked by the jobs here, caps applied
     next_change_seconds: f8  # fails or returns then; inf: never
     # [resources] that no job holds, and in all
-    free: Annotated[IntVector, tuple(one.free for one in RESOURCES)]
+    _free: Annotated[int, tuple(one.free for one in RESOURCES)]
     free_cores: i8
     free_ram: i8  # bytes
-    there: Annotated[IntVector, tuple(one.there for one in RESOURCES)]
+    _there: Annotated[int, tuple(one.there for one in RESOURCES)]
     num_cores: i8
     ram_bytes: i8
     storage_bytes_per_second: f8

@@ -10,6 +10,7 @@ from ringyard.sim.engine.holding import held_there, lift, put_back
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, set_shape, shape_of
 from ringyard.state.arrays import State
+from ringyard.state.counted import free_on
 
 __all__ = ["clear", "could_have", "count_loose", "movable"]
 
@@ -68,7 +69,7 @@ def could_have(state: State, b: int, j: int, s: int, plan: Plan) -> int:
     gpus = whole(server.free_gpus + plan.loose[b, s])
     if job.beside_gpus and gpus > 0:
         for r in range(NUM_RESOURCES):
-            amount = server.free[r] + _loose_there(state, b, s, r, plan)
+            amount = free_on(server, r) + _loose_there(state, b, s, r, plan)
             amount += spare_cores(state, b, s) if r == CORES else 0
             gpus = workers_with(job, r, amount, gpus)
     return gpus

@@ -5,6 +5,7 @@ from ringyard.performance.cpu import bandwidth_asked
 from ringyard.placement.places import dealt, held_by, sort_ascending
 from ringyard.resources import NUM_RESOURCES
 from ringyard.state.arrays import State
+from ringyard.state.counted import free_on, held_of, set_free, there_on
 from ringyard.state.free_servers import move_server
 from ringyard.state.on_gpus import Shared, shared_on, slowness_on
 from ringyard.state.records import DOWN, Job, JobKind, Server
@@ -39,7 +40,8 @@ def _count_open(state: State, b: int, s: int, change: int) -> None:
 def _use(server: Server, job: Job, workers: int, tasks: int, sign: int) -> None:
     """Give workers and parameter servers of a job what they hold of a server; sign -1: take it back."""
     for r in range(NUM_RESOURCES):
-        server.free[r] -= sign * held_by(r, workers, job.per_worker[r], tasks, job.cores_per_server_task)
+        used = held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
+        set_free(server, r, free_on(server, r) - sign * used)
     cores = workers * job.cores_per_worker + tasks * job.cores_per_server_task
     server.bandwidth_demand += sign * bandwidth_asked(job, cores)
 
@@ -231,7 +233,7 @@ def held_there(state: State, b: int, j: int, s: int, r: int) -> int:
     """What job j holds of resource r on server s now, its share of its parameter servers with it."""
     workers, tasks = workers_there(state, b, j, s)
     job = state.jobs[b, j]
-    return held_by(r, workers, job.per_worker[r], tasks, job.cores_per_server_task)
+    return held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
 
 
 @kernel
@@ -269,7 +271,7 @@ def take_down(state: State, b: int, s: int) -> None:
     _count_open(state, b, s, -server.num_gpus)
     state.clusters[b].down_gpus += server.num_gpus
     for r in range(NUM_RESOURCES):
-        server.free[r] -= server.there[r]
+        set_free(server, r, free_on(server, r) - there_on(server, r))
 
 
 @kernel
@@ -283,4 +285,4 @@ def repair(state: State, b: int, s: int) -> None:
     _count_open(state, b, s, server.num_gpus)
     state.clusters[b].down_gpus -= server.num_gpus
     for r in range(NUM_RESOURCES):
-        server.free[r] += server.there[r]
+        set_free(server, r, free_on(server, r) + there_on(server, r))

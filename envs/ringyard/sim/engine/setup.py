@@ -21,6 +21,7 @@ from ringyard.sim.engine.events import first_failures
 from ringyard.sim.engine.links import clear_links
 from ringyard.sim.engine.losses import empty_losses
 from ringyard.state.arrays import Sizes, State, empty_state
+from ringyard.state.counted import set_free, there_on
 from ringyard.state.free_servers import file_servers
 from ringyard.state.records import UNLIMITED, Job, Network
 
@@ -154,7 +155,7 @@ def _empty_servers(state: State, b: int) -> None:
         server.spanning_jobs = 0
         server.bandwidth_demand = 0
         for r in range(NUM_RESOURCES):
-            server.free[r] = server.there[r]
+            set_free(server, r, there_on(server, r))
         server.storage_readers = 0
         server.first_cpu_job = -1
         server.up = 1

@@ -8,6 +8,7 @@ from ringyard.compiled import kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.storage import stored_bytes
 from ringyard.resources import CORES, NUM_RESOURCES, RAM
+from ringyard.state.counted import asked_of, held_of, set_held
 from ringyard.state.records import Job, JobKind
 
 __all__ = ["Shape", "ask", "asked_shape", "memory_of", "num_places", "per_worker_in", "set_shape", "shape_of"]
@@ -72,7 +73,7 @@ def per_worker_in(job: Job, shape: Shape, r: int) -> int:
         return shape.cores_per_worker
     if r == RAM:
         return shape.ram_per_worker
-    return whole(job.asked_per_worker[r])
+    return asked_of(job, r)
 
 
 @kernel
@@ -98,8 +99,8 @@ def set_shape(job: Job, shape: Shape) -> None:
     job.memory_bandwidth_cap = shape.memory_bandwidth_cap
     asked = shape.cores_per_server_task
     for r in range(NUM_RESOURCES):
-        job.per_worker[r] = per_worker_in(job, shape, r)
-        asked += job.per_worker[r]
+        set_held(job, r, per_worker_in(job, shape, r))
+        asked += held_of(job, r)
     if job.kind == _CPU_ONLY:
         job.beside_gpus = 1
         return
