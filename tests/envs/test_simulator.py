@@ -349,3 +349,13 @@ def test_bad_clusters():
             make()
     with pytest.raises(WorkloadError, match="at most the cluster's 2 GPUs"):
         Simulator(Cluster((2,)), JobTable.from_columns([0.0], [3], [1.0]), rings())
+
+
+@pytest.mark.parametrize("gpus", [(0, 0), (0, 4), (0, 1, 2, 3, 0), (0, -1)])
+def test_those_before_a_refused_one_are_in_force(gpus):
+    jobs = JobTable.from_columns([0.0, 0.0, 0.0], [1, 2, 1], [10.0, 10.0, 10.0])
+    sim = Simulator(Cluster.homogeneous(1, 4), jobs, ideal())
+    sim.advance()
+    with pytest.raises(PlacementError):
+        sim.apply([Allocation(2, (3,)), Allocation(1, gpus), Allocation(0, (2,))])
+    assert sim.view().running.tolist() == [2]

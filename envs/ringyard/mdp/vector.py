@@ -19,7 +19,6 @@ from ringyard.mdp.arguments import (
 )
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
-from ringyard.mdp.recycling import Recycling
 from ringyard.mdp.setting import Setting
 
 __all__ = ["ClusterVectorEnv"]
@@ -103,7 +102,6 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._copy = copy
-        self._recycling = Recycling()
         self._nobody = np.zeros(self.num_envs, np.bool_)
         self._generators: dict[int, np.random.Generator] = {}
         self._seeds: dict[int, int] = {}
@@ -296,4 +294,4 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
 
     def _observations(self) -> Any:
         rows = self.batch.observations
-        return self.batch.split(self._recycling.copy(rows) if self._copy else rows)
+        return self.batch.split(rows.copy() if self._copy else rows)

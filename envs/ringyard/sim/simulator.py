@@ -15,7 +15,6 @@ from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.carrying_out import carry_out_plain, listed
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import carry_out, end, stop
 from ringyard.sim.engine.physics import physics_of
@@ -159,28 +158,16 @@ class Simulator:
         """
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
-        # a sequence of another kind may have no end
-        numbers = listed(allocations) if allocations and isinstance(allocations, list | tuple) else None
-        done = 0
-        while done < len(allocations):
-            if numbers is not None:
-                done = carry_out_plain(self.state, 0, numbers, done, self.physics)
-            if done < 0:
+        for allocation in allocations:
+            checked = checked_shape(self.state, 0, self.cluster, allocation)
+            if not count_step(self.state, 0, self.now):  # a sequence may have no end
                 raise_if_still(self.state, 0)
-            if done < len(allocations):
-                self._apply_one(allocations[done])
-                done += 1
-
-    def _apply_one(self, allocation: Allocation) -> None:
-        wanted = checked_shape(self.state, 0, self.cluster, allocation)
-        if not count_step(self.state, 0, self.now):
-            raise_if_still(self.state, 0)
-        if wanted is not None:
-            carry_out(self.state, 0, allocation.job, *wanted, self.physics)
-        elif allocation.reject:
-            end(self.state, 0, allocation.job, int(JobOutcome.BLOCKED), self.physics)
-        else:
-            stop(self.state, 0, allocation.job, self.physics)
+            if checked is not None:
+                carry_out(self.state, 0, allocation.job, *checked, self.physics)
+            elif allocation.reject:
+                end(self.state, 0, allocation.job, int(JobOutcome.BLOCKED), self.physics)
+            else:
+                stop(self.state, 0, allocation.job, self.physics)
 
     def advance(self) -> None:
         """Move to the next decision point.
