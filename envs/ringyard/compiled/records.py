@@ -20,7 +20,7 @@ _Fields = list[tuple[str, type[np.generic]]]
 
 
 def _stored(annotations: Mapping[str, Any]) -> _Fields:
-    """Fields in their order; those of a tuple of names stand where it does, not where they are named again."""
+    """Fields in their order; those of a tuple of names stand where the tuple does."""
     kinds = {name: kind.__metadata__[-1] for name, kind in annotations.items()}
     several = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
     named = {field for fields in several.values() for field in fields}
@@ -54,8 +54,8 @@ def _without_gaps(fields: _Fields) -> _Fields:
 class Record:
     """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8` or `f8`.
 
-    `_counted: Annotated[int, ("cores", "ram")]` stands for `i8` fields of these names; those that kernels name
-    are annotated as well, for type checkers. `field_reader` makes a kernel that loops over them.
+    `_counted: Annotated[int, ("cores", "ram")]` stands for `i8` fields of these names. Those that kernels name
+    are annotated as well, for type checkers; `field_reader` makes a kernel that takes their position.
 
     There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
 
