@@ -54,8 +54,8 @@ def _without_gaps(fields: _Fields) -> _Fields:
 class Record:
     """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8` or `f8`.
 
-    `_counted: Annotated[int, ("cores", "ram")]` stands for `i8` fields of these names. Those that kernels name
-    are annotated as well, for type checkers; `field_reader` makes a kernel that takes their position.
+    `_counted: Annotated[int, ("cores", "ram")]` stands for `i8` fields of these names. Those that kernels
+    name are annotated as well, for type checkers; `field_reader` makes a kernel that takes their position.
 
     There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
 
