@@ -1,10 +1,11 @@
 # Each of `quickstart` and `test` is complete on a fresh clone: it makes .venv if there is none.
+# Tests have three tiers: `test` (every change), `slow` (every week, and before a release), `release`.
 PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 NAME ?= quickstart
 
-.PHONY: setup quickstart test oldest oracle attack check docs benchmark clean
+.PHONY: setup quickstart test slow release oldest attack check docs benchmark clean
 
 setup: $(VENV)/.installed
 
@@ -19,8 +20,19 @@ quickstart: setup
 	$(RUN)ringyard train experiment=quickstart action=scores observation=live_jobs agent=evolution name=$(NAME) overwrite=true
 	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison trained=runs/$(NAME) overwrite=true
 
+# behaviour of everything on small inputs: under 8 minutes on 2 cores
 test: setup
-	$(RUN)python -m pytest -n auto --dist loadfile
+	$(RUN)python -m pytest -n auto --dist worksteal
+
+# whole examples, tutorials, trainings and command lines, all combinations, 10,000 random worlds, kills, the oldest
+# versions of the libraries
+slow: setup
+	$(RUN)python -m pytest -n auto --dist worksteal -m slow
+	$(MAKE) attack oldest
+
+# what a release needs beside `test` and `slow`: pages that are not stale, the wheel in an empty environment, mutants
+release: setup
+	$(RUN)python -m pytest -m release
 
 # the oldest versions that pyproject.toml allows, Hydra 1.3 among them: every test (OLDEST=tests), or what they touch most
 OLDEST ?= tests/test_golden.py tests/agents/test_command_lines.py tests/agents/test_help.py tests/agents/test_sweeps.py \
@@ -34,11 +46,6 @@ $(VENV)-oldest/.installed: pyproject.toml constraints-oldest.txt
 	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt \
 		-e ".[agents]" pytest pytest-xdist hypothesis
 	touch $@
-
-# the compiled engine against its slow twin, on random worlds (tests play 2,000)
-oracle: setup
-	$(RUN)python tests/twins.py --worlds 10000
-	$(RUN)python tests/twins.py --worlds 10000 --allocator
 
 # everything that has been tried to break it, at scale (tests have some of each)
 attack: setup

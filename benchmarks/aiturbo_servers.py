@@ -1,6 +1,6 @@
 """Why AITurbo seldom adds a parameter server to the jobs of its follow-on's 60-job list.
 
-python benchmarks/aiturbo_servers.py [--workloads 5]
+PYTHONPATH=. python benchmarks/aiturbo_servers.py [--workloads 5]
 
 A job changes by the unit that lowers its cost-to-finish most: remaining time x R, its service rate (10 for a
 GPU, 5 for each pod). So a server more has to shorten steps by more than R grows. Printed for the models and
@@ -15,16 +15,16 @@ from collections import Counter
 import numpy as np
 
 from ringyard import Simulator
+from ringyard.bounds import bounds_of
 from ringyard.mdp.presets import preset
 from ringyard.placement import consolidate
 from ringyard.profiles import model_id
-from ringyard.sim.bounds import bounds_of
-from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.workloads.published_traces import AITURBO_MODELS
-from ringyard_agents.measured.aiturbo import CALIBRATION, POINTS
 from ringyard_baselines.papers.aiturbo import POD_CORES, AITurbo, Predictor
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
+from tools.measured_sets.aiturbo import CALIBRATION, POINTS
 
 SIZES = ((1, 2), (2, 1), (2, 2))  # (workers, servers) that the list's jobs ask for
 CHANGES = {
@@ -57,7 +57,7 @@ def simulated_seconds(view, job):
     """{(workers, servers): seconds of a step}."""
     grid = [(workers, servers) for workers in (1, 2, 3) for servers in (1, 2, 3)]
     workers, servers = np.array(grid).T
-    found = solo_seconds(view, np.full(len(grid), job), workers, parameter_servers=servers)
+    found = isolated_iteration_seconds(view, np.full(len(grid), job), workers, parameter_servers=servers)
     return dict(zip(grid, found.tolist(), strict=True))
 
 

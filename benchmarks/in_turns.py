@@ -150,7 +150,7 @@ def learning():
     from ringyard_agents.learning.ppo import GroupRelative
 
     learner = GroupRelative(PointerPolicy, num_envs=64)
-    learner.begin({"one": world_of(learner, Setting(num_workloads=FRESH_TABLES))}, 0)
+    learner.setup({"one": world_of(learner, Setting(num_workloads=FRESH_TABLES))}, 0)
 
     def turn():
         before, begin = learner.decisions, time.process_time()

@@ -22,11 +22,10 @@ from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting
 from ringyard.threads import set_num_threads
 from ringyard_agents.learning.evolution import EvolutionStrategies
-from ringyard_agents.learning.hardware import Hardware, device_of
 from ringyard_agents.learning.learner import world_of
-from ringyard_agents.learning.peers import join_peers
 from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.ppo import GroupRelative, add_ppo_gradient
+from ringyard_agents.learning.process_group import Hardware, device_of, join_process_group
 from ringyard_agents.learning.score_networks import ScoreNetwork
 
 
@@ -41,13 +40,13 @@ def begun(agent, clusters, hardware):
         setting = preset("elastic", action="scores", observation="live_jobs")
         setting = replace(setting, num_workloads=1 << 20)
     learner.hardware = hardware
-    learner.begin({"one": world_of(learner, setting)}, 0)
+    learner.setup({"one": world_of(learner, setting)}, 0)
     learner.learn(1, lambda measured: None)
     return learner
 
 
 def rate(agent, clusters, seconds, hardware):
-    """Samples per second of all processes."""
+    """RolloutBatch per second of all processes."""
     learner = begun(agent, clusters, hardware)
     before, begin = learner.decisions, time.perf_counter()
     while hardware.peers.from_first(time.perf_counter() - begin < seconds):
@@ -96,7 +95,7 @@ def update(clusters):
 
 
 def one_case(options):
-    hardware = Hardware(device_of(options.device), join_peers())
+    hardware = Hardware(device_of(options.device), join_process_group())
     set_num_threads(options.threads)
     torch.set_num_threads(1)
     found = rate(options.agent, options.clusters, options.seconds, hardware)

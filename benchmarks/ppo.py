@@ -11,9 +11,8 @@ from sb3_contrib import MaskablePPO
 from ringyard.mdp.setting import Setting
 from ringyard.threads import set_num_threads
 from ringyard_agents.learning.learner import world_of
-from ringyard_agents.learning.policies import PointerPolicy
+from ringyard_agents.learning.policies import PointerPolicy, ReducedPrecisionMlpPolicy
 from ringyard_agents.learning.ppo import GroupRelative
-from ringyard_agents.learning.reduced_precision import ReducedPrecisionMlpPolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
 
 
@@ -53,7 +52,7 @@ def watched(learner):
 def measure(learner, decisions):
     """(samples/s, share of the time in environment, forward, update)."""
     world = world_of(learner, Setting(num_workloads=512))
-    learner.begin({"one": world}, 0)
+    learner.setup({"one": world}, 0)
     learner._env.batch.bank.rows_of(np.arange(512))
     learner.learn(1, lambda measured: None)
     watch = Stopwatch()

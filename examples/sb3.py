@@ -7,8 +7,7 @@ from sb3_contrib import MaskablePPO
 import ringyard_agents
 from ringyard.mdp.presets import preset
 from ringyard_agents.learning.agent import AgentScheduler
-from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.policies import PointerPolicy
+from ringyard_agents.learning.policies import GreedyPolicy, PointerPolicy
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 

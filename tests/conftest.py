@@ -1,5 +1,7 @@
 """Fixtures and helpers shared by all tests."""
 
+import copy
+import functools
 import os
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 
 from drawn_worlds import SEED, fresh_seed
+from ringyard.config_folder import OWN_FOLDERS
 
 os.environ["MPLBACKEND"] = "agg"  # Gymnasium's checker tries render_mode="human", too
 
@@ -66,10 +69,20 @@ def names(group):
 
 
 def composed(command, *overrides):
-    """A command's config, without running it."""
+    """A command's config, without running it; composing takes long, so that each is composed once."""
+    return copy.deepcopy(_composed(command, overrides, os.environ.get(OWN_FOLDERS)))
+
+
+@functools.cache
+def _composed(command, overrides, own_folders):
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose(command, list(overrides))
+
+
+def seeds(few, many):
+    """Seeds of random worlds: a few in `make test`, all of them in `make slow`."""
+    return [range(few), pytest.param(range(many), marks=pytest.mark.slow)]
 
 
 def leaf(group, name, *overrides):

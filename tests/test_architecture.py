@@ -40,7 +40,9 @@ def test_the_wheel_holds_packages_and_configs(tmp_path):
     for package in ("ringyard", "ringyard_baselines", "ringyard_agents"):
         assert f"{package}/__init__.py" in held
         assert f"{package}/py.typed" in held
-    assert not any(name.startswith(("tests/", "runs/")) for name in held)
+    assert not any(name.startswith(("tests/", "runs/", "tools/")) for name in held)
+    for group in (ROOT / "tools" / "conf").iterdir():
+        assert f"ringyard/conf/{group.name}/" not in {f"{name.rpartition('/')[0]}/" for name in held}
 
 
 def kernels():

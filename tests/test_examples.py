@@ -39,6 +39,7 @@ def example(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.slow
 def test_an_example_runs(name, example):
     libraries, arguments = EXAMPLES[name]
     for library in libraries:

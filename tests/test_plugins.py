@@ -15,6 +15,7 @@ import broken_plugins
 from broken_plugins import RULES, misobserving, misplacing, mistiming
 from conftest import ROOT, WITH, leaf, names
 from ringyard import Allocation, Cluster, JobTable, Setting, Simulator, ideal
+from ringyard.bounds import bounds_of
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import PlacementError, PluginError, RingyardError
 from ringyard.failures import Failures
@@ -24,9 +25,8 @@ from ringyard.mdp.presets import preset
 from ringyard.mdp.rewards import Reward
 from ringyard.placement import first_fit, pack, share_any
 from ringyard.restart import RestartCost
-from ringyard.sim.bounds import bounds_of
 from ringyard.sim.draft import Draft
-from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import Integral
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_baselines.families.ordered import OrderedScheduler
@@ -183,7 +183,7 @@ def test_models_are_asked_by_profiling_and_bounds_too():
     sim = Simulator(EIGHT, five_jobs(), mistiming(float("nan"), 2))
     sim.advance()
     with pytest.raises(PluginError, match="mistime gave job 2"):
-        solo_seconds(sim.view(), np.array([0, 2]), num_servers=np.array([1, 2]))
+        isolated_iteration_seconds(sim.view(), np.array([0, 2]), num_servers=np.array([1, 2]))
     elastic = replace(five_jobs(), max_gpus=np.full(5, 8))
     with pytest.raises(PluginError, match="mistime gave job 0"):
         bounds_of(Simulator(EIGHT, elastic, mistiming(float("nan"), 2)))

@@ -51,6 +51,7 @@ def test_there_is_something_to_run():
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.slow
 def test_tutorials_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

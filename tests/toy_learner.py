@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard_agents.learning.learner import Saved
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.policies import PointerPolicy
 
 
@@ -24,23 +24,23 @@ class ToyLearner:
     decisions = 0
     policy = FirstValid()
 
-    def begin(self, worlds, seed, saved=None):
+    def setup(self, worlds, seed, saved=None):
         self.decisions = saved.facts["decisions"] if saved else 0
 
-    def adopt(self, weights):
+    def load_weights(self, weights):
         assert weights.arrays["decisions"] >= 0
 
-    def learn(self, total_decisions, watch):
-        watch({})
+    def learn(self, total_decisions, callback):
+        callback({})
         while self.decisions < total_decisions:
             self.decisions += 500
-            watch({"toy/decisions": self.decisions})
+            callback({"toy/decisions": self.decisions})
 
     def state(self):
-        return Saved({}, {"decisions": self.decisions})
+        return Checkpoint({}, {"decisions": self.decisions})
 
     def weights(self):
-        return Saved({"decisions": np.array(self.decisions)}, {})
+        return Checkpoint({"decisions": np.array(self.decisions)}, {})
 
     def load(self, saved):
         assert saved.arrays["decisions"] >= 0

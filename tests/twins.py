@@ -13,9 +13,9 @@ import numpy as np
 
 from drawn_worlds import SEED, draw_allocation, draw_world, drawn_profiles, fresh_seed, one_of, simulator
 from oracle.reference import ReferenceSimulator
+from ringyard.allocator import Allocator, attained, predicted
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.resources import RESOURCES
-from ringyard.sim.allocator import Allocator, attained, predicted
 from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.state.records import Integral, JobOutcome, JobStatus
 from ringyard_baselines.families.allocating import AllocatingScheduler

@@ -7,12 +7,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ringyard_agents.evaluation.api import compare, evaluate
-    from ringyard_agents.learning.loaded import load
+    from ringyard_agents.learning.api import load
 
 __all__ = ["compare", "evaluate", "load"]
 
 #: imported when they are asked for: schedulers are measured without torch
-_WHERE = {"load": "learning.loaded", "compare": "evaluation.api", "evaluate": "evaluation.api"}
+_WHERE = {"load": "learning.api", "compare": "evaluation.api", "evaluate": "evaluation.api"}
 
 
 def __getattr__(name: str) -> "Any":

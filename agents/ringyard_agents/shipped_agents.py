@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 from ringyard.checks import shown
-from ringyard.config_folder import config_folder, own_folders
+from ringyard.config_folder import own_folders
 from ringyard.errors import CheckpointError
 
-__all__ = ["ZOO", "agent_place", "agents_judged_in", "shipped_agents", "zoo_folder_of", "zoo_folders"]
+__all__ = ["ZOO", "agent_place", "agents_judged_in", "shipped_agents", "zoo_folders"]
 
 #: what the name of an agent that ships begins with
 ZOO = "zoo:"
@@ -20,11 +20,6 @@ ZOO = "zoo:"
 def zoo_folders() -> list[Path]:
     """Where weights and records of agents are: of those that ship, then of one's own."""
     return [Path(__file__).parent / "zoo", *(folder / "zoo" for folder in reversed(own_folders()))]
-
-
-def zoo_folder_of(recipe: Path) -> Path:
-    """Where the weights of a recipe's agent belong: into the package, or beside a yaml of one's own."""
-    return zoo_folders()[0] if config_folder() in recipe.parents else recipe.parent
 
 
 def shipped_agents() -> dict[str, Path]:
@@ -66,7 +61,7 @@ def _judged_in(record: Path) -> list[str]:
         return [str(world["label"]) for world in worlds]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{record} is no record of an agent; expected what `ringyard reproduce agents` writes:"
+            f"{record} is no record of an agent; expected what `python -m tools.agents` writes:"
             f" {shown(error)}"
         ) from error
 

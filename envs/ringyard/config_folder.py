@@ -54,8 +54,8 @@ def add_own_folders(folders: Iterable[Path]) -> None:
 
 @functools.cache
 def _groups() -> tuple[str, ...]:
-    """What the folders in `conf/` are called."""
-    return tuple(sorted(one.name for one in config_folder().iterdir() if one.is_dir()))
+    """What the folders in `conf/` are called, and `zoo`, where trained agents are."""
+    return tuple(sorted(["zoo", *(one.name for one in config_folder().iterdir() if one.is_dir())]))
 
 
 def own_yamls() -> list[Path]:

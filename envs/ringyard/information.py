@@ -110,7 +110,7 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         (Information.SPEEDS, "restart_seconds restart_growth restart_jump jump_gpus"),
         (Information.SPEEDS, "resize_seconds resize_growth resize_jump"),
         (Information.SPEEDS, "servers_seconds servers_growth servers_jump cores_seconds"),
-        (Information.SPEEDS, "physics what_if solo_seconds interference"),
+        (Information.SPEEDS, "physics what_if isolated_speeds interference"),
         # the truth
         (Information.DURATIONS, "duration_seconds iterations isolated_seconds total_iterations"),
         (Information.DURATIONS, "remaining_iterations saved_iterations computed_seconds end_seconds"),

@@ -7,21 +7,19 @@ import numpy as np
 import torch.distributed as dist
 
 from ringyard import Cluster
+from ringyard.allocator import Allocator
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.observations import live_jobs
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Allocator
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.evolution import EvolutionStrategies
-from ringyard_agents.learning.fork_and_compare import ForkAndCompare
-from ringyard_agents.learning.group_noise import GroupNoise
-from ringyard_agents.learning.hardware import Hardware
 from ringyard_agents.learning.learner import world_of
-from ringyard_agents.learning.peers import join_peers
 from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.ppo import GroupRelative
+from ringyard_agents.learning.process_group import Hardware, join_process_group
 from ringyard_agents.learning.score_networks import ScoreNetwork
+from ringyard_agents.learning.score_ppo import ForkAndCompare, GroupNoise
 
 
 def workload():
@@ -60,7 +58,7 @@ def learn(name, hardware, rounds=3):
     """({array: values} of what was learnt, {curve: value} of the last round)."""
     learner, measured = learners()[name], []
     learner.hardware = hardware
-    learner.begin(worlds_for(learner, name), 0)
+    learner.setup(worlds_for(learner, name), 0)
     while len(measured) < rounds:
         learner.learn(learner.decisions + 1, lambda found: measured.append(dict(found)) if found else None)
     found = {f"curve.{curve}": np.array(value) for curve, value in measured[-1].items()}
@@ -68,7 +66,7 @@ def learn(name, hardware, rounds=3):
 
 
 def main():
-    peers = join_peers()
+    peers = join_process_group()
     for name in learners():
         found = learn(name, Hardware(peers=peers))
         np.savez(f"{sys.argv[1]}/{name}_{peers.rank}.npz", **found)

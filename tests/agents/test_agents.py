@@ -22,14 +22,17 @@ from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.agent import AgentScheduler
-from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
 from ringyard_agents.learning.evaluation import episode_metrics
-from ringyard_agents.learning.greedy import GreedyPolicy
 from ringyard_agents.learning.learner import world_of
-from ringyard_agents.learning.policies import PointerNetwork, PointerPolicy
+from ringyard_agents.learning.policies import (
+    GreedyPolicy,
+    PointerNetwork,
+    PointerPolicy,
+    ReducedPrecisionMlpPolicy,
+)
 from ringyard_agents.learning.ppo import Choices, GroupRelative, add_ppo_gradient, choose, group_advantages
-from ringyard_agents.learning.reduced_precision import ReducedPrecisionMlpPolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.orders.sjf import sjf
@@ -240,7 +243,7 @@ def group_relative(world, width=16, seed=3, **options):
     learner = GroupRelative(
         partial(PointerPolicy, width=width), **({"num_envs": 4, "group_size": 2} | options)
     )
-    learner.begin({"one": world}, seed)
+    learner.setup({"one": world}, seed)
     return learner
 
 
@@ -394,8 +397,8 @@ def learners():
 
 
 def through_a_file(saved, file):
-    write_archive(file, saved)
-    return read_archive(file)
+    saved.write(file)
+    return Checkpoint.read(file)
 
 
 @pytest.mark.parametrize("name", learners())
@@ -411,7 +414,7 @@ def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
     learner, again, other = (learners()[name] for _ in range(3))
     assert world.observation.flat == learner.flat
     assert world.actions.on_invalid == ("raise" if learner.masked else "wait")
-    learner.begin({"one": world}, 1)
+    learner.setup({"one": world}, 1)
     rounds = learn(learner, 300)
     assert rounds[0][0].facts["decisions"] == 0
     assert rounds[0][1] == {}
@@ -420,7 +423,7 @@ def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
     assert {"train", "rollout"} <= curves
     for saved, _ in rounds[:-1:2]:
         torch.rand(5), np.random.rand(5)  # another process draws other numbers
-        again.begin({"one": world}, 1, through_a_file(saved, tmp_path / "last"))
+        again.setup({"one": world}, 1, through_a_file(saved, tmp_path / "last"))
         states = learn(again, 300)[1:]
         wanted = rounds[len(rounds) - len(states) :]
         assert len(states) >= 1
@@ -439,7 +442,7 @@ def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
 
 def test_flat_rows_of_another_cluster_are_refused():
     learner = learners()["ppo"]
-    learner.begin({"one": world_of(learner, setting())}, 1)
+    learner.setup({"one": world_of(learner, setting())}, 1)
     with pytest.raises(CheckpointError, match=r"rows of \d+ numbers"):
         mean_jcts(learner.policy, world_of(learner, setting(cluster=Cluster.homogeneous(3, 4))))
 
@@ -482,12 +485,12 @@ def test_rollouts_that_no_machine_holds_are_refused():
     learners += [StableBaselines(partial(PPO, "MlpPolicy", n_steps=n), True, 2**31 - 1) for n in (1, 2048)]
     for learner in [*learners, StableBaselines(partial(PPO, "MlpPolicy"), True, 2**31 - 1)]:
         with pytest.raises(ConfigurationError, match=r"n_steps, with agent.num_envs=[\d,]+, is .*take fewer"):
-            learner.begin({"one": setting(flat=True)}, 0)
+            learner.setup({"one": setting(flat=True)}, 0)
 
 
 def test_rollouts_take_what_is_estimated(monkeypatch):
     learner = StableBaselines(partial(MaskablePPO, "MlpPolicy", n_steps=500), True, 8)
-    learner.begin({"one": setting(flat=True)}, 0)
+    learner.setup({"one": setting(flat=True)}, 0)
     kept = sum(one.nbytes for one in vars(learner._running.rollout_buffer).values() if hasattr(one, "nbytes"))
     monkeypatch.setattr("ringyard.checks._memory_bytes", lambda: 2.05 * kept)
     learner._require_memory(setting(flat=True))
@@ -500,7 +503,7 @@ def test_a_teacher_also_starts_maskable_ppo():
     teacher = CloneTeacher(partial(QueueTeacher, templates=["spread", "consolidate"]), steps=100, batches=200)
     model = partial(MaskablePPO, PointerPolicy, n_steps=16, batch_size=32, n_epochs=1)
     learner, rounds = StableBaselines(model, False, 8, teacher), []
-    learner.begin({"one": setting()}, 0)
+    learner.setup({"one": setting()}, 0)
     learner.learn(1, lambda measured: rounds.append(dict(measured)))
     assert rounds[0]["clone/accuracy"] > 0.9
 

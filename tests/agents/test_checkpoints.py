@@ -1,5 +1,6 @@
 """Agents and run folders on disk: whole, damaged, hostile, of earlier versions."""
 
+import itertools
 import re
 
 import numpy as np
@@ -15,9 +16,9 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 from ringyard.mdp.presets import setting_of
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.learning.archive import packed, read_archive, write_archive
-from ringyard_agents.learning.checkpoint import AGENT, find_checkpoint, load_policy, parts_of, save_agent
-from ringyard_agents.learning.learner import Saved, world_of
+from ringyard_agents.learning.agent_file import AGENT, find_checkpoint, load_policy, parts_of, save_agent
+from ringyard_agents.learning.checkpoint import Checkpoint
+from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.resume import read_run_config
 from worlds import random_jobs, rings, simulated
 
@@ -27,7 +28,7 @@ def begun(agent):
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("train", ["debug=tiny_training", "name=small", f"agent={agent}"])
     learner = instantiate(config.agent, _convert_="all")
-    learner.begin({"one": world_of(learner, setting_of(config, 4, 0))}, 0)
+    learner.setup({"one": world_of(learner, setting_of(config, 4, 0))}, 0)
     return config, learner
 
 
@@ -81,7 +82,7 @@ def test_a_damaged_config_names_the_setting(tmp_path, trained, changes):
 
 
 def test_weights_that_are_none_of_the_networks_are_refused(tmp_path, trained):
-    saved = read_archive(trained / AGENT)
+    saved = Checkpoint.read(trained / AGENT)
     for change in (
         lambda weights: np.full_like(weights, np.nan),
         lambda weights: np.full_like(weights, -np.inf),
@@ -90,19 +91,19 @@ def test_weights_that_are_none_of_the_networks_are_refused(tmp_path, trained):
         lambda weights: weights.reshape(-1),
     ):
         changed = {name: change(weights) for name, weights in saved.arrays.items()}
-        write_archive(tmp_path / AGENT, Saved(changed, saved.facts))
+        Checkpoint(changed, saved.facts).write(tmp_path / AGENT)
         with pytest.raises(CheckpointError, match="these weights are not of this network"):
             load_policy(tmp_path / AGENT)
 
 
 def test_an_agent_that_cannot_choose_says_so(tmp_path, trained):
-    saved = read_archive(trained / AGENT)
+    saved = Checkpoint.read(trained / AGENT)
 
     def play(change, parts):
         changed = {name: change(weights) for name, weights in saved.arrays.items()}
         action = saved.facts["parts"]["action"] | parts
         facts = {**saved.facts, "parts": {**saved.facts["parts"], "action": action}}
-        write_archive(tmp_path / AGENT, Saved(changed, facts))
+        Checkpoint(changed, facts).write(tmp_path / AGENT)
         agent = load_agent(str(tmp_path / AGENT))
         cluster = Cluster.homogeneous(2, 4)
         simulated(agent, cluster, random_jobs(np.random.default_rng(0), 8, 4), rings())
@@ -121,14 +122,14 @@ def test_no_agent_runs_code(tmp_path, trained):
 
 
 def test_the_attack_on_agents_would_see_what_runs(tmp_path, trained):
-    sound = read_archive(trained / AGENT)
+    sound = Checkpoint.read(trained / AGENT)
     known = {"pathlib.Path.touch", "pandas.read_pickle", "torch.load", f"{hostile_agents.MODULE}.Anything"}
     ran = set()
     with hostile_agents.trap(tmp_path) as ran_something:
         for node in hostile_agents.calls(tmp_path / "mark"):
             if str(node.get("_target_")) in known:
                 facts = {**sound.facts, "parts": {**sound.facts["parts"], "agent": node}}
-                (tmp_path / AGENT).write_bytes(packed(Saved(sound.arrays, facts)))
+                (tmp_path / AGENT).write_bytes(Checkpoint(sound.arrays, facts).to_bytes())
                 with pytest.raises(CheckpointError):
                     load_policy(tmp_path / AGENT, trust=True)
                 ran |= {node["_target_"]} if ran_something() else set()
@@ -136,20 +137,27 @@ def test_the_attack_on_agents_would_see_what_runs(tmp_path, trained):
 
 
 def test_agents_may_name_what_the_user_names(tmp_path, trained):
-    saved = read_archive(trained / AGENT)
+    saved = Checkpoint.read(trained / AGENT)
     network = saved.facts["parts"]["agent"]["network"]
     network["_target_"] = "toy_learner.Pointer"
-    write_archive(tmp_path / AGENT, saved)
+    saved.write(tmp_path / AGENT)
     with pytest.raises(CheckpointError, match=r"trust=\[toy_learner\.Pointer\]"):
         load_policy(tmp_path / AGENT)
     for trust in ("toy_learner.Pointer", ["toy_learner.Pointer"], True):
         assert load_policy(tmp_path / AGENT, trust)[0].act
 
 
-@pytest.mark.parametrize("experiment", names("experiment"))
-def test_what_conf_makes_is_trusted(tmp_path, experiment):
+@pytest.mark.parametrize(
+    ("experiments", "agents"),
+    [
+        (names("experiment"), ["maskable_mlp"]),
+        (["sharing"], names("agent")),
+        pytest.param(names("experiment"), names("agent"), marks=pytest.mark.slow),
+    ],
+)
+def test_what_conf_makes_is_trusted(tmp_path, experiments, agents):
     file = tmp_path / "config.yaml"
-    for agent in names("agent"):
+    for experiment, agent in itertools.product(experiments, agents):
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             config = compose("train", [f"experiment={experiment}", f"agent={agent}", "name=small"])
         OmegaConf.save(config, file, resolve=True)

@@ -1,6 +1,8 @@
 """The command line as a user meets it."""
 
+import contextlib
 import csv
+import io
 import json
 import os
 import re
@@ -8,6 +10,7 @@ import subprocess
 import sys
 import warnings
 from datetime import datetime
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -28,8 +31,25 @@ from worlds import random_jobs, rings
 TINY = ["workload.num_jobs=15", "cluster.num_servers=2"]
 
 
-def ringyard(folder, *arguments, code=0, warnings="ignore"):
-    """Run the command in `folder`; its (stdout, stderr)."""
+def ringyard(folder, *arguments, code=0):
+    """Run the command in `folder`; its (stdout, stderr). `process` takes seconds longer."""
+    GlobalHydra.instance().clear()
+    out, error = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(error),
+        mock.patch.dict(os.environ, {"COLUMNS": "160"}),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        found = main(arguments)
+    assert found == code, out.getvalue() + error.getvalue()
+    return out.getvalue(), error.getvalue()
+
+
+def process(folder, *arguments, code=0, warnings="ignore"):
+    """As `ringyard`, in a process of its own."""
     path = ":".join(str(ROOT / part) for part in ("envs", "baselines", "agents", "tests"))
     done = subprocess.run(
         [sys.executable, "-W", warnings, "-m", "ringyard_agents", *arguments],
@@ -145,7 +165,7 @@ def test_bad_rows_are_named(tmp_path, case):
 def test_rows_left_out_are_one_line(tmp_path):
     file = tmp_path / "cut.csv"
     file.write_text("submit_s,num_gpus,duration_s\n0,1,5\n1,0,5\n")
-    _, error = ringyard(tmp_path, "simulate", "workload=helios", "workload.path=cut.csv", warnings="default")
+    _, error = process(tmp_path, "simulate", "workload=helios", "workload.path=cut.csv", warnings="default")
     lines = [line for line in error.splitlines() if "left out" in line]
     assert [line.partition(" jobs")[0] for line in lines] == ["ringyard simulate: cut.csv: left out 1 of 2"]
     assert "WorkloadWarning" not in error
@@ -155,7 +175,7 @@ def test_ids_and_tenants_come_back_and_what_is_left_out_is_said_once(tmp_path):
     file = tmp_path / "cut.csv"
     rows = [f"job-{i:02d},{'6214e9' if i % 3 else '7f04ca'},{10 * i},{i % 5},{20 + i}" for i in range(30)]
     file.write_text("job_id,vc,submit_s,num_gpus,duration_s\n" + "\n".join([*rows, "big,6214e9,9,9,9"]))
-    out, error = ringyard(
+    out, error = process(
         tmp_path,
         "compare",
         "workload=philly",
@@ -343,10 +363,14 @@ def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):
 
 
 SCORES = ["action=scores", "observation=live_jobs", "agent.workloads=2", "agent.group_size=2"]
+SOME_AGENTS = ("evolution", "group_relative", "maskable_mlp")
 SCORING = ("evolution", "evolution_taught", "fork_and_compare", "group_noise")
 
 
-@pytest.mark.parametrize("agent", names("agent"))
+@pytest.mark.parametrize(
+    "agent",
+    [one if one in SOME_AGENTS else pytest.param(one, marks=pytest.mark.slow) for one in names("agent")],
+)
 def test_every_agent_trains(tmp_path, agent):
     words = SCORES if agent in SCORING else []
     words = [*words, "agent.teacher.batches=20"] if agent == "evolution_taught" else words

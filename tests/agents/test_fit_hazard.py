@@ -10,8 +10,7 @@ from ringyard.placement import consolidate
 from ringyard.restart import constant
 from ringyard.workloads import ModelMix, Replay
 from ringyard_agents.cli import main
-from ringyard_agents.learning.archive import write_archive
-from ringyard_agents.learning.learner import Saved
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.predictors.fit_hazard import Lives, fit_network, marginal_rates
 from ringyard_agents.predictors.hazard_file import read_hazards, write_hazards
 from ringyard_baselines.families.least_estimated import LeastEstimated
@@ -105,7 +104,7 @@ def test_files(tmp_path):
     write_hazards(tmp_path / "a.safetensors", network, {"source": "drawn"})
     expected = np.concatenate([*(network[name].astype(np.float32).ravel() for name in PARAMETERS), EDGES])
     assert read_hazards(tmp_path / "a.safetensors").parameters.tolist() == expected.tolist()
-    write_archive(tmp_path / "b.safetensors", Saved({}, {"kind": "agent"}))
+    Checkpoint({}, {"kind": "agent"}).write(tmp_path / "b.safetensors")
     with pytest.raises(ConfigurationError, match="is no hazard network; expected a file of"):
         read_hazards(tmp_path / "b.safetensors")
     with pytest.raises(CheckpointError, match="there is no checkpoint"):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.learning.hardware import device_of, on
+from ringyard_agents.learning.process_group import device_of, on
 
 
 @pytest.fixture

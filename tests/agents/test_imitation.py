@@ -9,12 +9,12 @@ import torch
 from test_score_learners import random_workload
 
 from ringyard import Cluster
+from ringyard.allocator import Allocator, Estimate, Starts, attained
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.observations import live_jobs
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Allocator, Estimate, Starts, attained
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.evolution import EvolutionStrategies
 from ringyard_agents.learning.imitation import ImitateAllocator
@@ -56,7 +56,7 @@ def taught(worlds, options, **more):
         network=partial(ScoreNetwork, context="mean"), teacher=teacher, group_size=2
     )
     curves = []
-    learner.begin(worlds, seed=3)
+    learner.setup(worlds, seed=3)
     learner.learn(0, curves.append)
     return learner, curves
 
@@ -85,7 +85,7 @@ def test_it_is_the_same_again_and_of_another_seed_another():
             teacher=ImitateAllocator({"own": {"gamma": 2.0}}, 1, batches=3),
             group_size=2,
         )
-        learner.begin({"own": SETTING}, seed)
+        learner.setup({"own": SETTING}, seed)
         learner.learn(0, lambda measured: None)
         weights.append(torch.cat([one.detach().reshape(-1) for one in learner.policy.network.parameters()]))
     assert torch.equal(weights[0], weights[1])
@@ -96,7 +96,7 @@ def test_a_run_that_goes_on_does_not_begin_again():
     learner, _ = taught({"own": SETTING}, {"own": {"gamma": 2.0}}, batches=3)
     learner.learn(1, lambda measured: None)
     saved, curves = learner.state(), []
-    learner.begin({"own": SETTING}, 3, saved)
+    learner.setup({"own": SETTING}, 3, saved)
     learner.learn(0, curves.append)
     assert curves == [{}]
     assert all(np.array_equal(array, saved.arrays[name]) for name, array in learner.state().arrays.items())

@@ -17,10 +17,10 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 from ringyard.mdp.presets import setting_of
 from ringyard_agents import cli
-from ringyard_agents.learning.archive import read_archive, write_archive
-from ringyard_agents.learning.checkpoint import parts_of_agent
-from ringyard_agents.learning.initial import inherited
-from ringyard_agents.learning.learner import Saved, world_of
+from ringyard_agents.learning.agent_file import parts_of_agent
+from ringyard_agents.learning.checkpoint import Checkpoint
+from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.warm_start import inherited
 from ringyard_agents.shipped_agents import shipped_agents
 
 WORLD = ["cluster.num_servers=2", "workload.num_jobs=10", "workload.load=8", "num_workloads=4"]
@@ -123,9 +123,9 @@ def test_an_experiment_of_ones_own_says_init_as_the_command_line_does(tmp_path):
     ],
 )
 def test_an_agent_of_damaged_parts_is_refused(tmp_path, change, said):
-    sound = read_archive(shipped_agents()["elastic"])
+    sound = Checkpoint.read(shipped_agents()["elastic"])
     file = tmp_path / "agent.safetensors"
-    write_archive(file, Saved(sound.arrays, {**sound.facts, **change}))
+    Checkpoint(sound.arrays, {**sound.facts, **change}).write(file)
     with pytest.raises(CheckpointError, match=said):
         inherited([f"init={file}"])
 
@@ -139,10 +139,10 @@ def test_every_learner_begins_with_weights_of_its_network(agent):
         config = compose("train", words)
     learners = [instantiate(config.agent, _convert_="all") for _ in range(2)]
     for seed, learner in enumerate(learners):
-        learner.begin({"one": world_of(learner, setting_of(config, 4, 0))}, seed)
+        learner.setup({"one": world_of(learner, setting_of(config, 4, 0))}, seed)
     given, learner = (one.weights() for one in learners)
     assert any((given.arrays[name] != learner.arrays[name]).any() for name in given.arrays)
-    learners[1].adopt(given)
+    learners[1].load_weights(given)
     learner = learners[1].weights()
     assert all(np.array_equal(given.arrays[name], learner.arrays[name]) for name in given.arrays)
     assert learners[1].decisions == 0

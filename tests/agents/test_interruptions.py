@@ -119,7 +119,7 @@ def whole(tmp_path_factory):
     return folder / "runs"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGTERM])
 def test_an_interrupted_comparison_goes_on(tmp_path, whole, number):
     kept_file = tmp_path / "runs" / "mine" / "measured.jsonl"
     running = start(WORDS, tmp_path, f"test{number}")

@@ -15,7 +15,7 @@ from ringyard.placement import consolidate
 from ringyard.sim.draft import Draft
 from ringyard_agents.evaluation.compare import comparisons
 from ringyard_agents.evaluation.evaluate import evaluate
-from ringyard_agents.learning.checkpoint import parts_of, save_agent
+from ringyard_agents.learning.agent_file import parts_of, save_agent
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.torch_state import weights_with_spaces
 from ringyard_agents.learning.vec_env import RingyardVecEnv

@@ -121,10 +121,10 @@ FIFO = "scheduler: fifo@pack, options: {}, workloads: 1, mean: 1"
         ("", "it is empty; expected"),
         ("[1]", r"it is \[1\]; expected a mapping"),
         ("fifo:", r"it\['fifo'\] is None; expected a mapping"),
-        ("fifo: {}", "fifo has no scheduler; expected scheduler, options, workloads, mean, others"),
-        ("sjf: {" + FIFO + ", others: []}", "sjf.scheduler is 'fifo@pack'; expected sjf or sjf@rule"),
-        ("fifo: {" + FIFO.replace("mean: 1", "mean: much") + ", others: []}", "fifo.mean is 'much'"),
-        ("fifo: {" + FIFO.replace("@pack", "@nosuch") + ", others: []}", "rule 'nosuch'; expected one of"),
+        ("fifo: {}", "fifo has no scheduler; expected scheduler, options, workloads, mean"),
+        ("sjf: {" + FIFO + "}", "sjf.scheduler is 'fifo@pack'; expected sjf or sjf@rule"),
+        ("fifo: {" + FIFO.replace("mean: 1", "mean: much") + "}", "fifo.mean is 'much'"),
+        ("fifo: {" + FIFO.replace("@pack", "@nosuch") + "}", "rule 'nosuch'; expected one of"),
         ("fifo: {" + FIFO + ", others: [{" + FIFO + "}]}", r"fifo.others\[0\] has no change"),
         ("a: [", "while parsing"),
     ],
@@ -249,14 +249,14 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     assert "runs are from before" not in command(*TUNE)
     best = read_best(str(tmp_path / "runs/tuned/best.yaml"))
     assert list(best) == ["fifo", "srtf", "las"]  # SJF-BCO defines its placement and has no options here
-    tried = [best["las"].entry, *(one.entry for one in best["las"].others)]
-    assert sorted((one.scheduler, len(one.options)) for one in tried)[0] == ("las@consolidate", 0)
-    assert {len(one.options) for one in tried} == {0, 1}
     for one in best.values():
         assert one.entry.label == one.entry.scheduler
         assert one.workloads == (3 if one.entry.name == "fifo" else 2)
-        assert all(other.change >= -1e-9 for other in one.others if other.workloads == 2)
     rows = list(csv.DictReader((tmp_path / "runs/tuned/table.csv").read_text().splitlines()))
+    las = [(row["tried"], row["options"]) for row in rows if row["scheduler"] == "las"]
+    assert ("las@consolidate", "") in las
+    assert any(options for _, options in las)
+    assert all(float(row["change"]) >= -1e-9 for row in rows if row["workloads"] == "2")
     assert [row["tried"] for row in rows if row["best"] == "True"] == [
         one.entry.scheduler for one in best.values()
     ]
@@ -272,8 +272,6 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     assert f"vs {best['srtf'].entry.label}" in said
     assert "best.yaml was found in another setting (ringyard tune name=tuned" in said  # of another load
     assert "not tuned here: sjf@pack: rule and options as named" in said
-    folded = (tmp_path / "runs/compared/table.md").read_text().partition("<details>")[2]
-    assert all(one.entry.scheduler in folded for one in best["fifo"].others)
 
 
 def test_options_that_were_chosen_are_printed():
@@ -355,6 +353,7 @@ def test_training_tuning_and_comparing_never_meet_a_workload():
 
 
 @pytest.mark.parametrize("file", sorted((CONF / "tuned").glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.slow
 def test_what_ships_as_best_builds(file):
     with configs():
         for best in read_best(file.stem).values():

@@ -13,9 +13,10 @@ from ringyard_agents.evaluation.evaluate import simulator
 from ringyard_agents.evaluation.selection import benchmarks, entries_of, supported_schedulers, worlds_of
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction import run
-from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims, read_tables
-from ringyard_agents.reproduction.page import claim_rows, page
+from ringyard_agents.reproduction.claims import Claim, claim_rows, measure_claim, read_claims, read_tables
 from ringyard_agents.reproduction.run import Reproduction, papers, read_ablation, reproduce
+from tools import reproduction
+from tools.reproduction import page
 
 
 def measured(form, claimed, own, other=None):
@@ -138,7 +139,7 @@ def test_reproduce_runs_and_writes_a_page(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run, "_read", short)
     GlobalHydra.instance().clear()
     file = tmp_path / "page.md"
-    main(["deeppool", "--seeds", "2", "--workers", "1", "--out", str(file)])
+    assert reproduction.main(["deeppool", "--seeds", "2", "--workers", "1", "--out", str(file)]) == 0
     assert "throughput" in capsys.readouterr().out
     text = file.read_text()
     assert "1.20x" in text
@@ -149,12 +150,13 @@ def test_reproduce_runs_and_writes_a_page(tmp_path, capsys, monkeypatch):
 
 
 def test_reproduce_refuses_nonsense():
-    with pytest.raises(ConfigurationError, match="--all"):
+    with pytest.raises(ConfigurationError, match="name a paper: ada_srsf"):
         main([])
     with pytest.raises(ConfigurationError, match="unknown paper"):
         main(["nobody"])
-    with pytest.raises(ConfigurationError, match="agents comes first"):
-        main(["--seeds=3", "agents"])
+    for words, now in ((["agents", "--only=full"], "tools.agents"), (["--all"], "tools.reproduction")):
+        with pytest.raises(ConfigurationError, match=f"`python -m {now}`"):
+            main(words)
 
 
 def selected(*overrides):

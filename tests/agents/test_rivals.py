@@ -3,11 +3,13 @@
 import pytest
 from hydra import compose, initialize_config_dir
 
+from conftest import names
 from ringyard.config_folder import config_folder
 from ringyard_agents.configuration import Entry
 from ringyard_agents.evaluation.competitors import competitors
-from ringyard_agents.reproduction.zoo_judging import race_of
-from ringyard_agents.reproduction.zoo_recipes import World
+from ringyard_agents.evaluation.tuned_configs import alternatives, read_best
+from tools.zoo.judging import race_of
+from tools.zoo.recipes import World
 
 BLIND_STARTS = {"fifo", "fifo_strict", "random", "burst_sharing", "interference_aware"}
 BLIND = BLIND_STARTS | {
@@ -55,7 +57,7 @@ def test_options_of_a_best_may_put_it_into_another_class(tmp_path):
     file = tmp_path / "best.yaml"
     file.write_text(
         "smallest_first: {scheduler: smallest_first@pack, options: {preemptive: false}, workloads: 1,"
-        " mean: 1.0, others: []}"
+        " mean: 1.0}"
     )
     words = ["experiment=quickstart", f"best={file}"]
     assert found("smallest_work", *words) == STARTS | {"smallest_first"}
@@ -88,3 +90,9 @@ def test_who_is_of_another_class_at_its_best_takes_the_best_with_which_it_is_not
     assert drf.options == {"round_seconds": 30.0}
     told = World("x", "x", ["experiment=quickstart"], str(file), ["all"], ["allocator"], 2)
     assert "drf@lwf" in race_of(told, {}, 2).entries
+
+
+@pytest.mark.parametrize("name", names("tuned"))
+def test_what_is_kept_beside_the_best_is_what_may_compete(name):
+    for best in read_best(name).values():
+        assert alternatives(best) == best.others

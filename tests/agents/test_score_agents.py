@@ -14,6 +14,7 @@ from test_cli import ringyard
 
 from conftest import composed
 from ringyard import Cluster, JobTable, Simulator, ideal
+from ringyard.allocator import Allocator, Starts, attained
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Scores
@@ -23,14 +24,12 @@ from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting
 from ringyard.placement import least_fragmenting
 from ringyard.restart import constant
-from ringyard.sim.allocator import Allocator, Starts, attained
 from ringyard.state.random_numbers import own_seed
 from ringyard_agents.learning.agent import AgentScheduler, _priced, load_agent, powers_of
-from ringyard_agents.learning.archive import read_archive, write_archive
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import world_of
-from ringyard_agents.learning.score_networks import ScoreNetwork
-from ringyard_agents.learning.score_policy import ScorePolicy
+from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_baselines.scheduler import Powers, run
 
@@ -166,14 +165,14 @@ def mean_jct(policy, world):
 def test_ppo_learns_who_matters_and_is_kept(tmp_path):
     learner = ppo(n_steps=32, batch_size=128, learning_rate=3e-3, gamma=1.0)
     world = toy(learner)
-    learner.begin({"one": world}, 0)
+    learner.setup({"one": world}, 0)
     learner.learn(1, lambda measured: None)
     middle = learner.state()
     learner.learn(8_000, lambda measured: None)
     assert mean_jct(learner.policy, world) == pytest.approx(60.0)  # (10 + 110) / 2
-    write_archive(tmp_path / "last", middle)
+    middle.write(tmp_path / "last")
     again = ppo(n_steps=32, batch_size=128, learning_rate=3e-3, gamma=1.0)
-    again.begin({"one": world}, 0, read_archive(tmp_path / "last"))
+    again.setup({"one": world}, 0, Checkpoint.read(tmp_path / "last"))
     again.learn(8_000, lambda measured: None)
     wanted = learner.weights().arrays
     assert all(np.array_equal(array, wanted[name]) for name, array in again.weights().arrays.items())
@@ -224,7 +223,7 @@ def test_ppo_plays_scores_for_gpu_types():
     learner = ppo(n_steps=8, batch_size=64)
     world = toy(learner)
     world = replace(world, actions=replace(world.actions, type_scores=("v100", "t4")))
-    learner.begin({"one": world}, 0)
+    learner.setup({"one": world}, 0)
     learner.learn(1, lambda measured: None)
     assert mean_jct(learner.policy, world) > 0
     assert learner.policy.network.action_space.shape == (6,)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ringyard import Cluster, JobTable
+from ringyard.allocator import Allocator
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
@@ -15,18 +16,20 @@ from ringyard.mdp.observations import live_jobs, queue_and_cluster
 from ringyard.mdp.setting import Setting
 from ringyard.profiles import model_id
 from ringyard.restart import constant
-from ringyard.sim.allocator import Allocator
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
-from ringyard_agents.learning.archive import packed, read_archive, write_archive
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.episodes import World
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.evolution import EvolutionStrategies, Population
-from ringyard_agents.learning.fork_and_compare import ForkAndCompare
-from ringyard_agents.learning.group_noise import GroupNoise
-from ringyard_agents.learning.noisy_scores import NoisyPlayer, add_gradient, steady
-from ringyard_agents.learning.peers import ALONE
-from ringyard_agents.learning.score_networks import ScoreNetwork
-from ringyard_agents.learning.score_policy import ScorePolicy, Seen, look, scores_of
+from ringyard_agents.learning.process_group import ALONE
+from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, ScorePolicy, look, scores_of
+from ringyard_agents.learning.score_ppo import (
+    ForkAndCompare,
+    GroupNoise,
+    PerturbedPolicy,
+    add_gradient,
+    deterministic,
+)
 
 NETWORKS = {context: partial(ScoreNetwork, context=context) for context in ("none", "mean", "attention")}
 
@@ -83,7 +86,7 @@ def random_network(kind, features=(5, 3)):
 def random_seen(rng, counts, slots):
     present = np.arange(slots) < np.array(counts)[:, None]
     jobs = rng.standard_normal((len(counts), slots, 5), np.float32)
-    return Seen(jobs, present, rng.standard_normal((len(counts), 3), np.float32))
+    return PolicyInput(jobs, present, rng.standard_normal((len(counts), 3), np.float32))
 
 
 def matters(network, seen):
@@ -99,8 +102,8 @@ def test_networks_score_any_number_of_jobs_in_any_order(kind):
     with torch.no_grad():
         scores = matters(network, seen)
         order = rng.permutation(7)
-        moved = matters(network, Seen(seen.jobs[:, order], seen.present[:, order], seen.cluster))
-        alone = matters(network, Seen(seen.jobs[:1, :4], seen.present[:1, :4], seen.cluster[:1]))
+        moved = matters(network, PolicyInput(seen.jobs[:, order], seen.present[:, order], seen.cluster))
+        alone = matters(network, PolicyInput(seen.jobs[:1, :4], seen.present[:1, :4], seen.cluster[:1]))
         fewer = seen.present.copy()
         fewer[1, 6] = False
         without = matters(network, seen._replace(present=fewer))
@@ -125,7 +128,7 @@ def test_a_population_scores_as_its_members_do(kind):
         one = NETWORKS[kind](5, 3)
         torch.nn.utils.vector_to_parameters(theta + changes[b], one.parameters())
         with torch.no_grad():
-            alone = scores_of(one, Seen(*(part[i : i + 1] for part in seen))).numpy()
+            alone = scores_of(one, PolicyInput(*(part[i : i + 1] for part in seen))).numpy()
         assert np.allclose(scores[i, seen.present[i]], alone[0, seen.present[i]], atol=1e-4)
 
 
@@ -133,7 +136,7 @@ def test_the_gradient_is_that_of_each_scores_probability():
     rng = np.random.default_rng(0)
     network, spread = random_network("mean"), 0.3
     seen = random_seen(rng, [3, 1, 6, 2], 6)
-    player = NoisyPlayer(network, rng.standard_normal((4, 9), np.float32), spread)
+    player = PerturbedPolicy(network, rng.standard_normal((4, 9), np.float32), spread)
     player(seen, np.arange(4), np.tile(np.arange(6), (4, 1)))
     advantages = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
     samples = player.samples(advantages, ALONE)
@@ -150,7 +153,7 @@ def test_the_gradient_is_that_of_each_scores_probability():
 
 def test_a_jobs_noise_is_credited_once_however_often_it_is_scored():
     network, rng = random_network("none"), np.random.default_rng(0)
-    player = NoisyPlayer(network, rng.standard_normal((2, 3), np.float32), 0.1)
+    player = PerturbedPolicy(network, rng.standard_normal((2, 3), np.float32), 0.1)
     everyone, rows = np.arange(2), np.array([[0], [0]])
     player(random_seen(rng, [1, 1], 1), everyone, rows)  # decisions 0 and 1: the first job of each cluster
     player(random_seen(rng, [2, 1], 2), everyone, np.array([[0, 1], [2, 0]]))  # 2: its second too; 3: a third
@@ -174,7 +177,7 @@ def learners():
 @pytest.mark.parametrize("name", learners())
 def test_learners_find_the_only_choice_that_matters(name):
     learner, world = learners()[name], toy()
-    learner.begin({"one": world}, 0)
+    learner.setup({"one": world}, 0)
     batch = ClusterBatch(world, 8)
     before = np.mean([one.mean_jct for one in episode_metrics(learner.policy, batch)])
     learner.learn(1_000, lambda measured: None)
@@ -192,11 +195,11 @@ def test_what_is_learnt_in_several_worlds_is_saved_and_goes_on_bit_for_bit(tmp_p
 
     def learn(learner):
         found = []
-        learner.learn(300, lambda measured: found.append((packed(learner.state()), dict(measured))))
+        learner.learn(300, lambda measured: found.append((learner.state().to_bytes(), dict(measured))))
         return found
 
     learner = learners()[name]
-    learner.begin(worlds, 1)
+    learner.setup(worlds, 1)
     rounds = learn(learner)
     assert rounds[0][1] == {}
     assert {"rollout/slow/ep_rew_mean", "rollout/fast/ep_rew_mean", "train/learning_rate"} <= set(
@@ -207,10 +210,13 @@ def test_what_is_learnt_in_several_worlds_is_saved_and_goes_on_bit_for_bit(tmp_p
     for number in (0, 1):
         (tmp_path / "last").write_bytes(rounds[number][0])
         torch.rand(5), np.random.rand(5)  # another process draws other numbers
-        again.begin(worlds, 1, read_archive(tmp_path / "last"))
+        again.setup(worlds, 1, Checkpoint.read(tmp_path / "last"))
         assert learn(again)[1:] == rounds[number + 1 :]
-    write_archive(tmp_path / "agent", learner.weights())
-    loaded, large = other.load(read_archive(tmp_path / "agent")), replace(worlds["fast"], actions=Scores(40))
+    learner.weights().write(tmp_path / "agent")
+    loaded, large = (
+        other.load(Checkpoint.read(tmp_path / "agent")),
+        replace(worlds["fast"], actions=Scores(40)),
+    )
     seen = ClusterBatch(large, 2)
     seen.reset(np.arange(2), np.arange(2))
     scores = loaded.act(seen.split(seen.observations), seen.masks)  # of any number of jobs
@@ -222,13 +228,13 @@ def test_what_is_learnt_in_several_worlds_is_saved_and_goes_on_bit_for_bit(tmp_p
 def test_what_learners_of_scores_cannot_learn_in_is_refused():
     wrong = toy(observation=queue_and_cluster(), actions=Actions())
     with pytest.raises(ConfigurationError, match=r"here: .* needs action=scores"):
-        GroupNoise(network=ScoreNetwork).begin({"here": wrong}, 0)
+        GroupNoise(network=ScoreNetwork).setup({"here": wrong}, 0)
     for bad in ({"group_size": 3}, {"group_size": 1}, {"noise": 0.0}, {"averaging": 1.0}, {"workloads": 0}):
         (name,) = bad
         with pytest.raises(ConfigurationError, match=rf"agent\.{name} is .*; expected "):
             ForkAndCompare(network=ScoreNetwork, **bad)
     with pytest.raises(ConfigurationError, match=r"agent\.network\.context is 'max'; expected"):
-        GroupNoise(network=partial(ScoreNetwork, context="max")).begin({"here": toy()}, 0)
+        GroupNoise(network=partial(ScoreNetwork, context="max")).setup({"here": toy()}, 0)
     seen = {"jobs": np.zeros((1, 8), np.float32), "cluster": np.zeros((1, 3), np.float32)}
     with pytest.raises(CheckpointError, match="reads 5 numbers of a job and 3 of the cluster, got 2 and 3"):
         ScorePolicy(ScoreNetwork(5, 3)).act(seen, np.ones((1, 4), np.bool_))
@@ -253,7 +259,7 @@ def test_evolution_learns_scores_for_gpu_types(tmp_path):
     scores = Scores(num_jobs=4, allocator=Allocator(gamma=0.0), type_scores=("p100", "v100"))
     world = two_types(actions=scores)
     learner = EvolutionStrategies(network=ScoreNetwork, workloads=2, group_size=8, learning_rate=0.1)
-    learner.begin({"": world}, 0)
+    learner.setup({"": world}, 0)
     batch = ClusterBatch(world, 8)
 
     def mean_jct():
@@ -262,8 +268,8 @@ def test_evolution_learns_scores_for_gpu_types(tmp_path):
     before = mean_jct()
     learner.learn(3000, lambda measured: None)
     assert mean_jct() < before
-    write_archive(tmp_path / "agent", learner.weights())
-    loaded = EvolutionStrategies(network=ScoreNetwork).load(read_archive(tmp_path / "agent"))
+    learner.weights().write(tmp_path / "agent")
+    loaded = EvolutionStrategies(network=ScoreNetwork).load(Checkpoint.read(tmp_path / "agent"))
     batch.reset(np.arange(8), np.arange(8))
     seen = batch.split(batch.observations), batch.masks
     assert np.array_equal(loaded.act(*seen), learner.policy.act(*seen))
@@ -273,13 +279,13 @@ def test_evolution_learns_scores_for_gpu_types(tmp_path):
             ConfigurationError,
             match=r"action\.type_scores names 2 GPU types; .* expected none, or agent=evolution",
         ):
-            other.begin({"": world}, 0)
+            other.setup({"": world}, 0)
 
 
 def test_copies_of_a_moment_go_on_alike_but_for_the_noise():
     world = World(toy(workload=random_workload(), cluster=Cluster.homogeneous(2, 4)), 6)
-    calm = steady(ScoreNetwork(*features_of(world)))
-    world.begin(np.array([3, 5]))
+    calm = deterministic(ScoreNetwork(*features_of(world)))
+    world.reset(np.array([3, 5]))
     world.go_on(calm, arrivals=np.array([4.0, 9.0]))
     came = world.batch.state.clusters["next_arrival"][:2].copy()
     assert ((came >= (4, 9)) & (came < 12)).all()
@@ -290,9 +296,9 @@ def test_copies_of_a_moment_go_on_alike_but_for_the_noise():
     clusters = world.batch.state.clusters
     assert clusters["num_done"].tolist() == np.repeat(np.minimum(came + 2, 12), 3).tolist()
     alone = World(world.setting, 2)
-    alone.begin(np.array([3, 5]))
+    alone.reset(np.array([3, 5]))
     whole = alone.go_on(calm)
-    world.begin(np.array([3, 5]))
+    world.reset(np.array([3, 5]))
     first = world.go_on(calm, arrivals=np.array([4.0, 9.0]))
     world.fork(np.repeat([0, 1], 3), 12)
     both = first.returns[[0, 1]] + world.go_on(calm).returns[[0, 3]]

@@ -13,8 +13,7 @@ import torch
 
 from ringyard.errors import ConfigurationError
 from ringyard.threads import set_num_threads
-from ringyard_agents.learning.hardware import Hardware, device_of
-from ringyard_agents.learning.peers import Peers
+from ringyard_agents.learning.process_group import Hardware, ProcessGroup, device_of
 
 FOLDERS = [str(Path(__file__).parents[2] / name) for name in ("envs", "baselines", "agents")]
 
@@ -67,6 +66,7 @@ def test_threads_learn_the_same_bits(name):
         assert all(np.array_equal(values, other[key]) for key, values in found[0].items())
 
 
+@pytest.mark.slow
 def test_a_training_of_two_processes_writes_one_run_that_a_single_one_goes_on_with(tmp_path):
     words = ("agent=evolution", "action=scores", "observation=live_jobs", "debug=tiny_training")
     words += ("~agent.num_envs", "experiment=elastic", "workload.base.num_jobs=12", "~workload.num_jobs")
@@ -92,12 +92,12 @@ def test_a_training_of_two_processes_writes_one_run_that_a_single_one_goes_on_wi
 
 
 def test_what_processes_cannot_share_is_refused():
-    three = Peers()
+    three = ProcessGroup()
     three.size = 3
     learner = learns_together.learners()["evolution"]
     learner.hardware = Hardware(peers=three)
     with pytest.raises(ConfigurationError, match=r"agent\.workloads is 4 and there are 3 processes"):
-        learner.begin(learns_together.worlds_for(learner, "evolution"), 0)
+        learner.setup(learns_together.worlds_for(learner, "evolution"), 0)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

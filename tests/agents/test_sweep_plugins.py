@@ -39,6 +39,7 @@ def ringyard(folder, *words, code=0):
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+@pytest.mark.slow
 def test_jobs_in_other_processes_fail_by_name_and_the_others_stay(tmp_path, launcher):
     words = ["performance.alpha=0.2,-1", *TINY, f"hydra/launcher={launcher}", "name=s"]
     out, error = ringyard(tmp_path, "simulate", "-m", *words, code=2)
@@ -50,6 +51,7 @@ def test_jobs_in_other_processes_fail_by_name_and_the_others_stay(tmp_path, laun
     assert "Traceback" in (tmp_path / "runs/s/1/log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_study_prunes_and_goes_on(tmp_path):
     words = [
         *("train", "-m", "sweep=ppo_mlp", "debug=tiny_training", "cluster.num_servers=2", "name=s"),
@@ -70,6 +72,7 @@ def test_a_study_prunes_and_goes_on(tmp_path):
     assert json.loads((folder / "0" / "training.json").read_text())["decisions"] >= 1200
 
 
+@pytest.mark.slow
 def test_a_job_behind_the_others_stops(tmp_path):
     optuna = pytest.importorskip("optuna")
     storage = f"sqlite:///{tmp_path}/study.db"

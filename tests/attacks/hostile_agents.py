@@ -21,8 +21,7 @@ import yaml
 from ringyard.errors import RingyardError
 from ringyard_agents.cli import main
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.learning.archive import packed, read_archive
-from ringyard_agents.learning.learner import Saved
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.resume import read_run_config
 
 MODULE = "runs_code_when_imported"
@@ -112,11 +111,11 @@ Hostile = tuple[str, Callable[[], bytes]]
 
 def hostile_agents(agent: Path, mark: Path) -> Iterator[Hostile]:
     """What looks like the agent `agent`."""
-    sound = read_archive(agent)
+    sound = Checkpoint.read(agent)
     parts = sound.facts["parts"]
 
     def changed(path: list, node: object) -> bytes:
-        return packed(Saved(sound.arrays, {**sound.facts, "parts": put(parts, path, node)}))
+        return Checkpoint(sound.arrays, {**sound.facts, "parts": put(parts, path, node)}).to_bytes()
 
     for node in calls(mark):
         for path in places(parts):
@@ -192,7 +191,7 @@ def attack(agent: Path, config: Path, folder: Path, every: int = 1) -> dict[str,
         (hostile_agents(agent, mark), lambda file: load_agent(str(file))),
         (hostile_configs(config, mark), lambda file: read_run_config(file, ())),
     )
-    (folder / "agent.yaml").write_text(json.dumps(read_archive(agent).facts["parts"]))
+    (folder / "agent.yaml").write_text(json.dumps(Checkpoint.read(agent).facts["parts"]))
     with trap(folder) as ran:
         for files, read in readers:
             for name, contents in itertools.islice(files, 0, None, every):

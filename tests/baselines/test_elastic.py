@@ -9,8 +9,7 @@ from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.performance import composed
 from ringyard.placement import pack
 from ringyard.profiles import model_id
-from ringyard.sim.solo import solo_seconds
-from ringyard.sim.speeds import BatchRule, fewest_gpus, speed_table
+from ringyard.sim.speeds import BatchRule, fewest_gpus, isolated_iteration_seconds, speed_table
 from ringyard.workloads import AITurboJobs, ParameterServers
 from ringyard_baselines.papers.afs_l import AFSL
 from ringyard_baselines.papers.aiturbo import AITurbo
@@ -36,8 +35,8 @@ def ends(scheduler, jobs, size=4):
 def test_solo_speed_is_the_isolated_one_and_scales():
     view = arrived(Cluster.homogeneous(2, 4), elastic([2, 4], [10.0, 20.0]), perfect()).view()
     isolated = view.column("isolated_iteration_seconds")[:2]
-    assert solo_seconds(view, np.arange(2)).tolist() == isolated.tolist()
-    assert solo_seconds(view, np.array([0]), 4)[0] == pytest.approx(isolated[0] / 2)
+    assert isolated_iteration_seconds(view, np.arange(2)).tolist() == isolated.tolist()
+    assert isolated_iteration_seconds(view, np.array([0]), 4)[0] == pytest.approx(isolated[0] / 2)
     table = speed_table(view, BatchRule.ASKED)
     assert table.speed[0].tolist() == pytest.approx([0, 0.5, 1.0, 1.5, 2.0])
 

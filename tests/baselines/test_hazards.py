@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from ringyard import Cluster, JobTable, Simulator, ideal
+from ringyard.allocator import Allocator
 from ringyard.compiled import FloatMatrix, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information, check_reads
 from ringyard.jobs import Past
 from ringyard.placement import consolidate
 from ringyard.restart import constant
-from ringyard.sim.allocator import Allocator
 from ringyard_baselines.families.allocating import AllocatingScheduler
 from ringyard_baselines.families.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run

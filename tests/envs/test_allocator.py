@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, Simulator
+from ringyard.allocator import Allocator, Estimate, EstimateLeft, Rates, empty_plan, put_rates
+from ringyard.allocator.beside import seconds_as, with_cores
+from ringyard.allocator.dealing import deal_cores
+from ringyard.allocator.sizes import choose_sizes, weigh
 from ringyard.compiled import FloatMatrix, FloatVector, fills
 from ringyard.errors import InformationError, PluginError
 from ringyard.information import Information
@@ -14,10 +18,6 @@ from ringyard.jobs import JobTable
 from ringyard.performance import composed, ideal, pair_table
 from ringyard.profiles import model_id
 from ringyard.restart import constant
-from ringyard.sim.allocator import Allocator, Estimate, EstimateLeft, Rates, empty_plan, put_rates
-from ringyard.sim.allocator.beside import seconds_as, with_cores
-from ringyard.sim.allocator.dealing import deal_cores
-from ringyard.sim.allocator.sizes import choose_sizes, weigh
 from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.shape import shape_of
 from ringyard.state.arrays import State

@@ -10,11 +10,11 @@ import pytest
 
 from drawn_worlds import draw_allocation, draw_world, drawn_profiles, fresh_seed, simulator
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
+from ringyard.bounds import bounds_of, fastest_alone
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.performance import composed, pair_table
 from ringyard.placement import consolidate
 from ringyard.profiles import GpuFigures, profile
-from ringyard.sim.bounds import bounds_of, fastest_alone
 from ringyard.state.records import JobStatus
 from ringyard_baselines.orders.srtf import srtf
 from ringyard_baselines.scheduler import run

@@ -13,8 +13,8 @@ from ringyard.errors import PlacementError, SchedulerError
 from ringyard.mdp.setting import ten_gigabit_rings
 from ringyard.placement import pack
 from ringyard.restart import constant
+from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter, AdmitStart
 from ringyard.sim.draft import Draft
-from ringyard.sim.gate import OPEN, Gate, MayStart
 from ringyard.state.arrays import copy_state
 from ringyard.state.records import JobKind
 from worlds import everything, random_allocation, random_decision, random_jobs
@@ -98,7 +98,7 @@ def test_drafts_keep_the_records_only_of_jobs_that_nothing_has_happened_to(seed)
     assert len(seen) == 1
 
 
-@fills(MayStart)
+@fills(AdmitStart)
 def _below(state, b, j, places, count, of_jobs, parameters):
     first = places[0]
     for k in range(count):
@@ -113,7 +113,7 @@ def test_jobs_that_start_together_do_as_one_by_one(seed, gated):
     cluster, jobs, performance, failures = everything(rng, 25)
     sim = Simulator(cluster, jobs, performance, constant(2.5, 0.7), 19.0, seed, failures=failures)
     numbers = rng.uniform(0, 10, len(jobs))
-    gate = Gate(_below, numbers, np.array([8.0])) if gated else OPEN
+    gate = AdmissionFilter(_below, numbers, np.array([8.0])) if gated else ADMIT_ALL
     started = refused = 0
     for _ in range(200):
         if sim.done:

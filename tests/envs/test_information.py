@@ -22,7 +22,7 @@ from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.prepare import prepare_jobs
 from ringyard.sim.job_columns import JobColumns
-from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state import progress
 from ringyard.state.arrays import State
@@ -96,7 +96,10 @@ QUESTIONS = {
     ),
     "physics": (lambda view: view.physics, Information.SPEEDS),
     "what_if": (lambda view: view.iteration_seconds(Allocation(1, (1, 2))), Information.SPEEDS),
-    "solo_seconds": (lambda view: solo_seconds(view, np.array([1])), Information.SPEEDS),
+    "isolated_speeds": (
+        lambda view: isolated_iteration_seconds(view, np.array([1])),
+        Information.SPEEDS,
+    ),
 }
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator
+from ringyard.bounds import bounds_of
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.presets import preset
 from ringyard.performance import composed, pair_table
 from ringyard.placement import pack, share
 from ringyard.profiles import profile
 from ringyard.restart import constant
-from ringyard.sim.bounds import bounds_of
 from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.state.records import JobOutcome
 from ringyard_baselines.orders.fifo import fifo

@@ -9,6 +9,7 @@ from hydra.utils import instantiate
 from conftest import composed as composed_config
 from conftest import names
 from ringyard import Allocation, Cluster, Simulator
+from ringyard.bounds import bounds_of, fastest_alone
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric, interconnect, latency_seconds, network, ring_bytes_per_second
 from ringyard.performance import composed
@@ -24,8 +25,9 @@ from ringyard.performance.parameter_server import (
 from ringyard.performance.storage import read_seconds, seconds_per_byte, stored_bytes
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant
-from ringyard.sim.bounds import bounds_of, fastest_alone
 from ringyard.state.records import JobKind
+from tools.equations.parameter_server_errors import refit
+from tools.measured_sets.aiturbo import CALIBRATION
 from worlds import arrived, specs
 
 INF = float("inf")
@@ -150,10 +152,9 @@ def test_parameter_server_times_are_never_negative():
 
 
 def test_profiles_hold_the_refit():
-    served = pytest.importorskip("ringyard_agents.validation.served")
-    for name in served.CALIBRATION:
+    for name in CALIBRATION:
         theta = coefficient_row(profile(f"aiturbo_{name}"))[:6]
-        assert theta == pytest.approx(served.refit(name), rel=1e-3, abs=1e-5)
+        assert theta == pytest.approx(refit(name), rel=1e-3, abs=1e-5)
 
 
 # network

@@ -14,7 +14,7 @@ from ringyard.placement import fastest, pack, share
 from ringyard.profiles import GpuFigures, profile, read_profile
 from ringyard.sim.draft import Draft
 from ringyard.sim.engine.surroundings import Surroundings, look, seconds_in
-from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import JobKind
 from ringyard.workloads import (
     Arrivals,
@@ -274,7 +274,7 @@ def test_profiles_agree_with_the_isolated_speed():
         view = Simulator(cluster, jobs, performance, seed=seed).view()
         rows = np.flatnonzero(view.column("kind") != JobKind.CPU_ONLY)
         isolated = view.column("isolated_iteration_seconds")[rows]
-        assert solo_seconds(view, rows) == pytest.approx(isolated, rel=1e-12)
+        assert isolated_iteration_seconds(view, rows) == pytest.approx(isolated, rel=1e-12)
 
 
 # workloads
@@ -295,7 +295,7 @@ def test_cores_synchronise_gradients_beside_preparing_samples():
     busy = GradientCpuWork(2e9).extend(jobs, cluster, np.random.default_rng(0))
     assert 32 / busy.samples_per_core_second == pytest.approx([0.82, 0.32, 0.5])
     view = arrived(cluster, busy, composed(1e30, 1e30)).view()
-    assert solo_seconds(view, np.arange(3)) == pytest.approx([0.41, 0.16, 0.25])
+    assert isolated_iteration_seconds(view, np.arange(3)) == pytest.approx([0.41, 0.16, 0.25])
 
 
 def test_groups_are_drawn_by_weight():

@@ -14,6 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 from stable_baselines3.common.env_checker import check_env as sb3_check
 
 from ringyard import Cluster, ClusterEnv, ClusterVectorEnv, Simulator
+from ringyard.allocator import Allocator
 from ringyard.errors import ActionError, ConfigurationError, EpisodeError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
@@ -23,7 +24,6 @@ from ringyard.mdp.observations import live_jobs, queue_and_cluster
 from ringyard.mdp.presets import preset
 from ringyard.performance import ideal
 from ringyard.profiles import model_id
-from ringyard.sim.allocator import Allocator
 from ringyard.state.random_numbers import own_seed
 from ringyard.state.records import JobStatus
 from ringyard_agents.learning.vec_env import RingyardVecEnv

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable
+from ringyard.bounds import fastest_alone
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.performance import Interference, composed, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, share
 from ringyard.profiles import GpuFigures, catalogue, profile
 from ringyard.restart import constant
-from ringyard.sim.bounds import fastest_alone
 from ringyard.sim.draft import Draft
-from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.on_gpus import Workers
 from worlds import arrived, figures, specs
 
@@ -207,14 +207,16 @@ def test_the_slowest_gpu_type_sets_the_pace_at_the_present_batch():
             assert sim.state.jobs["gpu_speed"][0, 0] == pytest.approx(here)
 
 
-def test_solo_seconds_bounds_and_fastest_take_the_best_type_at_each_batch():
+def test_isolated_seconds_bounds_and_fastest_take_the_best_type_at_each_batch():
     with figures(KINDS):
         sim = beside((1, ONE, 16), cluster=of_types("v100", "a100"))
         small, large = 16 * (0.010 + 0.001), (0.040 + 0.0005 * 1024) / 64  # V100 at 1, A100 at 1,024 samples
         rows, batches = np.zeros(2, np.int64), np.array([1.0, 1024.0])
-        assert solo_seconds(sim.view(), rows, batch_size=batches) == pytest.approx([small, large])
+        assert isolated_iteration_seconds(sim.view(), rows, batch_size=batches) == pytest.approx(
+            [small, large]
+        )
         a100 = sim.cluster.distinct_gpu_types.index("a100")
-        on_a100 = solo_seconds(sim.view(), rows, batch_size=batches, gpu_type=a100)
+        on_a100 = isolated_iteration_seconds(sim.view(), rows, batch_size=batches, gpu_type=a100)
         assert on_a100 == pytest.approx([16 * 0.0405, large])
         iterations = 100.0 / (0.010 + 0.001 * 16)
         assert fastest_alone(sim)[0] == pytest.approx([iterations * large], rel=0.02)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
+from ringyard.bounds import lower_bounds
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
 from ringyard.performance import composed
 from ringyard.placement import consolidate, first_fit, least_contended, lwf, pack, spread
 from ringyard.profiles import model_id, profile
 from ringyard.restart import CORES_SECONDS, constant, growing, per_model
-from ringyard.sim.bounds import lower_bounds
 from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import timeline
 from ringyard.state.records import JobKind

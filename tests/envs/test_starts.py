@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from ringyard import Cluster, Simulator
+from ringyard.allocator import Allocator, Starts
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import Scores
@@ -16,7 +17,6 @@ from ringyard.mdp.presets import preset
 from ringyard.performance import ideal
 from ringyard.placement import consolidate, least_fragmenting, place
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.allocator import Allocator, Starts
 from ringyard_baselines.families.allocating import AllocatingScheduler
 from ringyard_baselines.orders.smallest_work import smallest_work
 from ringyard_baselines.scheduler import Powers, run

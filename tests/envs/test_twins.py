@@ -12,20 +12,19 @@ from ringyard.state.records import JobOutcome
 from twins import play, play_all
 from worlds import rings
 
-FRESH_WORLDS = 2000
-ALLOCATED_WORLDS = 400
 
-
-def test_engine_and_twin_agree_on_fresh_worlds():
-    events, disagreements = play_all(fresh_seed(), FRESH_WORLDS)  # conftest.py prints the seed
-    assert events > 10 * FRESH_WORLDS
+@pytest.mark.parametrize("worlds", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_engine_and_twin_agree_on_fresh_worlds(worlds):
+    events, disagreements = play_all(fresh_seed(), worlds)  # conftest.py prints the seed
+    assert events > 10 * worlds
     assert not disagreements, "\n".join(disagreements)
 
 
-def test_engine_and_twin_agree_on_what_the_allocator_does():
+@pytest.mark.parametrize("worlds", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_engine_and_twin_agree_on_what_the_allocator_does(worlds):
     """Whatever its options and scores, each of its moves is legal, and comes to the same in both."""
-    events, disagreements = play_all(fresh_seed(), ALLOCATED_WORLDS, allocating=True)
-    assert events > 10 * ALLOCATED_WORLDS
+    events, disagreements = play_all(fresh_seed(), worlds, allocating=True)
+    assert events > 10 * worlds
     assert not disagreements, "\n".join(disagreements)
 
 

@@ -1,4 +1,4 @@
-"""Fits of the input pipeline: cores, and the storage that samples come from."""
+"""Fits of training speed by CPU cores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,14 +8,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from ringyard.performance.cpu import input_seconds, useful_cores
-from ringyard.performance.storage import read_seconds, stored_bytes
 
-__all__ = ["CoreCurve", "fit_core_curves", "fit_dataset", "fit_storage"]
+__all__ = ["CoreCurve", "best_factor", "fit_core_curves"]
 
 _useful = np.vectorize(useful_cores, otypes=[float])
 _input = np.vectorize(input_seconds, otypes=[float])
-_stored = np.vectorize(stored_bytes, otypes=[float])
-_read = np.vectorize(read_seconds, otypes=[float])
 #: a curve that changes less than this has no limit that cores lift
 _FLAT = 1.02
 
@@ -40,7 +37,7 @@ class CoreCurve:
         return np.maximum(_input(1.0, useful, self.samples_per_core_second, 1.0), self.sample_seconds)
 
 
-def _best(values: NDArray[np.float64]) -> float:
+def best_factor(values: NDArray[np.float64]) -> float:
     """The factor a for which the sum of (a x values - 1)^2 is least."""
     return float(values.sum() / (values**2).sum())
 
@@ -56,7 +53,7 @@ def _curve(cores: NDArray[np.float64], seconds: NDArray[np.float64], share: floa
     prepared = (useful * seconds)[order]  # rate x these = predicted / measured throughput
     computed = seconds[order]
     found = [
-        CoreCurve(_best(prepared[:split]), share, 1.0 / _best(computed[split:]))
+        CoreCurve(best_factor(prepared[:split]), share, 1.0 / best_factor(computed[split:]))
         for split in range(1, len(order))
     ]
     return min(found, key=lambda curve: _error(curve, cores, seconds))
@@ -89,41 +86,3 @@ def fit_core_curves(
         serial_share = float(np.exp(minimize_scalar(error, bounds=ends, method="bounded").x))
     flat = {name: CoreCurve(float("inf"), 0.0, float(t.mean())) for name, (_, t) in tables.items()}
     return flat | {name: _curve(*table, serial_share or 0.0) for name, table in bent.items()}
-
-
-def fit_storage(
-    batch: NDArray[np.float64],
-    sample_bytes: NDArray[np.float64],
-    dataset_bytes: NDArray[np.float64],
-    ram_bytes: NDArray[np.float64],
-    seconds: NDArray[np.float64],
-) -> float:
-    """Bytes per second of storage that one worker had, from iterations that storage limits.
-
-    Args:
-        batch: [rows] samples of the worker.
-        sample_bytes: [rows] of one sample on storage.
-        dataset_bytes: [rows] of all samples.
-        ram_bytes: [rows] in which the worker caches.
-        seconds: [rows] measured, per iteration.
-    """
-    stored = _stored(sample_bytes, dataset_bytes, ram_bytes)
-    return _best(seconds / _read(batch, stored, 1.0))
-
-
-def fit_dataset(
-    batch: NDArray[np.float64],
-    ram_bytes: NDArray[np.float64],
-    seconds: NDArray[np.float64],
-    storage_bytes_per_second: float,
-) -> tuple[float, float]:
-    """(bytes of one sample, bytes of the data set), from iterations that storage limits at two RAM sizes.
-
-    Args:
-        batch: [rows] samples of the worker.
-        ram_bytes: [rows] in which the worker caches; two different sizes at least.
-        seconds: [rows] measured, per iteration.
-        storage_bytes_per_second: that the worker had.
-    """
-    slope, sample_bytes = np.polyfit(ram_bytes, seconds / batch * storage_bytes_per_second, 1)
-    return float(sample_bytes), float(-sample_bytes / slope)

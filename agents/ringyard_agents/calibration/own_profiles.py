@@ -16,7 +16,7 @@ from ringyard_agents.calibration.lines import Line
 from ringyard_agents.calibration.own_fits import Constants
 from ringyard_agents.calibration.pipelines import core_curves, restart_growth
 from ringyard_agents.calibration.sharing import Sharing
-from ringyard_agents.measured import parts_of, servers_of
+from ringyard_agents.measurements import parts_of, servers_of
 
 __all__ = ["OwnModel", "own_models"]
 

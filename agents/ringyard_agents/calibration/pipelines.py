@@ -5,12 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ringyard_agents.calibration.cpu import CoreCurve, fit_core_curves, fit_dataset, fit_storage
+from ringyard_agents.calibration.cpu import CoreCurve, fit_core_curves
 
-__all__ = ["core_curves", "dataset", "restart_growth"]
-
-#: with so many cores per worker it is storage that limits, not the cores (Synergy)
-_CORES_TO_SPARE = 9
+__all__ = ["core_curves", "restart_growth"]
 
 
 def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mapping[str, CoreCurve]:
@@ -28,34 +25,6 @@ def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mappin
         if mine.cores.nunique() > 1:
             measured[name] = (mine.cores.to_numpy(), (mine.seconds / mine.batch).to_numpy())
     return fit_core_curves(measured, serial_share)
-
-
-def dataset(
-    rows: pd.DataFrame,
-    model: str,
-    storage_models: Sequence[str],
-    sample_bytes: float,
-    dataset_bytes: float,
-    ram_bytes: Sequence[float],
-) -> tuple[float, float]:
-    """(bytes of a sample, bytes of the data set) of a model whose data nobody describes.
-
-    The storage's rate comes from models whose data are known, at the smallest of `ram_bytes`.
-
-    Args:
-        rows: tidy rows with cores and RAM.
-        model: the model.
-        storage_models: the others.
-        sample_bytes: of one sample of theirs.
-        dataset_bytes: of all their samples.
-        ram_bytes: sizes at which storage limits the model.
-    """
-    spare = rows[rows.cores >= _CORES_TO_SPARE]
-    known = spare[spare.model.isin(list(storage_models)) & (spare.ram_bytes == min(ram_bytes))]
-    sizes = (np.full(len(known), sample_bytes), np.full(len(known), dataset_bytes))
-    rate = fit_storage(known.batch.to_numpy(), *sizes, known.ram_bytes.to_numpy(), known.seconds.to_numpy())
-    mine = spare[(spare.model == model) & spare.ram_bytes.isin(list(ram_bytes))]
-    return fit_dataset(mine.batch.to_numpy(), mine.ram_bytes.to_numpy(), mine.seconds.to_numpy(), rate)
 
 
 def restart_growth(gpus: Sequence[float], seconds: Sequence[float], first: float) -> float:

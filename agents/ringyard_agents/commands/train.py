@@ -26,6 +26,6 @@ def _with_agent(words: Sequence[str]) -> Sequence[str]:
     """The words, with the parts of the agent that is to learn on, if they name one."""
     if not any(word.lstrip("+").startswith(_SAY_INIT) for word in words):
         return words
-    from ringyard_agents.learning.initial import inherited
+    from ringyard_agents.learning.warm_start import inherited
 
     return inherited(words)

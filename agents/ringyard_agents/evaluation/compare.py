@@ -48,7 +48,7 @@ from ringyard_agents.report.comparison_table import (
     window_notes,
 )
 from ringyard_agents.report.result_files import remove_stale, remove_stale_worlds, write_results
-from ringyard_agents.report.tables import markdown, table_console, write_tables
+from ringyard_agents.report.tables import table_console, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.files import locked
 from ringyard_agents.runs.record import again, run_folder, write_record
@@ -167,25 +167,6 @@ def _untuned_line(race: Comparison) -> list[str]:
     ]
 
 
-def _others_tried(race: Comparison) -> list[str]:
-    """What else was tried of the schedulers at their best, for who unfolds it."""
-    rows = [
-        {
-            "scheduler": label,
-            "tried": " ".join([tried.entry.scheduler, format_options(tried.entry)]).strip(),
-            "vs best": f"{tried.change:+.1%}",
-            "tuning workloads": str(tried.workloads),
-        }
-        for label, entry in race.entries.items()
-        for tried in (race.best[entry.name].others if entry.name in race.best else ())
-        if entry == race.best[entry.name].entry
-    ]
-    if not rows:
-        return []
-    table = markdown(rows)
-    return [f"<details><summary>what else was tried, on other workloads</summary>\n\n{table}\n</details>"]
-
-
 def _print(
     console: Console,
     title: str,
@@ -225,7 +206,7 @@ def _report(
         row["options"] = options
     workloads = len({result.workload for result in results})
     notes = _notes(race, ranking, rows, results, workloads)
-    written += write_tables(folder, frame, rows, [*notes, *_others_tried(race)])
+    written += write_tables(folder, frame, rows, notes)
     title = f"{pluralize(workloads, 'workload')}, the same for all; means over workloads"
     _print_all(console, f"{name}: {title}" if name else title, rows, notes, ranking.groups)
     runs = {label: [r.times for r in results if r.label == label] for label in ranking.rows}

@@ -4,18 +4,14 @@ from collections.abc import Mapping
 
 from omegaconf import DictConfig
 
-from ringyard.information import Information
 from ringyard_agents.configuration import Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.evaluation.compare import SEED_OFFSET, best_name
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.selection import supported_schedulers, worlds_of
-from ringyard_agents.evaluation.tuned_configs import Best, at_best, read_best
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_agents.evaluation.tuned_configs import Best, at_best, class_of, read_best, says_how
+from ringyard_baselines.scheduler import Scheduler
 
 __all__ = ["competitors"]
-
-#: to know how long a job will run, or a guess of it
-_HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
 
 
 def competitors(rule: Entry, config: DictConfig) -> list[Entry]:
@@ -49,9 +45,7 @@ def _tried(name: str, best: Mapping[str, Best]) -> list[Entry]:
     """What was tried with a scheduler, the best first; one that was not tuned is as its yaml says."""
     if name not in best:
         return [Entry.read(name)]
-    others = [one.entry for one in best[name].others]
-    # an entry without rule and options stands for the scheduler at its best
-    return [best[name].entry, *(one for one in others if one.options or "@" in one.scheduler)]
+    return [best[name].entry, *(one.entry for one in best[name].others if says_how(one.entry))]
 
 
 def _built(entry: Entry) -> Scheduler:
@@ -59,10 +53,6 @@ def _built(entry: Entry) -> Scheduler:
 
 
 def _is_rival(scheduler: Scheduler, agent: Scheduler) -> bool:
-    told = bool(scheduler.knows & _HOW_LONG)
-    only_starts = scheduler.may == Powers.STARTS
-    return (
-        scheduler.published
-        and (not told or bool(agent.knows & _HOW_LONG))
-        and (only_starts or agent.may != Powers.STARTS)
-    )
+    told, only_starts = class_of(scheduler)
+    agent_is_told, agent_only_starts = class_of(agent)
+    return scheduler.published and (agent_is_told or not told) and (only_starts or not agent_only_starts)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from ringyard.bounds import LowerBounds, bounds_of
 from ringyard.errors import SchedulerError
 from ringyard.hydra_versions import made
-from ringyard.sim.bounds import LowerBounds, bounds_of
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import own_seed

@@ -69,8 +69,8 @@ def _own_files() -> list[Path]:
     homes = [Path(str(sys.modules[name].__file__)).parent for name in _OURS]
     files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + own_yamls()
     kept = (file for file in files if file.is_file() and file.parent.name != "__pycache__")
-    apart = [*zoo_folders(), config_folder() / "zoo"]  # agents count where they are named, recipes nowhere
-    return sorted({file for file in kept if file.parent not in apart})
+    agents = zoo_folders()  # they count where they are named
+    return sorted({file for file in kept if file.parent not in agents})
 
 
 def _entries(config: Any) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.sim.bounds import LowerBounds
+from ringyard.bounds import LowerBounds
 from ringyard.sim.metrics import JobTimes, Metrics
 from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_baselines.scheduler import Powers

@@ -9,9 +9,9 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
+from ringyard.bounds import bounds_of
 from ringyard.errors import ConfigurationError
 from ringyard.hydra_versions import made
-from ringyard.sim.bounds import bounds_of
 from ringyard.sim.metrics import JobTimes, job_times
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.configuration import WORLD, plain

@@ -27,7 +27,14 @@ from ringyard_agents.configuration import (
 from ringyard_agents.evaluation.cached_runs import CachedRuns
 from ringyard_agents.evaluation.evaluate import Task, build, check
 from ringyard_agents.evaluation.selection import drawn_for, entries_of, supported_schedulers
-from ringyard_agents.evaluation.tuned_configs import Best, Setting, TunedConfig, format_options, write_best
+from ringyard_agents.evaluation.tuned_configs import (
+    Best,
+    Setting,
+    TunedConfig,
+    alternatives,
+    format_options,
+    write_best,
+)
 from ringyard_agents.report.comparison_table import notes_of_equal_workloads, pluralize
 from ringyard_agents.report.tables import table_console, write_tables
 from ringyard_agents.runs.files import locked, require_writable
@@ -313,8 +320,9 @@ def _report(config: DictConfig, folder: Path, found: Mapping[str, Best], tuning:
     comment = f"{config.metric} on at most {pluralize(most, 'workload')} of seed {config.seed + TUNING_SEED}"
     world = {part: plain(config[part]) for part in WORLD}
     setting = Setting(world, f"ringyard tune {' '.join(sys.argv[1:])}")
+    needed = {name: replace(best, others=alternatives(best)) for name, best in found.items()}
     for file in (folder / "best.yaml", *([Path(config.output).expanduser()] if config.output else [])):
-        write_best(file, found, setting, comment)
+        write_best(file, needed, setting, comment)
         console.print(f"best: {file}", soft_wrap=True, markup=False)
     notes = tuning.blocking_notes()
     frame = _tried_frame(found)

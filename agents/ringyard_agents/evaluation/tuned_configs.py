@@ -12,24 +12,33 @@ import yaml
 from ringyard.checks import Count, require
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard_agents.configuration import Entry, require_rule
+from ringyard.information import Information
+from ringyard_agents.configuration import Entry, plain, require_rule, scheduler_config
+from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.runs.files import atomic_write
+from ringyard_baselines.scheduler import Powers, Scheduler
 
 __all__ = [
     "Best",
     "Setting",
     "TunedConfig",
+    "alternatives",
     "at_best",
+    "class_of",
     "format_options",
     "found_elsewhere",
     "read_best",
+    "says_how",
     "tuned_for",
     "write_best",
 ]
 
+#: to know how long a job will run, or a guess of it
+_HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
+
 #: {field: what it may be} of a file
 _ENTRY_FIELDS = {"scheduler": str, "options": Mapping[str, object], "workloads": Count}
-_BEST_FIELDS = {**_ENTRY_FIELDS, "mean": float, "others": Sequence[Mapping[str, object]]}
+_BEST_FIELDS = {**_ENTRY_FIELDS, "mean": float}
 _OTHER_FIELDS = {**_ENTRY_FIELDS, "change": Annotated[float, "[-1, inf]"]}
 
 #: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
@@ -82,7 +91,7 @@ class Best:
         entry: rule and options; the label names the rule.
         workloads: tuning workloads that chose it.
         mean: of the metric on them.
-        others: the best first.
+        others: what else was tried, the best first; of a file, what `competitors` may take instead.
     """
 
     entry: Entry
@@ -173,7 +182,9 @@ def _read(name: str, row: Mapping[str, Any]) -> Best:
     if "@" in entry.scheduler:
         require_rule(f"{name}.scheduler", entry.scheduler.partition("@")[2])
     others = []
-    for number, one in enumerate(row["others"]):
+    rows = row.get("others", [])
+    require(f"{name}.others", rows, Sequence[Mapping[str, object]])
+    for number, one in enumerate(rows):
         _require_fields(f"{name}.others[{number}]", one, _OTHER_FIELDS)
         others.append(TunedConfig(_entry(one), one["workloads"], one["change"]))
     return Best(entry, row["workloads"], row["mean"], tuple(others))
@@ -192,6 +203,10 @@ def _entry(row: Mapping[str, Any]) -> Entry:
 
 def _row(entry: Entry, workloads: int) -> dict[str, Any]:
     return {"scheduler": entry.scheduler, "options": dict(entry.options), "workloads": workloads}
+
+
+def _other(tried: TunedConfig) -> dict[str, Any]:
+    return {**_row(tried.entry, tried.workloads), "change": round(tried.change, 5)}
 
 
 class _Plain(yaml.SafeDumper):
@@ -216,9 +231,7 @@ def write_best(file: Path, found: Mapping[str, Best], setting: Setting, comment:
         name: {
             **_row(best.entry, best.workloads),
             "mean": round(best.mean, 6),
-            "others": [
-                {**_row(one.entry, one.workloads), "change": round(one.change, 5)} for one in best.others
-            ],
+            **({"others": others} if (others := [_other(one) for one in best.others]) else {}),
         }
         for name, best in found.items()
     }
@@ -226,6 +239,42 @@ def write_best(file: Path, found: Mapping[str, Best], setting: Setting, comment:
     with atomic_write(file) as partial:
         text = yaml.dump(content, Dumper=_Plain, sort_keys=False, width=1000)
         partial.write_text(f"# {setting.command}: {comment}\n{text}")
+
+
+def alternatives(best: Best) -> tuple[TunedConfig, ...]:
+    """The other configurations that `competitors` may take in place of the best; Hydra must be initialised.
+
+    These are the first that are not told how long jobs will run where all better ones are, or that only start
+    jobs where all better ones preempt.
+
+    Args:
+        best: a scheduler with everything that was tried, the best first.
+
+    Raises:
+        RingyardError: a configuration cannot be built.
+    """
+    seen, found = [class_of(_built(best.entry))], []
+    for one in best.others:
+        if says_how(one.entry):
+            told, only_starts = class_of(_built(one.entry))
+            if not any(before[0] <= told and before[1] >= only_starts for before in seen):
+                seen.append((told, only_starts))
+                found.append(one)
+    return tuple(found)
+
+
+def says_how(entry: Entry) -> bool:
+    """Whether it names a rule or options; one that does not stands for the scheduler at its best."""
+    return bool(entry.options) or "@" in entry.scheduler
+
+
+def class_of(scheduler: Scheduler) -> tuple[bool, bool]:
+    """Whether it is told how long jobs will run, and whether it only starts jobs."""
+    return bool(scheduler.knows & _HOW_LONG), scheduler.may == Powers.STARTS
+
+
+def _built(entry: Entry) -> Scheduler:
+    return build(plain(scheduler_config(entry)))
 
 
 def at_best(entries: Mapping[str, Entry], best: Mapping[str, Best]) -> dict[str, Entry]:

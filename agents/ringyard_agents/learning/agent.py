@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ringyard.allocator import Rates
 from ringyard.checks import Amount, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
@@ -17,14 +18,13 @@ from ringyard.mdp.observations.observation import Observation
 from ringyard.mdp.setting import Setting
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.allocator import Rates
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.waiting import waiting_rows
-from ringyard_agents.learning.checkpoint import find_checkpoint, load_policy
+from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
-from ringyard_agents.learning.score_policy import ScorePolicy
+from ringyard_agents.learning.score_networks import ScorePolicy
 from ringyard_agents.trust import Trust
 from ringyard_baselines.families import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
@@ -183,7 +183,7 @@ def load_agent(
         checkpoint: an agent.safetensors, its run folder, zoo:NAME, or None for the newest under runs/.
         name: shown in tables.
         trust: full names of classes of yours that the agent may name; True: of anybody's.
-        stop_price: of its allocator (`ringyard.sim.allocator.Allocator`), in place of what it learnt with.
+        stop_price: of its allocator (`ringyard.allocator.Allocator`), in place of what it learnt with.
 
     Raises:
         CheckpointError: there is none, it cannot be read, or it names classes that are neither Ringyard's nor

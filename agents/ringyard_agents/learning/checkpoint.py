@@ -1,154 +1,82 @@
-"""Trained agents on disk: weights, and what their learner, observation and actions are, as plain data."""
+"""State on disk: arrays and plain data in one file. Reading it runs nothing."""
 
+import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from omegaconf import DictConfig
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
-from ringyard.errors import CheckpointError, RingyardError
-from ringyard.hydra_versions import made
-from ringyard.mdp.actions import ActionKind
-from ringyard.mdp.observations.observation import Observation
-from ringyard_agents.command_line import OF_AGENTS
-from ringyard_agents.configuration import plain
-from ringyard_agents.learning.archive import read_archive, write_archive
-from ringyard_agents.learning.learner import Learner, Policy, Saved
-from ringyard_agents.shipped_agents import agent_place
-from ringyard_agents.trust import Trust, check_classes
+from ringyard.errors import CheckpointError
+from ringyard_agents.runs.files import atomic_write
 
-__all__ = [
-    "AGENT",
-    "LAST",
-    "PARTS",
-    "checked_parts",
-    "find_checkpoint",
-    "load_policy",
-    "parts_of",
-    "parts_of_agent",
-    "read_agent",
-    "save_agent",
-]
+__all__ = ["Checkpoint"]
 
-AGENT = "agent.safetensors"  # best on the evaluation workloads
-LAST = "last.safetensors"  # newest, to go on from
-
-#: {what an agent is made of: groups of conf/ whose classes it may name}
-PARTS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
+_KEY = "ringyard"  # of the JSON in the header; one key, because the order of several is not fixed
+_FORMAT = 1
 
 
-def parts_of(config: DictConfig) -> dict[str, Any]:
-    """What is needed to use an agent again, of a training config, as plain data."""
-    return {part: plain(config[part]) for part in PARTS}
+class Checkpoint(NamedTuple):
+    """What goes to disk: arrays and plain data, nothing that could run.
 
-
-def save_agent(weights: Saved, parts: dict[str, Any], file: Path) -> None:
-    """Write an agent that `load_policy` reads; an interruption leaves the old file or the new one."""
-    write_archive(file, Saved(weights.arrays, {"parts": parts, "weights": dict(weights.facts)}))
-
-
-def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
-    """The agent file meant by `checkpoint`: a file, a run folder, `zoo:NAME`, or the newest under `runs`.
-
-    Raises:
-        CheckpointError: there is none.
+    Attributes:
+        arrays: {name: array of numbers, of any shape}.
+        facts: what JSON can hold.
     """
-    if checkpoint is None:
-        found = sorted(runs.glob(f"**/{AGENT}"), key=lambda file: file.stat().st_mtime)
-        if not found:
+
+    arrays: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """The bytes of a file; equal contents give equal bytes."""
+        arrays = {name: np.asarray(array, order="C") for name, array in self.arrays.items()}
+        facts = json.dumps(self.facts, sort_keys=True)
+        header = json.dumps({"facts": facts, "format": _FORMAT, "sha256": _digest(arrays, facts)})
+        return save(arrays, {_KEY: header})
+
+    def write(self, file: Path) -> None:
+        """Write the file so that an interruption leaves the old one or the new one."""
+        with atomic_write(file) as partial:
+            partial.write_bytes(self.to_bytes())
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """What was written.
+
+        Raises:
+            CheckpointError: it is missing, damaged, of a later version or something else.
+        """
+        if not file.is_file():
+            raise CheckpointError(f"there is no checkpoint {file}")
+        try:
+            with safe_open(file, framework="numpy") as stream:
+                header = json.loads((stream.metadata() or {})[_KEY])
+                arrays = {name: stream.get_tensor(name) for name in stream.keys()}
+            version, text, digest = header["format"], header["facts"], header["sha256"]
+            facts = json.loads(text)
+        except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, MemoryError) as error:
+            said = str(error) or type(error).__name__
+            raise CheckpointError(f"{file} is not a usable checkpoint: {said}") from error
+        if version != _FORMAT:
             raise CheckpointError(
-                f"no trained agent under {runs}/; run `ringyard train`, or give scheduler.checkpoint=FILE"
+                f"{file} has format {version}, this Ringyard reads {_FORMAT}; install another"
             )
-        return found[-1]
-    file = agent_place(checkpoint)
-    if file.is_dir():
-        file = file / AGENT
-    if not file.is_file():
-        raise CheckpointError(f"there is no checkpoint {file}; give an {AGENT} or its run folder")
-    return file
-
-
-def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, ActionKind]:
-    """(policy, observation, actions) of a checkpoint; reading it runs nothing but Ringyard's own classes.
-
-    Args:
-        file: as `find_checkpoint` gives it.
-        trust: full names of classes of yours that it may name; True: of anybody's.
-
-    Raises:
-        CheckpointError: damaged, not an agent, or not trusted.
-    """
-    try:
-        parts, weights = read_agent(file)
-        learner, observation, actions = _build(parts, trust, file)
-        policy = learner.load(weights)
-    except RingyardError as error:
-        if str(file) in str(error):
-            raise
-        raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
-    except Exception as error:  # a damaged or hostile file ends in anything
-        if missing := _missing(error):
+        if _digest(arrays, text) != digest or not isinstance(facts, dict):
             raise CheckpointError(
-                f'{file} needs {missing}, which is not installed: pip install "ringyard[agents]"'
-            ) from error
-        cause = error.__cause__ if isinstance(error.__cause__, RingyardError) else error  # Hydra wraps ours
-        said = str(cause) or type(cause).__name__
-        raise CheckpointError(f"{file} is not a usable checkpoint: {said}") from error
-    return policy, observation, actions
+                f"{file} is damaged: it is not what was written; copy it again, or train again"
+            )
+        return cls(arrays, facts)
 
 
-def _missing(error: BaseException | None) -> str | None:
-    """The library of `ringyard[agents]` that is not there, if that is why."""
-    while error is not None:
-        library = str(getattr(error, "name", "")).partition(".")[0]
-        if isinstance(error, ModuleNotFoundError) and library in OF_AGENTS:
-            return library
-        error = error.__cause__
-    return None
-
-
-def read_agent(file: Path) -> tuple[dict[str, Any], Saved]:
-    """(what an agent is made of, as nobody has checked it yet; its weights) of a file of `save_agent`.
-
-    Raises:
-        CheckpointError: damaged, or no agent.
-    """
-    saved = read_archive(file)
-    parts, weights = saved.facts.get("parts"), saved.facts.get("weights")
-    if not (
-        isinstance(parts, dict)
-        and all(isinstance(parts.get(part), dict) for part in PARTS)
-        and isinstance(weights, dict)
-    ):
-        raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
-    return parts, Saved(saved.arrays, weights)
-
-
-def parts_of_agent(file: Path, trust: Trust = ()) -> dict[str, Any]:
-    """What an agent is made of, {group of conf/: plain data}, of classes that may be named.
-
-    Raises:
-        CheckpointError: damaged, no agent, or not trusted.
-    """
-    parts, _ = read_agent(file)
-    return checked_parts(parts, trust, file)
-
-
-def checked_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
-    """Those parts of a config that an agent is made of, of classes that may be named.
-
-    Raises:
-        CheckpointError: not trusted, or they choose further configs.
-    """
-    for part, groups in PARTS.items():
-        if "defaults" in parts[part]:  # Hydra's word for configs that are chosen besides
-            raise CheckpointError(f"{file} would choose other configs by its {part}; expected none")
-        check_classes(parts[part], groups, trust, str(file))
-    return {part: parts[part] for part in PARTS}
-
-
-def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, ActionKind]:
-    parts = checked_parts(parts, trust, file)
-    learner, observation, actions = (made(parts[part]) for part in PARTS)
-    if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
-        raise CheckpointError(f"{file} names an observation or actions that are none")
-    return learner, observation, actions
+def _digest(arrays: Mapping[str, NDArray[Any]], facts: str) -> str:
+    """Of all that is in a file, so that a flipped bit is seen."""
+    found = hashlib.sha256(facts.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
-from ringyard_agents.learning.score_policy import Seen, as_action, look
+from ringyard_agents.learning.score_networks import PolicyInput, as_action, look
 
 __all__ = ["Episodes", "ScorePlayer", "World"]
 
@@ -16,7 +16,7 @@ class ScorePlayer(Protocol):
     """Scores the jobs of some clusters."""
 
     def __call__(
-        self, seen: Seen, clusters: NDArray[np.int64], rows: NDArray[np.int32]
+        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
     ) -> NDArray[np.float32]:
         """[clusters, slots, 1 + GPU types scored] scores; what is beyond -1 and 1 is cut off.
 
@@ -72,10 +72,10 @@ class World:
 
     def play(self, entries: NDArray[np.int64], player: ScorePlayer) -> Episodes:
         """One episode of job table `entries[b]` in each cluster b."""
-        self.begin(entries)
+        self.reset(entries)
         return self.go_on(player)
 
-    def begin(self, entries: NDArray[np.int64]) -> None:
+    def reset(self, entries: NDArray[np.int64]) -> None:
         """Begin job table `entries[b]` in each of the first clusters b."""
         self.batch.reset(np.arange(len(entries)), entries)
 

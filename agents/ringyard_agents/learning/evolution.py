@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from torch.func import functional_call, vmap
 
 from ringyard.checks import Count, Positive, checked
-from ringyard_agents.learning.hardware import on
+from ringyard_agents.learning.process_group import on
 from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
-from ringyard_agents.learning.score_networks import ScoreNetwork
-from ringyard_agents.learning.score_policy import Seen
+from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork
 
 __all__ = ["EvolutionStrategies", "Population"]
 
@@ -42,7 +41,7 @@ class Population:
         self._scores = vmap(lambda weights, *seen: functional_call(network, weights, seen))
 
     def __call__(
-        self, seen: Seen, clusters: NDArray[np.int64], rows: NDArray[np.int32]
+        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
     ) -> NDArray[np.float32]:
         """See `ScorePlayer`."""
         own = {name: values[clusters] for name, values in self._weights.items()}

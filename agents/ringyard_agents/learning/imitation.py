@@ -8,16 +8,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ringyard.allocator import Allocator, attained, predicted
+from ringyard.allocator.sizes import weigh
 from ringyard.checks import Count, Positive, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Allocator, attained, predicted
-from ringyard.sim.allocator.sizes import weigh
 from ringyard_agents.learning.episodes import World
-from ringyard_agents.learning.hardware import on
-from ringyard_agents.learning.score_networks import ScoreNetwork
-from ringyard_agents.learning.score_policy import Seen, scores_of
+from ringyard_agents.learning.process_group import on
+from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, scores_of
 
 __all__ = ["ImitateAllocator"]
 
@@ -44,7 +43,7 @@ class _Playing:
 
     def __init__(self, world: World, teacher: Allocator, share: float, rng: np.random.Generator) -> None:
         actions = world.setting.actions
-        assert isinstance(actions, Scores)  # `ScoreLearner.begin` sees to it
+        assert isinstance(actions, Scores)  # `ScoreLearner.setup` sees to it
         self._kinds = 1 + len(actions.type_scores)
         self._batch, self._scale = world.batch, actions.allocator.score_scale
         self._own, self._teacher = actions.allocator.rules, teacher.rules
@@ -52,7 +51,7 @@ class _Playing:
         self.kept: list[_Watched] = []
 
     def __call__(
-        self, seen: Seen, clusters: NDArray[np.int64], rows: NDArray[np.int32]
+        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
     ) -> NDArray[np.float32]:
         """See `ScorePlayer`."""
         state, plan = self._batch.state, self._batch.episode.plan
@@ -85,7 +84,7 @@ class ImitateAllocator:
 
     Attributes:
         options: {label of a world: {gamma: ..., stay: ..., unknown_seconds: ...}}, see
-            `ringyard.sim.allocator.Allocator` and its `predicted` and `attained`; `own` is the run's world;
+            `ringyard.allocator.Allocator` and its `predicted` and `attained`; `own` is the run's world;
             what is not named is as `action` has it, None: all is.
         episodes: watched in each world, 16 at once: rounded up to a multiple of that.
         share: of their decisions that are kept.
@@ -123,7 +122,7 @@ class ImitateAllocator:
 
     def _teacher(self, label: str, setting: Setting) -> Allocator:
         """Whom to imitate in a world."""
-        assert isinstance(setting.actions, Scores)  # `ScoreLearner.begin` sees to it
+        assert isinstance(setting.actions, Scores)  # `ScoreLearner.setup` sees to it
         options = (self.options or {}).get(label, {})
         if not isinstance(options, Mapping) or not set(options) <= set(_OPTIONS):
             raise ConfigurationError(
@@ -193,7 +192,7 @@ class ImitateAllocator:
         return playing.kept
 
 
-def _together(chosen: list[_Watched]) -> tuple[Seen, NDArray[np.float32]]:
+def _together(chosen: list[_Watched]) -> tuple[PolicyInput, NDArray[np.float32]]:
     """(what is seen, scores [decisions, slots]) of some decisions in one."""
     slots = max(len(one.jobs) for one in chosen)
     jobs = np.zeros((len(chosen), slots, chosen[0].jobs.shape[1]), np.float32)
@@ -202,4 +201,4 @@ def _together(chosen: list[_Watched]) -> tuple[Seen, NDArray[np.float32]]:
     for i, one in enumerate(chosen):
         count = len(one.jobs)
         jobs[i, :count], present[i, :count], scores[i, :count] = one.jobs, True, one.scores
-    return Seen(jobs, present, np.stack([one.cluster for one in chosen])), scores
+    return PolicyInput(jobs, present, np.stack([one.cluster for one in chosen])), scores

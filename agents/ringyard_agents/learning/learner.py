@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -10,23 +10,12 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
+from ringyard_agents.learning.checkpoint import Checkpoint
 
-__all__ = ["Learner", "Policy", "Saved", "Watch", "only_world", "world_of"]
+__all__ = ["Callback", "Learner", "Policy", "only_world", "world_of"]
 
 #: called between rounds of learning with what was measured since the last call: {curve: value}
-Watch = Callable[[Mapping[str, float]], None]
-
-
-class Saved(NamedTuple):
-    """What goes to disk: arrays and plain data, nothing that could run.
-
-    Attributes:
-        arrays: {name: array of numbers, of any shape}.
-        facts: what JSON can hold.
-    """
-
-    arrays: Mapping[str, NDArray[Any]]
-    facts: Mapping[str, Any]
+Callback = Callable[[Mapping[str, float]], None]
 
 
 class Policy(Protocol):
@@ -69,7 +58,7 @@ class Learner(Protocol):
         """What has been learnt so far."""
         ...
 
-    def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
+    def setup(self, worlds: Mapping[str, Setting], seed: int, saved: Checkpoint | None = None) -> None:
         """Get ready to learn in one world or several.
 
         Args:
@@ -80,33 +69,33 @@ class Learner(Protocol):
         """
         ...
 
-    def adopt(self, weights: Saved) -> None:
-        """Begin with the `weights` of an agent that has learnt elsewhere; after `begin`, before `learn`.
+    def load_weights(self, weights: Checkpoint) -> None:
+        """Begin with the `weights` of an agent that has learnt elsewhere; after `setup`, before `learn`.
 
         Raises:
             CheckpointError: they are not of this network.
         """
         ...
 
-    def learn(self, total_decisions: int, watch: Watch) -> None:
+    def learn(self, total_decisions: int, callback: Callback) -> None:
         """Go on until `decisions` is `total_decisions` or just more.
 
         Args:
-            total_decisions: since `begin` without `saved`.
-            watch: called before the first round of learning and after every one; only then is `state` asked.
+            total_decisions: since `setup` without `saved`.
+            callback: called before the first round and after every one; only then is `state` asked.
         """
         ...
 
-    def state(self) -> Saved:
-        """All that `begin` needs to go on bit for bit, in copies: weights, counters, random states."""
+    def state(self) -> Checkpoint:
+        """All that `setup` needs to go on bit for bit, in copies: weights, counters, random states."""
         ...
 
-    def weights(self) -> Saved:
+    def weights(self) -> Checkpoint:
         """All that `load` needs, in copies."""
         ...
 
-    def load(self, saved: Saved) -> Policy:
-        """The policy of `weights`; needs no `begin`."""
+    def load(self, saved: Checkpoint) -> Policy:
+        """The policy of `weights`; needs no `setup`."""
         ...
 
 

@@ -1,18 +1,28 @@
-"""The pointer policy: shared encoders over jobs, placements, running jobs and servers."""
+"""Policies around networks of Stable-Baselines3: a pointer network, a bfloat16 MLP, greedy play."""
 
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, MlpExtractor
+from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
 from ringyard.checks import require
-from ringyard.errors import ConfigurationError
+from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.observations.queue import PLACEMENT_FEATURES, SERVER_FEATURES
 
-__all__ = ["PointerNetwork", "PointerPolicy"]
+__all__ = [
+    "GreedyPolicy",
+    "PointerNetwork",
+    "PointerPolicy",
+    "ReducedPrecisionMlpPolicy",
+]
+
 
 #: the blocks that describe each kind of item; an observation may lack all but the first
 _ITEMS = {
@@ -239,3 +249,87 @@ class PointerPolicy(MaskableActorCriticPolicy):
         data: dict[str, Any] = super()._get_constructor_parameters()
         kept = {name: data[name] for name in ("observation_space", "action_space", "optimizer_kwargs")}
         return {**kept, "lr_schedule": self._dummy_schedule, "width": self.width}
+
+
+class _Bfloat16(nn.Module):
+    """An `MlpExtractor` under autocast; its outputs are float32 again."""
+
+    def __init__(self, extractor: MlpExtractor) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.latent_dim_pi = extractor.latent_dim_pi
+        self.latent_dim_vf = extractor.latent_dim_vf
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """(actor, critic) latents."""
+        return self.forward_actor(features), self.forward_critic(features)
+
+    def forward_actor(self, features: Tensor) -> Tensor:
+        """Latent of the actor."""
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.extractor.forward_actor(features).float()
+
+    def forward_critic(self, features: Tensor) -> Tensor:
+        """Latent of the critic."""
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.extractor.forward_critic(features).float()
+
+
+class ReducedPrecisionMlpPolicy(MaskableActorCriticPolicy):
+    """sb3-contrib's maskable MLP policy with bfloat16 hidden layers; heads and optimiser stay float32."""
+
+    def _build_mlp_extractor(self) -> None:
+        super()._build_mlp_extractor()
+        assert isinstance(self.mlp_extractor, MlpExtractor)
+        self.mlp_extractor = _Bfloat16(self.mlp_extractor)  # type: ignore[assignment]
+
+
+class GreedyPolicy:
+    """Plays a network's most likely actions.
+
+    A pointer policy runs on any cluster, one that reads flat rows only where they are as long as in training.
+
+    Args:
+        network: of Stable-Baselines3, or a maskable one of sb3-contrib.
+        flat: it reads one row of numbers a cluster; False: blocks.
+        masked: it chooses among valid actions only; needs a maskable network.
+    """
+
+    def __init__(self, network: BasePolicy, flat: bool, masked: bool) -> None:
+        torch.set_num_threads(1)
+        network.set_training_mode(False)
+        self.network = network
+        self.flat = flat
+        self.masked = masked
+
+    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
+        """[clusters] actions where masks are [clusters, actions]; [clusters, scores] where they are of jobs.
+
+        Raises:
+            CheckpointError: rows or actions of other lengths than those of training, or a network whose
+                answers are no numbers.
+        """
+        if self.flat and observations.shape[1:] != self.network.observation_space.shape:
+            raise CheckpointError(
+                f"the agent reads rows of {spaces.flatdim(self.network.observation_space)} numbers and got"
+                f" {observations.shape[1]}; play it on a cluster of as many servers and the same actions"
+                " as in training, or train an agent with a pointer policy"
+            )
+        space = self.network.action_space
+        slots = masks.shape[1]
+        fits = space.n == slots if isinstance(space, spaces.Discrete) else spaces.flatdim(space) % slots == 0
+        if not fits:  # there may be several scores to a job
+            raise CheckpointError(
+                f"the agent answers with {space} and there are {slots} actions or scores; its"
+                " weights and its actions are not of the same training"
+            )
+        seen = obs_as_tensor(observations, self.network.device)
+        network: Any = self.network
+        with torch.no_grad():
+            options = {"action_masks": masks} if self.masked else {}
+            try:
+                chosen = network.get_distribution(seen, **options).mode()
+            except (RuntimeError, ValueError) as error:  # other blocks than it learnt from; weights too large
+                raise CheckpointError(f"the agent's network cannot choose an action: {error}") from error
+        answer = chosen.cpu().numpy().astype(space.dtype)
+        return np.clip(answer, space.low, space.high) if isinstance(space, spaces.Box) else answer

@@ -1,9 +1,9 @@
 """PPO on rounds of whole episodes, groups of which play the same workload."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,17 +11,24 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import set_random_seed
-from torch import Tensor, nn
+from torch import Tensor
 
 from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
-from ringyard.threads import get_num_threads, in_parts
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
-from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.hardware import Hardware, on
-from ringyard_agents.learning.learner import Saved, Watch, only_world
-from ringyard_agents.learning.round_order import RoundOrder, round_order
+from ringyard_agents.learning.learner import Callback, only_world
+from ringyard_agents.learning.policies import GreedyPolicy
+from ringyard_agents.learning.policy_gradient import (
+    Credit,
+    RoundOrder,
+    add_gradients,
+    clipped_gain,
+    group_advantages,
+    round_order,
+)
+from ringyard_agents.learning.process_group import Hardware, on
 from ringyard_agents.learning.torch_state import (
     network_state,
     random_state,
@@ -32,20 +39,7 @@ from ringyard_agents.learning.torch_state import (
 )
 from ringyard_agents.learning.vec_env import RingyardVecEnv, stacked, take
 
-__all__ = [
-    "Choices",
-    "Credit",
-    "GroupRelative",
-    "add_gradients",
-    "add_ppo_gradient",
-    "choose",
-    "clipped_gain",
-    "group_advantages",
-]
-
-Credit = Literal["episode", "time_aligned"]
-
-FOUND = TypeVar("FOUND")
+__all__ = ["Choices", "GroupRelative", "add_ppo_gradient", "choose"]
 
 #: decisions whose gradient one thread computes at once: few enough for its caches, enough to be worth a call
 _PART = 2048
@@ -58,54 +52,6 @@ CURVES = (
     "train/approx_kl",
     "train/clip_fraction",
 )
-
-
-def group_advantages(
-    rewards: NDArray[np.float32],
-    times: NDArray[np.float64],
-    valid: NDArray[np.bool_],
-    ends: NDArray[np.float64],
-    group_size: int,
-    credit: Credit,
-) -> NDArray[np.float32]:
-    """Advantages of decisions relative to the other episodes of their group.
-
-    Run times are heavy-tailed: returns differ more between workloads than between policies, and drown a
-    critic. Several episodes of each workload cancel that. `"episode"` gives every decision the return of its
-    episode, normalised within the group (as GRPO does, Shao et al. 2024). `"time_aligned"` gives a decision
-    at simulated time t its reward to go minus the group's mean reward to go at t (the input-driven baseline
-    of Mao et al. 2019), so that a decision is not blamed for what came before it. An episode goes on after
-    its last decision, until its last jobs have ended.
-
-    Args:
-        rewards: [steps, envs] after each decision.
-        times: [steps, envs] simulated seconds at each decision.
-        valid: [steps, envs] True until the episode's end.
-        ends: [envs] simulated seconds at which each episode was over.
-        group_size: neighbouring columns that share a workload.
-        credit: "episode" or "time_aligned".
-
-    Returns:
-        [steps, envs] advantages, of unit spread within each group; 0 where not valid.
-    """
-    to_go = np.cumsum((rewards * valid)[::-1].astype(np.float64), axis=0)[::-1]
-    advantages = np.zeros_like(to_go)
-    for first in range(0, rewards.shape[1], group_size):
-        group = slice(first, first + group_size)
-        own, at, known = to_go[:, group], times[:, group], valid[:, group]
-        if credit == "episode":
-            compared = np.broadcast_to(own[0] - own[0].mean(), own.shape)
-            spread = compared[0].std()
-        else:
-            lines = [
-                np.interp(at, np.append(at[mask, b], ends[first + b]), np.append(own[mask, b], 0.0))
-                for b, mask in enumerate(known.T)  # linear between an episode's decisions
-            ]
-            compared = own - np.mean(lines, axis=0)
-            spread = compared[known].std()
-        rounding = 1e-6 * np.abs(own).max()  # of float32: what is less is no difference
-        advantages[:, group] = compared / (spread + rounding + 1e-12)
-    return (advantages * valid).astype(np.float32)
 
 
 class Choices(NamedTuple):
@@ -169,55 +115,6 @@ def choose(
     drawn = np.where(masks, np.nan_to_num(np.exp(known) / noise), -1.0)
     actions = drawn.argmax(axis=1)
     return actions, known[np.arange(len(known)), actions]
-
-
-def add_gradients(network: nn.Module, losses: Sequence[Callable[[], tuple[Tensor, FOUND]]]) -> list[FOUND]:
-    """Add the gradients of several losses, in their order, to a network's; what each has found besides.
-
-    Several cores share the work. The sums are the same bits for any number of threads.
-
-    Args:
-        network: whose parameters learn.
-        losses: each gives (its loss, what it has found); on a processor they are computed in threads, and
-            may not change anything that they share.
-    """
-    parameters = [one for one in network.parameters() if one.requires_grad]
-
-    def some(which: NDArray[np.int64]) -> list[tuple[tuple[Tensor | None, ...], FOUND]]:
-        torch.set_num_threads(1)  # of this thread
-        done: list[tuple[tuple[Tensor | None, ...], FOUND]] = []
-        for i in which.tolist():
-            loss, found = losses[i]()
-            done.append((torch.autograd.grad(loss, parameters, allow_unused=True), found))
-        return done
-
-    threads = get_num_threads() if parameters[0].device.type == "cpu" else 1
-    done = [one for part in in_parts(some, np.arange(len(losses)), threads, 1) for one in part]
-    for gradients, _ in done:
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient is not None:
-                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-    return [found for _, found in done]
-
-
-def clipped_gain(log_ratio: Tensor, advantages: Tensor, clip_range: float) -> tuple[Tensor, float, float]:
-    """PPO's clipped objective (Schulman et al. 2017) of some samples.
-
-    Args:
-        log_ratio: [samples] logarithms of how much more probable each has become.
-        advantages: [samples].
-        clip_range: of the ratio.
-
-    Returns:
-        (the sum over samples, the sum of an estimate of the Kullback-Leibler divergence between the policy
-        then and now, how many ratios are clipped).
-    """
-    ratio = torch.exp(log_ratio)
-    clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
-    gain = torch.min(advantages * ratio, advantages * clipped).sum()
-    with torch.no_grad():
-        moved, outside = (ratio - 1 - log_ratio).sum(), (torch.abs(ratio - 1) > clip_range).sum()
-    return gain, moved.item(), outside.item()
 
 
 def add_ppo_gradient(
@@ -321,7 +218,7 @@ class GroupRelative:
     def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Any:
         return self.network(observation_space, action_space, lambda progress: self.learning_rate)
 
-    def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
+    def setup(self, worlds: Mapping[str, Setting], seed: int, saved: Checkpoint | None = None) -> None:
         """Make the network, new or as saved, in its only world."""
         setting = only_world(worlds)
         torch.set_num_threads(1)
@@ -350,7 +247,7 @@ class GroupRelative:
         )
         return slice(groups.start * self.group_size, groups.stop * self.group_size)
 
-    def _restore(self, saved: Saved) -> None:
+    def _restore(self, saved: Checkpoint) -> None:
         facts, arrays = saved.facts, saved.arrays
         restore_network(self._network, saved, self._network.optimizer)
         self.decisions, self._started = facts["decisions"], facts["started"]
@@ -359,31 +256,31 @@ class GroupRelative:
         self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
         restore_random(saved)
 
-    def adopt(self, weights: Saved) -> None:
+    def load_weights(self, weights: Checkpoint) -> None:
         """Begin with these weights."""
         restore_network(self._network, weights)
 
-    def state(self) -> Saved:
+    def state(self) -> Checkpoint:
         """Weights, optimiser, counters and random states; between rounds no episode matters."""
         network, random = network_state(self._network, self._network.optimizer), random_state()
         _, keys, *drawn = self._rng.get_state()
         episodes = np.full(self.num_envs, self._env.rounds)
         arrays = {**network.arrays, **random.arrays, "episodes": episodes, "minibatches": np.array(keys)}
         facts = {"decisions": self.decisions, "started": self._started, "minibatches": drawn}
-        return Saved(arrays, {**network.facts, **random.facts, **facts})
+        return Checkpoint(arrays, {**network.facts, **random.facts, **facts})
 
-    def weights(self) -> Saved:
+    def weights(self) -> Checkpoint:
         """Of the network, and its spaces."""
         network = self._network
         return weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
 
-    def load(self, saved: Saved) -> GreedyPolicy:
+    def load(self, saved: Checkpoint) -> GreedyPolicy:
         """The policy of saved weights."""
         network = self._build(*restore_spaces(saved.facts["spaces"]))
         restore_network(network, saved)
         return GreedyPolicy(network, self.flat, self.masked)
 
-    def learn(self, total_decisions: int, watch: Watch) -> None:
+    def learn(self, total_decisions: int, callback: Callback) -> None:
         """Clone the teacher, if there is one and nothing was played yet; then play and learn in rounds."""
         measured: dict[str, float] = {}
         if not self._started:
@@ -391,10 +288,10 @@ class GroupRelative:
             if self.teacher is not None:
                 measured = self._imitate(self.teacher)
             self._started = True
-        watch(measured)
+        callback(measured)
         while self.decisions < total_decisions:
             played, measured = self._play()
-            watch(measured | self._update(played))
+            callback(measured | self._update(played))
 
     def _imitate(self, teacher: CloneTeacher) -> dict[str, float]:
         """Fit the network to the teacher, in the first process for all; what to plot."""

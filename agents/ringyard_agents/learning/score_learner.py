@@ -14,14 +14,13 @@ from ringyard.checks import Count, Positive
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.setting import Setting
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.episodes import Episodes, World
-from ringyard_agents.learning.hardware import Hardware
 from ringyard_agents.learning.imitation import ImitateAllocator
-from ringyard_agents.learning.learner import Saved, Watch
-from ringyard_agents.learning.noisy_scores import curves_of
-from ringyard_agents.learning.score_networks import ScoreNetwork
-from ringyard_agents.learning.score_policy import ScorePolicy
+from ringyard_agents.learning.learner import Callback
+from ringyard_agents.learning.process_group import Hardware
+from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 from ringyard_agents.learning.torch_state import network_state, restore_network, weights_of
 
 __all__ = ["ScoreLearner", "Spread", "require_pairs"]
@@ -75,7 +74,7 @@ class ScoreLearner(ABC):
         """What has been learnt so far."""
         return ScorePolicy(self._average)
 
-    def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
+    def setup(self, worlds: Mapping[str, Setting], seed: int, saved: Checkpoint | None = None) -> None:
         """Make the network, new or as saved, and its worlds."""
         torch.set_num_threads(1)
         own = self._own_workloads
@@ -105,38 +104,38 @@ class ScoreLearner(ABC):
         if saved is not None:
             self._restore(saved)
 
-    def state(self) -> Saved:
+    def state(self) -> Checkpoint:
         """Weights, their average, optimiser and counters."""
         network = network_state(self._network, self._optimizer)
         average = {_AVERAGE + name: array for name, array in weights_of(self._average.state_dict()).items()}
         counters = {"decisions": self.decisions, "rounds": self._rounds}
-        return Saved({**network.arrays, **average}, {**network.facts, **counters})
+        return Checkpoint({**network.arrays, **average}, {**network.facts, **counters})
 
     def _new_network(self, size: "_Size") -> ScoreNetwork:
         # networks of others need not know the word
         more = {"type_scores": size.type_scores} if size.type_scores else {}
         return self.network(size.job, size.cluster, **more)
 
-    def _restore(self, saved: Saved) -> None:
+    def _restore(self, saved: Checkpoint) -> None:
         restore_network(self._network, saved, self._optimizer)
         arrays = saved.arrays.items()
         average = {name.removeprefix(_AVERAGE): array for name, array in arrays if name.startswith(_AVERAGE)}
-        restore_network(self._average, Saved(average, {}))
+        restore_network(self._average, Checkpoint(average, {}))
         self.decisions, self._rounds = saved.facts["decisions"], saved.facts["rounds"]
 
-    def adopt(self, weights: Saved) -> None:
+    def load_weights(self, weights: Checkpoint) -> None:
         """Begin with these weights, and with them as their average."""
         restore_network(self._network, weights)
         restore_network(self._average, weights)
 
-    def weights(self) -> Saved:
+    def weights(self) -> Checkpoint:
         """Of the policy's network, and how many features it reads."""
         network = self._average
         features = [network.job_features, network.cluster_features]
         facts = {"features": features, "type_scores": getattr(network, "type_scores", 0)}
-        return Saved(weights_of(network.state_dict()), facts)
+        return Checkpoint(weights_of(network.state_dict()), facts)
 
-    def load(self, saved: Saved) -> ScorePolicy:
+    def load(self, saved: Checkpoint) -> ScorePolicy:
         """The policy of saved weights."""
         job, cluster = saved.facts["features"]
         types = saved.facts.get("type_scores", 0)  # older agents have none
@@ -144,14 +143,14 @@ class ScoreLearner(ABC):
         restore_network(network, saved)
         return ScorePolicy(network)
 
-    def learn(self, total_decisions: int, watch: Watch) -> None:
+    def learn(self, total_decisions: int, callback: Callback) -> None:
         """Imitate the teacher, if there is one and nothing was learnt yet; then play and learn in rounds."""
         measured: dict[str, float] = {}
         if self._rounds == 0 and self.teacher is not None:
             settings = {label: world.setting for label, world in self._worlds.items()}
             measured = self.teacher.fit(self._network, settings, self._seed)
             self._average.load_state_dict(self._network.state_dict())
-        watch(measured)
+        callback(measured)
         while self.decisions < total_decisions:
             for group in self._optimizer.param_groups:
                 group["lr"] = self.learning_rate * (1.0 - self.decisions / total_decisions)
@@ -159,7 +158,7 @@ class ScoreLearner(ABC):
             self._rounds += 1
             for mean, newest in zip(self._average.parameters(), self._network.parameters(), strict=True):
                 mean.data.lerp_(newest.data, 1.0 - self.averaging)
-            watch(measured | {"train/learning_rate": group["lr"]})
+            callback(measured | {"train/learning_rate": group["lr"]})
 
     def _paid(self, label: str, played: Episodes) -> Episodes:
         """What a world's clusters have just played, which pays for what it used of the constraint's bound."""
@@ -194,19 +193,6 @@ class ScoreLearner(ABC):
         setting = list(self._worlds.values())[world].setting
         drawn = self._rng(world).integers(setting.num_workloads, size=self.workloads)
         return np.repeat(drawn[self._own_workloads], self.group_size)
-
-    def _descend(self, means: NDArray[np.float64], max_grad_norm: float) -> dict[str, float]:
-        """A step down the gradient of all processes; what to plot.
-
-        Args:
-            means: of this process's part, see `add_gradient`.
-            max_grad_norm: longer gradients are shortened.
-        """
-        parameters, peers = list(self._network.parameters()), self.hardware.peers
-        peers.add_up(parameters)
-        torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        self._optimizer.step()
-        return curves_of(peers.sums(means))
 
     def _count(self, played: Mapping[str, Episodes]) -> dict[str, float]:
         """Count the decisions of a round; the means of its returns and lengths."""

@@ -18,10 +18,11 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from ringyard.checks import Amount, Count, Positive, Share, checked, require, require_memory
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.setting import Setting
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
-from ringyard_agents.learning.greedy import GreedyPolicy
-from ringyard_agents.learning.hardware import Hardware
-from ringyard_agents.learning.learner import Saved, Watch, only_world
+from ringyard_agents.learning.learner import Callback, only_world
+from ringyard_agents.learning.policies import GreedyPolicy
+from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.torch_state import (
     network_state,
     random_state,
@@ -60,16 +61,16 @@ class _Measured(KVWriter):
 
 
 class _BetweenRollouts(BaseCallback):
-    """Hands what was logged since the last rollout to a `Watch`."""
+    """Hands what was logged since the last rollout to a `Callback`."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, callback: Callback) -> None:
         super().__init__()
         self.measured = _Measured()
-        self._watch = watch
+        self._callback = callback
 
     def _on_rollout_start(self) -> None:
         self.logger.dump(self.num_timesteps)
-        self._watch(self.measured.values)
+        self._callback(self.measured.values)
         self.measured.values = {}
 
     def _on_step(self) -> bool:
@@ -153,7 +154,7 @@ class StableBaselines:
         """What has been learnt so far."""
         return GreedyPolicy(self._running.policy, self.flat, self.masked)
 
-    def begin(self, worlds: Mapping[str, Setting], seed: int, saved: Saved | None = None) -> None:
+    def setup(self, worlds: Mapping[str, Setting], seed: int, saved: Checkpoint | None = None) -> None:
         """Make the model, new or as saved, in its only world."""
         setting = only_world(worlds)
         if self.hardware.peers.size > 1:
@@ -179,7 +180,7 @@ class StableBaselines:
             name = f"agent.model.n_steps, with agent.num_envs={self.num_envs:,},"
             require_memory({name: (steps, 2 * 4 * kept * self.num_envs)})
 
-    def _restore(self, saved: Saved) -> None:
+    def _restore(self, saved: Checkpoint) -> None:
         model, facts, arrays = self._running, saved.facts, saved.arrays
         restore_network(model.policy, saved, model.policy.optimizer)
         model.num_timesteps, model._n_updates = facts["decisions"], facts["updates"]
@@ -190,11 +191,11 @@ class StableBaselines:
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         restore_random(saved)
 
-    def adopt(self, weights: Saved) -> None:
+    def load_weights(self, weights: Checkpoint) -> None:
         """Begin with these weights."""
         restore_network(self._running.policy, weights)
 
-    def state(self) -> Saved:
+    def state(self) -> Checkpoint:
         """Weights, optimiser, counters, random states and running episodes."""
         model = self._running
         network, random = network_state(model.policy, model.policy.optimizer), random_state()
@@ -207,23 +208,23 @@ class StableBaselines:
             arrays["episode_starts"] = model._last_episode_starts.copy()
             episodes = list(model.ep_info_buffer)
         facts = {"decisions": self.decisions, "updates": model._n_updates, "started": started}
-        return Saved(arrays, {**network.facts, **random.facts, **facts, "episodes": episodes})
+        return Checkpoint(arrays, {**network.facts, **random.facts, **facts, "episodes": episodes})
 
-    def learn(self, total_decisions: int, watch: Watch) -> None:
+    def learn(self, total_decisions: int, callback: Callback) -> None:
         """Clone the teacher if there is one and nothing was played yet; then learn."""
-        model, between = self._running, _BetweenRollouts(watch)
+        model, between = self._running, _BetweenRollouts(callback)
         model.set_logger(Logger(None, [between.measured]))
         if self.teacher is not None and model._last_obs is None:
             assert isinstance(model.policy, MaskableActorCriticPolicy)  # of MaskablePPO
             between.measured.values = self.teacher.fit(model.policy, self._env, self._seed)
         model.learn(max(total_decisions - self.decisions, 0), between, reset_num_timesteps=False)
 
-    def weights(self) -> Saved:
+    def weights(self) -> Checkpoint:
         """Of the policy, and its spaces."""
         network = self._running.policy
         return weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
 
-    def load(self, saved: Saved) -> GreedyPolicy:
+    def load(self, saved: Checkpoint) -> GreedyPolicy:
         """The policy of saved weights."""
         given = self._given()
         chosen: Any = given["policy"]

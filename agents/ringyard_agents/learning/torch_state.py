@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ringyard.errors import CheckpointError
-from ringyard_agents.learning.learner import Saved
+from ringyard_agents.learning.checkpoint import Checkpoint
 
 __all__ = [
     "network_state",
@@ -45,22 +45,22 @@ def weights_of(weights: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
 
 def weights_with_spaces(
     weights: Mapping[str, torch.Tensor], seen: spaces.Space[Any], actions: spaces.Space[Any]
-) -> Saved:
+) -> Checkpoint:
     """A network to be played: its `state_dict`, and the spaces to build it for."""
-    return Saved(weights_of(weights), {"spaces": _spaces(seen, actions)})
+    return Checkpoint(weights_of(weights), {"spaces": _spaces(seen, actions)})
 
 
-def network_state(network: nn.Module, optimizer: Optimizer) -> Saved:
+def network_state(network: nn.Module, optimizer: Optimizer) -> Checkpoint:
     """A network to learn on: weights, the optimiser's moments and settings."""
     state = optimizer.state_dict()
     moments: dict[str, torch.Tensor] = {}
     for parameter, tensors in state["state"].items():
         moments |= {f"{_OPTIMISER}{parameter}.{name}": tensor for name, tensor in tensors.items()}
     arrays = weights_of(network.state_dict()) | _arrays(moments)
-    return Saved(arrays, {"optimizer": state["param_groups"]})
+    return Checkpoint(arrays, {"optimizer": state["param_groups"]})
 
 
-def restore_network(network: nn.Module, saved: Saved, optimizer: Optimizer | None = None) -> None:
+def restore_network(network: nn.Module, saved: Checkpoint, optimizer: Optimizer | None = None) -> None:
     """Give a network of the same shapes the saved weights, and its optimiser the saved state if there is one.
 
     Raises:
@@ -84,7 +84,7 @@ def restore_network(network: nn.Module, saved: Saved, optimizer: Optimizer | Non
         raise CheckpointError(f"these weights are not of this network: {error}") from error
 
 
-def random_state() -> Saved:
+def random_state() -> Checkpoint:
     """Of torch, NumPy and Python, from which learners draw."""
     _, keys, position, has_gauss, gauss = np.random.get_state()
     version, numbers, next_gauss = random.getstate()
@@ -93,10 +93,10 @@ def random_state() -> Saved:
         "random.numpy": np.asarray(keys).copy(),
         "random.python": np.array(numbers, np.int64),
     }
-    return Saved(arrays, {"numpy": [position, has_gauss, gauss], "python": [version, next_gauss]})
+    return Checkpoint(arrays, {"numpy": [position, has_gauss, gauss], "python": [version, next_gauss]})
 
 
-def restore_random(saved: Saved) -> None:
+def restore_random(saved: Checkpoint) -> None:
     """Draw on from there; `saved` may hold more than `random_state` gave."""
     arrays, (version, next_gauss) = saved.arrays, saved.facts["python"]
     torch.set_rng_state(torch.from_numpy(arrays["random.torch"].copy()))

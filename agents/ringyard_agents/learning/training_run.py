@@ -3,25 +3,81 @@
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hydra.core.hydra_config import HydraConfig
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard_agents.learning.archive import read_archive, write_archive
-from ringyard_agents.learning.checkpoint import AGENT, LAST, save_agent
-from ringyard_agents.learning.curves import Curves
-from ringyard_agents.learning.evaluation import Evaluation
-from ringyard_agents.learning.learner import Learner, Saved
-from ringyard_agents.learning.story import gantt, tell_beginning, tell_end, tell_settings
+from ringyard_agents.learning.agent_file import AGENT, LAST, save_agent
+from ringyard_agents.learning.callbacks import TrainingCallback
+from ringyard_agents.learning.checkpoint import Checkpoint
+from ringyard_agents.learning.evaluation import Evaluation, ratio
+from ringyard_agents.learning.learner import Learner
+from ringyard_agents.learning.tensorboard_logging import (
+    ScalarLog,
+    gantt,
+    tell_beginning,
+    tell_end,
+    tell_settings,
+)
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.runs.files import atomic_write
 from ringyard_agents.runs.run_index import find_runs
 
-__all__ = ["TrainingRun", "read_last", "refuse_to_replace", "remove_run"]
+__all__ = [
+    "ProgressBar",
+    "TrainingRun",
+    "read_last",
+    "refuse_to_replace",
+    "remove_run",
+]
+
+
+class ProgressBar:
+    """A progress bar with the latest evaluation; use it in a `with` block.
+
+    Args:
+        total: decisions to learn from.
+        evaluation: whose result is shown.
+        console: where.
+    """
+
+    def __init__(self, total: int, evaluation: Evaluation, console: Console) -> None:
+        self.evaluation = evaluation
+        self._bar = Progress(
+            TextColumn("learning"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} decisions"),
+            TextColumn("{task.fields[latest]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._total = total
+        self._task = self._bar.add_task("learning", total=total, latest="")
+
+    def __enter__(self) -> "ProgressBar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._bar.stop()
+
+    def show(self) -> None:
+        """Show how far learning is."""
+        found = self.evaluation
+        ratios = [f"{ratio(found.latest, value):.3f} x {name}" for name, value in found.baselines.items()]
+        self._bar.update(
+            self._task,
+            completed=min(found.learner.decisions, self._total),
+            latest=f"{found.metric} " + ", ".join(ratios),
+        )
+
 
 _SUMMARY = "training.json"
 
@@ -29,19 +85,19 @@ _SUMMARY = "training.json"
 _LARGEST_WEIGHT = 1e6
 
 
-def read_last(folder: Path) -> tuple[Saved, Mapping[str, Any]]:
+def read_last(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     """(state of the learner, state of the evaluation) of an interrupted or finished run.
 
     Raises:
         CheckpointError: there is none, or it or the best agent so far is missing or damaged.
     """
     file = folder / LAST
-    saved = read_archive(file)
+    saved = Checkpoint.read(file)
     if set(saved.facts) != {"learner", "evaluation"}:
         raise CheckpointError(f"{file} is not what a training run saves; it cannot go on from there")
     if math.isfinite(saved.facts["evaluation"]["best"]):
-        read_archive(folder / AGENT)  # only a better one replaces it: it has to be there
-    return Saved(saved.arrays, saved.facts["learner"]), saved.facts["evaluation"]
+        Checkpoint.read(folder / AGENT)  # only a better one replaces it: it has to be there
+    return Checkpoint(saved.arrays, saved.facts["learner"]), saved.facts["evaluation"]
 
 
 def refuse_to_replace(folder: Path) -> None:
@@ -60,7 +116,7 @@ def remove_run(folder: Path) -> None:
 
 
 class TrainingRun:
-    """Curves, evaluations and checkpoints of a run.
+    """Curves, evaluations and checkpoints of a run, and the callbacks that are told of them.
 
     Between rounds of learning its state is noted. It is written at every evaluation, every `save_minutes`,
     and when the run ends in any way: `last.safetensors` to go on from, `training.json` to read.
@@ -70,9 +126,13 @@ class TrainingRun:
         folder: of the run.
         learner: who learns; it has begun.
         evaluation: says how well.
-        parts: what the agent is made of besides weights, see `checkpoint.parts_of`.
+        parts: what the agent is made of besides weights, see `agent_file.parts_of`.
         save_minutes: between saves.
         going_on: the folder's curves and checkpoints are of the same run.
+        callbacks: of the user.
+
+    Attributes:
+        stopped_by: class of a callback that wants the training to stop; None: none does.
     """
 
     def __init__(
@@ -83,20 +143,24 @@ class TrainingRun:
         parts: dict[str, Any],
         save_minutes: float,
         going_on: bool,
+        callbacks: Sequence[TrainingCallback] = (),
     ) -> None:
         self.folder = folder
         self.learner = learner
         self.evaluation = evaluation
-        self._parts = parts
+        self.stopped_by: str | None = None
+        self._parts, self._callbacks = parts, callbacks
         self._save_seconds, self._saved_at = 60.0 * save_minutes, time.monotonic()
-        self._curves = Curves(folder / "tensorboard", learner.decisions if going_on else None)
+        self._curves = ScalarLog(folder / "tensorboard", learner.decisions if going_on else None)
         tell_beginning(self._curves.events, folder, evaluation.metric)
         self._note()
+        for one in callbacks:
+            one.on_training_start(self)
         if not going_on:
             tell_settings(self._curves.events, HydraConfig.get().overrides.task)
             self.save()  # an interruption while a teacher is cloned begins there
 
-    def watch(self, measured: Mapping[str, float]) -> None:
+    def between_rounds(self, measured: Mapping[str, float]) -> None:
         """Between rounds: write the curves, evaluate and save if it is time."""
         self._keep(measured, evaluate=self.evaluation.due)
 
@@ -123,6 +187,12 @@ class TrainingRun:
     def _keep(self, measured: Mapping[str, float], evaluate: bool) -> None:
         if evaluate and self.evaluation.evaluate():
             save_agent(self.learner.weights(), self._parts, self.folder / AGENT)
+            self._written(AGENT)
+        if evaluate:
+            metrics = {**self.evaluation.curves, "decisions": float(self.learner.decisions)}
+            for one in self._callbacks:
+                if one.on_evaluation(metrics):
+                    self.stopped_by = type(one).__name__
         curves = {**measured, **(self.evaluation.curves if evaluate else {})}
         self._curves.add(self.learner.decisions, curves)
         self._note()
@@ -133,7 +203,7 @@ class TrainingRun:
         """Remember how everything is now, between two rounds; in the middle of one nothing could go on."""
         state = self.learner.state()
         facts = {"learner": dict(state.facts), "evaluation": self.evaluation.state()}
-        self._noted = Saved(state.arrays, facts), self._summary()
+        self._noted = Checkpoint(state.arrays, facts), self._summary()
 
     def _summary(self) -> dict[str, Any]:
         evaluation = self.evaluation
@@ -158,15 +228,23 @@ class TrainingRun:
         """Write the state of the last moment between two rounds."""
         last, summary = self._noted
         self._curves.flush()
-        write_archive(self.folder / LAST, last)
+        last.write(self.folder / LAST)
         with atomic_write(self.folder / _SUMMARY) as partial:
             partial.write_text(json.dumps(summary, indent=2) + "\n")
         self._saved_at = time.monotonic()
+        self._written(LAST)
+
+    def _written(self, name: str) -> None:
+        """Tell the callbacks of a file."""
+        for one in self._callbacks:
+            one.on_checkpoint(self.folder / name)
 
     def close(self) -> None:
         """Save for the last time."""
         self.save()
         self._curves.close()
+        for one in self._callbacks:
+            one.on_training_end()
 
 
 def _finite(value: float) -> float | None:

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.allocator import Allocator, Gamma, SizePower, Stay
 from ringyard.checks import Amount, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
-from ringyard.sim.allocator import Allocator, Gamma, SizePower, Stay
-from ringyard_agents.learning.archive import read_archive, write_archive
-from ringyard_agents.learning.learner import Saved
+from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_baselines.families.allocating import AllocatingScheduler
 from ringyard_baselines.families.least_estimated import LeastEstimated
 from ringyard_baselines.tools.hazards import Hazards
@@ -28,7 +27,7 @@ def write_hazards(file: Path, network: Mapping[str, NDArray[np.float64]], facts:
     """Write a network and what it was fitted to."""
     arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_archive(file, Saved(arrays, {"kind": _KIND, **facts}))
+    Checkpoint(arrays, {"kind": _KIND, **facts}).write(file)
 
 
 def read_hazards(file: str | Path | None = None) -> Hazards:
@@ -42,7 +41,7 @@ def read_hazards(file: str | Path | None = None) -> Hazards:
         ConfigurationError: it holds something else.
     """
     path = SHIPPED if file is None else Path(file).expanduser()
-    saved = read_archive(path)
+    saved = Checkpoint.read(path)
     if saved.facts.get("kind") != _KIND:
         raise ConfigurationError(f"{path} is no hazard network; expected a file of `ringyard fit-hazard`")
     return Hazards({name: array.astype(np.float64) for name, array in saved.arrays.items()})

@@ -12,7 +12,17 @@ from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_utilities, total_utility
 
-__all__ = ["Claim", "Measured", "SweepTable", "measure_claim", "metric_values", "read_claims", "read_tables"]
+__all__ = [
+    "Claim",
+    "Measured",
+    "SweepTable",
+    "claim_rows",
+    "format_metric",
+    "measure_claim",
+    "metric_values",
+    "read_claims",
+    "read_tables",
+]
 
 
 @dataclass(frozen=True)
@@ -201,3 +211,40 @@ def measure_claim(claim: Claim, values: Mapping[tuple[str, str], NDArray[np.floa
     if claim.form in ("growth", "at_most"):
         return Measured(claim, ratio)
     return Measured(claim, Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1))
+
+
+#: metrics in [0, 1]
+_SHARES = {
+    "utilisation",
+    "gpu_activity",
+    "job_gpu_activity",
+    "blocking_rate",
+    "kernel_utilisation",
+    "kernels_on_used_gpus",
+}
+
+
+def format_metric(value: float, metric: str) -> str:
+    """Format a metric's value: three decimals for shares, else as many digits as it is worth."""
+    if metric in _SHARES:
+        return f"{value:.3f}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def _formed(value: float, measured: Measured) -> str:
+    form = measured.claim.form
+    if form == "change":
+        return f"{value:+.1%}"
+    if form in ("value", "at_least"):
+        return format_metric(value, measured.claim.metric)
+    return f"{value:.2f}x"
+
+
+def claim_rows(measured: Sequence[Measured]) -> list[tuple[str, str, str, str]]:
+    """(claim, claimed, measured with interval, reproduced?) of each."""
+    rows = []
+    for one in measured:
+        low, high = _formed(one.interval.low, one), _formed(one.interval.high, one)
+        found = f"{_formed(one.interval.value, one)} [{low}, {high}]"
+        rows.append((one.claim.text, _formed(one.claim.claimed, one), found, one.verdict))
+    return rows

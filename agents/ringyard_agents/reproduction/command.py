@@ -1,47 +1,38 @@
-"""`ringyard reproduce`: papers' claims, printed and written as they are measured."""
-
-from collections.abc import Sequence
-from pathlib import Path
+"""`ringyard reproduce`: a paper's claims, printed beside what is measured."""
 
 from rich.console import Console
 from rich.table import Table
 
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.reproduction.page import claim_rows, page
-from ringyard_agents.reproduction.run import reproduce
+from ringyard_agents.reproduction.claims import claim_rows
+from ringyard_agents.reproduction.run import Reproduction, reproduce
 
-__all__ = ["reproduce_papers"]
+__all__ = ["reproduce_paper"]
 
 
-def reproduce_papers(names: Sequence[str], seeds: int | None, workers: int | None, out: str | None) -> None:
-    """Run papers' settings and print their claims beside what is measured.
+def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Reproduction:
+    """Run a paper's setting and print its claims beside what is measured.
 
     Args:
-        names: of `papers()`.
-        seeds: workloads; None: each paper's own.
+        paper: name of a yaml in conf/reproduction.
+        seeds: workloads; None: the paper's own.
         workers: processes; None: one per core.
-        out: also write a page there.
+
+    Returns:
+        What was measured.
 
     Raises:
         RingyardError: bad input.
     """
     console = Console()
-    done = []
-    for paper in names:
-        one = reproduce(paper, seeds, workers, lambda line: console.print(line, style="dim"))
-        done.append(one)
-        table = Table(title=f"{one.title}; {one.seeds} seeds", title_justify="left")
-        for title in ("claim", "claimed", "measured [95% CI]", "reproduced"):
-            table.add_column(title)
-        for row in claim_rows(one.measured):
-            table.add_row(*row)
-        console.print(table)
-        warning = small_sample_warning(one.seeds)
-        if warning is not None:
-            console.print(warning, soft_wrap=True, highlight=False)
-        if out is not None:  # what has been computed stays if a later paper fails
-            file = Path(out).expanduser()
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(page(done))
-    if out is not None:
-        console.print(f"page: {out}", soft_wrap=True)
+    one = reproduce(paper, seeds, workers, lambda line: console.print(line, style="dim"))
+    table = Table(title=f"{one.title}; {one.seeds} seeds", title_justify="left")
+    for title in ("claim", "claimed", "measured [95% CI]", "reproduced"):
+        table.add_column(title)
+    for row in claim_rows(one.measured):
+        table.add_row(*row)
+    console.print(table)
+    warning = small_sample_warning(one.seeds)
+    if warning is not None:
+        console.print(warning, soft_wrap=True, highlight=False)
+    return one

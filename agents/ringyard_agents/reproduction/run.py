@@ -19,7 +19,7 @@ from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.hydra_versions import initialized
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.evaluation.evaluate import RunResult, Task, check, run_all
-from ringyard_agents.learning.checkpoint import AGENT
+from ringyard_agents.learning.agent_file import AGENT
 from ringyard_agents.reproduction.claims import (
     Claim,
     Measured,
@@ -75,9 +75,7 @@ def papers() -> list[str]:
 
 def _read(paper: str) -> dict[str, Any]:
     if paper not in papers():
-        raise ConfigurationError(
-            f"unknown paper {paper!r}; expected one of {', '.join(papers())}, agents, or --all"
-        )
+        raise ConfigurationError(f"unknown paper {paper!r}; expected one of {', '.join(papers())}")
     content: dict[str, Any] = yaml.safe_load((config_folder() / "reproduction" / f"{paper}.yaml").read_text())
     expected = ("title", "setting", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]

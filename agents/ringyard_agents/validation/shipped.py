@@ -24,7 +24,7 @@ from ringyard.restart import RestartCost
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.state.records import JobKind
-from ringyard_agents.measured import servers_of
+from ringyard_agents.measurements import servers_of
 
 __all__ = ["Predicted", "World", "check_names", "predict"]
 

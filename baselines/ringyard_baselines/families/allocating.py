@@ -4,13 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard.checks import Amount, Positive, checked
-from ringyard.cluster import Cluster
-from ringyard.compiled import kernel
-from ringyard.information import check_reads
-from ringyard.jobs import JobTable
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.allocator import (
+from ringyard.allocator import (
     UNKNOWN_SECONDS,
     Allocator,
     Gamma,
@@ -27,10 +21,16 @@ from ringyard.sim.allocator import (
     put_rates,
     rates_of,
 )
+from ringyard.checks import Amount, Positive, checked
+from ringyard.cluster import Cluster
+from ringyard.compiled import kernel
+from ringyard.information import check_reads
+from ringyard.jobs import JobTable
+from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.simulator import Simulator
-from ringyard.sim.solo import Profiled
+from ringyard.sim.speeds import IsolatedJobs
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.families.ordered import raise_stalled
@@ -59,7 +59,7 @@ def powers_of(allocator: Allocator) -> Powers:
 
 @checked("scheduler")
 class AllocatingScheduler(Scheduler):
-    """The allocator (`ringyard.sim.allocator`) with every score at 0.
+    """The allocator (`ringyard.allocator`) with every score at 0.
 
     Args:
         allocator: its parameters.
@@ -92,7 +92,7 @@ class AllocatingScheduler(Scheduler):
     def _planned(self, view: SchedulingView, logged: bool) -> Plan:
         if self._plan is None:
             view.check("asked_gpus")  # and all that profiling asks for
-            rates = rates_of(Profiled.seen(view), self.allocator.size_power)
+            rates = rates_of(IsolatedJobs.of_view(view), self.allocator.size_power)
             sizes = rates.worth.shape[1] - 1
             self._plan = empty_plan(live(view).state, sizes, self.allocator.estimate.memory, logged)
             put_rates(self._plan, 0, rates)
@@ -126,7 +126,7 @@ def allocator(
 
     Args:
         gamma, size_power, stay, stop_price: see `Allocator`.
-        unknown_seconds: see `ringyard.sim.allocator.predicted`.
+        unknown_seconds: see `ringyard.allocator.predicted`.
 
     Raises:
         ConfigurationError: an argument out of its range.
@@ -148,7 +148,7 @@ def allocator_attained(
 
     Args:
         gamma, size_power, stay, stop_price: see `Allocator`.
-        unknown_seconds: see `ringyard.sim.allocator.attained`.
+        unknown_seconds: see `ringyard.allocator.attained`.
 
     Raises:
         ConfigurationError: an argument out of its range.

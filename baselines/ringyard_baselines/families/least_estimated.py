@@ -6,6 +6,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.allocator import Estimate
 from ringyard.checks import Amount, Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel
@@ -13,7 +14,6 @@ from ringyard.information import check_reads
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.allocator import Estimate
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.simulator import Simulator

@@ -13,8 +13,7 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.solo import solo_seconds
-from ringyard.sim.speeds import fewest_gpus
+from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
@@ -372,7 +371,7 @@ class AITurbo(Scheduler):
             tried = np.arange(1, max(view.cluster.cores_per_server) + 1)
             rows = np.full(len(tried), job)
             asked = float(view.column("isolated_iteration_seconds")[job])
-            self._input[job] = solo_seconds(view, rows, cores_per_worker=tried) / asked
+            self._input[job] = isolated_iteration_seconds(view, rows, cores_per_worker=tried) / asked
         return float(self._input[job][cores - 1])
 
     def _points(self, view: SchedulingView, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -13,7 +13,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule, pack
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
-from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
@@ -199,7 +199,9 @@ class Gavel(Scheduler):
     def _profiled(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
         """[jobs, types] iterations per second, 0 where memory does not do."""
         types = [None] if self._mixed == 1 else range(self._mixed)
-        throughput = np.stack([1.0 / solo_seconds(view, jobs, gpu_type=kind) for kind in types], axis=1)
+        throughput = np.stack(
+            [1.0 / isolated_iteration_seconds(view, jobs, gpu_type=kind) for kind in types], axis=1
+        )
         return throughput * self._memory_fits(view, jobs)
 
     @property

@@ -13,7 +13,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.draft import Draft
-from ringyard.sim.solo import solo_seconds
+from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
@@ -200,7 +200,7 @@ class SynergyTune(Scheduler):
         if not len(amounts):
             return beside
         tried = beside._asdict() | {name: amounts}
-        seconds = solo_seconds(
+        seconds = isolated_iteration_seconds(
             view,
             np.full(len(amounts), job),
             cores_per_worker=tried["cores"],

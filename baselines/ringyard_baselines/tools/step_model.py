@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from ringyard.sim.solo import solo_seconds
-from ringyard.sim.speeds import fewest_gpus
+from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
 from ringyard.sim.view import SchedulingView
 
 __all__ = ["StepModels", "fit_seconds", "speed_features", "spread_sizes"]
@@ -65,7 +64,9 @@ class StepModels:
 
     def _fit(self, view: SchedulingView, job: int) -> tuple[float, ...]:
         workers, servers = self._points(view, job)
-        seconds = solo_seconds(view, np.full(len(workers), job), workers, parameter_servers=servers)
+        seconds = isolated_iteration_seconds(
+            view, np.full(len(workers), job), workers, parameter_servers=servers
+        )
         design = speed_features(float(view.column("base_batch")[job]), workers, servers)
         return tuple(fit_seconds(design, seconds).tolist())
 

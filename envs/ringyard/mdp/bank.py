@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.allocator import Rates
+from ringyard.allocator.rates import TABLES
 from ringyard.checks import row_bytes
 from ringyard.compiled import Records1
 from ringyard.errors import RingyardError
@@ -15,8 +17,6 @@ from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.mdp.episode import STATIC_FEATURES
 from ringyard.mdp.setting import Setting
-from ringyard.sim.allocator import Rates
-from ringyard.sim.allocator.rates import TABLES
 from ringyard.sim.engine.prepare import Preparation
 from ringyard.state.records import INTEGRALS, Job
 from ringyard.workloads.workload import draw_together

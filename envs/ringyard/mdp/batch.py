@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.allocator import Rates
 from ringyard.checks import require_memory, row_bytes
 from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, SchedulerError
@@ -17,7 +18,6 @@ from ringyard.mdp.kernel import BEGIN, DONE, GOES_ON, SETTLE, STALLED, STEP, TRU
 from ringyard.mdp.playing import playing
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.allocator import Rates
 from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.standstill import raise_if_still
 from ringyard.sim.metrics import Metrics, measure

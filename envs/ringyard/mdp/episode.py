@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ringyard.allocator import Plan, empty_plan
 from ringyard.compiled import Float32Cube, FloatMatrix, Int32Matrix, IntVector, Records3, bundle
-from ringyard.sim.allocator import Plan, empty_plan
 from ringyard.sim.engine.surroundings import Surroundings
 from ringyard.state.arrays import Sizes, State, empty_state
 from ringyard.state.records import INTEGRALS

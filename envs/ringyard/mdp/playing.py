@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.allocator import Rates, empty_plan, moves_of, put_rates, with_rates_of, with_room_for
 from ringyard.errors import ActionError, ConfigurationError
 from ringyard.information import Information
 from ringyard.mdp.actions import ActionKind, Actions, Scores
@@ -16,7 +17,6 @@ from ringyard.mdp.kernel import Sight
 from ringyard.mdp.scoring import Scorings, all_inside, allocate_by, play_scored
 from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.allocator import Rates, empty_plan, moves_of, put_rates, with_rates_of, with_room_for
 from ringyard.sim.engine.physics import Physics
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobKind, JobStatus

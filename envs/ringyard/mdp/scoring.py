@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ringyard.allocator import Rules, allocate
 from ringyard.compiled import BoolMatrix, BoolVector, Float32Matrix, Float32Vector, IntVector, bundle, kernel
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.kernel import (
@@ -16,7 +17,6 @@ from ringyard.mdp.kernel import (
     conclude,
     enter,
 )
-from ringyard.sim.allocator import Rules, allocate
 from ringyard.sim.engine.clock import is_round
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics

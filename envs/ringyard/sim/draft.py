@@ -25,12 +25,12 @@ from ringyard.compiled import (
 from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule, place
 from ringyard.resources import RESOURCES
+from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import hold, let_go
 from ringyard.sim.engine.present import renew
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
 from ringyard.sim.fits import HELD, checked_shape, gpus_of, held, wanted
-from ringyard.sim.gate import OPEN, Gate
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import Job, JobKind
@@ -99,7 +99,7 @@ def _start(
     b: int,
     jobs: Int32Vector,
     rule: PlacementRule,
-    gate: Gate,
+    gate: AdmissionFilter,
     nowhere: BoolVector,
     counts: Int32Vector,
     places: Int32Vector,
@@ -130,7 +130,7 @@ def _start(
         count = place(state, b, j, rule, out)
         if count == 0:
             nowhere[kind] = True
-        elif gate.may_start(state, b, j, out, count, gate.of_jobs, gate.parameters):
+        elif gate.admit_start(state, b, j, out, count, gate.of_jobs, gate.parameters):
             counts[i] = count
             taken += _hold_found(state, b, j, count, places[taken:])
     return whole(taken)
@@ -320,7 +320,9 @@ class Draft:
         hold(self._state, b, job, out, count)
         return self._at(shape or Allocation(job), places)
 
-    def start(self, rule: PlacementRule, jobs: ArrayLike, gate: Gate = OPEN) -> list[Allocation]:
+    def start(
+        self, rule: PlacementRule, jobs: ArrayLike, gate: AdmissionFilter = ADMIT_ALL
+    ) -> list[Allocation]:
         """Place many jobs as they ask in one compiled loop; the allocations of those that start, in order.
 
         Args:

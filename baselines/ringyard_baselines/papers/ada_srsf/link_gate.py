@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import FloatVector, Int32Vector, fills
-from ringyard.sim.gate import Gate, MayStart
+from ringyard.sim.admission import AdmissionFilter, AdmitStart
 from ringyard.state.arrays import State
 
 __all__ = ["link_gate"]
@@ -11,7 +11,7 @@ __all__ = ["link_gate"]
 _ANY = -1.0  # in place of a threshold: a job starts whatever it has to send
 
 
-@fills(MayStart)
+@fills(AdmitStart)
 def _may_transfer(
     state: State,
     b: int,
@@ -46,7 +46,7 @@ def _may_transfer(
     return True
 
 
-def link_gate(num_jobs: int, threshold: float | None, most_transfers: int) -> Gate:
+def link_gate(num_jobs: int, threshold: float | None, most_transfers: int) -> AdmissionFilter:
     """Keeps jobs on several servers from starting where others transfer.
 
     Its `of_jobs` is bytes left to transfer, 0 until they are filled in.
@@ -57,4 +57,4 @@ def link_gate(num_jobs: int, threshold: float | None, most_transfers: int) -> Ga
         most_transfers: so many jobs on several servers may share one, at most.
     """
     limit = _ANY if threshold is None else threshold
-    return Gate(_may_transfer, np.zeros(num_jobs), np.array([float(most_transfers), limit]))
+    return AdmissionFilter(_may_transfer, np.zeros(num_jobs), np.array([float(most_transfers), limit]))

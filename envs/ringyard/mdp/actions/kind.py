@@ -8,11 +8,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ringyard.allocator import Rates
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.information import Information
 from ringyard.performance import PerformanceModel
-from ringyard.sim.allocator import Rates
 from ringyard.state.records import Job
 
 __all__ = ["ActionKind", "QueueOrder"]

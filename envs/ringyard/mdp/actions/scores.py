@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ringyard.allocator import Allocator, Rates, rates_of
 from ringyard.checks import Count, Positive, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
@@ -17,8 +18,7 @@ from ringyard.information import Information
 from ringyard.mdp.actions.kind import ActionKind
 from ringyard.mdp.arguments import scores_given
 from ringyard.performance import PerformanceModel
-from ringyard.sim.allocator import Allocator, Rates, rates_of
-from ringyard.sim.solo import Profiled
+from ringyard.sim.speeds import IsolatedJobs
 from ringyard.state.records import Job
 
 __all__ = ["Scores"]
@@ -86,7 +86,7 @@ class Scores(ActionKind):
 
     def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates:
         """What the allocator goes by."""
-        return rates_of(Profiled.prepared(jobs, cluster, performance), self.allocator.size_power)
+        return rates_of(IsolatedJobs.of_records(jobs, cluster, performance), self.allocator.size_power)
 
     def one_given(self, action: Any) -> NDArray[np.float32]:
         """[1, (1 + T) N] scores."""

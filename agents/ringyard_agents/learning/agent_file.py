@@ -1,0 +1,155 @@
+"""Trained agents on disk: weights, and what their learner, observation and actions are, as plain data."""
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from ringyard.errors import CheckpointError, RingyardError
+from ringyard.hydra_versions import made
+from ringyard.mdp.actions import ActionKind
+from ringyard.mdp.observations.observation import Observation
+from ringyard_agents.command_line import OF_AGENTS
+from ringyard_agents.configuration import plain
+from ringyard_agents.learning.checkpoint import Checkpoint
+from ringyard_agents.learning.learner import Learner, Policy
+from ringyard_agents.shipped_agents import agent_place
+from ringyard_agents.trust import Trust, check_classes
+
+__all__ = [
+    "AGENT",
+    "LAST",
+    "PARTS",
+    "checked_parts",
+    "find_checkpoint",
+    "load_policy",
+    "parts_of",
+    "parts_of_agent",
+    "read_agent",
+    "save_agent",
+]
+
+
+AGENT = "agent.safetensors"  # best on the evaluation workloads
+LAST = "last.safetensors"  # newest, to go on from
+
+#: {what an agent is made of: groups of conf/ whose classes it may name}
+PARTS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
+
+
+def parts_of(config: DictConfig) -> dict[str, Any]:
+    """What is needed to use an agent again, of a training config, as plain data."""
+    return {part: plain(config[part]) for part in PARTS}
+
+
+def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
+    """Write an agent that `load_policy` reads; an interruption leaves the old file or the new one."""
+    Checkpoint(weights.arrays, {"parts": parts, "weights": dict(weights.facts)}).write(file)
+
+
+def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
+    """The agent file meant by `checkpoint`: a file, a run folder, `zoo:NAME`, or the newest under `runs`.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    if checkpoint is None:
+        found = sorted(runs.glob(f"**/{AGENT}"), key=lambda file: file.stat().st_mtime)
+        if not found:
+            raise CheckpointError(
+                f"no trained agent under {runs}/; run `ringyard train`, or give scheduler.checkpoint=FILE"
+            )
+        return found[-1]
+    file = agent_place(checkpoint)
+    if file.is_dir():
+        file = file / AGENT
+    if not file.is_file():
+        raise CheckpointError(f"there is no checkpoint {file}; give an {AGENT} or its run folder")
+    return file
+
+
+def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, ActionKind]:
+    """(policy, observation, actions) of a checkpoint; reading it runs nothing but Ringyard's own classes.
+
+    Args:
+        file: as `find_checkpoint` gives it.
+        trust: full names of classes of yours that it may name; True: of anybody's.
+
+    Raises:
+        CheckpointError: damaged, not an agent, or not trusted.
+    """
+    try:
+        parts, weights = read_agent(file)
+        learner, observation, actions = _build(parts, trust, file)
+        policy = learner.load(weights)
+    except RingyardError as error:
+        if str(file) in str(error):
+            raise
+        raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
+    except Exception as error:  # a damaged or hostile file ends in anything
+        if missing := _missing(error):
+            raise CheckpointError(
+                f'{file} needs {missing}, which is not installed: pip install "ringyard[agents]"'
+            ) from error
+        cause = error.__cause__ if isinstance(error.__cause__, RingyardError) else error  # Hydra wraps ours
+        said = str(cause) or type(cause).__name__
+        raise CheckpointError(f"{file} is not a usable checkpoint: {said}") from error
+    return policy, observation, actions
+
+
+def _missing(error: BaseException | None) -> str | None:
+    """The library of `ringyard[agents]` that is not there, if that is why."""
+    while error is not None:
+        library = str(getattr(error, "name", "")).partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and library in OF_AGENTS:
+            return library
+        error = error.__cause__
+    return None
+
+
+def read_agent(file: Path) -> tuple[dict[str, Any], Checkpoint]:
+    """(what an agent is made of, as nobody has checked it yet; its weights) of a file of `save_agent`.
+
+    Raises:
+        CheckpointError: damaged, or no agent.
+    """
+    saved = Checkpoint.read(file)
+    parts, weights = saved.facts.get("parts"), saved.facts.get("weights")
+    if not (
+        isinstance(parts, dict)
+        and all(isinstance(parts.get(part), dict) for part in PARTS)
+        and isinstance(weights, dict)
+    ):
+        raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
+    return parts, Checkpoint(saved.arrays, weights)
+
+
+def parts_of_agent(file: Path, trust: Trust = ()) -> dict[str, Any]:
+    """What an agent is made of, {group of conf/: plain data}, of classes that may be named.
+
+    Raises:
+        CheckpointError: damaged, no agent, or not trusted.
+    """
+    parts, _ = read_agent(file)
+    return checked_parts(parts, trust, file)
+
+
+def checked_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
+    """Those parts of a config that an agent is made of, of classes that may be named.
+
+    Raises:
+        CheckpointError: not trusted, or they choose further configs.
+    """
+    for part, groups in PARTS.items():
+        if "defaults" in parts[part]:  # Hydra's word for configs that are chosen besides
+            raise CheckpointError(f"{file} would choose other configs by its {part}; expected none")
+        check_classes(parts[part], groups, trust, str(file))
+    return {part: parts[part] for part in PARTS}
+
+
+def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, ActionKind]:
+    parts = checked_parts(parts, trust, file)
+    learner, observation, actions = (made(parts[part]) for part in PARTS)
+    if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
+        raise CheckpointError(f"{file} names an observation or actions that are none")
+    return learner, observation, actions

@@ -1,0 +1,111 @@
+"""The environments that a training run learns in: its own, and others of experiments or overrides."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ringyard.checks import shown
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.presets import setting_of
+from ringyard.mdp.setting import Setting
+from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.learning.learner import Learner, world_of
+
+__all__ = [
+    "OWN",
+    "environments_of",
+    "settings_of",
+]
+
+
+#: what curves call the world of the run's own settings beside others
+OWN = "own"
+
+#: what the agent is made for, so that it is the run's in every world
+_SHARED = ("observation", "action", "reward")
+
+#: what the words of another world may be about
+_OF_WORLDS = (*WORLD, "limit_seconds", "experiment", "debug")
+
+
+def environments_of(
+    own: Mapping[str, Any], others: Sequence[Any], check: Callable[[Any], None] | None = None
+) -> dict[str, DictConfig]:
+    """{label: config} of the run's own environment, called `OWN`, and of others; Hydra must be initialised.
+
+    Observation, action and reward are those of the run everywhere.
+
+    Args:
+        own: plain config of the run.
+        others: entries of `worlds`: names of experiments, or {label: [override, ...]} with the words of a
+            command line.
+        check: looks at what the overrides would make, and raises an error.
+
+    Raises:
+        ConfigurationError: an entry that is neither, two of one label, or overrides that do not fit or are
+            about what is the run's own everywhere.
+    """
+    parts = {name: own[name] for name in (*WORLD, *_SHARED, "limit_seconds")}
+    environments = {OWN: parts}
+    for given in others:
+        label, overrides = _read(given)
+        if label in environments:
+            raise ConfigurationError(
+                f"worlds has {label!r} twice; expected labels that differ, {{label: [experiment=..., ...]}}"
+            )
+        environments[label] = {**parts, **_composed(label, overrides)}
+        if check is not None:
+            check(environments[label])
+    return {label: OmegaConf.create(one) for label, one in environments.items()}
+
+
+def settings_of(
+    learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
+) -> dict[str, Setting]:
+    """The environments as the learner reads them, with so many workloads of a seed."""
+    return {
+        label: world_of(learner, setting_of(one, num_workloads, seed)) for label, one in environments.items()
+    }
+
+
+def _read(given: Any) -> tuple[str, list[str]]:
+    """(label, overrides) of an entry of `worlds`."""
+    if isinstance(given, str):
+        given = {given: [f"experiment={given}"]}
+    if isinstance(given, Mapping) and len(given) == 1:
+        [(label, overrides)] = given.items()
+        words = isinstance(overrides, list) and all(isinstance(one, str) for one in overrides)
+        if words and isinstance(label, str) and label and label.isprintable() and "/" not in label:
+            return label, overrides
+    raise ConfigurationError(
+        f"worlds has {shown(given)}; expected the name of an experiment, or {{label: [override, ...]}} such"
+        " as {large: ['experiment=elastic', 'cluster.num_servers=64']}"
+    )
+
+
+def _require_of_worlds(label: str, word: str) -> None:
+    """Raise a ConfigurationError for a word that a world would ignore."""
+    override = OverridesParser.create().parse_override(word)
+    about = re.split("[./]", override.package or override.key_or_group)[0]
+    if about not in _OF_WORLDS:
+        raise ConfigurationError(
+            f"worlds: {label}: {word} is about no part of a world; expected {', '.join(_OF_WORLDS)}: the rest"
+            " is the run's own everywhere"
+        )
+
+
+def _composed(label: str, overrides: list[str]) -> dict[str, Any]:
+    """What is simulated in another environment."""
+    try:
+        for word in overrides:
+            _require_of_worlds(label, word)
+        other = hydra.compose("train", overrides)
+        return {"limit_seconds": other.limit_seconds, **{name: plain(other[name]) for name in WORLD}}
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigurationError(f"worlds: {label}: {' '.join(str(error).split())}") from error

@@ -1,0 +1,353 @@
+"""PPO without a critic on the scores of single jobs, which differ by noise."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ringyard.checks import Count, Positive, checked
+from ringyard_agents.learning.episodes import Episodes, ScorePlayer, World
+from ringyard_agents.learning.policy_gradient import (
+    Credit,
+    RoundOrder,
+    add_gradients,
+    clipped_gain,
+    group_advantages,
+    round_order,
+)
+from ringyard_agents.learning.process_group import ProcessGroup, on
+from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
+from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, scores_of
+
+__all__ = [
+    "ForkAndCompare",
+    "GroupNoise",
+    "PerturbedPolicy",
+    "RolloutBatch",
+    "add_gradient",
+    "antithetic_noise",
+    "curves_of",
+    "deterministic",
+]
+
+
+#: parts of a minibatch that are filled up to the fullest cluster of each, so that little is computed in vain
+_PARTS = 8
+
+
+class RolloutBatch(NamedTuple):
+    """Decisions, each about as many jobs as it has scored.
+
+    Attributes:
+        jobs: [samples, F] what was seen of the jobs, decision after decision.
+        scores: [samples] what they got.
+        noise: [samples] how much of it was noise, in units of its spread.
+        advantages: [samples] what came of that noise.
+        counts: [decisions] jobs of each.
+        cluster: [decisions, C] what was seen of the clusters.
+    """
+
+    jobs: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    noise: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    counts: NDArray[np.int64]
+    cluster: NDArray[np.float32]
+
+    def some(self, decisions: NDArray[np.int64]) -> "RolloutBatch":
+        """Those of some decisions."""
+        counts = self.counts[decisions]
+        ends = np.cumsum(counts)
+        first = (np.cumsum(self.counts) - self.counts)[decisions]
+        rows = np.repeat(first - (ends - counts), counts) + np.arange(int(counts.sum()))
+        jobs, scores, noise, advantages = (part[rows] for part in self[:4])
+        return RolloutBatch(jobs, scores, noise, advantages, counts, self.cluster[decisions])
+
+    def seen(self) -> PolicyInput:
+        """As networks read them."""
+        present = np.arange(self.counts.max()) < self.counts[:, None]
+        jobs = np.zeros((*present.shape, self.jobs.shape[1]), np.float32)
+        jobs[present] = self.jobs
+        return PolicyInput(jobs, present, self.cluster)
+
+    @staticmethod
+    def joined(parts: list["RolloutBatch"]) -> "RolloutBatch":
+        """All of several."""
+        return RolloutBatch(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def deterministic(network: ScoreNetwork) -> ScorePlayer:
+    """Plays a network's scores."""
+
+    def player(
+        seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        with torch.no_grad():
+            scores: NDArray[np.float32] = scores_of(network, seen).cpu().numpy()
+        return scores
+
+    return player
+
+
+def antithetic_noise(rng: np.random.Generator, clusters: int, jobs: int) -> NDArray[np.float32]:
+    """[clusters, jobs] of unit spread; each odd cluster has that of the one before it with the other sign."""
+    drawn = rng.standard_normal((clusters // 2, 1, jobs), np.float32)
+    return np.concatenate((drawn, -drawn), axis=1).reshape(clusters, jobs)
+
+
+class PerturbedPolicy:
+    """A network's scores plus noise that a job keeps; remembers what it did.
+
+    Args:
+        network: scores jobs.
+        noise: [clusters, jobs] of unit spread.
+        spread: of the noise, in scores.
+    """
+
+    def __init__(self, network: ScoreNetwork, noise: NDArray[np.float32], spread: float) -> None:
+        self._network, self._noise, self._spread = network, noise, np.float32(spread)
+        #: [clusters x jobs] decision in which the job was first scored
+        self._first = np.full(noise.size, -1)
+        self._decisions = 0
+        self._noted: list[tuple[NDArray[Any], ...]] = []
+
+    def __call__(
+        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """See `ScorePlayer`."""
+        noise, here = self._noise[clusters[:, None], rows], seen.present
+        with torch.no_grad():
+            found: NDArray[np.float32] = scores_of(self._network, seen).cpu().numpy()
+        scores = found[..., 0] + self._spread * noise
+        which, slots = np.nonzero(here)
+        jobs = clusters[which] * self._noise.shape[1] + rows[which, slots]
+        known = self._first[jobs]
+        self._first[jobs] = np.where(known < 0, self._decisions + which, known)
+        self._decisions += len(clusters)
+        self._noted.append((seen.jobs[here], scores[here], noise[here], jobs, here.sum(axis=1), seen.cluster))
+        return scores[..., None]
+
+    def samples(self, advantages: NDArray[np.float32], peers: ProcessGroup) -> RolloutBatch:
+        """Of all decisions, in order.
+
+        A job's noise acts from its first decision on: what came of it is that decision's advantage, a share
+        for each of its decisions. Noise decides how many these are: unshared, those of jobs that it delays
+        would count more, and learning would go astray.
+
+        Args:
+            advantages: [decisions].
+            peers: who play other clusters of the same world.
+        """
+        columns = zip(*self._noted, strict=True)
+        seen, scores, noise, jobs, counts, cluster = (np.concatenate(column) for column in columns)
+        often = np.bincount(jobs)
+        scored, different = peers.sums(np.array([len(jobs), np.count_nonzero(often)], np.float64))
+        share = scored / different / often[jobs]  # 1 on average
+        of_jobs = (share * advantages[self._first[jobs]]).astype(np.float32)
+        return RolloutBatch(seen, scores, noise, of_jobs, counts, cluster)
+
+
+def add_gradient(
+    network: ScoreNetwork, samples: RolloutBatch, total: int, spread: float, clip_range: float
+) -> NDArray[np.float64]:
+    """Add to a network's gradient that of PPO's clipped loss, score by score.
+
+    Args:
+        network: as it is now.
+        samples: of some decisions, or of none.
+        total: scores in the minibatch, those of other processes' decisions too.
+        spread: of the noise.
+        clip_range: of the ratio of probabilities.
+
+    Returns:
+        [3] this part of the minibatch's means: the loss, how far the policy has moved (an estimate of the
+        Kullback-Leibler divergence), the share of ratios that are clipped.
+    """
+    if not len(samples.counts):
+        return np.zeros(3)
+
+    def loss_of(part: RolloutBatch) -> tuple[torch.Tensor, tuple[float, ...]]:
+        seen, device = part.seen(), next(network.parameters()).device
+        means = scores_of(network, seen)[..., 0][on(device, seen.present)]
+        noise = (on(device, part.scores) - means) / spread
+        log_ratio = (on(device, part.noise) ** 2 - noise**2) / 2  # of normal densities
+        gain, moved, outside = clipped_gain(log_ratio, on(device, part.advantages), clip_range)
+        loss = -gain / total
+        return loss, (loss.item(), moved / total, outside / total)
+
+    by_size = np.argsort(samples.counts, kind="stable")
+    parts = np.array_split(by_size, min(_PARTS, len(by_size)))
+    losses = [partial(lambda decisions: loss_of(samples.some(decisions)), decisions) for decisions in parts]
+    found = np.zeros(3)
+    for one in add_gradients(network, losses):
+        found += one
+    return found
+
+
+def curves_of(means: NDArray[np.float64]) -> dict[str, float]:
+    """What to plot of `add_gradient`'s means, of the whole minibatch."""
+    names = ("train/policy_gradient_loss", "train/approx_kl", "train/clip_fraction")
+    return dict(zip(names, means.tolist(), strict=True))
+
+
+class _ScorePPO(ScoreLearner):
+    """What learners by gradients of scores share."""
+
+    def _descend(self, means: NDArray[np.float64], max_grad_norm: float) -> dict[str, float]:
+        """A step down the gradient of all processes; what to plot.
+
+        Args:
+            means: of this process's part, see `add_gradient`.
+            max_grad_norm: longer gradients are shortened.
+        """
+        parameters, peers = list(self._network.parameters()), self.hardware.peers
+        peers.add_up(parameters)
+        torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+        self._optimizer.step()
+        return curves_of(peers.sums(means))
+
+
+@checked("agent")
+@dataclass(kw_only=True)
+class GroupNoise(_ScorePPO):
+    """PPO without a critic (Schulman et al. 2017; Shao et al. 2024) on the score of every single job.
+
+    A job's score is the network's plus noise drawn once for its whole episode: what a single noisy decision
+    does washes out, what an episode of them does is seen. Advantages compare clusters with the same workload,
+    in which noise comes in mirrored pairs.
+
+    Attributes:
+        noise: its spread, in scores.
+        credit: how decisions share the return of their episode, see `policy_gradient.group_advantages`.
+        n_epochs: times that each round is learnt from.
+        batch_size: scores of single jobs in a gradient step.
+        clip_range: of the ratio of each single score's probability.
+        max_grad_norm: longer gradients are shortened.
+    """
+
+    noise: Spread = 0.05
+    credit: Credit = "time_aligned"
+    n_epochs: Count = 2
+    batch_size: Count = 32768
+    clip_range: Positive = 0.2
+    max_grad_norm: Positive = 0.5
+
+    def __post_init__(self) -> None:
+        require_pairs(self.group_size)
+
+    def _round(self) -> dict[str, float]:
+        played, samples, peers = {}, [], self.hardware.peers
+        for number, (label, world) in enumerate(self._worlds.items()):
+            jobs = world.setting.workload.num_jobs
+            everyone = self.workloads * self.group_size
+            noise = antithetic_noise(self._rng(number, 1), everyone, jobs)[self._own_clusters]
+            player = PerturbedPolicy(self._network, noise, self.noise)
+            one = played[label] = self._paid(label, world.play(self._entries(number), player))
+            advantages = group_advantages(*one, self.group_size, self.credit)[one.valid]
+            samples.append(player.samples(advantages, peers))
+        joined = RolloutBatch.joined(samples)
+        order = round_order(peers, [one.valid for one in played.values()], joined.counts)
+        return self._count(played) | self._update(joined, order)
+
+    def _update(self, samples: RolloutBatch, round_: RoundOrder) -> dict[str, float]:
+        """Epochs of gradient steps on a round; means of what they measured."""
+        measured: list[dict[str, float]] = []
+        rng = self._rng(len(self._worlds))
+        for _ in range(self.n_epochs):
+            order = rng.permutation(len(round_.counts))
+            total = np.cumsum(round_.counts[order])
+            steps = max(1, round(total[-1] / self.batch_size))
+            for decisions in np.split(order, np.searchsorted(total, total[-1] * np.arange(1, steps) / steps)):
+                scores = int(round_.counts[decisions].sum())
+                measured.append(self._step(samples.some(round_.among_own(decisions)), scores))
+        return {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
+
+    def _step(self, samples: RolloutBatch, scores: int) -> dict[str, float]:
+        """A gradient step on this process's part of so many scores; what to plot."""
+        self._optimizer.zero_grad()
+        means = add_gradient(self._network, samples, scores, self.noise, self.clip_range)
+        return self._descend(means, self.max_grad_norm)
+
+
+#: how far one group outweighs a usual one, whose returns differ by this share of their mean
+_USUAL_SPREAD, _MOST_WEIGHT = 0.01, 5.0
+
+
+@checked("agent")
+@dataclass(kw_only=True)
+class ForkAndCompare(_ScorePPO):
+    """PPO without a critic, whose groups are copies of a cluster at some moment of an episode.
+
+    The copies see the same jobs and the same future. Each plays some decisions with noise drawn once per job,
+    in mirrored pairs, and then goes on without noise, with no more than the next arrivals, until all is done.
+    What noise does late in an episode is not drowned by what it did early; episodes may be long.
+
+    Attributes:
+        workloads: moments in each world and round.
+        group_size: copies of each, even.
+        noise: its spread, in scores.
+        events: decisions with noise.
+        arrivals: jobs that still come, after the moment.
+        batch_size: scores of single jobs in a round's only gradient step.
+        max_grad_norm: longer gradients are shortened.
+    """
+
+    workloads: Count = 6
+    learning_rate: Positive = 2e-3
+    averaging: Annotated[float, "[0, 1)"] = 0.99
+    noise: Spread = 0.1
+    events: Count = 48
+    arrivals: Count = 400
+    batch_size: Count = 16384
+    max_grad_norm: Positive = 0.5
+
+    def __post_init__(self) -> None:
+        require_pairs(self.group_size)
+
+    def _round(self) -> dict[str, float]:
+        played, samples, valid = {}, [], []
+        for number, (label, world) in enumerate(self._worlds.items()):
+            played[label], noted, noisy = self._compare(number, label, world)
+            samples.append(noted)
+            valid.append(noisy)
+        joined = RolloutBatch.joined(samples)
+        order = round_order(self.hardware.peers, valid, joined.counts)
+        return self._count(played) | self._step(joined, order)
+
+    def _compare(
+        self, number: int, label: str, world: World
+    ) -> tuple[Episodes, RolloutBatch, NDArray[np.bool_]]:
+        """Copies of moments of a world, samples of their decisions with noise, and where these were made."""
+        calm, own = deterministic(self._network), self._own_workloads
+        rng, num_jobs = self._rng(number, 1), world.setting.workload.num_jobs
+        world.reset(self._entries(number)[:: self.group_size])
+        world.go_on(calm, arrivals=rng.uniform(0, num_jobs, self.workloads)[own])
+        world.fork(np.repeat(np.arange(own.stop - own.start), self.group_size), self.arrivals)
+        noise = antithetic_noise(rng, self.workloads * self.group_size, num_jobs)[self._own_clusters]
+        player = PerturbedPolicy(self._network, noise, self.noise)
+        noisy = world.go_on(player, events=self.events)
+        played = self._paid(label, noisy.then(world.go_on(calm)))
+        better = _advantages(played.returns, self.group_size)
+        advantages = np.broadcast_to(better, noisy.valid.shape)[noisy.valid]
+        return played, player.samples(advantages, self.hardware.peers), noisy.valid
+
+    def _step(self, samples: RolloutBatch, round_: RoundOrder) -> dict[str, float]:
+        """One gradient step on some of the decisions; what to plot."""
+        order = self._rng(len(self._worlds)).permutation(len(round_.counts))
+        some = order[: np.searchsorted(np.cumsum(round_.counts[order]), self.batch_size) + 1]
+        self._optimizer.zero_grad()
+        own, scores = samples.some(round_.among_own(some)), int(round_.counts[some].sum())
+        # from where the noise was drawn: every ratio is 1, nothing is clipped
+        means = add_gradient(self._network, own, scores, self.noise, np.inf)
+        return self._descend(means, self.max_grad_norm)
+
+
+def _advantages(returns: NDArray[np.float64], group_size: int) -> NDArray[np.float32]:
+    """[clusters] of unit spread in each group, times a weight that grows with what noise changed there."""
+    groups = returns.reshape(-1, group_size)
+    mean, spread = groups.mean(axis=1, keepdims=True), groups.std(axis=1, keepdims=True)
+    weight = np.minimum(np.sqrt(spread / (np.abs(mean) + 1e-12) / _USUAL_SPREAD), _MOST_WEIGHT)
+    return ((groups - mean) / (spread + 1e-12) * weight).astype(np.float32).reshape(-1)

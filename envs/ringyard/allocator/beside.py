@@ -1,0 +1,178 @@
+"""What a job's workers want to hold beside their GPUs: the least cores and RAM that make most speed."""
+
+from typing import NamedTuple
+
+from ringyard.allocator.plan import Plan, live_job, num_live
+from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.performance.storage import seconds_per_byte
+from ringyard.sim.engine.physics import Physics, iteration_seconds
+from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
+from ringyard.state.arrays import State
+from ringyard.state.on_gpus import slowness_on
+from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, JobKind, JobStatus, Server
+
+__all__ = [
+    "free_beside",
+    "least_beside",
+    "most_beside",
+    "seconds_as",
+    "want_cores",
+    "with_cores",
+]
+
+_RUNNING = int(JobStatus.RUNNING)
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+#: the least cores and RAM that come this close to a job's best speed are all that it wants
+_SATURATION = 0.98
+
+
+class Beside(NamedTuple):
+    """What a worker may hold beside its GPU.
+
+    Attributes:
+        cores: of its server.
+        ram: bytes.
+    """
+
+    cores: int
+    ram: int
+
+
+@kernel
+def with_cores(shape: Shape, cores: int) -> Shape:
+    """The same with so many cores for each worker."""
+    return Shape(
+        shape.num_gpus,
+        shape.batch_size,
+        cores,
+        shape.parameter_servers,
+        shape.cores_per_server_task,
+        shape.memory_bandwidth_cap,
+        shape.ram_per_worker,
+    )
+
+
+@kernel
+def _with_ram(shape: Shape, ram: int) -> Shape:
+    return Shape(
+        shape.num_gpus,
+        shape.batch_size,
+        shape.cores_per_worker,
+        shape.parameter_servers,
+        shape.cores_per_server_task,
+        shape.memory_bandwidth_cap,
+        ram,
+    )
+
+
+@kernel
+def _counts_cores(server: Server) -> bool:
+    return server.num_cores < UNLIMITED_CORES
+
+
+@kernel
+def _ram_unit(state: State, b: int) -> int:
+    """A third of a GPU's fair share of RAM, bytes, on the server where that is least: Synergy's least."""
+    unit = UNLIMITED
+    for s in range(state.servers.shape[1]):
+        server = state.servers[b, s]
+        unit = min(unit, whole(server.ram_bytes) // (3 * whole(server.num_gpus)))
+    return unit
+
+
+@kernel
+def least_beside(state: State, b: int, shape: Shape) -> Shape:
+    """The shape with one core, and a third of the fair share of RAM, for each worker that has any."""
+    if shape.cores_per_worker > 0:
+        shape = with_cores(shape, 1)
+    if shape.ram_per_worker > 0:
+        shape = _with_ram(shape, _ram_unit(state, b))
+    return shape
+
+
+@kernel
+def seconds_as(state: State, b: int, j: int, shape: Shape, physics: Physics) -> float:
+    """Seconds per base iteration of the job in the scratch row, where it is, in another shape."""
+    scratch = state.jobs[b, state.jobs.shape[1] - 1]
+    set_shape(scratch, shape)
+    return iteration_seconds(scratch, j, physics) / scratch.progress_per_iteration
+
+
+@kernel
+def free_beside(state: State, b: int, s: int, shape: Shape) -> Beside:
+    """What server s has free for each worker of a job of this shape, after its parameter servers."""
+    server = state.servers[b, s]
+    cores = server.free_cores - shape.parameter_servers * shape.cores_per_server_task
+    return Beside(whole(cores) // shape.num_gpus, whole(server.free_ram) // shape.num_gpus)
+
+
+@linked_kernel
+def _least_saturating(
+    state: State, b: int, j: int, shape: Shape, s: int, free: Beside, physics: Physics
+) -> Shape:
+    """As `most_beside`, of the job in the scratch row."""
+    server = state.servers[b, s]
+    scratch = state.jobs[b, state.jobs.shape[1] - 1]
+    scratch.num_servers = 1
+    scratch.contenders = 0.0
+    scratch.gpu_speed = 1.0 / slowness_on(state.slowness, scratch, server.gpu_type)
+    scratch.straggler = 1.0
+    if server.storage_bytes_per_second > 0.0:  # as if the server were full of readers
+        seconds = seconds_per_byte(server.num_gpus, server.storage_bytes_per_second)
+        scratch.storage_seconds_per_byte = seconds
+    if shape.ram_per_worker > 0:
+        shape = _with_ram(shape, max(shape.ram_per_worker, free.ram))
+    if shape.cores_per_worker > 0:
+        shape = with_cores(shape, max(1, free.cores))
+    enough = seconds_as(state, b, j, shape, physics) / _SATURATION
+    if shape.cores_per_worker > 0:
+        cores = 1
+        while (
+            cores < shape.cores_per_worker
+            and seconds_as(state, b, j, with_cores(shape, cores), physics) > enough
+        ):
+            cores += 1
+        shape = with_cores(shape, cores)
+    if shape.ram_per_worker > 0:
+        unit = _ram_unit(state, b)
+        ram = unit
+        while ram < shape.ram_per_worker and seconds_as(state, b, j, _with_ram(shape, ram), physics) > enough:
+            ram += unit
+        shape = _with_ram(shape, min(ram, shape.ram_per_worker))
+    return shape
+
+
+@kernel
+def most_beside(state: State, b: int, j: int, shape: Shape, s: int, free: Beside, physics: Physics) -> Shape:
+    """The shape with the least cores, then RAM, that make job j nearly as fast as can be on server s.
+
+    Args:
+        free: for each worker there.
+        (others): as everywhere.
+    """
+    if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
+        return shape
+    state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
+    return _least_saturating(state, b, j, shape, s, free, physics)
+
+
+@linked_kernel
+def want_cores(state: State, b: int, plan: Plan, physics: Physics) -> None:
+    """Find the cores that each worker wants as its job asks to run, once, where cores are counted."""
+    if not _counts_cores(state.servers[b, 0]):
+        return
+    scratch = state.jobs[b, state.jobs.shape[1] - 1]
+    for i in range(num_live(state, b)):
+        j = live_job(state, b, i)
+        if plan.cores[b, j] != 0 or state.jobs[b, j].asked_gpus == 0:
+            continue
+        state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
+        ask(scratch)  # whatever it has now, and whoever is beside it
+        scratch.sharing_slowdown = 1.0
+        scratch.bandwidth_slowdown = 1.0
+        shape = shape_of(scratch)
+        if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
+            plan.cores[b, j] = -1
+            continue
+        free = Beside(whole(state.servers[b, 0].num_cores), shape.ram_per_worker)
+        plan.cores[b, j] = _least_saturating(state, b, j, shape, 0, free, physics).cores_per_worker

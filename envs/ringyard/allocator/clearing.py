@@ -1,0 +1,189 @@
+"""Making room on a server: loose jobs stop, others give back cores, and small ones move."""
+
+from ringyard.allocator.dealing import give_cores_back, spare_cores
+from ringyard.allocator.moves import give, is_loose, take
+from ringyard.allocator.plan import DECISIONS, Plan
+from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.placement.room import room, take_free, workers_with
+from ringyard.resources import CORES, NUM_RESOURCES
+from ringyard.sim.engine.holding import held_there, lift, put_back
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.shape import Shape, set_shape, shape_of
+from ringyard.state.arrays import State
+from ringyard.state.counted import free_on
+
+__all__ = ["clear", "could_have", "count_loose", "movable"]
+
+_NONE = -1
+
+
+@kernel
+def _only_loose(state: State, b: int, g: int, plan: Plan) -> bool:
+    """Whether GPU g is held, and by loose jobs only."""
+    per_gpu = state.clusters[b].jobs_per_gpu
+    held = False
+    for i in range(g * per_gpu, (g + 1) * per_gpu):
+        j = state.slots[b, i].job
+        if j >= 0:
+            held = True
+            if not is_loose(state, b, j, plan):
+                return False
+    return held
+
+
+@kernel
+def count_loose(state: State, b: int, plan: Plan) -> None:
+    """Count the GPUs of each server that only loose jobs hold."""
+    for s in range(state.servers.shape[1]):
+        plan.loose[b, s] = 0
+    for g in range(state.gpus.shape[1]):
+        if _only_loose(state, b, g, plan):
+            plan.loose[b, state.gpus[b, g].server] += 1
+
+
+@kernel
+def _loose_there(state: State, b: int, s: int, r: int, plan: Plan) -> int:
+    """What loose jobs hold of resource r on server s."""
+    held = 0
+    per_gpu = state.clusters[b].jobs_per_gpu
+    server = state.servers[b, s]
+    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
+        j = state.slots[b, i].job
+        if j < 0 or not is_loose(state, b, j, plan):
+            continue
+        first = True  # of its slots here
+        for k in range(server.first_gpu * per_gpu, i):
+            first = first and state.slots[b, k].job != j
+        if first:
+            held += held_there(state, b, j, s, r)
+    return held
+
+
+@kernel
+def could_have(state: State, b: int, j: int, s: int, plan: Plan) -> int:
+    """GPUs of server s that job j, which holds nothing, could have if loose jobs stopped."""
+    server = state.servers[b, s]
+    job = state.jobs[b, j]
+    if server.up == 0 or job.gpu_memory_bytes > server.gpu_memory_bytes:
+        return 0
+    gpus = whole(server.free_gpus + plan.loose[b, s])
+    if job.beside_gpus and gpus > 0:
+        for r in range(NUM_RESOURCES):
+            amount = free_on(server, r) + _loose_there(state, b, s, r, plan)
+            amount += spare_cores(state, b, s) if r == CORES else 0
+            gpus = workers_with(job, r, amount, gpus)
+    return gpus
+
+
+@kernel
+def _elsewhere(state: State, b: int, j: int, s: int, plan: Plan) -> int:
+    """The tightest other server that has room for running job j as it is; -1: none."""
+    wanted = whole(state.jobs[b, j].num_gpus)
+    kind = state.servers[b, s].gpu_type
+    best = _NONE
+    for t in range(state.servers.shape[1]):
+        server = state.servers[b, t]
+        if t == s or server.gpu_type != kind or plan.chosen[b, t] > 0 or server.free_gpus < wanted:
+            continue
+        if best >= 0 and server.free_gpus >= state.servers[b, best].free_gpus:
+            continue
+        if room(state, b, j, t) >= wanted:
+            best = t
+    return best
+
+
+@kernel
+def _can_move(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
+    """Whether running job j is smaller than `wanted`, has one server, own GPUs, time, and stayed so far."""
+    job = state.jobs[b, j]
+    if job.num_servers != 1 or job.num_gpus >= wanted or plan.target[b, j] == 0 or plan.spare[b, j] <= 0.0:
+        return False
+    i = job.first_slot
+    while i >= 0:
+        if state.gpus[b, state.slots[b, i].gpu].num_jobs > 1:
+            return False
+        i = state.slots[b, i].next_slot
+    return plan.changed[b, j] != plan.counts[b, DECISIONS]
+
+
+@kernel
+def movable(state: State, b: int, s: int, wanted: int, plan: Plan) -> int:
+    """GPUs of server s from which small jobs could move elsewhere, one by one."""
+    server = state.servers[b, s]
+    per_gpu = state.clusters[b].jobs_per_gpu
+    count = 0
+    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
+        j = state.slots[b, i].job
+        if j >= 0 and state.jobs[b, j].first_slot == i and _can_move(state, b, j, wanted, plan):
+            if _elsewhere(state, b, j, s, plan) >= 0:
+                count += whole(state.jobs[b, j].num_gpus)
+    return count
+
+
+@kernel
+def _is_smaller(state: State, b: int, j: int, other: int) -> bool:
+    """Whether job j has fewer GPUs than the other, or as many and a lower row."""
+    mine, its = state.jobs[b, j].num_gpus, state.jobs[b, other].num_gpus
+    return mine < its or (mine == its and j < other)
+
+
+@kernel
+def _smallest_loose(state: State, b: int, s: int, plan: Plan) -> int:
+    """The loose job on server s with fewest GPUs; -1: none."""
+    per_gpu = state.clusters[b].jobs_per_gpu
+    server = state.servers[b, s]
+    best = _NONE
+    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
+        j = state.slots[b, i].job
+        if j >= 0 and is_loose(state, b, j, plan) and _only_loose(state, b, i // per_gpu, plan):
+            if best < 0 or _is_smaller(state, b, j, best):
+                best = whole(j)
+    return best
+
+
+@kernel
+def _smallest_movable(state: State, b: int, s: int, wanted: int, plan: Plan) -> int:
+    """The job on server s with fewest GPUs that can move elsewhere; -1: none."""
+    server = state.servers[b, s]
+    per_gpu = state.clusters[b].jobs_per_gpu
+    best = _NONE
+    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
+        j = state.slots[b, i].job
+        if j < 0 or state.jobs[b, j].first_slot != i or not _can_move(state, b, j, wanted, plan):
+            continue
+        if best < 0 or _is_smaller(state, b, j, best):
+            if _elsewhere(state, b, j, s, plan) >= 0:
+                best = whole(j)
+    return best
+
+
+@kernel
+def _room_for(state: State, b: int, j: int, s: int, shape: Shape) -> int:
+    """GPUs of server s that job j could have in this shape now, its own given back."""
+    num_held = lift(state, b, j)
+    set_shape(state.jobs[b, j], shape)
+    found = room(state, b, j, s)
+    put_back(state, b, j, num_held)
+    return found
+
+
+@linked_kernel
+def clear(
+    state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: Plan, physics: Physics
+) -> bool:
+    """Make room for job j on server s: loose jobs stop, then small ones move; whether it did."""
+    while _room_for(state, b, j, s, shape) < wanted:
+        victim = _smallest_loose(state, b, s, plan)
+        if victim >= 0:
+            take(state, b, victim, plan, physics)
+            continue
+        if give_cores_back(state, b, j, s, wanted, shape, plan, physics):
+            continue
+        mover = _smallest_movable(state, b, s, wanted, plan)
+        if mover < 0:
+            return False
+        other = _elsewhere(state, b, mover, s, plan)
+        out = plan.out[b]
+        take_free(state, b, mover, other, whole(state.jobs[b, mover].num_gpus), out, 0)
+        give(state, b, mover, shape_of(state.jobs[b, mover]), out, plan, physics)
+    return True

@@ -1,0 +1,233 @@
+"""Where jobs go: one server where one would do, whole ones for more, cleared for them as need be."""
+
+from ringyard.allocator.beside import free_beside, least_beside, most_beside
+from ringyard.allocator.clearing import clear, could_have, movable
+from ringyard.allocator.moves import give, is_misplaced
+from ringyard.allocator.plan import DECISIONS, Plan
+from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.placement.room import idle_room, room, take_free
+from ringyard.sim.engine.holding import collect, lift, put_back
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.shape import Shape, asked_shape, set_shape, shape_of
+from ringyard.sim.fits import FITS, fits
+from ringyard.state.arrays import State
+from ringyard.state.records import Job, JobStatus
+
+__all__ = ["reach", "shrink", "sized_shape"]
+
+_RUNNING = int(JobStatus.RUNNING)
+_NONE = -1
+
+
+@kernel
+def sized_shape(job: Job, gpus: int, batch: float) -> Shape:
+    """What the job has (or asks for, if it waits), on so many GPUs and with such a batch."""
+    shape = shape_of(job) if job.status == _RUNNING else asked_shape(job)
+    return Shape(
+        gpus,
+        batch,
+        shape.cores_per_worker,
+        shape.parameter_servers,
+        shape.cores_per_server_task,
+        shape.memory_bandwidth_cap,
+        shape.ram_per_worker,
+    )
+
+
+@kernel
+def _allowed(state: State, b: int, j: int, s: int, plan: Plan) -> bool:
+    kind = plan.gpu_type[b, j]
+    return kind < 0 or state.servers[b, s].gpu_type == kind
+
+
+@kernel
+def _best_server(state: State, b: int, j: int, wanted: int, plan: Plan) -> int:
+    """The tightest of the servers where fewest GPUs must be cleared of loose jobs for job j; -1: none."""
+    best = _NONE
+    least = 1 << 60
+    for s in range(state.servers.shape[1]):
+        server = state.servers[b, s]
+        tight = server.free_gpus + plan.loose[b, s]
+        if tight < wanted or plan.chosen[b, s] > 0:
+            continue
+        if (max(0, wanted - server.free_gpus) << 40) + tight >= least:
+            continue  # it costs so much at least
+        if not _allowed(state, b, j, s, plan) or could_have(state, b, j, s, plan) < wanted:
+            continue
+        cleared = max(0, wanted - room(state, b, j, s))
+        missing = max(0, wanted * max(plan.cores[b, j], 0) - server.free_cores)
+        cost = (cleared << 40) + (missing << 20) + tight
+        if cost < least:
+            best = s
+            least = cost
+    return best
+
+
+@kernel
+def _server_by_moves(state: State, b: int, j: int, wanted: int, plan: Plan) -> int:
+    """The server where fewest GPUs must be cleared by moving jobs away; -1: none."""
+    best = _NONE
+    least = 1 << 60
+    for s in range(state.servers.shape[1]):
+        server = state.servers[b, s]
+        if server.up == 0 or server.num_gpus < wanted or not _allowed(state, b, j, s, plan):
+            continue
+        missing = wanted - (server.free_gpus + plan.loose[b, s])
+        if not 0 < missing <= min(least - 1, state.clusters[b].free_gpus - server.free_gpus):
+            continue
+        if idle_room(state, b, j, s) >= wanted and movable(state, b, s, wanted, plan) >= missing:
+            best = s
+            least = missing
+    return best
+
+
+@kernel
+def _find_server(state: State, b: int, j: int, shape: Shape, plan: Plan) -> int:
+    """The server to be cleared for job j; its own GPUs count as free. -1: none."""
+    num_held = lift(state, b, j)
+    set_shape(state.jobs[b, j], shape)
+    s = _best_server(state, b, j, shape.num_gpus, plan)
+    put_back(state, b, j, num_held)
+    if s < 0:
+        s = _server_by_moves(state, b, j, shape.num_gpus, plan)
+    return s
+
+
+@kernel
+def _choose_servers(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
+    """Say in `chosen` which servers job j, which holds nothing, would fill wholly, and one for the rest."""
+    chosen = plan.chosen[b]
+    largest = 0
+    for s in range(state.servers.shape[1]):
+        if _allowed(state, b, j, s, plan):
+            largest = max(largest, idle_room(state, b, j, s))
+    if wanted <= largest:
+        return False
+    left = wanted
+    for only_idle in (True, False):
+        for s in range(state.servers.shape[1]):
+            all_of_it = idle_room(state, b, j, s)
+            if chosen[s] > 0 or not 0 < all_of_it <= left or not _allowed(state, b, j, s, plan):
+                continue
+            if only_idle and state.servers[b, s].free_gpus < state.servers[b, s].num_gpus:
+                continue
+            if could_have(state, b, j, s, plan) == all_of_it:
+                chosen[s] = all_of_it
+                left -= all_of_it
+    if left >= largest:
+        return False
+    if left > 0:
+        s = _best_server(state, b, j, left, plan)
+        if s < 0:
+            return False
+        chosen[s] = left
+    return True
+
+
+@linked_kernel
+def _fill_servers(state: State, b: int, j: int, shape: Shape, plan: Plan, physics: Physics) -> int:
+    """Places of a job that no server could hold alone, on whole servers and one more, into `out`; 0: none."""
+    chosen = plan.chosen[b]
+    chosen[:] = 0
+    num_held = lift(state, b, j)
+    set_shape(state.jobs[b, j], shape)
+    found = _choose_servers(state, b, j, shape.num_gpus, plan)
+    put_back(state, b, j, num_held)
+    for s in range(len(chosen)):
+        found = found and (chosen[s] == 0 or clear(state, b, j, s, whole(chosen[s]), shape, plan, physics))
+    count = 0
+    if found:
+        num_held = lift(state, b, j)
+        set_shape(state.jobs[b, j], shape)
+        for s in range(len(chosen)):
+            count = take_free(state, b, j, s, whole(chosen[s]), plan.out[b], count)
+        put_back(state, b, j, num_held)
+    chosen[:] = 0
+    return count
+
+
+@linked_kernel
+def _find_room(state: State, b: int, j: int, shape: Shape, plan: Plan, physics: Physics) -> bool:
+    """Give job j this shape on one server, or on whole ones if none could hold it; whether it did.
+
+    Loose jobs stop and small ones move to make room.
+    """
+    out = plan.out[b]
+    s = _find_server(state, b, j, shape, plan)
+    count = 0
+    if s < 0:
+        count = _fill_servers(state, b, j, shape, plan, physics)
+    elif clear(state, b, j, s, shape.num_gpus, shape, plan, physics):
+        num_held = lift(state, b, j)
+        set_shape(state.jobs[b, j], shape)
+        count = take_free(state, b, j, s, shape.num_gpus, out, 0)
+        free = free_beside(state, b, s, shape)
+        put_back(state, b, j, num_held)
+        shape = most_beside(state, b, j, shape, s, free, physics)
+    if count != shape.num_gpus or fits(state, b, j, shape, out).what != FITS:
+        return False
+    give(state, b, j, shape, out, plan, physics)
+    return True
+
+
+@kernel
+def _keep(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
+    """The GPUs that running job j would keep if it shrank, of the servers where it has most, into `out`.
+
+    Returns:
+        Whether they are on no more servers than so many GPUs need.
+    """
+    out, most = plan.out[b], plan.chosen[b]
+    held = collect(state, b, j, out)
+    most[:] = 0
+    for i in range(held):
+        most[state.gpus[b, out[i]].server] += 1
+    left = wanted
+    kept = 0
+    while left > 0:
+        best = 0
+        for s in range(len(most)):
+            if most[s] > most[best]:
+                best = s
+        here = min(left, whole(most[best]))
+        if here < left and here < state.servers[b, best].num_gpus:
+            most[:] = 0
+            return False
+        most[best] = 0
+        left -= here
+        for i in range(kept, held):  # its GPUs to the front
+            if here > 0 and state.gpus[b, out[i]].server == best:
+                g = out[i]
+                out[i] = out[kept]
+                out[kept] = g
+                kept += 1
+                here -= 1
+    most[:] = 0
+    return True
+
+
+@linked_kernel
+def shrink(state: State, b: int, j: int, plan: Plan, physics: Physics) -> None:
+    """Let running job j keep as many GPUs as it shall hold, if it holds more, where it is."""
+    job = state.jobs[b, j]
+    target = whole(plan.target[b, j])
+    if job.status != _RUNNING or not 0 < target < job.num_gpus:
+        return
+    shape = sized_shape(job, target, plan.batch[b, j, target])
+    if _keep(state, b, j, target, plan) and fits(state, b, j, shape, plan.out[b]).what == FITS:
+        give(state, b, j, shape, plan.out[b], plan, physics)
+
+
+@linked_kernel
+def reach(state: State, b: int, j: int, plan: Plan, physics: Physics) -> bool:
+    """Let job j start on, or go to, the GPUs that it shall hold; whether it has them then."""
+    job = state.jobs[b, j]
+    target = whole(plan.target[b, j])
+    if target == 0:
+        return True
+    if job.status == _RUNNING and job.num_gpus == target and not is_misplaced(state, b, j, plan):
+        return True
+    if plan.changed[b, j] == plan.counts[b, DECISIONS] and job.status == _RUNNING:
+        return False
+    shape = least_beside(state, b, sized_shape(job, target, plan.batch[b, j, target]))
+    return _find_room(state, b, j, shape, plan, physics)

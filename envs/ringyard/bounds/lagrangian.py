@@ -1,0 +1,346 @@
+"""A lower bound on the sum of completion times by Lagrangian duality.
+
+Let a GPU of each type, and a core, cost z(t) >= 0 a second, for any z. A schedule never takes more than the
+cluster has, so the sum of its completion times is at least
+
+    sum over jobs of (end + cost of what the job takes) - integral of z(t) x capacity.
+
+Each job's part is at least what the job would choose alone at these prices: any end, and before it any of its
+options (`ringyard.bounds.options`) that do all its work. So every z gives a bound that no schedule beats.
+Preemption, resizing, sharing and migration are among these choices at no cost. That servers hold whole GPUs
+and that the future is unknown is not: both only make schedules longer.
+
+A job's choice is bounded in turn by a multiplier m >= 0 of its work. Until an end C it pays at least
+m - integral over [submission, C] of g(t), where g(t) is the most of m x rate - price over its options, or 0.
+Some dozen m are tried. On a grid of time with constant prices in each cell, the expression is linear in C.
+
+Subgradient steps find good prices: they raise the price of what is over capacity and lower the rest. Where
+sizes are fixed and all jobs are there at once, the prices of Eastman, Even and Isaacs (Management Science,
+1964) are among them.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.bounds.options import JobOptions
+from ringyard.compiled import FloatMatrix, FloatVector, IntVector, bundle, kernel
+
+__all__ = ["Capacity", "total_jct_bound"]
+
+_CELLS = 128
+_GRID_MARGIN = 1.3  # the grid goes on so many times longer than all work may take
+_HALVINGS = 9  # of the first prices that are tried
+_ITERATIONS = 100
+_MULTIPLIERS = np.logspace(0.0, 2.0, 60)
+_FINE_MULTIPLIERS = np.logspace(0.0, 2.0, 240)
+_WEIGHTS = (0.0625, 0.25, 0.375, 0.25, 0.0625)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the cluster has at all times.
+
+    Attributes:
+        gpus: [types] number of each type.
+        cores: number of CPU cores, 0 if the cluster does not count them.
+    """
+
+    gpus: NDArray[np.float64]
+    cores: float
+
+
+@bundle
+class _Demand:
+    """The jobs.
+
+    Attributes:
+        submit: [jobs] seconds.
+        leaves: [jobs] seconds at which the job leaves unfinished, inf: never.
+        fastest: [jobs] seconds of its fastest option.
+        options: what the jobs can do.
+    """
+
+    submit: FloatVector
+    leaves: FloatVector
+    fastest: FloatVector
+    options: JobOptions
+
+
+@bundle
+class _DualPrices:
+    """Prices in each cell of a grid of time (0 outside of it), what jobs take at them, and scratch.
+
+    Attributes:
+        edges: [cells + 1] seconds.
+        gpus: [sets of types, cells] of a GPU of the cheapest type of the set; set 0: 0.
+        cores: [cells] of a core.
+        multipliers: [tries] of a job's work, in units of its fastest option's seconds, ascending from 1.
+        gpu_seconds: [sets of types, cells] GPU seconds that jobs chose.
+        core_seconds: [cells] core seconds.
+        chosen: [most options] scratch of `_best_options`: their rows.
+        costs: [most options] their prices per second.
+        gained: [tries] scratch: integral of g so far.
+    """
+
+    edges: FloatVector
+    gpus: FloatMatrix
+    cores: FloatVector
+    multipliers: FloatVector
+    gpu_seconds: FloatMatrix
+    core_seconds: FloatVector
+    chosen: IntVector
+    costs: FloatVector
+    gained: FloatVector
+
+
+@kernel
+def _best_options(demand: _Demand, prices: _DualPrices, j: int, cell: int) -> int:
+    """Write job j's options that are best in a cell for some multiplier into `chosen`, slowest first."""
+    options = demand.options
+    count = 0
+    for o in range(options.first[j], options.first[j + 1]):
+        cost = prices.gpus[options.types[o], cell] * options.gpus[o] + prices.cores[cell] * options.cores[o]
+        while count > 0:  # the lower convex hull of (rate, cost) and (0, 0)
+            last = prices.chosen[count - 1]
+            last_cost = prices.costs[count - 1]
+            before_rate = options.rate[prices.chosen[count - 2]] if count > 1 else 0.0
+            before_cost = prices.costs[count - 2] if count > 1 else 0.0
+            ahead = (cost - last_cost) * (options.rate[last] - before_rate)
+            if ahead > (last_cost - before_cost) * (options.rate[o] - options.rate[last]):
+                break
+            count -= 1
+        if count == 0 or options.rate[o] > options.rate[prices.chosen[count - 1]]:
+            prices.chosen[count] = o
+            prices.costs[count] = cost
+            count += 1
+    return count
+
+
+@kernel
+def _first_cell(prices: _DualPrices, seconds: float) -> int:
+    cell = 0
+    while cell < len(prices.edges) - 1 and prices.edges[cell + 1] <= seconds:
+        cell += 1
+    return cell
+
+
+class _Choice(NamedTuple):
+    """A lower bound on a job's end plus cost in seconds, with its cell and multiplier."""
+
+    total: float
+    cell: int
+    multiplier: int
+
+
+@kernel
+def _choose(demand: _Demand, prices: _DualPrices, j: int) -> _Choice:
+    """Bound the least end plus cost of job j from below."""
+    rate = demand.options.rate
+    cells = len(prices.edges) - 1
+    alone = demand.fastest[j]
+    earliest = demand.submit[j] + alone
+    best = _Choice(demand.leaves[j], -1, 0)
+    prices.gained[:] = 0.0
+    now = demand.submit[j]
+    for cell in range(_first_cell(prices, now), cells + 1):
+        end = max(now, earliest)
+        if end >= best.total:
+            break
+        if cell == cells:  # all is free from now on
+            best = _Choice(min(best.total, max(end, now + alone - prices.gained[0])), cell, 0)
+            break
+        until = prices.edges[cell + 1]
+        count = _best_options(demand, prices, j, cell)
+        found = _Choice(end, cell, 0)
+        k = 0
+        for m in range(len(prices.multipliers)):
+            multiplier = prices.multipliers[m] * alone
+            gain = multiplier * rate[prices.chosen[k]] - prices.costs[k]
+            while k + 1 < count:
+                more = multiplier * rate[prices.chosen[k + 1]] - prices.costs[k + 1]
+                if more <= gain:
+                    break
+                gain = more
+                k += 1
+            gain = max(gain, 0.0)
+            left = multiplier - prices.gained[m]
+            total = min(end + left - gain * (end - now), until + left - gain * (until - now))
+            if total > found.total:
+                found = _Choice(total, cell, m)
+            prices.gained[m] += gain * (until - now)
+        if until >= earliest and found.total < best.total:
+            best = found
+        now = until
+    return best
+
+
+@kernel
+def _add_usage(demand: _Demand, prices: _DualPrices, j: int, choice: _Choice) -> None:
+    """Add what job j takes by its choice to the seconds used."""
+    options = demand.options
+    multiplier = prices.multipliers[choice.multiplier] * demand.fastest[j]
+    left = 1.0
+    now = demand.submit[j]
+    for cell in range(_first_cell(prices, now), min(choice.cell + 1, len(prices.edges) - 1)):
+        gain = 0.0
+        best = -1
+        for k in range(_best_options(demand, prices, j, cell)):
+            more = multiplier * options.rate[prices.chosen[k]] - prices.costs[k]
+            if more > gain:
+                gain = more
+                best = prices.chosen[k]
+        if best >= 0:
+            seconds = min(prices.edges[cell + 1] - now, left / options.rate[best])
+            left -= options.rate[best] * seconds
+            prices.gpu_seconds[options.types[best], cell] += options.gpus[best] * seconds
+            prices.core_seconds[cell] += options.cores[best] * seconds
+        now = prices.edges[cell + 1]
+
+
+@kernel
+def _choose_all(demand: _Demand, prices: _DualPrices) -> float:
+    """Bound the sum of all jobs' completion times and costs, and add up what the jobs take."""
+    total = 0.0
+    for j in range(len(demand.submit)):
+        choice = _choose(demand, prices, j)
+        total += choice.total - demand.submit[j]
+        _add_usage(demand, prices, j, choice)
+    return total
+
+
+def _relative_values(options: JobOptions, types: int) -> NDArray[np.float64]:
+    """[types] mean value of a GPU of each type to the jobs, relative to the type that suits each job best."""
+    taken = options.gpus / options.rate
+    on_gpus = options.least(taken) > 0.0
+    if not on_gpus.any():
+        return np.ones(types)
+    best = options.least(taken)[on_gpus]
+    on_each = (options.least(np.where(options.types >> t & 1 > 0, taken, np.inf)) for t in range(types))
+    return np.array([(best / on_type[on_gpus]).mean() for on_type in on_each])
+
+
+class _DualProblem:
+    """Jobs, the capacity of a cluster, and a grid of time for prices.
+
+    Args:
+        demand: the jobs.
+        capacity: of the cluster.
+    """
+
+    def __init__(self, demand: _Demand, capacity: Capacity) -> None:
+        self.demand = demand
+        self.capacity = np.array([*capacity.gpus, capacity.cores])[:, None]
+        options = demand.options
+        self.values = np.append(_relative_values(options, len(capacity.gpus)), 1.0)[:, None]
+        begin, self.last = float(demand.submit[0]), float(demand.submit[-1])
+        busy = self.last - begin
+        for taken, rows in ((options.gpus, slice(0, -1)), (options.cores, slice(-1, None))):
+            work = np.where(np.isinf(demand.leaves), options.least(taken / options.rate), 0.0)
+            busy = max(busy, float(work.sum()) / max(self.weighted_capacity(rows), 1e-9))
+        seconds = _GRID_MARGIN * max(busy, float(demand.fastest.mean()), 1e-9 * begin)
+        self.edges = begin + seconds * np.linspace(0.0, 1.0, _CELLS + 1)
+        self.widths = np.diff(self.edges)
+        self.most_options = int(np.diff(options.first).max())
+
+    def weighted_capacity(self, rows: slice) -> float:
+        """Capacity of some resources, GPUs weighted by their values."""
+        return float((self.capacity * self.values)[rows].sum())
+
+    def total(
+        self, prices: NDArray[np.float64], multipliers: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64]]:
+        """The bound on the sum of completion times at given prices, and the relative excess of demand.
+
+        Args:
+            prices: [types + 1, cells] of GPUs by type, then of cores.
+            multipliers: as in `_DualPrices`.
+
+        Returns:
+            Seconds, and [types + 1, cells] taken / capacity - 1.
+        """
+        types = len(prices) - 1
+        cheapest = np.zeros((1 << types, _CELLS), np.int64)
+        gpus = np.zeros((1 << types, _CELLS))
+        for members in range(1, 1 << types):
+            among = np.flatnonzero(members >> np.arange(types) & 1)
+            cheapest[members] = among[prices[among].argmin(axis=0)]
+            gpus[members] = prices[among].min(axis=0)
+        dual = _DualPrices(
+            self.edges,
+            gpus,
+            prices[-1].copy(),
+            multipliers,
+            np.zeros_like(gpus),
+            np.zeros(_CELLS),
+            np.zeros(self.most_options, np.int64),
+            np.zeros(self.most_options),
+            np.zeros(len(multipliers)),
+        )
+        total = _choose_all(self.demand, dual)
+        taken = np.zeros_like(prices)
+        for members in range(1, 1 << types):
+            np.add.at(taken, (cheapest[members], np.arange(_CELLS)), dual.gpu_seconds[members])
+        taken[-1] = dual.core_seconds
+        paid = float((prices * self.capacity * self.widths).sum())
+        return total - paid, taken / (np.maximum(self.capacity, 1.0) * self.widths) - 1.0
+
+
+def _smooth(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Means over neighbouring cells: prices of one cell alone only send jobs to the next."""
+    padded = np.pad(rows, ((0, 0), (2, 2)), mode="edge")
+    parts = [part * padded[:, k : k + _CELLS] for k, part in enumerate(_WEIGHTS)]
+    return np.asarray(np.sum(parts, axis=0))
+
+
+def _initial_prices(problem: _DualProblem, num_jobs: int) -> tuple[float, NDArray[np.float64]]:
+    """The best of some prices that are constant until the last arrival and then fall to 0; their total."""
+    middles = (problem.edges[:-1] + problem.edges[1:]) / 2.0
+    fall = max(problem.edges[-1] / _GRID_MARGIN - problem.last, problem.widths[0])
+    shape = np.clip((problem.last + fall - middles) / fall, 0.0, 1.0)
+    best = np.zeros((len(problem.capacity), _CELLS))
+    total, _ = problem.total(best, _MULTIPLIERS)
+    for rows in (slice(0, -1), slice(-1, None)):  # GPUs, then cores
+        there = problem.weighted_capacity(rows)
+        kept = best
+        for halving in range(_HALVINGS if there > 0.0 else 0):
+            tried = kept.copy()
+            tried[rows] = problem.values[rows] * shape * num_jobs / there / 2.0**halving
+            now, _ = problem.total(tried, _MULTIPLIERS)
+            if now > total:
+                total, best = now, tried
+    return total, best
+
+
+def total_jct_bound(
+    submit_seconds: NDArray[np.float64],
+    leaves_seconds: NDArray[np.float64],
+    options: JobOptions,
+    capacity: Capacity,
+) -> float:
+    """A lower bound on the sum of these jobs' completion times in any schedule, in seconds.
+
+    Args:
+        submit_seconds: [jobs] ascending.
+        leaves_seconds: [jobs] when the job leaves, done or not; inf: never.
+        options: of these jobs.
+        capacity: of the cluster. Where cores are not counted, no option takes any.
+    """
+    fastest = options.least(1.0 / options.rate)
+    problem = _DualProblem(_Demand(submit_seconds, leaves_seconds, fastest, options), capacity)
+    total, prices = _initial_prices(problem, len(submit_seconds))
+    found = [prices, np.zeros_like(prices)]  # the best, and the mean of the later ones
+    change = np.zeros_like(prices)
+    least_step = 5.0 / np.maximum(problem.capacity, 1.0)
+    for iteration in range(_ITERATIONS):
+        now, excess = problem.total(prices, _MULTIPLIERS)
+        if now > total:
+            total, found[0] = now, prices
+        if 2 * iteration >= _ITERATIONS:
+            found[1] = found[1] + prices / (_ITERATIONS // 2)
+        change = 0.9 * change + 0.1 * _smooth(excess)
+        step = np.maximum(prices.max(axis=1, keepdims=True), least_step) * 0.5 / (1.0 + iteration / 5.0)
+        prices = np.maximum(prices + step * change, 0.0)
+    return max(problem.total(prices, _FINE_MULTIPLIERS)[0] for prices in found) * (1.0 - 1e-9)  # rounding

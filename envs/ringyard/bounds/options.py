@@ -1,0 +1,373 @@
+"""The options of each job: how fast it can run at best, and what of the cluster that takes.
+
+Whatever a running job holds at some moment of a schedule, one of its options is no slower and takes no more:
+
+* GPU types: the slowest of its GPUs sets the pace. An option as fast as on one type takes GPUs of any type on
+  which the job is as fast at some batch of its range.
+* Sharing: beside n - 1 other jobs on its fullest GPU, a worker suffers at least n - 1 times the least that a
+  worker of any model of the workload causes. Each of its GPUs counts at least 1/n, so that the jobs on a GPU
+  take no more than the GPU together.
+* Servers: any number that holds the GPUs. A ring is alone on its links.
+* Cores: a job that asks for none has what it wants. The workers on its fullest server share that server's.
+* Batch: all of its range (`_best_of_batches`).
+* Parameter servers: any number with any number of cores, which are not counted.
+* Memory bandwidth (but for what a CPU-only job needs itself), storage, RAM, GPU memory, stragglers,
+  restarts and failures only slow jobs or forbid something, so options ignore them.
+
+Assumption: more cores, fewer neighbours and an own link slow no job. It holds for all shipped performance
+models.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.compiled import (
+    FloatCube,
+    FloatMatrix,
+    FloatVector,
+    IntVector,
+    Records1,
+    bundle,
+    kernel,
+    whole,
+)
+from ringyard.performance.elastic import progress_per_iteration
+from ringyard.restart import constant
+from ringyard.sim.engine.physics import Physics, iteration_seconds
+from ringyard.sim.engine.prepare import prepare_jobs
+from ringyard.sim.engine.shape import Shape, set_shape
+from ringyard.sim.simulator import Simulator
+from ringyard.state.arrays import State
+from ringyard.state.on_gpus import slowness_on
+from ringyard.state.records import Job, JobKind
+
+__all__ = ["JobOptions", "job_options"]
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+_PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
+_MOST_PARAMETER_SERVERS = 1 << 20
+_COARSE_STEP, _FINE_STEP = (
+    1.15,
+    1.01,
+)  # ratios between batches tried
+_COLUMNS = 4
+_RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
+
+#: what differs between jobs that are equally fast in every shape, but for how much work they have
+_NOT_OF_SPEED = (
+    "submit_seconds",
+    "total_iterations",
+    "remaining_iterations",
+    "saved_iterations",
+    "isolated_seconds",
+    "row",
+    "demand_class",
+    "outcome",
+    "predictable",
+    "predictable_from",
+    "prediction_factor",
+    "cancel_seconds",
+    "deadline_seconds",
+)
+
+
+@bundle
+class JobOptions:
+    """Options of jobs.
+
+    Attributes:
+        first: [jobs + 1] row of each job's first option; they come by rate, slowest first.
+        rate: [options] share of all its work that the job does in a second.
+        types: [options] set of GPU types, bit t for type t, any of which serve; 0: no GPUs.
+        gpus: [options] that it takes; of one shared by n jobs 1/n.
+        cores: [options] that it takes.
+    """
+
+    first: IntVector
+    rate: FloatVector
+    types: IntVector
+    gpus: FloatVector
+    cores: FloatVector
+
+    def rows(self, jobs: NDArray[np.int64]) -> "JobOptions":
+        """The options of some jobs alone."""
+        counts = np.diff(self.first)[jobs]
+        kept = np.concatenate([np.arange(self.first[j], self.first[j + 1]) for j in jobs.tolist()] or [jobs])
+        columns = (self.rate[kept], self.types[kept], self.gpus[kept], self.cores[kept])
+        return JobOptions(np.cumsum([0, *counts]), *columns)
+
+    def least(self, values: FloatVector) -> NDArray[np.float64]:
+        """[jobs] the least of each job's [options] values."""
+        return np.minimum.reduceat(values, self.first[:-1]) if len(values) else values
+
+
+@bundle
+class _Limits:
+    """Limits of the cluster, and scratch of one search.
+
+    Attributes:
+        fewest_servers: [GPUs + 1] that hold so many GPUs.
+        most_servers: of the cluster.
+        most_cores: of a server.
+        counts_cores: whether the cluster does.
+        most_bandwidth: bytes per second of memory of a server.
+        jobs_per_gpu: K.
+        slowness: as `State.slowness`.
+        excess: [models + 1, GPU types] least extra time beside one neighbour, as a share of its own.
+        scan: [points, 2] batches tried, and seconds of an iteration at each.
+    """
+
+    fewest_servers: IntVector
+    most_servers: int
+    most_cores: int
+    counts_cores: bool
+    most_bandwidth: float
+    jobs_per_gpu: int
+    slowness: FloatCube
+    excess: FloatMatrix
+    scan: FloatMatrix
+
+
+class _Run(NamedTuple):
+    """How a job runs.
+
+    Attributes:
+        gpus: how many.
+        cores: of each worker; 0: not counted.
+        gpu_type: of the slowest GPU.
+        excess: extra time because of neighbours, as a share of its own.
+    """
+
+    gpus: int
+    cores: int
+    gpu_type: int
+    excess: float
+
+
+@kernel
+def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physics) -> float:
+    """Seconds of an iteration with the best number of parameter servers.
+
+    They are monotonous in the cores of each and convex in the number of servers
+    (`parameter_server.step_seconds`): beyond two that are looked at, no lower than the line through them.
+    """
+    best = np.inf
+    for choice in range(3):
+        job.cores_per_server_task = (0, 1, most_cores)[choice]
+        servers = 1
+        step = 1
+        before = np.inf
+        while servers < _MOST_PARAMETER_SERVERS:
+            job.parameter_servers = servers
+            seconds = iteration_seconds(job, j, physics)
+            best = min(best, seconds)
+            if seconds >= before:
+                break
+            slope = (seconds - before) / step
+            step = 1 if servers < 64 else servers
+            if step > 1:
+                best = min(best, max(seconds + slope * step, 1e-100))
+            before = seconds
+            servers += step
+    return best
+
+
+@kernel
+def _seconds(job: Job, j: int, run: _Run, batch: float, limits: _Limits, physics: Physics) -> float:
+    """Least seconds of an iteration with this batch; inf if no server has so many cores."""
+    set_shape(job, Shape(run.gpus, batch, run.cores, whole(job.parameter_servers), 0, 1.0, 0))
+    job.gpu_speed = 1.0 / slowness_on(limits.slowness, job, run.gpu_type)
+    job.sharing_slowdown = 1.0 + run.excess
+    best = np.inf
+    for servers in range(limits.fewest_servers[run.gpus], min(run.gpus, limits.most_servers) + 1):
+        if -(-run.gpus // servers) * run.cores > limits.most_cores:
+            continue
+        job.num_servers = servers
+        job.contenders = 1.0 if servers > 1 else 0.0
+        if job.kind == _PARAMETER_SERVER:
+            best = min(best, _parameter_server_seconds(job, j, limits.most_cores, physics))
+        else:
+            best = min(best, iteration_seconds(job, j, physics))
+    return best
+
+
+@kernel
+def _best_of_batches(job: Job, j: int, run: _Run, limits: _Limits, physics: Physics) -> float:
+    """A lower bound on the seconds per base iteration with any batch of the job's range.
+
+    A batch between two others takes as long as the smaller at least and is worth as much as the larger at
+    most. So batches are tried in coarse steps, then in fine ones between points that may hold the best.
+    """
+    points = 0
+    batch = job.min_batch
+    best = np.inf
+    while True:
+        seconds = _seconds(job, j, run, batch, limits, physics)
+        limits.scan[points, 0] = batch
+        limits.scan[points, 1] = seconds
+        best = min(best, seconds / progress_per_iteration(job.noise_scale, job.base_batch, batch))
+        points += 1
+        if batch >= job.max_batch:
+            break
+        batch = min(batch * _COARSE_STEP, job.max_batch)
+    for point in range(points - 1):
+        batch = limits.scan[point, 0]
+        seconds = limits.scan[point, 1]
+        above = limits.scan[point + 1, 0]
+        if seconds / progress_per_iteration(job.noise_scale, job.base_batch, above) >= best:
+            continue
+        while batch < above:
+            batch = min(batch * _FINE_STEP, above)
+            best = min(best, seconds / progress_per_iteration(job.noise_scale, job.base_batch, batch))
+            seconds = _seconds(job, j, run, batch, limits, physics)
+    return best
+
+
+@kernel
+def _add(out: FloatMatrix, begin: int, count: int, rate: float, types: int, gpus: float, cores: float) -> int:
+    """Append an option unless one since `begin` is as fast and takes no more; the new number."""
+    for o in range(begin, count):
+        less = out[o, _GPUS] <= gpus and out[o, _CORES] <= cores
+        if less and out[o, _RATE] >= rate and out[o, _TYPES] == types:
+            return count
+    out[count, _RATE] = rate
+    out[count, _TYPES] = types
+    out[count, _GPUS] = gpus
+    out[count, _CORES] = cores
+    return count + 1
+
+
+@kernel
+def _types_as_fast(job: Job, run: _Run, limits: _Limits) -> int:
+    """Set of the types on which the job is at least as fast as on that of the run, at some batch.
+
+    How much slower one is than another is linear in the fixed share, which falls with the batch.
+    """
+    found = 0
+    for end in range(2):
+        batch = job.min_batch if end == 0 else job.max_batch
+        set_shape(job, Shape(run.gpus, batch, run.cores, whole(job.parameter_servers), 0, 1.0, 0))
+        slowness = slowness_on(limits.slowness, job, run.gpu_type)
+        for other in range(limits.slowness.shape[1]):
+            if slowness_on(limits.slowness, job, other) <= slowness:
+                found |= 1 << other
+    return found
+
+
+@kernel
+def _least_interference(job: Job, types: int, limits: _Limits) -> float:
+    """Least excess beside one neighbour on any of these types."""
+    least = np.inf
+    for gpu_type in range(limits.slowness.shape[1]):
+        if (types >> gpu_type) & 1:
+            least = min(least, limits.excess[job.model, gpu_type])
+    return least
+
+
+@kernel
+def _write_cpu_job_options(job: Job, j: int, limits: _Limits, physics: Physics, out: FloatMatrix) -> int:
+    """Options of a CPU-only job into `out`, rates per base iteration; how many."""
+    count = 0
+    for cores in range(1, limits.most_cores + 1):
+        job.cores_per_worker = cores
+        job.num_servers = 1
+        job.bandwidth_slowdown = max(1.0, float(job.memory_bandwidth) * cores / limits.most_bandwidth)
+        count = _add(out, 0, count, 1.0 / iteration_seconds(job, j, physics), 0, 0.0, float(cores))
+    return count
+
+
+@kernel
+def _write_options(jobs: Records1[Job], j: int, limits: _Limits, physics: Physics, out: FloatMatrix) -> int:
+    """Options of job j into `out`, rates per base iteration; how many."""
+    job = jobs[j]
+    if job.kind == _CPU_ONLY:
+        return _write_cpu_job_options(job, j, limits, physics, out)
+    counts = limits.counts_cores and job.asked_cores > 0
+    most_gpus = min(whole(job.max_gpus), len(limits.fewest_servers) - 1)
+    count = 0
+    for gpu_type in range(limits.slowness.shape[1]):
+        for neighbours in range(limits.jobs_per_gpu):
+            begin = count
+            for gpus in range(job.min_gpus, most_gpus + 1):
+                types = _types_as_fast(job, _Run(gpus, 0, gpu_type, 0.0), limits)
+                excess = neighbours * _least_interference(job, types, limits)
+                taken = gpus / (neighbours + 1.0)
+                best = _best_of_batches(job, j, _Run(gpus, 0, gpu_type, excess), limits, physics)
+                if not counts:
+                    count = _add(out, begin, count, 1.0 / best, types, taken, 0.0)
+                for cores in range(1, limits.most_cores + 1 if counts else 1):
+                    run = _Run(gpus, cores, gpu_type, excess)
+                    seconds = _best_of_batches(job, j, run, limits, physics)
+                    if seconds == np.inf:
+                        break
+                    count = _add(out, begin, count, 1.0 / seconds, types, taken, float(gpus * cores))
+                    if seconds <= best:
+                        break
+    return count
+
+
+def _least_excess(state: State, models: NDArray[np.int32], jobs_per_gpu: int) -> NDArray[np.float64]:
+    """[models + 1, GPU types] least extra time beside a worker of these models, as a share of its own."""
+    rows, types = state.slowness.shape[:2]
+    if jobs_per_gpu == 1 or not len(models):
+        return np.zeros((rows, types))
+    if state.pairs.shape[0] > 0:
+        found = np.repeat(state.pairs[:, models].min(axis=1)[:, None], types, axis=1)
+    elif state.sharing.shape[1] > 0:
+        table = state.sharing.reshape(rows, types, -1, 3)
+        known = np.isfinite(table[..., :1])
+        sensitivity, pressure = np.moveaxis(np.where(known, table[..., 1:], np.inf).min(axis=2), -1, 0)
+        found = sensitivity * pressure[models].min(axis=0)
+    else:
+        found = np.zeros((rows, types))
+    return found * (1.0 - 1e-9)  # sums of excesses are rounded (`on_gpus.summable`)
+
+
+def _limits_of(sim: Simulator, jobs: Records1[Job]) -> _Limits:
+    cluster: Cluster = sim.cluster
+    on_gpus = np.unique(jobs["model"][jobs["kind"] != _CPU_ONLY])
+    batches = float((jobs["max_batch"] / jobs["min_batch"]).max())
+    return _Limits(
+        fewest_servers=cluster.fewest_servers(np.arange(cluster.num_gpus + 1)),
+        most_servers=cluster.num_servers,
+        most_cores=max(cluster.cores_per_server, default=1),
+        counts_cores=bool(cluster.cores_per_server),
+        most_bandwidth=max(cluster.memory_bandwidth_bytes_per_second, default=np.inf),
+        jobs_per_gpu=cluster.jobs_per_gpu,
+        slowness=sim.state.slowness,
+        excess=_least_excess(sim.state, on_gpus, cluster.jobs_per_gpu),
+        scan=np.zeros((int(np.log(batches) / np.log(_COARSE_STEP)) + 3, 2)),
+    )
+
+
+def job_options(sim: Simulator) -> JobOptions:
+    """The options of a simulation's jobs, run or not."""
+    jobs = prepare_jobs(sim.jobs, sim.cluster, sim.performance, constant(0.0))
+    iterations = jobs["total_iterations"].copy()
+    for name in _NOT_OF_SPEED:
+        jobs[name] = 0
+    limits = _limits_of(sim, jobs)
+    sizes = int(np.minimum(jobs["max_gpus"] - jobs["min_gpus"], sim.cluster.num_gpus).max()) + 1
+    most_runs = limits.slowness.shape[1] * limits.jobs_per_gpu * sizes
+    out = np.zeros((max(most_runs, 1) * limits.most_cores, _COLUMNS))
+    known: dict[bytes, NDArray[np.float64]] = {}
+    tables = []
+    alike = np.asarray(jobs)
+    for j in range(len(jobs)):
+        key = alike[j].tobytes()
+        if key not in known:
+            count = _write_options(jobs, j, limits, sim.physics, out)
+            known[key] = out[:count][np.argsort(out[:count, _RATE], kind="stable")].copy()
+        tables.append(known[key])
+    lengths = [len(table) for table in tables]
+    options = np.concatenate(tables)
+    return JobOptions(
+        np.cumsum([0, *lengths]),
+        options[:, _RATE] / np.repeat(np.maximum(iterations, 1e-100), lengths),  # there are jobs without work
+        options[:, _TYPES].astype(np.int64),
+        options[:, _GPUS].copy(),
+        options[:, _CORES].copy(),
+    )

@@ -1,0 +1,24 @@
+"""The yaml files of the tools, in `tools/conf`."""
+
+from pathlib import Path
+
+from ringyard.config_folder import own_folders
+
+__all__ = ["TOOLS_CONF", "tool_config_files"]
+
+TOOLS_CONF = Path(__file__).parent / "conf"
+
+
+def tool_config_files(group: str) -> dict[str, Path]:
+    """Find the yaml files of a group.
+
+    Args:
+        group: folder in `tools/conf`, or in a folder that RINGYARD_CONF names. A file there replaces the one
+            of the same name in `tools/conf`.
+
+    Returns:
+        {name: yaml}, sorted by name.
+    """
+    folders = [TOOLS_CONF, *reversed(own_folders())]
+    files = {file.stem: file for folder in folders for file in (folder / group).glob("*.yaml")}
+    return dict(sorted(files.items()))

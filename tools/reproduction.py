@@ -1,0 +1,198 @@
+"""Write the page of reproduced papers, docs/reproduction.md: `python -m tools.reproduction`."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.checks import require
+from ringyard.config_folder import config_files
+from ringyard.errors import ConfigurationError
+from ringyard_agents.command_line import Arguments, exit_code
+from ringyard_agents.evaluation.statistics import mean_interval, ratio_interval, small_sample_warning
+from ringyard_agents.reproduction.claims import SweepTable, claim_rows, format_metric
+from ringyard_agents.reproduction.command import reproduce_paper
+from ringyard_agents.reproduction.run import Reproduction
+
+__all__ = ["main", "page", "summary"]
+
+_INTRODUCTION = """# Published comparisons, run anew
+
+Written by `python -m tools.reproduction`; one paper alone: `ringyard reproduce PAPER`. Each setting is a yaml
+in `conf/reproduction`.
+Intervals are 95 % intervals of one number each, over seeds (Student's t of the logarithm
+of a mean, or of the ratio of two means, paired by seed): of 100 true claims, 5 lie outside by chance. A claim
+is *reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign,
+but another size. A claim that does not reproduce is printed as such: that is a result, about this simulator
+as much as about the paper. The last column switches the paper's mechanism off and leaves all else as it is:
+what the mechanism itself brings here. A comparator places jobs and decides as its paper or public code says,
+unless something else suited it better on other workloads (seeds): its setting then says what. JCT is a job's
+time from its arrival to its end, slowdown that time over the one it takes alone, rho over the one with a fair
+share of the cluster (Themis); p99: one job in a hundred has more.
+"""
+
+_TITLES = {
+    "mean_jct": "mean JCT (s)",
+    "p99_jct": "p99 JCT (s)",
+    "makespan": "makespan (s)",
+    "mean_queueing": "queueing (s)",
+    "utilisation": "GPUs busy",
+    "gpu_activity": "GPU activity",
+    "jct_over_bound": "mean JCT / lower bound",
+    "job_gpu_activity": "jobs' mean GPU activity",
+    "cpu_queueing": "CPU jobs' queueing (s)",
+    "finished_early": "jobs done by the last arrival",
+    "blocking_rate": "blocking rate",
+    "mean_slowdown": "mean slowdown",
+    "mean_fairness": "mean rho",
+    "kernel_utilisation": "GPUs that run kernels",
+    "kernels_on_used_gpus": "kernels, of GPUs that hold jobs",
+    "utility": "total utility",
+}
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def summary(reproductions: Sequence[Reproduction]) -> str:
+    """One row a paper: its headline claim, what was measured, and the mechanism's own part."""
+    rows = []
+    for one in reproductions:
+        ((_, claimed, found, verdict),) = claim_rows([one.headline])
+        own = "cannot be switched off"
+        if one.ablation is not None:
+            ((text, _, change, _),) = claim_rows([one.ablation])
+            own = f"{text}: {change}"
+        rows.append((one.title, one.headline.claim.text, claimed, found, verdict, own))
+    return _table(
+        (
+            "paper",
+            "headline claim",
+            "claimed",
+            "measured [95 % CI]",
+            "reproduced",
+            "the mechanism, on against off",
+        ),
+        rows,
+    )
+
+
+def _cell(values: NDArray[np.float64], metric: str) -> str:
+    found = mean_interval(values)
+    value, low, high = (format_metric(one, metric) for one in (found.value, found.low, found.high))
+    return f"{value} [{low}, {high}]"
+
+
+def _change(values: NDArray[np.float64], reference: NDArray[np.float64]) -> str:
+    ratio = ratio_interval(values, reference)
+    return "{:+.1%} [{:+.1%}, {:+.1%}]".format(*(one - 1 for one in (ratio.value, ratio.low, ratio.high)))
+
+
+def _sweep(reproduction: Reproduction, table: SweepTable) -> str:
+    """Cases as rows, schedulers as columns; of all but `against` the value and its change from there."""
+    body = []
+    for case in table.cases:
+        columns = {label: row[table.metric] for label, row in reproduction.figures[case].items()}
+        reference = None if table.against is None else columns.get(table.against)
+        cells = []
+        for label in table.schedulers:
+            if label not in columns:
+                cells.append("")
+            elif reference is None or label == table.against:
+                cells.append(_cell(columns[label], table.metric))
+            else:
+                value = format_metric(mean_interval(columns[label]).value, table.metric)
+                cells.append(f"{value}: {_change(columns[label], reference)}")
+        body.append([case, *cells])
+    about = f"{_TITLES.get(table.metric, table.metric)}, {reproduction.seeds} seeds"
+    if table.against is not None:
+        about += f"; behind the colon the change from {table.against}"
+    return f"{table.title} ({about}):\n\n" + _table(["", *table.schedulers], body)
+
+
+def _figures(reproduction: Reproduction) -> str:
+    """Every scheduler of every case, folded."""
+    parts = []
+    for case, rows in reproduction.figures.items():
+        metrics = list(next(iter(rows.values())))
+        body = []
+        for label, columns in rows.items():
+            cells = [label]
+            cells += [_cell(columns[metric], metric) for metric in metrics]
+            body.append(cells)
+        parts.append(f"{case}:\n\n" + _table(["scheduler", *(_TITLES.get(m, m) for m in metrics)], body))
+    title = f"<summary>Every scheduler of every case, {reproduction.seeds} seeds</summary>"
+    return "\n\n".join([f"<details>{title}", *parts, "</details>"])
+
+
+def _section(one: Reproduction) -> list[str]:
+    """Parts of one paper's section."""
+    setting = [f"`ringyard reproduce {one.paper}`.", one.setting]
+    if one.rule is not None:
+        setting.append(f"Schedulers that name no placement rule and bring none use `{one.rule}`.")
+    return [
+        f"## {one.title}",
+        " ".join(setting),
+        _table(("claim", "claimed", "measured [95 % CI]", "reproduced"), claim_rows(one.measured)),
+        "What differs, and why:\n\n" + "\n".join(f"* {line}" for line in one.deviations),
+        *(_sweep(one, table) for table in one.tables),
+        _figures(one),
+    ]
+
+
+def page(reproductions: Sequence[Reproduction]) -> str:
+    """Markdown."""
+    parts = [_INTRODUCTION, summary(reproductions)]
+    parts += [
+        f"**{one.title}: {warning}**" for one in reproductions if (warning := small_sample_warning(one.seeds))
+    ]
+    for one in reproductions:
+        parts += _section(one)
+    return "\n\n".join(parts) + "\n"
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        words: of the command line.
+
+    Returns:
+        The exit code: 2 for bad input.
+    """
+    return exit_code("tools.reproduction", lambda: _run(words))
+
+
+def _run(words: Sequence[str]) -> int:
+    papers = list(config_files("reproduction"))
+    parser = Arguments(
+        prog="python -m tools.reproduction",
+        description="Run papers' settings and write the page of their claims beside what is measured.",
+    )
+    parser.add_argument("papers", metavar="PAPER", nargs="*", help="default: all")
+    parser.add_argument("--seeds", type=int, help="workloads (default: each paper's own, 10 or more)")
+    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    parser.add_argument("--out", default="docs/reproduction.md", help="the page (%(default)s)")
+    given = parser.parse_args(words)
+    require("--seeds", given.seeds, Annotated[int, "[2, 1000000]"] | None)
+    require("--workers", given.workers, Annotated[int, "[1, 10000]"] | None)
+    unknown = [name for name in given.papers if name not in papers]
+    if unknown:
+        raise ConfigurationError(f"unknown paper {unknown[0]!r}; expected some of {', '.join(papers)}")
+    file = Path(given.out).expanduser()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    done = []
+    for paper in given.papers or papers:
+        done.append(reproduce_paper(paper, given.seeds, given.workers))
+        file.write_text(page(done))  # what has been computed stays if a later paper fails
+    print(f"page: {file}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The pretrained agents: their training, their comparison with published schedulers, their page."""
