@@ -9,8 +9,7 @@ from rich.console import Console
 
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import initialized
-from ringyard.mdp.own_folders import search_own_folders
+from ringyard.mdp.user_config import hydra_configs
 from ringyard.threads import usable_cores
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.learning.agent import load_agent
@@ -62,9 +61,8 @@ def reproduce_agents(
         console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False)
 
     recipes = [one for one in recipes if _can_be_judged(one, only is not None, say)]
-    search_own_folders()
     records = read_records()
-    with initialized():
+    with hydra_configs():
         if skip_training:
             _require_shipped(recipes, records)
         for recipe in recipes:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from ringyard.checks import checked
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import made
 from ringyard_agents.measurements import COLUMNS, MeasuredRows, MeasuredSet, find_csvs
 from tools.config_files import tool_config_files
 from tools.measured_sets.readers import MissingDataError, Reader
@@ -42,7 +42,7 @@ class PublishedSet(MeasuredSet):
 def measured_sets() -> Mapping[str, PublishedSet]:
     """{name: set} of tools/conf/measured and of RINGYARD_CONF, by name."""
     files = tool_config_files("measured")
-    return {name: made(OmegaConf.load(file)) for name, file in files.items()}
+    return {name: instantiate(OmegaConf.load(file), _convert_="all") for name, file in files.items()}
 
 
 def rows_of(name: str, folder: Path) -> MeasuredRows:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from hydra.utils import instantiate
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from ringyard.bounds import LowerBounds, bounds_of
 from ringyard.errors import SchedulerError
-from ringyard.hydra_versions import made
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import own_seed
@@ -81,7 +81,7 @@ class Task:
 
 @functools.lru_cache(maxsize=64)
 def _built(config: str) -> Any:
-    return made(OmegaConf.create(config))
+    return instantiate(OmegaConf.create(config), _convert_="all")
 
 
 def _text(config: Mapping[str, Any]) -> str:

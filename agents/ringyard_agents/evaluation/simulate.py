@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
 from ringyard.bounds import bounds_of
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import made
 from ringyard.sim.metrics import JobTimes, job_times
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.configuration import WORLD, plain
@@ -79,7 +79,7 @@ def _require_rule_used(config: DictConfig) -> None:
 
 def _simulate(config: DictConfig, folder: Path) -> float:
     _require_rule_used(config)
-    scheduler = made(config.scheduler)
+    scheduler = instantiate(config.scheduler, _convert_="all")
     world = {name: plain(config[name]) for name in WORLD}
     rounds = config.round_seconds if config.round_seconds is not None else scheduler.round_seconds
     require_outputs(config)

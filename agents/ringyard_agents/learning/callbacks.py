@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from hydra.utils import instantiate
+
 from ringyard.checks import Positive, checked
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import made
 from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import Learner
 
@@ -69,7 +70,7 @@ def callbacks_of(config: Mapping[str, Any]) -> list[TrainingCallback]:
     """
     callbacks: list[TrainingCallback] = []
     for name, given in config.items():
-        one = made(given)
+        one = instantiate(given, _convert_="all")
         missing = [method for method in _METHODS if isinstance(one, type) or not hasattr(one, method)]
         if missing:
             raise ConfigurationError(

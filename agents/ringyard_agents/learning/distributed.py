@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from ringyard.hydra_versions import made
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.constraint import Constrained, Constraint
 from ringyard_agents.learning.environments import settings_of
@@ -58,7 +58,7 @@ def follow(hardware: Hardware) -> None:
     """Learn the `Training` that the first process gives, until it says that it is enough."""
     told: Training | None = hardware.peers.from_first(None)
     assert told is not None
-    learner: Learner = made(told.agent)
+    learner: Learner = instantiate(told.agent, _convert_="all")
     equip(learner, hardware)
     constraint = told.constraint
     if isinstance(learner, Constrained):

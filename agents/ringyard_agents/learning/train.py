@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.hydra_versions import made
 from ringyard.mdp.setting import Setting
 from ringyard.threads import set_num_threads
 from ringyard_agents.configuration import plain
@@ -85,7 +85,7 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None
 
     environments = environments_of(given, given["worlds"], _checked_of(folder, given["trust"], saved))
     unseen = Unseen(environments, judged["workloads"], judged["workload_seed"], given["trust"])
-    learner: Learner = made(parts["agent"])
+    learner: Learner = instantiate(parts["agent"], _convert_="all")
     callbacks = callbacks_of(given["callbacks"])
     constraint = constraint_of(**given["constraint"], unseen=unseen)
     _constrain(learner, constraint)

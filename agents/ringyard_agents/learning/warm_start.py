@@ -13,6 +13,7 @@ from typing import Any
 
 import hydra
 import yaml
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -21,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.hydra_versions import initialized, store
+from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.learning.agent_file import (
     PARTS,
     checked_parts,
@@ -77,7 +78,7 @@ def inherited(words: Sequence[str]) -> list[str]:
     if parts["agent"].get("teacher") is not None:
         parts["agent"]["teacher"] = None
     for group, part in parts.items():
-        store(group, _OWN, part)
+        ConfigStore.instance().store(_OWN, part, group)
     left = [group for group in parts if group not in chosen and group not in chosen_by_yamls]
     place = words.index(said[0])  # among overrides; options, which may stand around, must not come between
     return [*words[:place], *(f"{group}={_OWN}" for group in left), *words[place:]]
@@ -104,7 +105,7 @@ def _of_run(words: Sequence[str], chosen: Mapping[str, str]) -> list[str]:
     file = Path(str(_value(chosen["resume"]))).expanduser() / "config.yaml"
     parts = checked_parts(read_run_config(file, trust), trust, file)
     for part in spoken_of:
-        store(part, _OWN, parts[part])
+        ConfigStore.instance().store(_OWN, parts[part], part)
     place = words.index(chosen["resume"])
     return [*words[:place], *(f"{part}={_OWN}" for part in spoken_of), *words[place:]]
 
@@ -144,7 +145,7 @@ def _hydra() -> AbstractContextManager[Any]:
     """Hydra on our configs, if it is on none yet."""
     if GlobalHydra.instance().is_initialized():
         return nullcontext()
-    return initialized()
+    return hydra_configs()
 
 
 def _leaves(word: str) -> list[tuple[str, str]]:

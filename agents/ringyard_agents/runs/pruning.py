@@ -1,5 +1,6 @@
 """Pruning by evaluation: a training that is behind the earlier ones of its study at the same point stops."""
 
+import logging
 from typing import Any, Literal, Self
 
 from ringyard.errors import ConfigurationError
@@ -32,7 +33,7 @@ class Pruning:
         pruners = optuna.pruners
         made = pruners.MedianPruner() if pruner == "median" else pruners.SuccessiveHalvingPruner()
         name, storage = str(sweeper.study_name), str(sweeper.storage)
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        optuna.logging.set_verbosity(logging.WARNING)
         study = optuna.load_study(study_name=name, storage=storage, pruner=made)
         own = [one for one in study.get_trials(deepcopy=False) if one.number == number]
         if not own:

@@ -17,7 +17,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.hydra_versions import register_resolver
 from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
 from ringyard_agents.runs.files import atomic_write
@@ -29,8 +28,8 @@ _LONGEST_NAME = 255  # bytes, of a folder on most file systems
 
 def register_run_folders() -> None:
     """Let configs say `${run_folder:...}`: names are checked before Hydra makes a folder."""
-    register_resolver("run_folder", _folder)
-    register_resolver("job_number", lambda first, number: first + number)
+    OmegaConf.register_new_resolver("run_folder", _folder, replace=True)
+    OmegaConf.register_new_resolver("job_number", lambda first, number: first + number, replace=True)
 
 
 def _folder(name: object, resume: object) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ringyard.errors import RingyardError
-from ringyard.mdp.own_folders import search_own_folders
+from ringyard.mdp.user_config import search_own_folders
 from ringyard_agents.command_line import one_line
 from ringyard_agents.runs.files import remove_if_empty
 from ringyard_agents.runs.job_record import JobRecord

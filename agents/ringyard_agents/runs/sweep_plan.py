@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import initialized
+from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.runs.files import atomic_write
 from ringyard_agents.runs.job_record import job_records
 from ringyard_agents.runs.record import again
@@ -124,7 +124,7 @@ def _composed(command: str, words: Sequence[str], searched: str | None) -> DictC
         )
     same = [str(one.input_line) for one in parsed if not one.is_sweep_override()]
     more = [] if searched is None else [f"hydra.searchpath=['file://{os.path.abspath(searched)}']"]
-    with initialized():
+    with hydra_configs():
         return compose(command, [*same, *more, "hydra.mode=MULTIRUN"], return_hydra_config=True)
 
 

@@ -20,8 +20,9 @@ from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
+from ringyard_baselines.families.key_order import KeyOrder, rearrange
 from ringyard_baselines.families.ordered import raise_stalled
-from ringyard_baselines.families.preemptive import JobKey, Memory, PreemptiveScheduler, Ranking, rearrange
+from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler, Ranking
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["LeastEstimated"]
@@ -50,14 +51,14 @@ def _turn(
     b: int,
     estimate: Estimate,
     notes: FloatMatrix,
-    memory: Memory,
+    order: KeyOrder,
     ranking: Ranking,
     rule: PlacementRule,
     physics: Physics,
 ) -> bool:
     """One decision, and the time to the next; False if it stalls."""
     _estimate(state, b, estimate, notes, ranking.parameters)
-    rearrange(state, b, memory, ranking, rule, physics)
+    rearrange(state, b, order, ranking, rule, physics)
     return advance(state, b, physics)
 
 
@@ -67,7 +68,7 @@ def _run(
     b: int,
     estimate: Estimate,
     notes: FloatMatrix,
-    memory: Memory,
+    order: KeyOrder,
     ranking: Ranking,
     rule: PlacementRule,
     physics: Physics,
@@ -75,7 +76,7 @@ def _run(
     """Whole simulation; False if it stalls."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
-        if not _turn(state, b, estimate, notes, memory, ranking, rule, physics):
+        if not _turn(state, b, estimate, notes, order, ranking, rule, physics):
             return False
     return True
 
@@ -142,6 +143,6 @@ class LeastEstimated(PreemptiveScheduler):
         self._play(_run, sim)
 
     def _play(self, kernel: Callable[..., bool], sim: Simulator) -> None:
-        own = (self.estimate, self.notes, self._memory, self._ranking, self.placement)
+        own = (self.estimate, self.notes, self._order_of(sim.state, 0), self._ranking, self.placement)
         if not kernel(sim.state, 0, *own, sim.physics):
             raise_stalled(sim)

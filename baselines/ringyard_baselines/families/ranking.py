@@ -13,7 +13,7 @@ from ringyard.state.records import Job, JobStatus
 __all__ = [
     "QUEUE_SPAN",
     "JobKey",
-    "Motion",
+    "KeyChanges",
     "Ranking",
     "budget_of",
     "complain_of_key",
@@ -42,21 +42,18 @@ class JobKey(Protocol):
         """Of the job at `now`, seconds, by the scheduler's parameters [parameters]."""
 
 
-class Motion(IntEnum):
-    """What a key promises, so that a decision need not look at every job. It is not checked.
+class KeyChanges(IntEnum):
+    """When keys change, so that a decision need not read all of them. It is not checked.
 
     Attributes:
-        FREE: nothing. All jobs that wait or run are looked at, at every decision.
-        FALLS: it stays while the job waits and never grows while it runs, whatever happens to others;
-            starting and stopping alone do not change it. Not made use of where servers fail.
-        RISES: the same, but it never falls while the job runs.
-        STEPS: it changes only when the job starts or stops, or when its `wake` said that it would.
+        ANY_TIME: a decision reads the keys of all jobs that wait or run.
+        WHILE_RUNNING: a key stays while its job waits, and does not change by starting or stopping alone.
+        AT_WAKES: a key changes only when its job starts or stops, or when its `wake` said that it would.
     """
 
-    FREE = 0
-    FALLS = 1
-    RISES = 2
-    STEPS = 3
+    ANY_TIME = 0
+    WHILE_RUNNING = 1
+    AT_WAKES = 2
 
 
 @fills(JobKey)
@@ -87,7 +84,7 @@ class Ranking:
         parameters: [parameters] of both.
         strict: do not look past the first job that does not fit.
         wakes: whether `wake` is ever needed.
-        motion: `Motion` of the key.
+        key_changes: `KeyChanges`.
     """
 
     key: JobKey
@@ -95,7 +92,7 @@ class Ranking:
     parameters: FloatVector
     strict: bool
     wakes: bool
-    motion: int
+    key_changes: int
 
 
 @kernel

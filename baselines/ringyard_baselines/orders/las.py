@@ -7,7 +7,7 @@ from ringyard.compiled import FloatVector, fills
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job
-from ringyard_baselines.families.preemptive import JobKey, Motion, PreemptiveScheduler
+from ringyard_baselines.families.preemptive import JobKey, KeyChanges, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["las"]
@@ -34,5 +34,5 @@ def las(placement: PlacementRule, round_seconds: Positive) -> PreemptiveSchedule
         placement,
         Information.ATTAINED_SERVICE,
         round_seconds=round_seconds,
-        motion=Motion.RISES,
+        key_changes=KeyChanges.WHILE_RUNNING,
     )

@@ -8,7 +8,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.state.records import Job
 from ringyard_baselines.families.ordered import OrderedScheduler
-from ringyard_baselines.families.preemptive import JobKey, Motion, PreemptiveScheduler
+from ringyard_baselines.families.preemptive import JobKey, KeyChanges, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["smallest_first"]
@@ -35,7 +35,12 @@ def smallest_first(
     """
     if preemptive:
         return PreemptiveScheduler(
-            "smallest_first", gpus_asked, np.zeros(1), placement, Information.SIZES, motion=Motion.STEPS
+            "smallest_first",
+            gpus_asked,
+            np.zeros(1),
+            placement,
+            Information.SIZES,
+            key_changes=KeyChanges.AT_WAKES,
         )
     return OrderedScheduler(
         "smallest_first_start_only", _by_gpus, placement, strict=False, information=Information.SIZES

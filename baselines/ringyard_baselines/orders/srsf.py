@@ -6,7 +6,7 @@ from ringyard.compiled import FloatVector, fills
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import remaining_iterations
 from ringyard.state.records import Job
-from ringyard_baselines.families.preemptive import JobKey, Motion, PreemptiveScheduler
+from ringyard_baselines.families.preemptive import JobKey, KeyChanges, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["srsf"]
@@ -21,4 +21,6 @@ def remaining_service(job: Job, now: float, parameters: FloatVector) -> float:
 def srsf(placement: PlacementRule) -> PreemptiveScheduler:
     """Least remaining isolated GPU seconds first; ties keep their order, an arrival loses them."""
     knows = Information.SIZES | Information.DURATIONS
-    return PreemptiveScheduler("srsf", remaining_service, np.zeros(1), placement, knows, motion=Motion.FALLS)
+    return PreemptiveScheduler(
+        "srsf", remaining_service, np.zeros(1), placement, knows, key_changes=KeyChanges.WHILE_RUNNING
+    )

@@ -6,7 +6,7 @@ from ringyard.compiled import FloatVector, fills
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import remaining_iterations
 from ringyard.state.records import Job
-from ringyard_baselines.families.preemptive import JobKey, Motion, PreemptiveScheduler
+from ringyard_baselines.families.preemptive import JobKey, KeyChanges, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["srtf"]
@@ -21,5 +21,10 @@ def remaining_seconds(job: Job, now: float, parameters: FloatVector) -> float:
 def srtf(placement: PlacementRule) -> PreemptiveScheduler:
     """Least remaining isolated run time first; ties keep their order, an arrival loses them."""
     return PreemptiveScheduler(
-        "srtf", remaining_seconds, np.zeros(1), placement, Information.DURATIONS, motion=Motion.FALLS
+        "srtf",
+        remaining_seconds,
+        np.zeros(1),
+        placement,
+        Information.DURATIONS,
+        key_changes=KeyChanges.WHILE_RUNNING,
     )

@@ -7,12 +7,13 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Record", "Records1", "Records2", "Records3", "f8", "i4", "i8", "u8"]
+__all__ = ["Record", "Records1", "Records2", "Records3", "f4", "f8", "i4", "i8", "u8"]
 
 # what a field is to a type checker, and how it is stored
 i4 = Annotated[int, np.int32]
 i8 = Annotated[int, np.int64]
 u8 = Annotated[Any, np.uint64]  # kernels calculate modulo 2**64, which int does not
+f4 = Annotated[float, np.float32]
 f8 = Annotated[float, np.float64]
 
 
@@ -21,7 +22,7 @@ _Fields = list[tuple[str, type[np.generic]]]
 
 def _stored(annotations: Mapping[str, Any]) -> _Fields:
     """Fields in their order; those of a tuple of names stand where the tuple does."""
-    kinds = {name: kind.__metadata__[-1] for name, kind in annotations.items()}
+    kinds = {name: kind.__metadata__[0] for name, kind in annotations.items()}
     several = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
     named = {field for fields in several.values() for field in fields}
     stored: _Fields = []
@@ -51,8 +52,12 @@ def _without_gaps(fields: _Fields) -> _Fields:
     return filled
 
 
-class Record:
-    """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8` or `f8`.
+class _RecordMeta(type):
+    """The class of record classes, by which kernels know them as arguments."""
+
+
+class Record(metaclass=_RecordMeta):
+    """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8`, `f4` or `f8`.
 
     `_counted: Annotated[int, ("cores", "ram")]` stands for `i8` fields of these names. Those that kernels
     name are annotated as well, for type checkers; `field_reader` makes a kernel that takes their position.
