@@ -28,7 +28,7 @@ from ringyard_agents.predictors.hazard_file import write_hazards
 from ringyard_agents.runs.files import locked, require_writable
 from ringyard_agents.runs.record import run_folder, write_record
 from ringyard_agents.runs.run_folder import refuse_another
-from ringyard_baselines.families.least_estimated import LeastEstimated
+from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.tools.hazards import CLIPPED, LOG_RATES, PARAMETERS, Hazards, constant_rates
 from ringyard_baselines.tools.tenants import (
     BINS,
