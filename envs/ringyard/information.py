@@ -6,7 +6,7 @@ from typing import Any
 from ringyard.compiled.reads import fields_read
 from ringyard.errors import InformationError
 from ringyard.state import progress
-from ringyard.state.records import Job
+from ringyard.state.records import ClusterRecord, Gpu, Job, Link, Server
 
 __all__ = ["COLUMNS", "Information", "check_known", "check_reads"]
 
@@ -119,6 +119,10 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
 }
 
 
+#: records of the cluster, which anybody sees, though some of their fields are called as a column of jobs is
+_OF_THE_CLUSTER = (ClusterRecord, Server, Gpu, Link)
+
+
 def check_known(name: str, knows: Information) -> None:
     """Refuse a column to a reader who did not declare it.
 
@@ -143,8 +147,8 @@ def check_known(name: str, knows: Information) -> None:
 def check_reads(function: Any, knows: Information, what: str) -> None:
     """Refuse a compiled function whose source reads more than was declared; it cannot be refused as it runs.
 
-    Fields of other records that have the name of a column count as well; functions of
-    `ringyard.state.progress` count as the column of their name.
+    A field counts unless types show that it is none of a job's: `state.servers[b, s].num_gpus` is a server's.
+    Functions of `ringyard.state.progress` count as the column of their name.
 
     Args:
         function: decorated with `fills` or `kernel`.
@@ -154,7 +158,7 @@ def check_reads(function: Any, knows: Information, what: str) -> None:
     Raises:
         InformationError: it reads more.
     """
-    for name in sorted(fields_read(function, progress.__name__) & COLUMNS.keys()):
+    for name in sorted(fields_read(function, _OF_THE_CLUSTER, progress.__name__) & COLUMNS.keys()):
         try:
             check_known(name, knows)
         except InformationError as error:

@@ -13,7 +13,7 @@ from ringyard.errors import CheckpointError, ConfigurationError, InformationErro
 from ringyard.mdp.presets import preset
 from ringyard.mdp.user_config import hydra_configs
 from ringyard.placement import consolidate
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard_agents.evaluation.compare import comparisons
 from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.learning.agent_file import parts_of, save_agent
@@ -28,7 +28,7 @@ class InOrder:
     """FIFO, as one would write it in a notebook."""
 
     def decide(self, view):
-        draft, started = Draft(view), []
+        draft, started = PlacementPlan(view), []
         for job in view.waiting:
             allocation = draft.place(consolidate(), int(job))
             if allocation is None:

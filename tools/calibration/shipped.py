@@ -11,13 +11,12 @@ import yaml
 
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
-from ringyard_agents.calibration.fields import Fields
-from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between, with_fixed_part
+from ringyard_agents.calibration.cpu import core_curves
+from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
 from ringyard_agents.calibration.lines import LEAST_FIXED_SECONDS, Line, fit_line
-from ringyard_agents.calibration.pipelines import core_curves
 from ringyard_agents.calibration.rings import RingFit, fit_rings
 from ringyard_agents.calibration.sharing import Sharing, fit_sharing
-from ringyard_agents.calibration.yamls import digits, fabric_yaml, profile_yaml
+from ringyard_agents.calibration.yamls import Fields, digits, fabric_yaml, profile_yaml
 from tools.calibration.fields import fields_of
 from tools.calibration.storage import dataset
 from tools.config_files import TOOLS_CONF
@@ -291,10 +290,27 @@ def _with_fixed_parts(
                 f"{fixed * 1e3:.3g} ms, mean of {len(logs)} {kinds[name]} models, {rule['most']:.0%} at most"
             )
             result[name] = {
-                kind: with_fixed_part(figure, fixed, rule["most"], said)
+                kind: _with_fixed_part(figure, fixed, rule["most"], said)
                 for kind, figure in result[name].items()
             }
     return result
+
+
+def _with_fixed_part(figure: Figure, fixed_seconds: float, most: float, said: str) -> Figure:
+    """The figure with a fixed part taken from others, if its own cannot be told; its seconds stay.
+
+    Args:
+        figure: measured.
+        fixed_seconds: of others.
+        most: share of the figure's seconds that may be fixed.
+        said: whose.
+    """
+    if figure.batch is None:
+        return figure
+    total = float(figure.line.seconds(np.array([figure.batch]))[0])
+    fixed = min(fixed_seconds, most * total)
+    line = Line(fixed, (total - fixed) / figure.batch)
+    return Figure(line, f"{figure.source}; fixed part derived: {said}", figure.batch)
 
 
 def _factors(recipe: _Recipe, supplies: _Supplies) -> Mapping[str, Mapping[str, Factor]]:

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from ringyard.performance.cpu import input_seconds, useful_cores
 
-__all__ = ["CoreCurve", "best_factor", "fit_core_curves"]
+__all__ = ["CoreCurve", "best_factor", "core_curves", "fit_core_curves"]
 
 _useful = np.vectorize(useful_cores, otypes=[float])
 _input = np.vectorize(input_seconds, otypes=[float])
@@ -86,3 +87,20 @@ def fit_core_curves(
         serial_share = float(np.exp(minimize_scalar(error, bounds=ends, method="bounded").x))
     flat = {name: CoreCurve(float("inf"), 0.0, float(t.mean())) for name, (_, t) in tables.items()}
     return flat | {name: _curve(*table, serial_share or 0.0) for name, table in bent.items()}
+
+
+def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mapping[str, CoreCurve]:
+    """{model: curve} of the rows with the most main memory.
+
+    Args:
+        rows: tidy rows with cores.
+        serial_share: see `fit_core_curves`.
+    """
+    measured = {}
+    for name in sorted(set(rows.model)):
+        mine = rows[rows.model == name]
+        if mine.ram_bytes.notna().any():
+            mine = mine[mine.ram_bytes == mine.ram_bytes.max()]
+        if mine.cores.nunique() > 1:
+            measured[name] = (mine.cores.to_numpy(), (mine.seconds / mine.batch).to_numpy())
+    return fit_core_curves(measured, serial_share)

@@ -2,25 +2,42 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.calibration.fields import Fields
 from ringyard_agents.calibration.gpus import Figure
 from ringyard_agents.calibration.rings import FabricFit
 
-__all__ = ["digits", "fabric_yaml", "profile_yaml", "write_yamls"]
+__all__ = ["Fields", "digits", "fabric_yaml", "profile_yaml", "six_digits_down", "write_yamls"]
 
 #: {samples per GPU: (sensitivity, pressure)}
 _Curve = Mapping[float, tuple[float, float]]
 
 
+@dataclass(frozen=True)
+class Fields:
+    """Values and sources by field, in the order of the recipe; a field without a value has a source only."""
+
+    values: Mapping[str, Any]
+    sources: Mapping[str, str]
+
+
 def digits(value: float, count: int = 4) -> float:
     """The value with so many significant digits: what is fitted is not known better."""
     return float(f"{value:.{count}g}")
+
+
+def six_digits_down(value: float) -> float:
+    """Rounded so that the batch which fills a GPU still fits."""
+    if value == 0:
+        return 0.0
+    unit = 10.0 ** (np.floor(np.log10(value)) - 5)
+    return float(f"{np.floor(value / unit) * unit:.6g}")
 
 
 def _number(value: float) -> str:

@@ -14,7 +14,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics
-from ringyard.sim.fits import gpus_of, held
+from ringyard.sim.feasibility import current_allocation, gpus_of
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
@@ -134,7 +134,7 @@ class PreemptiveScheduler(Scheduler):
         stopped = order.stopping[: totals["num_stopping"]].tolist()
         started = order.starting[: totals["num_starting"]].tolist()
         return [Allocation(job) for job in stopped] + [
-            held(after, b, job, tuple(gpus_of(after, b, job).tolist())) for job in started
+            current_allocation(after, b, job, tuple(gpus_of(after, b, job).tolist())) for job in started
         ]
 
     def drive(self, sim: Simulator) -> None:

@@ -6,12 +6,13 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Record", "Records1", "Records2", "Records3", "f8", "i4", "i8", "u8"]
+__all__ = ["Record", "Records1", "Records2", "Records3", "f4", "f8", "i4", "i8", "u8"]
 
 # what a field is to a type checker, and how it is stored
 i4 = Annotated[int, np.int32]
 i8 = Annotated[int, np.int64]
 u8 = Annotated[Any, np.uint64]  # kernels calculate modulo 2**64, which int does not
+f4 = Annotated[float, np.float32]
 f8 = Annotated[float, np.float64]
 
 
@@ -33,8 +34,12 @@ def _without_gaps(fields: list[tuple[str, type[np.generic]]]) -> list[tuple[str,
     return filled
 
 
-class Record:
-    """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8` or `f8`.
+class _RecordMeta(type):
+    """The class of record classes, by which kernels know them as arguments."""
+
+
+class Record(metaclass=_RecordMeta):
+    """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8`, `f4` or `f8`.
 
     There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
 

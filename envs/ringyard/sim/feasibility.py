@@ -16,7 +16,16 @@ from ringyard.sim.engine.shape import Shape, memory_of
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus
 
-__all__ = ["FITS", "HELD", "Shortfall", "checked_shape", "fits", "gpus_of", "held", "wanted"]
+__all__ = [
+    "FITS",
+    "HELD",
+    "Shortfall",
+    "current_allocation",
+    "fits",
+    "gpus_of",
+    "requested_shape",
+    "validate_allocation",
+]
 
 _CPU_ONLY, _PARAMETER_SERVER = int(JobKind.CPU_ONLY), int(JobKind.PARAMETER_SERVER)
 _WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
@@ -102,7 +111,7 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
     return Shortfall(FITS, 0, 0, 0)
 
 
-def wanted(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
+def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
     """(shape, places) of an allocation that stops nobody; what it leaves open stays as the job has it.
 
     Returns:
@@ -121,7 +130,7 @@ def wanted(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray
     return shape, np.array(places, dtype=np.int32)
 
 
-def held(state: State, b: int, j: int, gpu_ids: tuple[int, ...]) -> Allocation:
+def current_allocation(state: State, b: int, j: int, gpu_ids: tuple[int, ...]) -> Allocation:
     """What running job j holds, with nothing left open.
 
     Args:
@@ -167,10 +176,10 @@ def _named(status: int) -> str:
     return JobStatus(status).name.lower()
 
 
-def checked_shape(
+def validate_allocation(
     state: State, b: int, cluster: Cluster, allocation: Allocation
 ) -> tuple[Shape, NDArray[np.int32]] | None:
-    """(shape, places) of an allocation, as `wanted`; None: it stops or rejects its job.
+    """(shape, places) of an allocation, as `requested_shape`; None: it stops or rejects its job.
 
     Raises:
         PlacementError: it cannot be carried out now.
@@ -194,7 +203,7 @@ def checked_shape(
         if status != _RUNNING:
             raise PlacementError(f"job {j} waits already; an empty allocation stops a running job")
         return None
-    shape, places = wanted(state, b, allocation)
+    shape, places = requested_shape(state, b, allocation)
     _check_shape(job, j, shape, cluster)
     if job["kind"] == _CPU_ONLY:
         _check_cpu_job(state, b, cluster, j, allocation)
