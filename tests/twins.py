@@ -18,7 +18,7 @@ from ringyard.errors import PlacementError, SchedulerError
 from ringyard.resources import RESOURCES
 from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.state.records import Integral, JobOutcome, JobStatus
-from ringyard_baselines.families.allocating import AllocatingScheduler
+from ringyard_baselines.policies.allocating import AllocatingScheduler
 
 MOST_DECISIONS = 120
 

@@ -362,7 +362,7 @@ class Live(NamedTuple):
 def live(view: SchedulingView) -> Live:
     """The running simulation behind a view, with nothing hidden.
 
-    The one door for machinery whose questions were checked before: plans, what-if questions, families of
+    The one door for machinery whose questions were checked before: plans, what-if questions, policies of
     schedulers that read nothing but the fields of a checked key, and agents, whose observation says what it
     shows. A scheduler's own code never needs it (a test looks).
     """
