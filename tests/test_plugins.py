@@ -29,10 +29,10 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import Integral
 from ringyard_agents.learning.agent import AgentScheduler
-from ringyard_baselines.families.ordered import OrderedScheduler
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
-from ringyard_baselines.orders.fifo import fifo
-from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.policies.ordered import OrderedScheduler
+from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import run
 from worlds import everything
 

@@ -30,8 +30,8 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job, JobStatus, Server
 from ringyard.workloads import ModelMix
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
-from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
 
 SINGLE = list(Information.EVERYTHING)
 
@@ -343,8 +343,8 @@ def test_only_families_and_the_loop_reach_behind_the_view():
         for file in folder.rglob("*.py")
         if re.search(r"import [^.]*?\blive\b|(view|sim|draft)\._?state\b", file.read_text())
     }
-    families = {"allocating.py", "least_estimated.py", "ordered.py", "preemptive.py"}
-    assert reaching == {*families, "scheduler.py"}  # the loop looks at powers
+    policies = {"allocating.py", "least_estimated.py", "ordered.py", "preemptive.py"}
+    assert reaching == {*policies, "scheduler.py"}  # the loop looks at powers
 
 
 class OneTable:
