@@ -19,7 +19,7 @@ from ringyard_agents.evaluation.selection import agents_for, benchmarks, drawn_f
 from ringyard_agents.evaluation.tune import TUNING_SEED
 from ringyard_agents.evaluation.tuned_configs import (
     Best,
-    EnvConfig,
+    Setting,
     TunedConfig,
     at_best,
     format_options,
@@ -147,7 +147,7 @@ def test_what_is_written_of_the_best_reads_the_same(tmp_path):
     )  # the best blocks no job
     found = {"tiresias": Best(Entry("tiresias@pack", "tiresias@pack", options), 12, 0.0, (beside,))}
     file = tmp_path / "best.yaml"
-    write_best(file, found, EnvConfig({"cluster": {}}, "ringyard tune"), "blocking_rate")
+    write_best(file, found, Setting({"cluster": {}}, "ringyard tune"), "blocking_rate")
     assert read_best(str(file)) == found
     assert "&" not in file.read_text()  # no aliases: people read it
 
