@@ -13,7 +13,7 @@ from ringyard.mdp.user_config import hydra_configs
 from ringyard.threads import usable_cores
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.runs.files import atomic_write, require_writable
+from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.shipped_agents import ZOO
 from tools.zoo.judging import Record, judge, read_records, require_judges, write_record
 from tools.zoo.page import agents_page, draw_training

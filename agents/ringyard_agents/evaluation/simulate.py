@@ -19,9 +19,8 @@ from ringyard_agents.evaluation.evaluate import simulator
 from ringyard_agents.evaluation.results_frame import outcome_names
 from ringyard_agents.evaluation.schedule_log import draw_outputs, recorded, require_outputs, wants_drawing
 from ringyard_agents.report.tenants import print_tenants, write_tenants
-from ringyard_agents.runs.files import atomic_write, locked
-from ringyard_agents.runs.record import run_folder, write_record
-from ringyard_agents.runs.run_folder import refuse_another
+from ringyard_agents.runs.atomic_write import atomic_write
+from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_baselines.scheduler import run
 
 __all__ = ["simulate", "write_jobs"]
@@ -61,9 +60,8 @@ def simulate(config: DictConfig) -> float:
         RingyardError: bad input, before anything is written.
         OSError: files cannot be written.
     """
-    refuse_another(run_folder(), "simulate", config)
-    with locked(run_folder()):
-        return _simulate(config, run_folder())
+    with RunFolder.of_job("simulate").claim(config) as folder:
+        return _simulate(config, folder)
 
 
 def _require_rule_used(config: DictConfig) -> None:
@@ -77,7 +75,8 @@ def _require_rule_used(config: DictConfig) -> None:
         )
 
 
-def _simulate(config: DictConfig, folder: Path) -> float:
+def _simulate(config: DictConfig, home: RunFolder) -> float:
+    folder = home.path
     _require_rule_used(config)
     scheduler = instantiate(config.scheduler, _convert_="all")
     world = {name: plain(config[name]) for name in WORLD}
@@ -91,7 +90,7 @@ def _simulate(config: DictConfig, folder: Path) -> float:
 
     sim = recorded(play) if wants_drawing(config) else play(0)
     times = job_times(sim.state, 0, sim.jobs)
-    write_record(folder, "simulate", config, {"seed": config.seed})
+    home.record(config, {"seed": config.seed})
     write_jobs(folder / "jobs.csv", times)
     if config.output.jobs_csv is not None:
         write_jobs(Path(config.output.jobs_csv).expanduser(), times)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
 from ringyard_agents.configuration import plain
 from ringyard_agents.learning.agent_file import AGENT, LAST, parts_of
@@ -35,13 +35,11 @@ from ringyard_agents.learning.training_run import (
     ProgressBar,
     TrainingRun,
     read_last,
-    refuse_to_replace,
     remove_run,
 )
 from ringyard_agents.learning.warm_start import load_initial_weights
-from ringyard_agents.runs.files import locked
 from ringyard_agents.runs.pruning import Pruning
-from ringyard_agents.runs.record import in_sweep, run_folder, write_record
+from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
 from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 
 __all__ = ["train"]
@@ -59,7 +57,7 @@ def train(config: DictConfig) -> float | None:
         RingyardError: bad input, before anything is replaced.
         KeyboardInterrupt: it was stopped; everything is saved.
     """
-    folder = run_folder()
+    folder = job_folder()
     hardware = Hardware(device_of(config.device), join_process_group())
     set_num_threads(config.num_threads or threads_of_process())
     if hardware.peers.rank > 0:
@@ -78,7 +76,7 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None
         config, earlier_decisions = resumed_config(config)
         saved, evaluated = read_last(folder)
     elif not config.overwrite:
-        refuse_to_replace(folder)
+        RunFolder(folder, "train").refuse_another(overwrite=False, outputs=(AGENT, LAST))
     given, parts = plain(config), parts_of(config)
     seed, total, judged = given["seed"], given["total_decisions"], given["evaluate"]
     console = Console()
@@ -110,7 +108,8 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None
 
     if saved is None:
         remove_run(folder)
-    write_record(folder, "train", config, {"seed": seed, "evaluation": unseen.seed}, saved is not None)
+    seeds = {"seed": seed, "evaluation": unseen.seed}
+    RunFolder(folder, "train").record(config, seeds, goes_on=saved is not None)
     run = TrainingRun(folder, learner, evaluation, parts, given["save_minutes"], saved is not None, callbacks)
     if hardware.peers.size > 1:
         plainly = {label: plain(one) for label, one in environments.items()}
@@ -145,7 +144,7 @@ def _constrain(learner: Learner, constraint: Constraint | None) -> None:
 
 
 def _set_up(
-    learner: Learner, settings: Mapping[str, Setting], seed: int, saved: Checkpoint | None, folder: Path
+    learner: Learner, settings: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None, folder: Path
 ) -> None:
     """Put a learner into its environments: new, or as an earlier run left it."""
     try:

@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.errors import CheckpointError
 from ringyard_agents.learning.agent_file import AGENT, LAST, save_agent
 from ringyard_agents.learning.callbacks import TrainingCallback
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -26,14 +26,13 @@ from ringyard_agents.learning.tensorboard_logging import (
     tell_settings,
 )
 from ringyard_agents.report.learning_curves import draw_learning_curves
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_index import find_runs
 
 __all__ = [
     "ProgressBar",
     "TrainingRun",
     "read_last",
-    "refuse_to_replace",
     "remove_run",
 ]
 
@@ -98,15 +97,6 @@ def read_last(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     if math.isfinite(saved.facts["evaluation"]["best"]):
         Checkpoint.read(folder / AGENT)  # only a better one replaces it: it has to be there
     return Checkpoint(saved.arrays, saved.facts["learner"]), saved.facts["evaluation"]
-
-
-def refuse_to_replace(folder: Path) -> None:
-    """Raise ConfigurationError if a training run has saved something in the folder."""
-    if any((folder / name).exists() for name in (AGENT, LAST)):
-        raise ConfigurationError(
-            f"{folder} has a training run already; go on with resume={folder}, give another name=, or let it"
-            " be replaced: overwrite=true"
-        )
 
 
 def remove_run(folder: Path) -> None:

@@ -4,7 +4,7 @@ import logging
 from typing import Any, Literal, Self
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.runs.record import in_sweep, run_folder
+from ringyard_agents.runs.run_folder import in_sweep, job_folder
 from ringyard_agents.runs.study import require_kept
 
 __all__ = ["PRUNERS", "Pruning"]
@@ -60,7 +60,7 @@ class Pruning:
 
         sweeper = HydraConfig.get().sweeper if in_sweep() else OmegaConf.create({})
         require_kept(sweeper, f"evaluate.prune={pruner}")
-        return cls(pruner, sweeper, int(run_folder().name))
+        return cls(pruner, sweeper, int(job_folder().name))
 
     def behind(self, step: int, value: float) -> bool:
         """Tell an evaluation, once; whether the earlier jobs were better at that point.
