@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
 from ringyard_agents.configuration import plain
 from ringyard_agents.learning.agent_file import AGENT, LAST, parts_of
@@ -140,7 +140,7 @@ def _constrain(learner: Learner, given: Mapping[str, Any], unseen: Unseen) -> Co
 
 
 def _set_up(
-    learner: Learner, settings: Mapping[str, Setting], seed: int, saved: Checkpoint | None, folder: Path
+    learner: Learner, settings: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None, folder: Path
 ) -> None:
     """Put a learner into its environments: new, or as an earlier run left it."""
     try:

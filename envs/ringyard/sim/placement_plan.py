@@ -23,6 +23,7 @@ from ringyard.compiled import (
 )
 from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule, place
+from ringyard.resources import RESOURCES
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import hold, let_go
@@ -45,11 +46,8 @@ _CPU_ONLY = int(JobKind.CPU_ONLY)
 _named = attrgetter(*HELD)
 
 #: {what a job holds beside its GPUs: the column with what it asks for}
-_ASKED_BESIDE = {
-    "cores_per_worker": "asked_cores",
-    "parameter_servers": "asked_parameter_servers",
-    "cores_per_server_task": "asked_cores_per_server_task",
-    "ram_per_worker": "asked_ram",
+_ASKED_BESIDE = {one.per_worker: one.asked for one in RESOURCES if one.can_change} | {
+    name: f"asked_{name}" for name in ("parameter_servers", "cores_per_server_task")
 }
 
 

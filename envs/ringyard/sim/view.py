@@ -288,7 +288,7 @@ class SchedulingView:
         return self._state.slots["job"][self._b].reshape(self.cluster.num_gpus, -1).copy()
 
     @property
-    def free_cores_per_server(self) -> NDArray[np.int32]:
+    def free_cores_per_server(self) -> NDArray[np.int64]:
         """[servers] free CPU cores; very many where the cluster does not count them."""
         return self._state.servers["free_cores"][self._b].copy()
 
@@ -362,7 +362,7 @@ class Live(NamedTuple):
 def live(view: SchedulingView) -> Live:
     """The running simulation behind a view, with nothing hidden.
 
-    The one door for machinery whose questions were checked before: plans, what-if questions, families of
+    The one door for machinery whose questions were checked before: plans, what-if questions, policies of
     schedulers that read nothing but the fields of a checked key, and agents, whose observation says what it
     shows. A scheduler's own code never needs it (a test looks).
     """

@@ -18,9 +18,9 @@ from ringyard.sim.feasibility import current_allocation, gpus_of
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
-from ringyard_baselines.families.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
-from ringyard_baselines.families.ordered import raise_stalled
-from ringyard_baselines.families.ranking import (
+from ringyard_baselines.policies.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
+from ringyard_baselines.policies.ordered import raise_stalled
+from ringyard_baselines.policies.ranking import (
     QUEUE_SPAN,
     JobKey,
     KeyChanges,
