@@ -14,25 +14,25 @@ import pytest
 import broken_plugins
 from broken_plugins import RULES, misobserving, misplacing, mistiming
 from conftest import ROOT, WITH, leaf, names
-from ringyard import Allocation, Cluster, JobTable, Setting, Simulator, ideal
+from ringyard import Allocation, Cluster, EnvConfig, JobTable, Simulator, ideal
 from ringyard.bounds import bounds_of
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import PlacementError, PluginError, RingyardError
 from ringyard.failures import Failures
 from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Adjustment, Scores
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.rewards import Reward
 from ringyard.placement import first_fit, pack, share_any
 from ringyard.restart import RestartCost
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import Integral
 from ringyard_agents.learning.agent import AgentScheduler
-from ringyard_baselines.families.ordered import OrderedScheduler
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
-from ringyard_baselines.orders.fifo import fifo
-from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.policies.ordered import OrderedScheduler
+from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import run
 from worlds import everything
 
@@ -55,7 +55,7 @@ def five_jobs():
 
 
 def setting(**parts):
-    return Setting(**{"cluster": EIGHT, "workload": Table(five_jobs()), "performance": ideal(), **parts})
+    return EnvConfig(**{"cluster": EIGHT, "workload": Table(five_jobs()), "performance": ideal(), **parts})
 
 
 def simulate(scheduler, performance=None, drive=True):
@@ -67,7 +67,7 @@ def simulate(scheduler, performance=None, drive=True):
 def draft(rule):
     sim = Simulator(EIGHT, five_jobs(), ideal())
     sim.advance()
-    planned = Draft(sim.view())
+    planned = PlacementPlan(sim.view())
     for job in range(2):
         planned.place(rule, job)
 
@@ -273,7 +273,7 @@ def play_the_house():
     for name in names("performance"):
         simulate(fifo(pack()), leaf("performance", name))
     for name in names("observation"):
-        whole = preset("full", observation=name, **WITH.get(name, {}))
+        whole = experiment("full", observation=name, **WITH.get(name, {}))
         play_many(replace(whole, num_workloads=4))
 
 

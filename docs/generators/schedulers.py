@@ -25,8 +25,8 @@ def pages() -> dict[str, str]:
     seen: set[str] = set()
     found = {}
     for one in described:
-        # families have a page in the reference
-        first = one["module"] not in seen and ".families." not in one["module"]
+        # policies have a page in the reference
+        first = one["module"] not in seen and ".policies." not in one["module"]
         seen.add(one["module"])
         found[one["name"]] = rendered("scheduler", first=first, **one)
     return {**found, "index": rendered("schedulers", schedulers=described)}

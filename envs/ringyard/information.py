@@ -5,6 +5,7 @@ from typing import Any
 
 from ringyard.compiled.reads import fields_read
 from ringyard.errors import InformationError
+from ringyard.resources import RESOURCES
 from ringyard.state import progress
 from ringyard.state.records import ClusterRecord, Gpu, Job, Link, Server
 
@@ -88,9 +89,10 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         # what its user writes into the submission, and the shape it holds
         (Information.SIZES, "num_gpus asked_gpus min_gpus max_gpus deadline_seconds acceptable_jct"),
         (Information.SIZES, "batch_size base_batch min_batch max_batch gradient_bytes memory_bandwidth"),
-        (Information.SIZES, "cores_per_worker asked_cores parameter_servers asked_parameter_servers"),
+        (Information.SIZES, "parameter_servers asked_parameter_servers"),
+        (Information.SIZES, " ".join(f"{one.per_worker} {one.asked}" for one in RESOURCES)),
         (Information.SIZES, "cores_per_server_task asked_cores_per_server_task"),
-        (Information.SIZES, "ram_per_worker asked_ram beside_gpus sample_bytes dataset_bytes stored_bytes"),
+        (Information.SIZES, "beside_gpus sample_bytes dataset_bytes stored_bytes"),
         (Information.SIZES, "gpu_memory_bytes fixed_memory_bytes sample_memory_bytes"),
         (Information.ATTAINED_SERVICE, "attained_service forgiven_service service_queue run_seconds"),
         (Information.DISTRIBUTION, "gpu_seconds_distribution"),

@@ -8,13 +8,13 @@ import pytest
 from oracle.preemptive import run_plainly
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.failures import Failures
-from ringyard.mdp.setting import ten_gigabit_rings
+from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.placement import consolidate, first_fit, least_contended, pack
 from ringyard.restart import constant
-from ringyard_baselines.orders.las import las
-from ringyard_baselines.orders.smallest_first import smallest_first
-from ringyard_baselines.orders.srsf import srsf
-from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.classic.las import las
+from ringyard_baselines.classic.smallest_first import smallest_first
+from ringyard_baselines.classic.srsf import srsf
+from ringyard_baselines.classic.srtf import srtf
 from ringyard_baselines.papers.gittins import GittinsTiresias
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run

@@ -16,8 +16,8 @@ from ringyard.information import COLUMNS, Information, check_reads
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.bank import queue_priority
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import queue_cluster_and_resources
-from ringyard.mdp.setting import Setting
 from ringyard.performance import composed
 from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
@@ -30,8 +30,8 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job, JobStatus, Server
 from ringyard.workloads import ModelMix
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
-from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
 
 SINGLE = list(Information.EVERYTHING)
 
@@ -343,8 +343,8 @@ def test_only_families_and_the_loop_reach_behind_the_view():
         for file in folder.rglob("*.py")
         if re.search(r"import [^.]*?\blive\b|(view|sim|draft)\._?state\b", file.read_text())
     }
-    families = {"allocating.py", "least_estimated.py", "ordered.py", "preemptive.py"}
-    assert reaching == {*families, "scheduler.py"}  # the loop looks at powers
+    policies = {"allocating.py", "least_estimated.py", "ordered.py", "preemptive.py"}
+    assert reaching == {*policies, "scheduler.py"}  # the loop looks at powers
 
 
 class OneTable:
@@ -359,7 +359,7 @@ class OneTable:
 
 def observed(jobs):
     """The first observation of an episode, and those after the starts of three jobs."""
-    setting = Setting(
+    setting = EnvConfig(
         cluster=Cluster.homogeneous(1, 8),
         workload=OneTable(jobs),
         observation=queue_cluster_and_resources(flat=True),
@@ -399,7 +399,7 @@ def test_observations_do_not_show_the_durations_of_unpredictable_jobs():
 def test_unpredictable_jobs_queue_behind_the_predictable_by_submission(order):
     jobs = JobTable.from_columns(np.arange(4.0), [1, 1, 1, 1], [9.0, 1.0, 5.0, 7.0])
     jobs = replace(jobs, predictable_from=np.array([0.0, np.inf, 0.3, 0.0]))
-    records = prepare_jobs(jobs, Cluster((4,)), ideal(), Setting().restart)
+    records = prepare_jobs(jobs, Cluster((4,)), ideal(), EnvConfig().restart)
     priority = queue_priority(order, records)
     assert np.lexsort((np.arange(4), priority)).tolist() == [3, 0, 1, 2]
 

@@ -9,8 +9,8 @@ from ringyard.sim.engine.life import start, stop
 from ringyard.sim.engine.physics import Physics
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
-from ringyard_baselines.families.ordered import raise_stalled
-from ringyard_baselines.families.ranking import Ranking, budget_of, complain_of_key, wake_of
+from ringyard_baselines.policies.ordered import raise_stalled
+from ringyard_baselines.policies.ranking import Ranking, budget_of, complain_of_key, wake_of
 
 __all__ = ["run_plainly"]
 

@@ -15,7 +15,7 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
-from ringyard.mdp.presets import require_preset
+from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_configs
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
@@ -112,7 +112,7 @@ def _results(
     """Of every scheduler on every workload, one after the other in this process."""
     require("seeds", seeds, Count)
     if preset is not None:
-        require_preset(preset)
+        require_experiment(preset)
     with hydra_configs():
         config = _composed(preset, overrides)
         named = [_named(one) for one in schedulers]

@@ -27,7 +27,7 @@ from ringyard_agents.evaluation.evaluate import build, simulator
 from ringyard_agents.predictors.hazard_file import write_hazards
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
-from ringyard_baselines.families.least_estimated import LeastEstimated
+from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.tools.hazards import CLIPPED, LOG_RATES, PARAMETERS, Hazards, constant_rates
 from ringyard_baselines.tools.tenants import (
     BINS,

@@ -11,7 +11,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service, run_seconds
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.families.preemptive import (
+from ringyard_baselines.policies.preemptive import (
     QUEUE_SPAN,
     JobKey,
     KeyChanges,

@@ -2,6 +2,7 @@
 
 from ringyard.compiled.bundles import bundle
 from ringyard.compiled.complaints import complain, complaint
+from ringyard.compiled.fields import field_reader, field_writer
 from ringyard.compiled.functions import entry_point, kernel, linked_kernel, whole
 from ringyard.compiled.records import Record, Records1, Records2, Records3, f4, f8, i4, i8, u8
 from ringyard.compiled.rows import take_rows
@@ -48,6 +49,8 @@ __all__ = [
     "entry_point",
     "f4",
     "f8",
+    "field_reader",
+    "field_writer",
     "fills",
     "i4",
     "i8",

@@ -1,5 +1,6 @@
 """Record classes: annotated fields that make a NumPy dtype and a type of kernels, and that mypy checks."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numba
@@ -16,12 +17,29 @@ f4 = Annotated[float, np.float32]
 f8 = Annotated[float, np.float64]
 
 
-def _without_gaps(fields: list[tuple[str, type[np.generic]]]) -> list[tuple[str, type[np.generic]]]:
+_Fields = list[tuple[str, type[np.generic]]]
+
+
+def _stored(annotations: Mapping[str, Any]) -> _Fields:
+    """Fields in their order; those of a tuple of names stand where the tuple does."""
+    kinds = {name: kind.__metadata__[0] for name, kind in annotations.items()}
+    several = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
+    named = {field for fields in several.values() for field in fields}
+    stored: _Fields = []
+    for name, kind in kinds.items():
+        if name in several:
+            stored += [(field, np.int64) for field in several[name]]
+        elif name not in named:
+            stored.append((name, kind))
+    return stored
+
+
+def _without_gaps(fields: _Fields) -> _Fields:
     """Aligned fields, with a field of zeros wherever alignment would leave bytes that belong to none.
 
     NumPy does not copy such bytes, so that copies and pickles of equal records would differ.
     """
-    filled: list[tuple[str, type[np.generic]]] = []
+    filled: _Fields = []
     end = 0
     for name, kind in fields:
         if end % np.dtype(kind).itemsize:
@@ -41,6 +59,9 @@ class _RecordMeta(type):
 class Record(metaclass=_RecordMeta):
     """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8`, `f4` or `f8`.
 
+    `_counted: Annotated[int, ("cores", "ram")]` stands for `i8` fields of these names. Those that kernels
+    name are annotated as well, for type checkers; `field_reader` makes a kernel that takes their position.
+
     There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
 
     Attributes:
@@ -53,8 +74,7 @@ class Record(metaclass=_RecordMeta):
     numba_type: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
-        stored = [(name, kind.__metadata__[0]) for name, kind in cls.__annotations__.items()]
-        cls.dtype = np.dtype(_without_gaps(stored), align=True)
+        cls.dtype = np.dtype(_without_gaps(_stored(cls.__annotations__)), align=True)
         cls.numba_type = numba.from_dtype(cls.dtype)
 
     @classmethod

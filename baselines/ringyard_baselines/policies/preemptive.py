@@ -14,13 +14,13 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics
-from ringyard.sim.fits import gpus_of, held
+from ringyard.sim.feasibility import current_allocation, gpus_of
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
-from ringyard_baselines.families.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
-from ringyard_baselines.families.ordered import raise_stalled
-from ringyard_baselines.families.ranking import (
+from ringyard_baselines.policies.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
+from ringyard_baselines.policies.ordered import raise_stalled
+from ringyard_baselines.policies.ranking import (
     QUEUE_SPAN,
     JobKey,
     KeyChanges,
@@ -134,7 +134,7 @@ class PreemptiveScheduler(Scheduler):
         stopped = order.stopping[: totals["num_stopping"]].tolist()
         started = order.starting[: totals["num_starting"]].tolist()
         return [Allocation(job) for job in stopped] + [
-            held(after, b, job, tuple(gpus_of(after, b, job).tolist())) for job in started
+            current_allocation(after, b, job, tuple(gpus_of(after, b, job).tolist())) for job in started
         ]
 
     def drive(self, sim: Simulator) -> None:

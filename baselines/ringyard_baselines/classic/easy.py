@@ -8,7 +8,7 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Scheduler
 
@@ -40,7 +40,7 @@ class EasyBackfilling(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start in order, reserve for the first blocked job, backfill behind it."""
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         allocations: list[Allocation] = []
         running, now, sizes = view.running, view.now, view.num_gpus
         ends = list(zip(view.column("end_seconds")[running].tolist(), sizes[running].tolist(), strict=True))

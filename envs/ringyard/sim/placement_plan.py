@@ -1,11 +1,10 @@
-"""A scratch copy of who holds what, on which a scheduler plans several placements before it decides."""
+"""Placement plans: several placements are tried on a copy of the cluster before a scheduler decides."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,33 +23,32 @@ from ringyard.compiled import (
 )
 from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule, place
+from ringyard.resources import RESOURCES
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import hold, let_go
-from ringyard.sim.engine.present import renew
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
-from ringyard.sim.fits import HELD, checked_shape, gpus_of, held, wanted
-from ringyard.sim.view import SchedulingView, live
-from ringyard.state.arrays import State, copy_state
-from ringyard.state.records import Job, JobKind
+from ringyard.sim.feasibility import (
+    HELD,
+    current_allocation,
+    gpus_of,
+    requested_shape,
+    validate_allocation,
+)
+from ringyard.sim.view import SchedulingView, live, scratch_of
+from ringyard.state.arrays import State
+from ringyard.state.records import JobKind
 
-__all__ = ["Draft"]
+__all__ = ["PlacementPlan"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
 _named = attrgetter(*HELD)
 
 #: {what a job holds beside its GPUs: the column with what it asks for}
-_ASKED_BESIDE = {
-    "cores_per_worker": "asked_cores",
-    "parameter_servers": "asked_parameter_servers",
-    "cores_per_server_task": "asked_cores_per_server_task",
-    "ram_per_worker": "asked_ram",
+_ASKED_BESIDE = {one.per_worker: one.asked for one in RESOURCES if one.can_change} | {
+    name: f"asked_{name}" for name in ("parameter_servers", "cores_per_server_task")
 }
-
-#: {a simulation: copies of it whose drafts are gone, at most so many, each with the jobs changed in it}
-_KEPT = 2
-_SPARE: WeakKeyDictionary[State, list[tuple[State, set[int]]]] = WeakKeyDictionary()
 
 
 @kernel
@@ -95,66 +93,22 @@ def _hold_found(state: State, b: int, j: int, count: int, places: Int32Vector) -
     return count
 
 
-@linked_kernel
-def _start(
-    state: State,
-    b: int,
-    jobs: Int32Vector,
-    rule: PlacementRule,
-    gate: AdmissionFilter,
-    nowhere: BoolVector,
-    counts: Int32Vector,
-    places: Int32Vector,
-) -> int:
-    """Start jobs in their order where the rule puts them, if the gate lets them; how many places they took.
-
-    Or -1 - i, if the i-th holds something, at which it ends.
-
-    Args:
-        state: theirs.
-        b: cluster.
-        jobs: [n] rows.
-        rule: says where.
-        gate: may keep a job from starting.
-        nowhere: [demand classes] gets whether one of them has found no place; False at first.
-        counts: [n] gets how many places each took, where it is 0; it stays if the job does not start.
-        places: [slots + n] gets these places, ascending job by job.
-    """
-    out = state.gpu_scratch[b]
-    taken = 0
-    for i in range(len(jobs)):
-        j = jobs[i]
-        if state.jobs[b, j].first_slot >= 0 or state.jobs[b, j].server >= 0:
-            return whole(-1 - i)
-        kind = state.jobs[b, j].demand_class
-        if nowhere[kind]:
-            continue
-        count = place(state, b, j, rule, out)
-        if count == 0:
-            nowhere[kind] = True
-        elif gate.admit_start(state, b, j, out, count, gate.of_jobs, gate.parameters):
-            counts[i] = count
-            taken += _hold_found(state, b, j, count, places[taken:])
-    return whole(taken)
-
-
 @kernel
 def _or(named: float, present: float) -> float:
     return present if np.isnan(named) else named
 
 
 @kernel
-def _shape_named(job: Job, named: FloatVector, beside: bool) -> Shape:
-    """What a job is to hold; what is not named stays as the job has it.
+def _shape_named(own: Shape, named: FloatVector, beside: bool) -> Shape:
+    """The shape that a job is to hold. What is not named stays as in its own shape.
 
     Args:
-        job: holds nothing.
-        named: [7] fields of a `Shape`, NaN: not named.
-        beside: what it names of cores, RAM and servers counts.
+        own: of a job that holds nothing.
+        named: [7] fields of a `Shape`, NaN where not named.
+        beside: whether the cores, RAM and parameter servers named count.
     """
-    own = shape_of(job)
     return Shape(
-        whole(named[0]),
+        whole(_or(named[0], own.num_gpus)),
         _or(named[1], own.batch_size),
         whole(_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
         whole(_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
@@ -165,27 +119,39 @@ def _shape_named(job: Job, named: FloatVector, beside: bool) -> Shape:
 
 
 @linked_kernel
-def _start_as(
+def _start(
     state: State,
     b: int,
     jobs: Int32Vector,
     named: FloatMatrix,
     rule: PlacementRule,
+    admission: AdmissionFilter,
     alike: IntVector,
-    nowhere: BoolMatrix,
+    unplaced: BoolMatrix,
     counts: Int32Vector,
     fell_back: BoolVector,
     places: Int32Vector,
 ) -> int:
-    """Start jobs in their order in the shapes named, or beside their GPUs as they ask; as `_start`.
+    """Start jobs in their order where the rule puts them, if the filter admits them.
+
+    A job is tried in the shape named for it, then with the cores, RAM and parameter servers that it asks for.
 
     Args:
-        named: [n, 7] as in `_shape_named`.
+        state: of the plan.
+        b: cluster.
+        jobs: [n] rows.
+        named: [n, 7] or, for all jobs alike, [1, 7], as in `_shape_named`.
+        rule: chooses places.
+        admission: may keep a job from starting.
         alike: [n] equal numbers for jobs of one demand class with the same shape named, from 0.
-        nowhere: [numbers, 2] gets whether such a job has found no place, as named and as it asks; False at
+        unplaced: [numbers, 2] gets whether such a job has found no place, as named and as it asks; False at
             first.
+        counts: [n] gets how many places each job took, 0 at first; it stays if the job does not start.
         fell_back: [n] gets whether the job started as it asks; False at first.
-        (others): as in `_start`.
+        places: [slots + n] gets these places, ascending job by job.
+
+    Returns:
+        How many places the jobs took, or -1 - i if the i-th job holds something, where the loop ends.
     """
     out = state.gpu_scratch[b]
     taken = 0
@@ -194,20 +160,30 @@ def _start_as(
         job = state.jobs[b, j]
         if job.first_slot >= 0 or job.server >= 0:
             return whole(-1 - i)
+        if unplaced[alike[i], 0] and unplaced[alike[i], 1]:
+            continue
+        own = shape_of(job)
+        row = named[min(i, len(named) - 1)]
+        wanted, modest = _shape_named(own, row, True), _shape_named(own, row, False)
+        if wanted == modest:
+            unplaced[alike[i], 1] = True
         count = 0
-        wanted, modest = _shape_named(job, named[i], True), _shape_named(job, named[i], False)
-        for k in range(1 if wanted == modest else 2):
-            if count > 0 or nowhere[alike[i], k]:
+        for k in range(2):
+            if count > 0 or unplaced[alike[i], k]:
                 continue
-            set_shape(job, wanted if k == 0 else modest)
+            shape = wanted if k == 0 else modest
+            if shape != shape_of(job):
+                set_shape(job, shape)
             count = place(state, b, j, rule, out)
-            if count == 0:
-                nowhere[alike[i], k] = True
-                ask(job)
+            unplaced[alike[i], k] = count == 0
             fell_back[i] = k == 1
-        if count > 0:
+        if count > 0 and admission.admit_start(
+            state, b, j, out, count, admission.of_jobs, admission.parameters
+        ):
             counts[i] = count
             taken += _hold_found(state, b, j, count, places[taken:])
+        elif wanted != own or modest != own:
+            ask(job)
     return whole(taken)
 
 
@@ -221,38 +197,31 @@ def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
     return replace(shape, **own)
 
 
-class Draft:
+class PlacementPlan:
     """The cluster as it would be after the placements and releases planned so far.
 
+    A scheduler tries placements on a plan before it decides. Nothing is carried out.
+
     Args:
-        view: the present moment; it is not changed (but for the seed of random rules). A draft is for
-            this moment only.
+        view: the present moment, for which alone the plan holds. Only the seed of random rules changes.
     """
 
     def __init__(self, view: SchedulingView) -> None:
         self._live, self._b, _, _ = live(view)
+        self._scratch = scratch_of(view)
         self._cluster = view.cluster
         self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
+        #: rows of the jobs whose records in the copy differ from those of the simulation
         self._changed: set[int] = set()
-        self._nowhere: set[tuple[object, ...]] = set()  # who has found no place since the last release
-        self._latest: int | None = None  # who took the last place, with nothing looked for since
+        #: what has found no place since the last release
+        self._unplaced: set[tuple[object, ...]] = set()
+        #: the job that took the last place, if no other was looked for since
+        self._last_placed: int | None = None
 
     @functools.cached_property
     def _state(self) -> State:
-        """The scratch copy, made when it is first needed: many decisions place nothing."""
-        spare = _SPARE.setdefault(self._live, [])
-        while spare:
-            copy, changed = spare.pop()
-            if renew(self._live, self._b, copy, np.fromiter(changed, np.int32, len(changed))):
-                return copy
-        return copy_state(self._live)
-
-    def __del__(self) -> None:
-        """Leave the copy to drafts to come."""
-        own = self.__dict__.get("_state")
-        spare = _SPARE.get(self._live)
-        if own is not None and spare is not None and len(spare) < _KEPT:
-            spare.append((own, self._changed))
+        """The copy that is planned on, made when it is first needed: many decisions place nothing."""
+        return self._scratch.lend(self._live, self._b, self, self._changed)
 
     @property
     def num_free_gpus(self) -> int:
@@ -285,11 +254,11 @@ class Draft:
         return self._state.servers["free_cores"][self._b]
 
     def place(self, rule: PlacementRule, job: int, shape: Allocation | None = None) -> Allocation | None:
-        """The allocation that starts the job where the rule puts it, taken in this draft; None: nowhere.
+        """The allocation that starts the job where the rule puts it, taken in this plan; None: nowhere.
 
         Args:
             rule: says where.
-            job: holds nothing in this draft.
+            job: holds nothing in this plan.
             shape: GPUs (their number counts, not which), batch, cores, RAM, parameter servers; what it leaves
                 open, or None, is as the job asks.
 
@@ -304,17 +273,17 @@ class Draft:
         if shape is not None:
             size = len(shape.gpu_ids) or int(record["asked_gpus"])
             asks += (size, *(getattr(shape, name) for name in HELD))
-        if asks in self._nowhere:
+        if asks in self._unplaced:
             return None
         if shape is not None:
-            taken, _ = wanted(self._state, b, shape)
+            taken, _ = requested_shape(self._state, b, shape)
             _shape(self._state, b, job, taken._replace(num_gpus=size))
         out = self._state.gpu_scratch[b]
         count = place(self._state, b, job, rule, out)
         self._live.clusters["rng"][b] = self._state.clusters["rng"][b]
-        self._latest = job if count else None
+        self._last_placed = job if count else None
         if not count:
-            self._nowhere.add(asks)
+            self._unplaced.add(asks)
             if shape is not None:
                 _ask(self._state, b, job)
             return None
@@ -323,63 +292,93 @@ class Draft:
         return self._at(shape or Allocation(job), places)
 
     def start(
-        self, rule: PlacementRule, jobs: ArrayLike, gate: AdmissionFilter = ADMIT_ALL
+        self, rule: PlacementRule, jobs: ArrayLike, admission: AdmissionFilter = ADMIT_ALL
     ) -> list[Allocation]:
-        """Place many jobs as they ask in one compiled loop; the allocations of those that start, in order.
+        """Place many jobs as they ask, in one compiled loop.
 
         Args:
-            rule: says where.
-            jobs: [n] rows of jobs that hold nothing in this draft; earlier ones come first.
-            gate: may keep a job from starting at the places that it finds, which stay free then.
+            rule: chooses places.
+            jobs: [n] rows of jobs that hold nothing in this plan, earlier ones first.
+            admission: may keep a job from starting at the places found for it, which stay free then.
+
+        Returns:
+            The allocations of the jobs that start, in order.
 
         Raises:
-            PlacementError: these are no rows, or of jobs that hold something in this draft.
+            PlacementError: these are no rows, or a job holds something in this plan.
         """
-        b, state = self._b, self._state
         rows = self._rows(jobs)
-        nowhere = np.zeros(state.jobs["demand_class"][b, rows].max(initial=0) + 1, np.bool_)
-
-        def begin(counts: NDArray[np.int32], places: NDArray[np.int32]) -> int:
-            return _start(state, b, rows, rule, gate, nowhere, counts, places)
-
-        return [self._at(Allocation(int(rows[i])), places) for i, places in self._started(rows, begin)]
+        alike = self._state.jobs["demand_class"][self._b, rows].astype(np.int64)
+        named = np.full((1, 1 + len(HELD)), np.nan)
+        started = self._start(rule, rows, named, alike, admission)
+        return [self._at(Allocation(int(rows[i])), places) for i, places, _ in started]
 
     def start_as(
         self, rule: PlacementRule, num_gpus: Sequence[int], shapes: Sequence[Allocation]
     ) -> list[Allocation]:
-        """Place many jobs in one compiled loop, each on so many GPUs; who starts, in order.
+        """Place many GPU jobs in given shapes, in one compiled loop.
 
         A job that finds no place with the cores, RAM and parameter servers of its shape takes those that it
         asks for.
 
         Args:
-            rule: says where.
-            num_gpus: [n] GPUs of each, at least 1.
-            shapes: [n] of GPU jobs that hold nothing in this draft: batch, cores, RAM, parameter servers;
-                what one leaves open is as the job asks. Earlier ones come first.
+            rule: chooses places.
+            num_gpus: [n] GPUs of each job, at least 1.
+            shapes: [n] batch, cores, RAM and parameter servers of GPU jobs that hold nothing in this plan,
+                earlier ones first. What a shape leaves open is as the job asks.
+
+        Returns:
+            The allocations of the jobs that start, in order.
 
         Raises:
-            PlacementError: of no jobs, or of jobs that hold something in this draft or use no GPUs.
+            PlacementError: there is no such job, or a job holds something in this plan or uses no GPUs.
         """
-        b, state = self._b, self._state
         rows = self._rows([shape.job for shape in shapes])
         self._changed.update(rows.tolist())
+        jobs = self._state.jobs[self._b]
         named = [(size, *_named(shape)) for size, shape in zip(num_gpus, shapes, strict=True)]
-        if min(num_gpus, default=1) < 1 or (state.jobs["kind"][b, rows] == _CPU_ONLY).any():
+        if min(num_gpus, default=1) < 1 or (jobs["kind"][rows] == _CPU_ONLY).any():
             raise PlacementError("jobs start on 0 GPUs, or use none; expected GPU jobs and at least 1 each")
         numbers: dict[tuple[Any, ...], int] = {}
-        asks = zip(state.jobs["demand_class"][b, rows].tolist(), named, strict=True)
+        asks = zip(jobs["demand_class"][rows].tolist(), named, strict=True)
         alike = np.array([numbers.setdefault(one, len(numbers)) for one in asks], np.int64)
-        nowhere = np.zeros((len(numbers), 2), np.bool_)
-        fell_back = np.zeros(len(rows), np.bool_)
-        given = np.array(named, np.float64).reshape(len(rows), 1 + len(HELD))  # None: NaN
-
-        def begin(counts: NDArray[np.int32], places: NDArray[np.int32]) -> int:
-            return _start_as(state, b, rows, given, rule, alike, nowhere, counts, fell_back, places)
-
+        given = np.array(named, np.float64).reshape(len(rows), 1 + len(HELD))  # None becomes NaN
         return [
-            (self._beside_as_asked(shapes[i]) if fell_back[i] else shapes[i]).at(places)
-            for i, places in self._started(rows, begin)
+            (self._beside_as_asked(shapes[i]) if fell_back else shapes[i]).at(places)
+            for i, places, fell_back in self._start(rule, rows, given, alike, ADMIT_ALL)
+        ]
+
+    def _start(
+        self,
+        rule: PlacementRule,
+        rows: NDArray[np.int32],
+        named: NDArray[np.float64],
+        alike: NDArray[np.int64],
+        admission: AdmissionFilter,
+    ) -> list[tuple[int, tuple[int, ...], bool]]:
+        """(position among `rows`, places, whether it fell back) of each job that the loop starts."""
+        b, state = self._b, self._state
+        unplaced = np.zeros((int(alike.max(initial=0)) + 1, 2), np.bool_)
+        fell_back = np.zeros(len(rows), np.bool_)
+        counts = np.zeros(len(rows), np.int32)
+        places = np.empty(state.slots.shape[1] + len(rows), np.int32)
+        try:
+            taken = _start(state, b, rows, named, rule, admission, alike, unplaced, counts, fell_back, places)
+            self._live.clusters["rng"][b] = state.clusters["rng"][b]
+            self._last_placed = None
+            if taken < 0:
+                self._raise_if_held(int(rows[-1 - taken]))
+        except Exception:
+            for job in rows[counts > 0].tolist():  # no job starts
+                self.release(job)
+            raise
+        started = np.flatnonzero(counts)
+        self._changed.update(rows[started].tolist())
+        ends = np.cumsum(counts[started]).tolist()
+        every = places[:taken].tolist()
+        return [
+            (i, tuple(every[begin:end]), bool(fell_back[i]))
+            for i, begin, end in zip(started.tolist(), [0, *ends], ends, strict=False)
         ]
 
     def _beside_as_asked(self, shape: Allocation) -> Allocation:
@@ -391,34 +390,6 @@ class Draft:
             if getattr(shape, name) is not None
         }
         return replace(shape, **asked)
-
-    def _started(
-        self, rows: NDArray[np.int32], begin: Callable[[NDArray[np.int32], NDArray[np.int32]], int]
-    ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """(position among `rows`, places) of each job that a compiled loop starts.
-
-        Args:
-            rows: [n] jobs.
-            begin: the loop, given `counts` and `places` as in `_start`.
-        """
-        counts = np.zeros(len(rows), np.int32)
-        places = np.empty(self._state.slots.shape[1] + len(rows), np.int32)
-        try:
-            taken = begin(counts, places)
-            self._live.clusters["rng"][self._b] = self._state.clusters["rng"][self._b]
-            self._latest = None
-            if taken < 0:
-                self._raise_if_held(int(rows[-1 - taken]))
-        except Exception:
-            for job in rows[counts > 0].tolist():  # nobody starts
-                self.release(job)
-            raise
-        started = np.flatnonzero(counts)
-        self._changed.update(rows[started].tolist())
-        first, all_places = 0, places[:taken].tolist()
-        for i, count in zip(started.tolist(), counts[started].tolist(), strict=True):
-            yield i, tuple(all_places[first : first + count])
-            first += count
 
     def _rows(self, jobs: ArrayLike) -> NDArray[np.int32]:
         """[n] rows of jobs as people give them."""
@@ -442,7 +413,7 @@ class Draft:
     def _raise_if_held(self, job: int) -> None:
         record = self._state.jobs[self._b, job]
         if record["first_slot"] >= 0 or record["server"] >= 0:
-            raise PlacementError(f"job {job} holds something in this draft; release it first")
+            raise PlacementError(f"job {job} holds something in this plan; release it first")
 
     def _at(self, shape: Allocation, places: tuple[int, ...]) -> Allocation:
         """An allocation of this shape at places."""
@@ -457,11 +428,11 @@ class Draft:
             PlacementError: there is no such job.
         """
         self._require_row(allocation.job)
-        self._latest = None
+        self._last_placed = None
         self._changed.add(allocation.job)
         _ask(self._state, self._b, allocation.job)
         try:
-            taken = checked_shape(self._state, self._b, self._cluster, allocation)
+            taken = validate_allocation(self._state, self._b, self._cluster, allocation)
         except PlacementError:
             return False
         if taken is not None:
@@ -484,7 +455,7 @@ class Draft:
         present = self._held(job)
         for step in steps:
             try:
-                taken = checked_shape(self._state, self._b, self._cluster, step)
+                taken = validate_allocation(self._state, self._b, self._cluster, step)
             except PlacementError:
                 self.release(job)
                 self.take(present)
@@ -501,7 +472,7 @@ class Draft:
 
         Args:
             rule: says where.
-            job: holds something in this draft.
+            job: holds something in this plan.
             shapes: GPUs (their number counts, not which) and the rest; what one leaves open, or None, stays
                 as the job has it. The first that finds places counts.
 
@@ -538,8 +509,8 @@ class Draft:
         """
         rows = self._rows(jobs)
         if len(rows):
-            self._nowhere.clear()
-            self._latest = None
+            self._unplaced.clear()
+            self._last_placed = None
             self._changed.update(rows.tolist())
             _let_all_go(self._state, self._b, rows)
         return [Allocation(job) for job in rows.tolist()]
@@ -549,14 +520,14 @@ class Draft:
 
         Args:
             rule: says where.
-            job: holds nothing in this draft.
+            job: holds nothing in this plan.
             others: who may be stopped, first comes first; who holds nothing is passed over.
 
         Returns:
             The stops, then the start; none, and nobody is stopped, where all of them are not enough.
 
         Raises:
-            PlacementError: there is no such job, or it holds something in this draft.
+            PlacementError: there is no such job, or it holds something in this plan.
         """
         self._require_row(job)
         self._raise_if_held(job)
@@ -575,9 +546,11 @@ class Draft:
         return []
 
     def _held(self, job: int) -> Allocation:
-        """What a job holds in this draft."""
+        """What a job holds in this plan."""
         self._require_row(job)
-        return held(self._state, self._b, job, tuple(gpus_of(self._state, self._b, job).tolist()))
+        return current_allocation(
+            self._state, self._b, job, tuple(gpus_of(self._state, self._b, job).tolist())
+        )
 
     def release(self, job: int) -> None:
         """Give back all the job holds, if anything.
@@ -586,8 +559,8 @@ class Draft:
             PlacementError: there is no such job.
         """
         self._require_row(job)
-        if job != self._latest:  # else all is as it was before that place
-            self._nowhere.clear()
-        self._latest = None
+        if job != self._last_placed:  # else all is as it was before that place
+            self._unplaced.clear()
+        self._last_placed = None
         self._changed.add(job)
         _let_go(self._state, self._b, job)

@@ -7,8 +7,8 @@ from ringyard.compiled import FloatVector, fills
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.state.records import Job
-from ringyard_baselines.families.ordered import OrderedScheduler
-from ringyard_baselines.families.preemptive import JobKey, KeyChanges, PreemptiveScheduler
+from ringyard_baselines.policies.ordered import OrderedScheduler
+from ringyard_baselines.policies.preemptive import JobKey, KeyChanges, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["smallest_first"]

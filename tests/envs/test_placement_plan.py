@@ -1,4 +1,4 @@
-"""Drafts plan on a copy of the present, whatever earlier drafts planned on it."""
+"""Placement plans begin at the present, whatever earlier plans changed in the scratch state."""
 
 import contextlib
 import gc
@@ -10,11 +10,11 @@ import pytest
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.compiled import fills
 from ringyard.errors import PlacementError, SchedulerError
-from ringyard.mdp.setting import ten_gigabit_rings
+from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter, AdmitStart
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.arrays import copy_state
 from ringyard.state.records import JobKind
 from worlds import everything, random_allocation, random_decision, random_jobs
@@ -44,20 +44,20 @@ def present(state):
     ]
 
 
-def test_a_draft_begins_at_the_present_on_the_arrays_of_one_that_is_gone():
+def test_a_plan_begins_at_the_present_on_the_arrays_of_one_that_is_gone():
     rng = np.random.default_rng(0)
     jobs = random_jobs(rng, 30, 16)
     sim = Simulator(Cluster.homogeneous(4, 4), jobs, ten_gigabit_rings())
     seen = set()
     while not sim.done:
-        draft = Draft(sim.view())
+        draft = PlacementPlan(sim.view())
         assert present(draft._state) == present(copy_state(sim.state))
         seen.add(id(draft._state))
         for job in sim.view().running.tolist()[::2]:
             draft.release(job)
         for job in sim.view().waiting.tolist():
             draft.place(pack(), job)
-        other = Draft(sim.view())  # two at once do not share
+        other = PlacementPlan(sim.view())  # two at once do not share
         assert present(other._state) == present(copy_state(sim.state))
         assert draft._state is not other._state
         del draft, other
@@ -68,7 +68,7 @@ def test_a_draft_begins_at_the_present_on_the_arrays_of_one_that_is_gone():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_drafts_keep_the_records_only_of_jobs_that_nothing_has_happened_to(seed):
+def test_plans_keep_the_records_only_of_jobs_that_nothing_has_happened_to(seed):
     rng = np.random.default_rng(seed)
     cluster, jobs, performance, failures = everything(rng, 25)
     sim = Simulator(cluster, jobs, performance, constant(2.5, 0.7), 19.0, seed, failures=failures)
@@ -77,7 +77,7 @@ def test_drafts_keep_the_records_only_of_jobs_that_nothing_has_happened_to(seed)
         if sim.done:
             break
         view = sim.view()
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         assert present(draft._state) == present(copy_state(sim.state))
         seen.add(id(draft._state))
         kept += len(view.waiting)
@@ -120,7 +120,7 @@ def test_jobs_that_start_together_do_as_one_by_one(seed, gated):
             break
         view = sim.view()
         order = rng.permutation(view.waiting)
-        together, alone, expected = Draft(view), Draft(view), []
+        together, alone, expected = PlacementPlan(view), PlacementPlan(view), []
         for job in order.tolist():
             found = alone.place(pack(), job)
             place = None if found is None else found.server if found.server is not None else found.gpu_ids[0]
@@ -148,7 +148,7 @@ def test_who_asks_for_the_same_is_refused_until_something_is_released():
     jobs = random_jobs(np.random.default_rng(1), 6, 4)
     sim = Simulator(Cluster.homogeneous(1, 4), jobs.shifted(np.zeros(6)), ten_gigabit_rings())
     sim.advance()
-    draft = Draft(sim.view())
+    draft = PlacementPlan(sim.view())
     placed = [job for job in range(6) if draft.place(pack(), job) is not None]
     refused = [job for job in range(6) if job not in placed]
     assert placed
@@ -163,7 +163,7 @@ def test_a_place_given_back_at_once_leaves_refusals_as_they_were():
     jobs = JobTable.from_columns([0.0] * 4, [3, 2, 1, 3], [60.0] * 4)
     sim = Simulator(Cluster.homogeneous(1, 4), jobs, ten_gigabit_rings())
     sim.advance()
-    draft = Draft(sim.view())
+    draft = PlacementPlan(sim.view())
     assert draft.place(pack(), 0) is not None
     assert draft.place(pack(), 1) is None
     draft.release(0)  # others were refused beside it
@@ -171,7 +171,7 @@ def test_a_place_given_back_at_once_leaves_refusals_as_they_were():
     assert draft.place(pack(), 3) is None
     assert draft.place(pack(), 2) is not None
     draft.release(2)
-    assert draft._nowhere  # job 3 has no place now, as before
+    assert draft._unplaced  # job 3 has no place now, as before
     assert draft.place(pack(), 3) is None
     draft.release(1)
     assert draft.place(pack(), 3) is not None
@@ -189,17 +189,17 @@ def test_only_rows_of_jobs_start(jobs):
     )
     sim.advance()
     with pytest.raises(PlacementError, match="expected a list of rows of jobs"):
-        Draft(sim.view()).start(pack(), jobs)
+        PlacementPlan(sim.view()).start(pack(), jobs)
 
 
 def test_a_job_that_holds_something_does_not_start_again():
     jobs = JobTable.from_columns([0.0] * 3, [1, 1, 1], [60.0] * 3)
     sim = Simulator(Cluster.homogeneous(1, 4), jobs, ten_gigabit_rings())
     sim.advance()
-    draft = Draft(sim.view())
+    draft = PlacementPlan(sim.view())
     assert len(draft.start(pack(), [])) == 0
     assert len(draft.start(pack(), [2, 0])) == 2
-    with pytest.raises(PlacementError, match="job 2 holds something in this draft; release it first"):
+    with pytest.raises(PlacementError, match="job 2 holds something in this plan; release it first"):
         draft.start(pack(), [1, 2])
 
 
@@ -209,13 +209,13 @@ def filled(sizes):
     jobs = JobTable.from_columns(np.zeros(count), np.asarray(sizes), np.full(count, 1e6))
     sim = Simulator(Cluster.homogeneous(4, 4), jobs, ten_gigabit_rings())
     sim.advance()
-    sim.apply(Draft(sim.view()).start(pack(), sim.view().waiting))
+    sim.apply(PlacementPlan(sim.view()).start(pack(), sim.view().waiting))
     return sim
 
 
 def test_a_running_job_changes_step_by_step_or_keeps_what_it_holds():
     sim = filled([4, 4, 4, 2])
-    draft = Draft(sim.view())
+    draft = PlacementPlan(sim.view())
     before = draft.jobs_of_gpu.tolist()
     assert not draft.change(Allocation(3, (0, 1)))  # another's
     assert not draft.change(Allocation(3, (14, 15)), Allocation(3, (0, 1)))  # the second step
@@ -227,7 +227,7 @@ def test_a_running_job_changes_step_by_step_or_keeps_what_it_holds():
 
 def test_a_running_job_moves_to_the_first_shape_that_finds_places_or_stays():
     sim = filled([4, 4, 4, 2])
-    draft = Draft(sim.view())
+    draft = PlacementPlan(sim.view())
     before = present(draft._state)
     assert draft.move(pack(), 3, [Allocation(3, tuple(range(5)))]) is None
     assert present(draft._state) == before
@@ -238,7 +238,7 @@ def test_a_running_job_moves_to_the_first_shape_that_finds_places_or_stays():
 
 def test_others_are_stopped_one_by_one_until_a_job_fits_or_not_at_all():
     sim = filled([4, 4, 4, 4, 8])
-    draft = Draft(sim.view())
+    draft = PlacementPlan(sim.view())
     before = present(draft._state)
     assert draft.evict_for(pack(), 4, [2]) == []
     assert present(draft._state) == before
@@ -251,7 +251,7 @@ def test_others_are_stopped_one_by_one_until_a_job_fits_or_not_at_all():
 
 def test_who_is_stopped_waits():
     sim = filled([4, 4])
-    draft = Draft(sim.view())
+    draft = PlacementPlan(sim.view())
     assert draft.evict(0) == Allocation(0)
     assert draft.num_free_gpus == 12
 
@@ -261,13 +261,13 @@ def test_what_starts_before_an_error_does_not_stay():
     sim = Simulator(Cluster.homogeneous(4, 4), jobs, ten_gigabit_rings())
     sim.advance()
     for _ in range(2):  # the next draft has the same arrays
-        draft = Draft(sim.view())
-        with pytest.raises(PlacementError, match="job 0 holds something in this draft"):
+        draft = PlacementPlan(sim.view())
+        with pytest.raises(PlacementError, match="job 0 holds something in this plan"):
             draft.start(pack(), [0, 1, 0])
         assert draft.num_free_gpus == 16
         del draft
         gc.collect()
-    assert len(Draft(sim.view()).start(pack(), [0, 1])) == 2
+    assert len(PlacementPlan(sim.view()).start(pack(), [0, 1])) == 2
 
 
 WITH_CORES = Cluster.of_groups(
@@ -285,7 +285,7 @@ def with_more_cores():
 
 
 def test_a_job_moves_as_it_is_and_not_as_it_asked():
-    draft = Draft(with_more_cores().view())
+    draft = PlacementPlan(with_more_cores().view())
     assert not draft.change(Allocation(0, (3,)))  # 6 cores, of which 3 are free
     assert draft.move(pack(), 0, [Allocation(0, (0,), 9)]) is None
     assert draft.free_cores_per_server.tolist() == [2, 3]
@@ -306,7 +306,7 @@ def test_moves_of_a_draft_can_be_carried_out(seed):
     for _ in range(200):
         running = sim.view().running.tolist()
         if running:
-            draft, job = Draft(sim.view()), int(rng.choice(running))
+            draft, job = PlacementPlan(sim.view()), int(rng.choice(running))
             if rng.random() < 0.5:
                 found = draft.move(pack(), job)
             else:
@@ -314,7 +314,7 @@ def test_moves_of_a_draft_can_be_carried_out(seed):
                 found = tried if draft.change(tried) else None
             if found is not None:
                 sim.apply([found])
-                held = [np.sort(one.jobs_of_gpu).tolist() for one in (draft, Draft(sim.view()))]
+                held = [np.sort(one.jobs_of_gpu).tolist() for one in (draft, PlacementPlan(sim.view()))]
                 assert held[0] == held[1]
                 assert draft.free_cores_per_server.tolist() == sim.state.servers["free_cores"][0].tolist()
                 carried += 1
@@ -330,7 +330,7 @@ def test_moves_of_a_draft_can_be_carried_out(seed):
 
 @pytest.mark.parametrize("row", [-1, 2, 10**9, 1.5, "x", None])
 def test_only_rows_of_jobs_are_moved(row):
-    draft = Draft(filled([4, 4]).view())
+    draft = PlacementPlan(filled([4, 4]).view())
     for move in (
         draft.release,
         draft.evict,
@@ -346,7 +346,7 @@ def test_only_rows_of_jobs_are_moved(row):
 
 
 def test_moves_are_of_one_job_that_can_be_moved():
-    draft = Draft(filled([4, 4]).view())
+    draft = PlacementPlan(filled([4, 4]).view())
     with pytest.raises(PlacementError, match=r"steps are of jobs \[0, 1\]"):
         draft.change(Allocation(0, (8, 9, 10, 11)), Allocation(1, (12, 13, 14, 15)))
     with pytest.raises(PlacementError, match="shape is of job 1"):
@@ -366,7 +366,7 @@ def test_jobs_that_start_together_in_shapes_of_their_own_do_as_one_by_one(seed):
         if sim.done:
             break
         view = sim.view()
-        together, alone = Draft(view), Draft(view)
+        together, alone = PlacementPlan(view), PlacementPlan(view)
         stopped = [job for job in view.running.tolist() if rng.random() < 0.4]
         assert together.evict_all(stopped) == [alone.evict(job) for job in stopped]
         waiting = view.waiting[view.column("kind")[view.waiting] != JobKind.CPU_ONLY]
@@ -404,7 +404,7 @@ def test_only_gpu_jobs_that_hold_nothing_start_in_shapes_of_their_own():
     table = JobTable.from_columns([0, 0], [2, 2], [10, 10])
     sim = Simulator(cluster, table.merged(JobTable.cpu_only([0.0], [1], [5.0], [0.0])), ideal())
     sim.advance()
-    draft = Draft(sim.view())
+    draft = PlacementPlan(sim.view())
     assert draft.start_as(pack(), [], []) == draft.evict_all([]) == []
     cpu_only = int(np.flatnonzero(sim.view().column("kind") == JobKind.CPU_ONLY)[0])
     first, second = (job for job in range(3) if job != cpu_only)

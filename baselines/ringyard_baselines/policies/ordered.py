@@ -13,11 +13,11 @@ from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.life import start
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.standstill import raise_if_still
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import State
@@ -151,14 +151,14 @@ class OrderedScheduler(Scheduler):
         rows = rows[np.lexsort((rows, self._priority[rows]))]
         if self.counted:
             return self._decide_counted(view, rows)
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         classes = view.column("demand_class")[rows]
         if self.strict:
             classes = np.zeros_like(classes)  # one that finds no place speaks for all
         return start_by_class(rows, classes, partial(draft.place, self.placement))
 
     def _decide_counted(self, view: SchedulingView, rows: NDArray[np.int32]) -> Sequence[Allocation]:
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         left = view.num_free_gpus
         demands = view.column("num_gpus")
         allocations = []

@@ -20,9 +20,9 @@ from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.families.key_order import KeyOrder, rearrange
-from ringyard_baselines.families.ordered import raise_stalled
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler, Ranking
+from ringyard_baselines.policies.key_order import KeyOrder, rearrange
+from ringyard_baselines.policies.ordered import raise_stalled
+from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler, Ranking
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["LeastEstimated"]

@@ -33,7 +33,7 @@ from ringyard.sim.simulator import Simulator
 from ringyard.sim.speeds import IsolatedJobs
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
-from ringyard_baselines.families.ordered import raise_stalled
+from ringyard_baselines.policies.ordered import raise_stalled
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 
 __all__ = ["AllocatingScheduler", "allocator", "allocator_attained", "powers_of"]

@@ -7,7 +7,7 @@ from ringyard.compiled import FloatVector, fills
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job
-from ringyard_baselines.families.preemptive import JobKey, KeyChanges, PreemptiveScheduler
+from ringyard_baselines.policies.preemptive import JobKey, KeyChanges, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["las"]

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
-from ringyard_baselines.families.ordered import OrderedScheduler
+from ringyard_baselines.policies.ordered import OrderedScheduler
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["sjf"]

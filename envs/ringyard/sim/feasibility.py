@@ -9,20 +9,31 @@ from ringyard.checks import Bytes, Positive, Whole, require, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import ConfigurationError, PlacementError
-from ringyard.placement.places import dealt, sort_ascending
+from ringyard.placement.places import dealt, held_by, sort_ascending
+from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.holding import collect, held_there
-from ringyard.sim.engine.shape import Shape, memory_of
+from ringyard.sim.engine.shape import Shape, memory_of, per_worker_in
 from ringyard.state.arrays import State
+from ringyard.state.counted import free_on
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus
 
-__all__ = ["FITS", "HELD", "Shortfall", "checked_shape", "fits", "gpus_of", "held", "wanted"]
+__all__ = [
+    "FITS",
+    "HELD",
+    "Shortfall",
+    "current_allocation",
+    "fits",
+    "gpus_of",
+    "requested_shape",
+    "validate_allocation",
+]
 
 _CPU_ONLY, _PARAMETER_SERVER = int(JobKind.CPU_ONLY), int(JobKind.PARAMETER_SERVER)
 _WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
 
 # what places can be short of
-FITS, MEMORY, CORES, RAM = 0, 1, 2, 3
+FITS, MEMORY, FIRST_RESOURCE = 0, 1, 2  # FIRST_RESOURCE + r: resource r
 
 #: {what a shape says of a job, and an allocation may: its type}; records have it under the same name
 HELD: dict[str, type] = {name: kind for name, kind in get_type_hints(Shape).items() if name != "num_gpus"}
@@ -32,9 +43,9 @@ class Shortfall(NamedTuple):
     """Why places do not do.
 
     Attributes:
-        what: FITS (nothing is short), MEMORY, CORES or RAM.
-        where: GPU short of memory, server short of cores or RAM.
-        needed: bytes, or cores.
+        what: FITS (nothing is short), MEMORY, or FIRST_RESOURCE + a position in `RESOURCES`.
+        where: GPU short of memory, or server short of the resource.
+        needed: bytes, or units of the resource.
         there: the same, free for the job.
     """
 
@@ -45,14 +56,17 @@ class Shortfall(NamedTuple):
 
 
 @kernel
-def _short_on_server(state: State, b: int, j: int, s: int, cores: int, ram: int) -> Shortfall:
-    held_cores, held_ram = held_there(state, b, j, s)
-    free = state.servers[b, s].free_cores + held_cores
-    if cores > 0 and cores > free:
-        return Shortfall(CORES, whole(s), whole(cores), whole(free))
-    free = state.servers[b, s].free_ram + held_ram
-    if ram > 0 and ram > free:
-        return Shortfall(RAM, whole(s), whole(ram), whole(free))
+def _short_on_server(
+    state: State, b: int, j: int, s: int, shape: Shape, workers: int, tasks: int
+) -> Shortfall:
+    job = state.jobs[b, j]
+    for r in range(NUM_RESOURCES):
+        per_worker = per_worker_in(job, shape, r)
+        needed = held_by(r, workers, per_worker, tasks, shape.cores_per_server_task)
+        if needed > 0:
+            free = free_on(state.servers[b, s], r) + held_there(state, b, j, s, r)
+            if needed > free:
+                return Shortfall(whole(FIRST_RESOURCE + r), whole(s), whole(needed), whole(free))
     return Shortfall(FITS, whole(s), 0, 0)
 
 
@@ -68,7 +82,7 @@ def _short_of_memory(state: State, b: int, j: int, g: int, needed: int) -> Short
 
 @linked_kernel
 def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Shortfall:
-    """Whether job j could have this shape on these places: GPU memory, cores and RAM, its own given back.
+    """Whether job j could have this shape on these places, its own given back.
 
     Args:
         places: GPUs up and with a free slot (sorted in place), or the server of a CPU-only job.
@@ -76,7 +90,7 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
     """
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:
-        return _short_on_server(state, b, j, places[0], shape.cores_per_worker, shape.ram_per_worker)
+        return _short_on_server(state, b, j, places[0], shape, 1, 0)
     sort_ascending(places, shape.num_gpus)
     memory = memory_of(job, shape)
     servers = 0
@@ -93,8 +107,7 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
         workers += 1
         if i + 1 == shape.num_gpus or state.gpus[b, places[i + 1]].server != s:
             tasks = dealt(shape.parameter_servers, servers, rank)
-            needed = workers * shape.cores_per_worker + tasks * shape.cores_per_server_task
-            short = _short_on_server(state, b, j, s, needed, workers * shape.ram_per_worker)
+            short = _short_on_server(state, b, j, s, shape, workers, tasks)
             if short.what != FITS:
                 return short
             rank += 1
@@ -102,7 +115,7 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
     return Shortfall(FITS, 0, 0, 0)
 
 
-def wanted(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
+def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
     """(shape, places) of an allocation that stops nobody; what it leaves open stays as the job has it.
 
     Returns:
@@ -121,7 +134,7 @@ def wanted(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray
     return shape, np.array(places, dtype=np.int32)
 
 
-def held(state: State, b: int, j: int, gpu_ids: tuple[int, ...]) -> Allocation:
+def current_allocation(state: State, b: int, j: int, gpu_ids: tuple[int, ...]) -> Allocation:
     """What running job j holds, with nothing left open.
 
     Args:
@@ -167,10 +180,10 @@ def _named(status: int) -> str:
     return JobStatus(status).name.lower()
 
 
-def checked_shape(
+def validate_allocation(
     state: State, b: int, cluster: Cluster, allocation: Allocation
 ) -> tuple[Shape, NDArray[np.int32]] | None:
-    """(shape, places) of an allocation, as `wanted`; None: it stops or rejects its job.
+    """(shape, places) of an allocation, as `requested_shape`; None: it stops or rejects its job.
 
     Raises:
         PlacementError: it cannot be carried out now.
@@ -194,7 +207,7 @@ def checked_shape(
         if status != _RUNNING:
             raise PlacementError(f"job {j} waits already; an empty allocation stops a running job")
         return None
-    shape, places = wanted(state, b, allocation)
+    shape, places = requested_shape(state, b, allocation)
     _check_shape(job, j, shape, cluster)
     if job["kind"] == _CPU_ONLY:
         _check_cpu_job(state, b, cluster, j, allocation)
@@ -238,14 +251,15 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
         raise PlacementError(f"job {j} is given {servers} parameter servers; expected 1 or more")
     if kind != _PARAMETER_SERVER and servers != 0:
         raise PlacementError(f"job {j} is given {servers} parameter servers; it is a ring, it takes none")
-    if not cluster.cores_per_server and kind != _CPU_ONLY and cores + server_cores > 0:
-        raise PlacementError(
-            f"job {j} is given cores, which this cluster does not count; set cluster.cores_per_server"
-        )
-    if not cluster.ram_bytes_per_server and shape.ram_per_worker > 0:
-        raise PlacementError(
-            f"job {j} is given RAM, which this cluster does not count; set cluster.ram_bytes_per_server"
-        )
+    for one in RESOURCES:
+        if not one.can_change or getattr(cluster, one.capacity):
+            continue
+        given = getattr(shape, one.per_worker)
+        given += getattr(shape, one.per_server_task) if one.per_server_task else 0
+        if given > 0:
+            raise PlacementError(
+                f"job {j} is given {one.name}, which this cluster does not count; set cluster.{one.capacity}"
+            )
 
 
 def _check_cpu_job(state: State, b: int, cluster: Cluster, j: int, allocation: Allocation) -> None:
@@ -296,15 +310,12 @@ def _check_room(
             f"job {j} needs {needed:.3g} bytes on each GPU, GPU {where} has {there:.3g} free;"
             " use a smaller batch, more GPUs, other neighbours or another GPU type"
         )
-    if what == CORES:
+    if what >= FIRST_RESOURCE:
+        one = RESOURCES[what - FIRST_RESOURCE]
+        in_all = getattr(cluster, one.capacity)[where]
         raise PlacementError(
-            f"job {j} needs {needed} cores on server {where}, which has {there} of"
-            f" {cluster.cores_per_server[where]} free; give fewer cores per worker or another server"
-        )
-    if what == RAM:
-        raise PlacementError(
-            f"job {j} needs {needed:,} bytes of RAM on server {where}, which has {there:,} of"
-            f" {cluster.ram_bytes_per_server[where]:,} free; give less RAM per worker or another server"
+            f"job {j} needs {needed:,} {one.unit}{one.name} on server {where}, which has {there:,} of"
+            f" {in_all:,} free; give a worker fewer {one.unit}{one.name}, or another server"
         )
 
 

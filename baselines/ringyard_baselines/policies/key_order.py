@@ -31,7 +31,7 @@ from ringyard.sim.engine.life import start, stop
 from ringyard.sim.engine.physics import Physics
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
-from ringyard_baselines.families.ranking import KeyChanges, Ranking, budget_of, complain_of_key, wake_of
+from ringyard_baselines.policies.ranking import KeyChanges, Ranking, budget_of, complain_of_key, wake_of
 
 __all__ = ["KeyOrder", "carry_out", "choose", "empty_order", "rearrange"]
 
