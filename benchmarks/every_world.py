@@ -21,8 +21,7 @@ from hydra import compose
 
 from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.configuration import Entry
-from ringyard_agents.evaluation.competitors import competitors
-from ringyard_agents.evaluation.selection import ComparisonRequest
+from ringyard_agents.evaluation.selection import ComparisonRequest, competitors
 from ringyard_agents.evaluation.statistics import ratio_interval
 
 

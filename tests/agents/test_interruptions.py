@@ -21,7 +21,7 @@ from conftest import ROOT
 from ringyard.errors import SchedulerError
 from ringyard_agents import cli
 from ringyard_agents.command_line import OF_AGENTS, exit_code
-from ringyard_agents.evaluation import cached_runs
+from ringyard_agents.evaluation import result_cache
 from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.evaluation.fingerprint import Fingerprints
 from ringyard_agents.evaluation.process_pool import run_in_processes
@@ -253,12 +253,12 @@ def test_a_full_disk_is_one_line_and_what_was_written_stays(inside, monkeypatch,
         written.append(key)
         cache_result(file, key, result)
 
-    monkeypatch.setattr(cached_runs, "cache_result", full)
+    monkeypatch.setattr(result_cache, "cache_result", full)
     assert cli.main(SMALL) == 2
     assert capsys.readouterr().err.splitlines() == [
         "ringyard compare: No space left on device: runs/mine/measured.jsonl"
     ]
-    monkeypatch.setattr(cached_runs, "cache_result", cache_result)
+    monkeypatch.setattr(result_cache, "cache_result", cache_result)
     assert cli.main(SMALL) == 0
     assert "2 of 4 runs are from before" in capsys.readouterr().out
     anew = []
@@ -267,7 +267,7 @@ def test_a_full_disk_is_one_line_and_what_was_written_stays(inside, monkeypatch,
         anew.append(key)
         cache_result(file, key, result)
 
-    monkeypatch.setattr(cached_runs, "cache_result", counted)
+    monkeypatch.setattr(result_cache, "cache_result", counted)
     assert cli.main([*SMALL, "rerun=true"]) == 0
     assert "from before" not in capsys.readouterr().out
     assert len(anew) == 4

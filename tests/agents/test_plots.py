@@ -13,16 +13,16 @@ from scipy.stats import trim_mean
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.evaluation.statistics import mean_interval
-from ringyard_agents.report.bands import (
+from ringyard_agents.report.figures import draw_band
+from ringyard_agents.report.learning_curves import groups_of
+from ringyard_agents.report.plots import _worlds
+from ringyard_agents.report.time_series import (
     Band,
     band_of_means,
     band_of_ratios,
     band_of_shares,
     interquartile_mean,
 )
-from ringyard_agents.report.figures import draw_band
-from ringyard_agents.report.learning_curves import groups_of
-from ringyard_agents.report.plot_runs import _worlds
 from ringyard_agents.runs.run_index import find_runs, names_of
 
 RNG = np.random.default_rng(0)

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 
 from conftest import CONF, ROOT, names
 from ringyard.errors import ConfigurationError
-from ringyard_agents.runs.job_record import job_records
-from ringyard_agents.runs.pruning import Pruning
+from ringyard_agents.runs.study import Pruning
+from ringyard_agents.runs.sweep_job import job_records
 
 TINY = ["workload.num_jobs=8", "cluster.num_servers=2"]
 EXTRA = 'it needs pip install "ringyard[sweeps]"'

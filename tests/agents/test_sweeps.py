@@ -17,12 +17,10 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.command_line import one_line
 from ringyard_agents.report.sweep_plot import draw_sweep
-from ringyard_agents.runs.best_job import best_job, over_seeds
-from ringyard_agents.runs.job_record import JobRecord, job_records
 from ringyard_agents.runs.run_folder import RunFolder, register_run_folders
-from ringyard_agents.runs.sweep_job import Job, job
-from ringyard_agents.runs.sweep_plan import _logarithmic, planned
-from ringyard_agents.runs.sweep_table import said, settings_of, sweep_table, swept
+from ringyard_agents.runs.sweep import _logarithmic, planned
+from ringyard_agents.runs.sweep_job import Job, JobRecord, job, job_records
+from ringyard_agents.runs.sweep_table import best_job, over_seeds, said, settings_of, sweep_table, swept
 
 TINY = ["workload.num_jobs=8", "cluster.num_servers=2"]
 

@@ -14,13 +14,12 @@ from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
 from ringyard_agents.configuration import Entry
-from ringyard_agents.evaluation.cached_runs import CachedRuns
 from ringyard_agents.evaluation.compare import Comparison, comparisons
-from ringyard_agents.evaluation.competitors import competitors
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
+from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import runs_frame
-from ringyard_agents.evaluation.selection import ComparisonRequest
+from ringyard_agents.evaluation.selection import ComparisonRequest, competitors
 from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.report.comparison_table import table_rows
 from ringyard_agents.runs.atomic_write import atomic_write

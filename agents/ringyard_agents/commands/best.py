@@ -29,6 +29,6 @@ def run(words: Sequence[str]) -> None:
     options = parser.parse_args(words)
     given = Path(options.sweep).expanduser()
 
-    from ringyard_agents.runs.best_job import print_best
+    from ringyard_agents.runs.sweep_table import print_best
 
     print_best(given if given.is_dir() else Path("runs", options.sweep), options.folder)

@@ -37,7 +37,7 @@ def run(words: Sequence[str]) -> None:
     options = parser.parse_args(words)
     require("--most", options.most, Count)
 
-    from ringyard_agents.report.plot_runs import plot_runs
+    from ringyard_agents.report.plots import plot_runs
 
     files, damaged = plot_runs(options.places, Path(options.out), options.format, options.most)
     for file in files:

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.configuration import Entry, plain, scheduler_config, takes_rule
-from ringyard_agents.evaluation.cached_runs import CachedRuns
 from ringyard_agents.evaluation.evaluate import Task, check
+from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.evaluation.selection import (
     SEED_OFFSET,
@@ -30,9 +30,8 @@ from ringyard_agents.evaluation.tuned_configs import (
     found_elsewhere,
     read_best,
 )
-from ringyard_agents.report.comparison_report import ComparisonReport, say
+from ringyard_agents.report.comparison_report import ComparisonReport, remove_stale_worlds, say
 from ringyard_agents.report.comparison_table import notes_of_equal_workloads
-from ringyard_agents.report.result_files import remove_stale_worlds
 from ringyard_agents.runs.run_folder import RunFolder
 
 __all__ = ["Comparison", "compare", "comparisons"]

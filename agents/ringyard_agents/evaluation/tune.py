@@ -24,8 +24,8 @@ from ringyard_agents.configuration import (
     scheduler_names,
     takes_rule,
 )
-from ringyard_agents.evaluation.cached_runs import CachedRuns
 from ringyard_agents.evaluation.evaluate import Task, build, check
+from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.selection import drawn_for, entries_of, supported_schedulers
 from ringyard_agents.evaluation.tuned_configs import (
     Best,

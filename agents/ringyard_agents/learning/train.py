@@ -33,8 +33,8 @@ from ringyard_agents.learning.process_group import (
 from ringyard_agents.learning.resume import resumed_config
 from ringyard_agents.learning.training_run import ProgressBar, TrainingRun, read_last, remove_run
 from ringyard_agents.learning.warm_start import load_initial_weights
-from ringyard_agents.runs.pruning import Pruning
 from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
+from ringyard_agents.runs.study import Pruning
 from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 
 __all__ = ["train"]

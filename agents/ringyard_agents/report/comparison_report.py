@@ -1,6 +1,7 @@
 """What a comparison prints and writes: tables, notes, CSV files, plots, TensorBoard runs."""
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,9 +9,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from ringyard.config_folder import config_files
 from ringyard.sim.metrics import JobTimes, Window
 from ringyard_agents.evaluation.ranking import Ranking, rank, schedulers_frame
-from ringyard_agents.evaluation.results_frame import Results
+from ringyard_agents.evaluation.results_frame import Results, write_frame
 from ringyard_agents.report.comparison_table import (
     best_line,
     blocking_notes,
@@ -23,11 +25,65 @@ from ringyard_agents.report.comparison_table import (
     table_rows,
     window_notes,
 )
-from ringyard_agents.report.result_files import remove_stale, write_results
 from ringyard_agents.report.tables import table_console, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 
-__all__ = ["ComparisonReport", "say"]
+__all__ = [
+    "ComparisonReport",
+    "remove_stale",
+    "remove_stale_worlds",
+    "say",
+    "write_results",
+]
+
+#: all that a comparison writes of a world, beside what it keeps of the runs
+_OUTPUTS = (
+    *("table.csv", "table.md", "runs.csv", "jobs.csv", "tenants.csv", "tensorboard"),
+    *("jct_distribution.png", "jct_over_time.png", "losses.png", "queue_length.png", "utilisation.png"),
+    *("performance_profile.png", "interquartile_means.png"),
+)
+
+
+def write_results(folder: Path, results: Results) -> list[str]:
+    """runs.csv: every metric of every run; jobs.csv: every job that counts of every run; their names."""
+    write_frame(folder / "runs.csv", results.runs)
+    write_frame(folder / "jobs.csv", results.jobs)
+    return ["runs.csv", "jobs.csv"]
+
+
+def remove_stale(folder: Path, written: Collection[str]) -> None:
+    """Remove what an earlier comparison of this name wrote and this one did not; other files stay.
+
+    Args:
+        folder: of a world.
+        written: names of this comparison's files there.
+    """
+    for name in _OUTPUTS:
+        if name in written:
+            continue
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
+
+
+def remove_stale_worlds(folder: Path, written: Collection[str]) -> None:
+    """The same of worlds that this comparison has no table of.
+
+    Args:
+        folder: of the comparison.
+        written: names of its worlds; "": the one that was configured.
+    """
+    if "" not in written:
+        remove_stale(folder, ())
+    for name in config_files("experiment"):
+        own = folder / name
+        if name in written or not own.is_dir() or (own / "run.json").exists():  # a run of that name
+            continue
+        remove_stale(own, ())
+        if not any(own.iterdir()):
+            own.rmdir()
+
 
 #: schedulers shown in plots, the best of a table; TensorBoard has all
 MOST_PLOTTED = 12

@@ -15,9 +15,8 @@ from rich.table import Table
 
 from ringyard_agents.report.tables import table_console
 from ringyard_agents.runs.atomic_write import atomic_write
-from ringyard_agents.runs.best_job import best_job
-from ringyard_agents.runs.job_record import JobRecord
-from ringyard_agents.runs.sweep_table import said, sweep_table, swept
+from ringyard_agents.runs.sweep_job import JobRecord
+from ringyard_agents.runs.sweep_table import best_job, said, sweep_table, swept
 
 __all__ = ["report_sweep"]
 

@@ -1,12 +1,90 @@
-"""The study of a sweep by Optuna, where it is kept beyond one command."""
+"""The study of a sweep by Optuna: where it is kept, and pruning by evaluation."""
 
+import logging
 from pathlib import Path
+from typing import Any, Literal, Self
 
 from omegaconf import DictConfig
 
 from ringyard.errors import ConfigurationError
+from ringyard_agents.runs.run_folder import in_sweep, job_folder
 
-__all__ = ["require_kept", "trials_kept"]
+__all__ = [
+    "PRUNERS",
+    "Pruning",
+    "require_kept",
+    "trials_kept",
+]
+
+PRUNERS = Literal["median", "successive_halving"]
+
+
+class Pruning:
+    """What a job of a sweep by Optuna tells the study, and whether it shall stop.
+
+    The number of a job's folder is that of its trial. A job that stops returns its best so far, so that the
+    study has a value for it.
+
+    Args:
+        pruner: of Optuna.
+        sweeper: Hydra's, with a storage and the name of a study.
+        number: of the trial.
+
+    Raises:
+        ConfigurationError: the study has no such trial.
+    """
+
+    def __init__(self, pruner: PRUNERS, sweeper: Any, number: int) -> None:
+        import optuna
+
+        pruners = optuna.pruners
+        made = pruners.MedianPruner() if pruner == "median" else pruners.SuccessiveHalvingPruner()
+        name, storage = str(sweeper.study_name), str(sweeper.storage)
+        optuna.logging.set_verbosity(logging.WARNING)
+        study = optuna.load_study(study_name=name, storage=storage, pruner=made)
+        own = [one for one in study.get_trials(deepcopy=False) if one.number == number]
+        if not own:
+            raise ConfigurationError(
+                f"the study {name} in {storage} has no trial {number}; evaluate.prune needs it"
+            )
+        self._trial = optuna.trial.Trial(study, own[0]._trial_id)
+        self._step = -1
+
+    @classmethod
+    def of(cls, pruner: PRUNERS | None) -> Self | None:
+        """Of the running job; None: nothing is pruned.
+
+        Args:
+            pruner: as `evaluate.prune` says.
+
+        Raises:
+            ConfigurationError: this is no job of a sweep whose study is kept.
+        """
+        if pruner is None:
+            return None
+        from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
+
+        sweeper = HydraConfig.get().sweeper if in_sweep() else OmegaConf.create({})
+        require_kept(sweeper, f"evaluate.prune={pruner}")
+        return cls(pruner, sweeper, int(job_folder().name))
+
+    def behind(self, step: int, value: float) -> bool:
+        """Tell an evaluation, once; whether the earlier jobs were better at that point.
+
+        Args:
+            step: which evaluation, the same number at the same point of every job.
+            value: of the metric, less is better.
+        """
+        if step <= self._step:
+            return False
+        self._step = step
+        self._trial.report(value, step)
+        stops = bool(self._trial.should_prune())
+        if stops:
+            self._trial.set_user_attr("pruned at evaluation", step)
+        return stops
+
 
 _SQLITE = "sqlite:///"
 
