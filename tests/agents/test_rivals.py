@@ -6,7 +6,7 @@ from hydra import compose, initialize_config_dir
 from conftest import names
 from ringyard.config_folder import config_folder
 from ringyard_agents.configuration import Entry
-from ringyard_agents.evaluation.selection import competitors
+from ringyard_agents.evaluation.selection import ComparisonRequest, competitors
 from ringyard_agents.evaluation.tuned_configs import alternatives, read_best
 from tools.zoo.judging import race_of
 from tools.zoo.recipes import World
@@ -26,7 +26,10 @@ def composing():
 
 
 def found(rule, *words):
-    return {one.name for one in competitors(Entry.read(rule), compose("compare", list(words)))}
+    return {
+        one.name
+        for one in competitors(Entry.read(rule), ComparisonRequest.read(compose("compare", list(words))))
+    }
 
 
 def test_who_does_not_know_durations_is_held_against_all_who_do_not():
@@ -35,7 +38,7 @@ def test_who_does_not_know_durations_is_held_against_all_who_do_not():
 
 def test_who_only_starts_jobs_is_held_against_all_who_only_start():
     fewest = {"fewest": {"scheduler": "smallest_first@pack", "options": {"preemptive": False}}}
-    config = compose("compare", ["experiment=quickstart"])
+    config = ComparisonRequest.read(compose("compare", ["experiment=quickstart"]))
     assert {one.name for one in competitors(Entry.read("smallest_work"), config)} == STARTS
     assert {one.name for one in competitors(Entry.read(fewest), config)} == BLIND_STARTS
 

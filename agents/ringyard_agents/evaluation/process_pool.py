@@ -54,7 +54,10 @@ def run_in_processes(
 
     def start(number: int) -> None:
         for task in itertools.islice(waiting, number):
-            running[pool.schedule(_attempt, [function, task])] = task
+            try:
+                running[pool.schedule(_attempt, [function, task])] = task
+            except RuntimeError as error:
+                raise SchedulerError("worker processes cannot start; workers=1 needs none") from error
 
     try:
         with _signals_blocked():
