@@ -18,7 +18,7 @@ from ringyard_agents.calibration.own_fits import fit_rows, held_out, missing
 from ringyard_agents.calibration.pipelines import restart_growth
 from ringyard_agents.calibration.shipped import calibrate_shipped, texts_of
 from ringyard_agents.cli import main
-from ringyard_agents.configuration import scheduler_names
+from ringyard_agents.config.compose import scheduler_names
 from ringyard_agents.evaluation.selection import benchmarks
 from ringyard_agents.measured import servers_of, tidy
 

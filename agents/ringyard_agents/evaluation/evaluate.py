@@ -19,7 +19,7 @@ from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import own_seed
 from ringyard.threads import usable_cores
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
 from ringyard_agents.evaluation.process_pool import spread
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 

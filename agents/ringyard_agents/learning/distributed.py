@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ringyard.mdp.presets import setting_of
 from ringyard.mdp.setting import Setting
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.constraint import Constrained, Constraint
 from ringyard_agents.learning.environments import worlds_of

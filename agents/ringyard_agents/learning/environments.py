@@ -13,8 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
-from ringyard_agents.configuration import WORLD, plain
-from ringyard_agents.trust import check_classes, groups_of_runs
+from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.safe_load import check_classes, groups_of_runs
 
 __all__ = [
     "OWN",

@@ -11,7 +11,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.setting import Setting
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.evaluation.evaluate import Task, check, run_all
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.learner import Learner, Policy

@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.user_config import hydra_configs
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
 from ringyard_agents.learning.agent_file import (
     PARTS,
     checked_parts,
