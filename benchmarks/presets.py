@@ -15,7 +15,7 @@ import numpy as np
 
 from ringyard.mdp.user_config import hydra_configs
 from ringyard.sim.metrics import LOSSES
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.evaluation.compare import SEED_OFFSET
 from ringyard_agents.evaluation.evaluate import RunResult, Task, run_all
 from ringyard_agents.evaluation.selection import drawn_for, supported_schedulers

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.configuration import Entry, plain, scheduler_config, takes_rule
+from ringyard_agents.config.compose import Entry, plain, scheduler_config, takes_rule
 from ringyard_agents.evaluation.cached_runs import CachedRuns
 from ringyard_agents.evaluation.evaluate import RunResult, Task, check
 from ringyard_agents.evaluation.ranking import Ranking, rank

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from omegaconf import DictConfig
 
-from ringyard_agents.configuration import Entry, plain, scheduler_config, scheduler_names
+from ringyard_agents.config.compose import Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.evaluation.compare import SEED_OFFSET, best_name
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.selection import supported_schedulers, worlds_of

@@ -13,7 +13,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard.information import Information
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_names
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_names
 from ringyard_agents.evaluation.evaluate import build, simulator
 from ringyard_agents.evaluation.tuned_configs import tuned_for
 from ringyard_agents.shipped_agents import agents_judged_in
