@@ -14,8 +14,8 @@ from ringyard.jobs import JobTable
 from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Template
 from ringyard.mdp.bank import QUEUE_TAKES, queue_priority
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import Observation
-from ringyard.mdp.setting import Setting
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
@@ -137,7 +137,7 @@ class AgentScheduler(Scheduler):
         return allocations
 
     def _attach(self, state: State, performance: PerformanceModel) -> ClusterBatch:
-        setting = Setting(
+        setting = EnvConfig(
             cluster=self._cluster,
             performance=performance,
             observation=self.observation,

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
 from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.evaluation.evaluate import Task, check, run_all
@@ -99,7 +99,7 @@ class Evaluation:
     def __init__(
         self,
         learner: Learner,
-        worlds: Mapping[str, Setting],
+        worlds: Mapping[str, EnvConfig],
         every: int,
         constraint: Constraint | None = None,
     ) -> None:

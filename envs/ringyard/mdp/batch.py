@@ -13,10 +13,10 @@ from ringyard.errors import ActionError, SchedulerError
 from ringyard.mdp.arguments import ClosedError, ResetNeededError
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.batch_arrays import arrays_of, copied_bundle, empty_arrays
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.kernel import BEGIN, DONE, GOES_ON, SETTLE, STALLED, STEP, TRUNCATED, Bank, Outputs
 from ringyard.mdp.playing import playing
-from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.standstill import raise_if_still
@@ -52,7 +52,7 @@ class ClusterBatch:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: EnvConfig,
         num_clusters: int,
         segment_rows: int = 0,
         state: State | None = None,

@@ -12,10 +12,10 @@ from ringyard.information import Information
 from ringyard.mdp.actions import ActionKind, Actions, Scores
 from ringyard.mdp.actions.moves import describe, options_of
 from ringyard.mdp.choosing import Choices, all_valid, play_chosen
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, empty_episode
 from ringyard.mdp.kernel import Sight
 from ringyard.mdp.scoring import Scorings, all_inside, allocate_by, play_scored
-from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.physics import Physics
 from ringyard.state.arrays import State, copy_state
@@ -74,7 +74,7 @@ class _Choosing:
     all_valid = all_valid
     least_per_thread = 128
 
-    def __init__(self, setting: Setting, actions: Actions) -> None:
+    def __init__(self, setting: EnvConfig, actions: Actions) -> None:
         self._actions = actions
         observation = setting.observation
         sight = Sight(observation.write, observation.parameters, actions.num_running)
@@ -133,7 +133,7 @@ class _Scoring:
     all_valid = all_inside
     least_per_thread = 2
 
-    def __init__(self, setting: Setting, actions: Scores) -> None:
+    def __init__(self, setting: EnvConfig, actions: Scores) -> None:
         self._actions = actions
         estimate = actions.allocator.estimate
         if Information.HISTORY in estimate.takes:
@@ -190,7 +190,7 @@ class _Scoring:
         return moves_of(notes, tried, b)
 
 
-def playing(setting: Setting) -> Playing:
+def playing(setting: EnvConfig) -> Playing:
     """How the actions of a setting are played: the one place that asks what kind they are.
 
     Raises:
