@@ -10,7 +10,12 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.evaluation.evaluate import simulator
-from ringyard_agents.evaluation.selection import benchmarks, entries_of, supported_schedulers, worlds_of
+from ringyard_agents.evaluation.selection import (
+    ComparisonRequest,
+    benchmarks,
+    entries_of,
+    supported_schedulers,
+)
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction import run
 from ringyard_agents.reproduction.claims import Claim, claim_rows, measure_claim, read_claims, read_tables
@@ -166,7 +171,7 @@ def test_reproduce_refuses_nonsense(capsys, words, said):
 def selected(*overrides):
     config = composed("compare", *overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return entries_of(config), worlds_of(config)
+        return entries_of(config.schedulers), ComparisonRequest.read(config).worlds()
 
 
 def test_all_schedulers_on_every_benchmark():
