@@ -16,6 +16,7 @@ from ringyard.placement import consolidate
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard_agents.evaluation.compare import comparisons
 from ringyard_agents.evaluation.evaluate import evaluate
+from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.learning.agent_file import parts_of, save_agent
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.torch_state import weights_with_spaces
@@ -109,7 +110,7 @@ def test_evaluations_have_the_numbers_of_comparisons():
     frame = ringyard_agents.evaluate("sjf@consolidate", preset="contention", seeds=3)
     config = composed("compare", "experiment=contention", "schedulers=[sjf@consolidate]", "seeds=3")
     with hydra_configs():
-        tasks = comparisons(config)[""].tasks
+        tasks = comparisons(ComparisonRequest.read(config))[""].tasks
     assert frame["mean_jct"].tolist() == [evaluate(task).metrics.mean_jct for task in tasks]
     assert frame["workload"].tolist() == [0, 1, 2]
 

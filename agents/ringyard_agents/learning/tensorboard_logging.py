@@ -15,13 +15,7 @@ from ringyard_agents.learning.learner import Policy
 from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write
 
-__all__ = [
-    "ScalarLog",
-    "gantt",
-    "tell_beginning",
-    "tell_end",
-    "tell_settings",
-]
+__all__ = ["ScalarLog", "gantt", "tell_beginning", "tell_end", "tell_settings"]
 
 
 _STEP = "decisions"
