@@ -20,7 +20,7 @@ import pandas as pd
 from hydra import compose
 
 from ringyard.mdp.user_config import hydra_configs
-from ringyard_agents.configuration import Entry
+from ringyard_agents.config.compose import Entry
 from ringyard_agents.evaluation.selection import ComparisonRequest, competitors
 from ringyard_agents.evaluation.statistics import ratio_interval
 

@@ -23,7 +23,7 @@ from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler

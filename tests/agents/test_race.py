@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from conftest import CONF, composed, leaf
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.evaluation.compare import _mean_of_first, comparisons
 from ringyard_agents.evaluation.evaluate import Task, build, run_all, simulator
 from ringyard_agents.evaluation.results_frame import Results

@@ -12,7 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from conftest import composed
 from ringyard.errors import PluginError
 from ringyard_agents.cli import main
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import Task, build, check, evaluate, simulator
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame, write_frame

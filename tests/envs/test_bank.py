@@ -227,7 +227,7 @@ def test_an_episode_does_not_depend_on_what_was_made_with_it():
 @pytest.mark.parametrize("name", ["full", "elastic"])
 @pytest.mark.parametrize("scores", [False, True])
 def test_any_number_of_threads_gives_equal_bytes(name, scores, monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.playing._Choosing.least_per_thread", 2)
+    monkeypatch.setattr("ringyard.mdp.step_discrete.DiscreteDriver.least_per_thread", 2)
     setting = experiment(name, action="scores", observation="live_jobs") if scores else experiment(name)
     setting = replace(setting, num_workloads=8)
     seen = []

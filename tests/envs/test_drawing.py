@@ -17,7 +17,7 @@ from ringyard.drawing.video import require_video, save_video
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
 from ringyard.state.waiting import waiting_rows
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import simulator
 
 SIZE = (720, 1280, 3)

@@ -24,7 +24,7 @@ from ringyard.mdp.user_config import hydra_configs
 from ringyard.placement import pack, spread
 from ringyard.restart import CORES_SECONDS
 from ringyard.state.records import JobOutcome
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
 from ringyard_agents.evaluation import selection
 from worlds import specs
 

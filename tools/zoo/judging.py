@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
-from ringyard_agents.configuration import Entry
+from ringyard_agents.config.compose import Entry
 from ringyard_agents.evaluation.compare import Comparison, comparisons
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of

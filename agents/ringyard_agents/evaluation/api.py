@@ -20,12 +20,12 @@ from ringyard.mdp.user_config import hydra_configs
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_agents.command_line import one_line
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.schema import check_groups, check_settings
 from ringyard_agents.evaluation.evaluate import RunResult, Task, build, measured
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame
 from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for
-from ringyard_agents.settings import check_groups, check_settings
 from ringyard_baselines.scheduler import Powers, Scheduler
 
 __all__ = ["compare", "evaluate"]

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.configuration import Entry, plain, scheduler_config, takes_rule
+from ringyard_agents.config.compose import Entry, plain, scheduler_config, takes_rule
 from ringyard_agents.evaluation.evaluate import Task, check
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results

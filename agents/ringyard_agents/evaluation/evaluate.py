@@ -18,7 +18,7 @@ from ringyard.errors import SchedulerError
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 

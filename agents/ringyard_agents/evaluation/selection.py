@@ -15,11 +15,11 @@ from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard.information import Information
 from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
+from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build, simulator
 from ringyard_agents.evaluation.tuned_configs import Best, at_best, class_of, read_best, says_how, tuned_for
 from ringyard_agents.shipped_agents import agents_judged_in
-from ringyard_agents.trust import Trust
 from ringyard_baselines.scheduler import Scheduler
 
 __all__ = [

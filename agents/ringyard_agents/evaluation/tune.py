@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.configuration import (
+from ringyard_agents.config.compose import (
     WORLD,
     Entry,
     plain,

@@ -22,10 +22,10 @@ from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.waiting import waiting_rows
+from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.learning.score_networks import ScorePolicy
-from ringyard_agents.trust import Trust
 from ringyard_baselines.policies import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
 

@@ -9,8 +9,8 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions import ActionKind, Actions, Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import Observation
+from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.learning.agent import AgentScheduler, load_agent
-from ringyard_agents.trust import Trust
 
 __all__ = ["load"]
 

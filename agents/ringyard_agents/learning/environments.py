@@ -14,7 +14,7 @@ from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import setting_of
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.learning.learner import Learner, world_of
 
 __all__ = ["OWN", "environments_of", "settings_of"]

@@ -11,11 +11,11 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import Task, check, run_all
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.learner import Learner, Policy
-from ringyard_agents.trust import Trust
 
 __all__ = [
     "Evaluation",

@@ -13,7 +13,8 @@ from rich.console import Console
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
+from ringyard_agents.config.safe_load import Trust, check_classes, groups_of_runs
 from ringyard_agents.learning.agent_file import AGENT, LAST, parts_of
 from ringyard_agents.learning.callbacks import callbacks_of
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -35,7 +36,6 @@ from ringyard_agents.learning.training_run import ProgressBar, TrainingRun, read
 from ringyard_agents.learning.warm_start import load_initial_weights
 from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
 from ringyard_agents.runs.study import Pruning
-from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 
 __all__ = ["train"]
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.configuration import WORLD, plain, scheduler_config
+from ringyard_agents.config.compose import WORLD, plain, scheduler_config
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.schedule_log import played
 from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for, entries_of, supported_schedulers
