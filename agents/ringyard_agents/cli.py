@@ -9,7 +9,6 @@ from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import Annotated
 
-from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code
 from ringyard_agents.hydra_command import run_hydra
 
@@ -70,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
+    from ringyard.errors import ConfigurationError
+
     if not words or words[0] in ("-h", "--help"):
         print(_usage(), end="")
         return 0 if words else BAD_INPUT
@@ -98,6 +99,8 @@ def _complete(words: Sequence[str]) -> None:
 
     Hydra completes groups, choices and settings of a command; which commands there are, it does not know.
     """
+    from ringyard.errors import ConfigurationError
+
     action, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
     if action not in ("install", "uninstall", "query") or shell not in ("bash", "zsh", "fish"):
         raise ConfigurationError(
@@ -122,6 +125,8 @@ def _complete(words: Sequence[str]) -> None:
 
 
 def _plot(words: Sequence[str]) -> None:
+    from ringyard.errors import ConfigurationError
+
     parser = Arguments(
         prog="ringyard plot",
         description="Plots of finished runs, several on each other. Training runs: learning curves, a band"
@@ -231,6 +236,7 @@ def _validate(words: Sequence[str]) -> None:
 def _reproduce(words: Sequence[str]) -> None:
     from ringyard.checks import require
     from ringyard.config_folder import config_files
+    from ringyard.errors import ConfigurationError
 
     parser = Arguments(
         prog="ringyard reproduce",
