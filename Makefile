@@ -34,7 +34,7 @@ slow: setup
 release: setup
 	$(RUN)python -m pytest -m release
 
-# the oldest versions that pyproject.toml allows, Hydra 1.3 among them: every test (OLDEST=tests), or what they touch most
+# the oldest versions that pyproject.toml allows: every test (OLDEST=tests), or what they touch most
 OLDEST ?= tests/test_golden.py tests/agents/test_command_lines.py tests/agents/test_help.py tests/agents/test_sweeps.py \
 	tests/agents/test_python.py tests/agents/test_tables.py tests/envs/test_env.py tests/envs/test_misuse.py tests/envs/test_presets.py
 oldest: $(VENV)-oldest/.installed

@@ -1,6 +1,6 @@
 """Why AITurbo seldom adds a parameter server to the jobs of its follow-on's 60-job list.
 
-python benchmarks/aiturbo_servers.py [--workloads 5]
+PYTHONPATH=. python benchmarks/aiturbo_servers.py [--workloads 5]
 
 A job changes by the unit that lowers its cost-to-finish most: remaining time x R, its service rate (10 for a
 GPU, 5 for each pod). So a server more has to shorten steps by more than R grows. Printed for the models and
@@ -21,10 +21,10 @@ from ringyard.placement import consolidate
 from ringyard.profiles import model_id
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.workloads.published_traces import AITURBO_MODELS
-from ringyard_agents.measured.aiturbo import CALIBRATION, POINTS
 from ringyard_baselines.papers.aiturbo import POD_CORES, AITurbo, Predictor
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
+from tools.measured_sets.aiturbo import CALIBRATION, POINTS
 
 SIZES = ((1, 2), (2, 1), (2, 2))  # (workers, servers) that the list's jobs ask for
 CHANGES = {

@@ -4,7 +4,10 @@ import os
 import platform
 import time
 
+from hydra.utils import instantiate
+
 from ringyard.compiled import kernel
+from ringyard.mdp.user_config import hydra_configs
 
 
 def build(command, overrides, *groups):
@@ -12,12 +15,10 @@ def build(command, overrides, *groups):
     from hydra import compose
     from hydra.core.global_hydra import GlobalHydra
 
-    from ringyard.hydra_versions import initialized, made  # older checkouts, in turns, have none
-
     GlobalHydra.instance().clear()
-    with initialized():
+    with hydra_configs():
         config = compose(command, list(overrides))
-    return {group: made(config[group]) for group in groups}
+    return {group: instantiate(config[group], _convert_="all") for group in groups}
 
 
 def best_seconds(function, repeats=3):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pandas as pd
 from hydra import compose
 
-from ringyard.hydra_versions import initialized
+from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.configuration import Entry
 from ringyard_agents.evaluation.competitors import competitors
 from ringyard_agents.evaluation.statistics import ratio_interval
@@ -104,7 +104,7 @@ def published(world):
     """Those that a world names, or all rivals of its rule, as `schedulers=` takes them."""
     if world.published:
         return world.published
-    with initialized():
+    with hydra_configs():
         found = competitors(
             Entry.read(world.rule), compose("compare", [*world.overrides, f"best={world.best}"])
         )

@@ -33,8 +33,8 @@ from ringyard.mdp.presets import preset
 from ringyard.mdp.setting import Setting, ten_gigabit_rings
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate
-from ringyard_baselines.orders.fifo import fifo
-from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.srtf import srtf
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 

@@ -20,9 +20,9 @@ from ringyard import Cluster, JobTable, Simulator
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.setting import Setting, ten_gigabit_rings
 from ringyard.placement import consolidate
-from ringyard_baselines.orders.fifo import fifo
-from ringyard_baselines.orders.las import las
-from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.las import las
+from ringyard_baselines.classic.srtf import srtf
 from ringyard_baselines.papers.gittins import GittinsTiresias
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run

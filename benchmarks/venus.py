@@ -10,8 +10,8 @@ from ringyard.mdp.setting import ten_gigabit_rings
 from ringyard.placement import consolidate, pack
 from ringyard.restart import constant
 from ringyard.workloads import ModelMix, read_helios
-from ringyard_baselines.orders.fifo import fifo
-from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.srtf import srtf
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 

@@ -13,7 +13,7 @@ import ringyard
 from ringyard.mdp.observations import queue_and_cluster
 from ringyard.mdp.presets import preset
 from ringyard.placement import pack
-from ringyard_baselines.orders.sjf import sjf
+from ringyard_baselines.classic.sjf import sjf
 
 
 def choice(env, scheduler, jobs, mask):

@@ -20,8 +20,8 @@ from ringyard.failures import Failures, no_failures
 from ringyard.mdp.presets import preset, setting_of
 from ringyard.placement import PlacementRule, pack
 from ringyard.restart import constant
-from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import job_times
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.evaluation.evaluate import simulator
@@ -334,7 +334,7 @@ def test_jobs_do_not_wait_beside_room_for_long(name):
     while not sim.done:
         begin = sim.now
         sim.apply(scheduler.decide(sim.view(scheduler.information)))
-        draft = Draft(sim.view())
+        draft = PlacementPlan(sim.view())
         startable = [job for job in sim.view().waiting.tolist() if draft.place(pack(), job) is not None]
         sim.advance()
         beside_room += len(startable) * (sim.now - begin)

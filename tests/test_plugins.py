@@ -25,14 +25,14 @@ from ringyard.mdp.presets import preset
 from ringyard.mdp.rewards import Reward
 from ringyard.placement import first_fit, pack, share_any
 from ringyard.restart import RestartCost
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import Integral
 from ringyard_agents.learning.agent import AgentScheduler
-from ringyard_baselines.families.ordered import OrderedScheduler
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
-from ringyard_baselines.orders.fifo import fifo
-from ringyard_baselines.orders.srtf import srtf
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.policies.ordered import OrderedScheduler
+from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import run
 from worlds import everything
 
@@ -67,7 +67,7 @@ def simulate(scheduler, performance=None, drive=True):
 def draft(rule):
     sim = Simulator(EIGHT, five_jobs(), ideal())
     sim.advance()
-    planned = Draft(sim.view())
+    planned = PlacementPlan(sim.view())
     for job in range(2):
         planned.place(rule, job)
 

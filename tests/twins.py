@@ -15,9 +15,10 @@ from drawn_worlds import SEED, draw_allocation, draw_world, drawn_profiles, fres
 from oracle.reference import ReferenceSimulator
 from ringyard.allocator import Allocator, attained, predicted
 from ringyard.errors import PlacementError, SchedulerError
+from ringyard.resources import RESOURCES
 from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.state.records import Integral, JobOutcome, JobStatus
-from ringyard_baselines.families.allocating import AllocatingScheduler
+from ringyard_baselines.policies.allocating import AllocatingScheduler
 
 MOST_DECISIONS = 120
 
@@ -99,12 +100,11 @@ def compare_now(seed, sim, twin):
     for name, status in (("running", JobStatus.RUNNING), ("waiting", JobStatus.WAITING)):
         equal(seed, sim, name, np.flatnonzero(records["status"] == status).tolist(), getattr(twin, name))
     servers = sim.state.servers[0]
-    used = np.stack(
-        [servers["num_cores"] - servers["free_cores"], servers["ram_bytes"] - servers["free_ram"]], axis=1
-    )
+    free = np.stack([servers[one.free] for one in RESOURCES], axis=1)
+    used = np.stack([servers[one.there] for one in RESOURCES], axis=1) - free
     for s in np.flatnonzero(servers["up"]).tolist():
-        equal(seed, sim, f"cores and RAM held on server {s}", tuple(used[s].tolist()), twin.held_on(s))
-        over = bool(servers["free_cores"][s] < 0 or servers["free_ram"][s] < 0)
+        equal(seed, sim, f"resources held on server {s}", tuple(used[s].tolist()), twin.held_on(s))
+        over = bool((free[s] < 0).any())
         equal(seed, sim, f"whether server {s} gave more than it has", over, False)
     contenders = twin.contenders()
     for j in twin.running:

@@ -9,12 +9,11 @@ from rich.console import Console
 
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import initialized
-from ringyard.mdp.own_folders import search_own_folders
+from ringyard.mdp.user_config import hydra_configs
 from ringyard.threads import usable_cores
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.runs.files import atomic_write, require_writable
+from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.shipped_agents import ZOO
 from tools.zoo.judging import Record, judge, read_records, require_judges, write_record
 from tools.zoo.page import agents_page, draw_training
@@ -62,9 +61,8 @@ def reproduce_agents(
         console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False)
 
     recipes = [one for one in recipes if _can_be_judged(one, only is not None, say)]
-    search_own_folders()
     records = read_records()
-    with initialized():
+    with hydra_configs():
         if skip_training:
             _require_shipped(recipes, records)
         for recipe in recipes:

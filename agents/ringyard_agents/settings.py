@@ -118,6 +118,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "train": _EVERY
     | {
         "agent": Group,
+        "callbacks": Group,
         "total_decisions": Decisions,
         "num_workloads": Count,
         "num_threads": Count | None,

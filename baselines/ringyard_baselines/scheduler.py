@@ -11,6 +11,7 @@ from ringyard.errors import PluginError, SchedulerError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
+from ringyard.resources import RESOURCES
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView
@@ -58,11 +59,9 @@ class Powers(IntFlag):
 #: {what an allocation may say: (the column of `Job` with what was asked, the power to give something else)}
 ASKED = {
     "batch_size": ("base_batch", Powers.RESIZES),
-    "cores_per_worker": ("asked_cores", Powers.CORES),
     "parameter_servers": ("asked_parameter_servers", Powers.CORES),
     "cores_per_server_task": ("asked_cores_per_server_task", Powers.CORES),
-    "ram_per_worker": ("asked_ram", Powers.CORES),
-}
+} | {one.per_worker: (one.asked, Powers.CORES) for one in RESOURCES if one.can_change}
 
 
 class Scheduler(Protocol):

@@ -6,15 +6,12 @@ __all__ = ["pages"]
 
 #: groups that have pages of their own, or that nobody chooses from
 _ELSEWHERE = {
-    "calibration",
     "debug",
     "experiment",
-    "measured",
     "profiles",
     "reproduction",
     "scheduler",
     "tuned",
-    "zoo",
 }
 
 

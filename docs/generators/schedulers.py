@@ -7,7 +7,7 @@ from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 
-from ringyard.hydra_versions import initialized
+from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.configuration import Entry, scheduler_config, takes_rule
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.selection import benchmarks
@@ -20,13 +20,13 @@ __all__ = ["pages"]
 def pages() -> dict[str, str]:
     """{name: page}, with an index of them."""
     GlobalHydra.instance().clear()
-    with initialized():
+    with hydra_configs():
         described = [_described(one) for one in leaves("scheduler")]
     seen: set[str] = set()
     found = {}
     for one in described:
-        # families have a page in the reference
-        first = one["module"] not in seen and ".families." not in one["module"]
+        # policies have a page in the reference
+        first = one["module"] not in seen and ".policies." not in one["module"]
         seen.add(one["module"])
         found[one["name"]] = rendered("scheduler", first=first, **one)
     return {**found, "index": rendered("schedulers", schedulers=described)}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ringyard.checks import Count, Seed, Whole, checked, require
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
+from ringyard.resources import RESOURCES
 
 __all__ = ["Cluster"]
 
@@ -24,15 +25,14 @@ _BytesPerSecond = Annotated[float, "[1, 1e15]"]
 _Oversubscription = Annotated[float, "[1, inf)"]
 _Bytes = Annotated[int, "[1, 1000000000000000]"]
 _Sharing = Annotated[int, "[1, 1024]"]
-_COLUMNS = (
-    "gpus_per_server",
-    "gpu_types",
-    "cores_per_server",
-    "memory_bandwidth_bytes_per_second",
-    "ram_bytes_per_server",
-    "storage_bytes_per_second",
-    "rack_of_server",
-)
+#: {what a group of servers is given: the field of `Cluster` with it}
+_OF_GROUPS = {
+    "gpus_per_server": "gpus_per_server",
+    "gpu_type": "gpu_types",
+    "memory_bandwidth_bytes_per_second": "memory_bandwidth_bytes_per_second",
+    "storage_bytes_per_second": "storage_bytes_per_second",
+} | {one.capacity: one.capacity for one in RESOURCES}
+_COLUMNS = (*_OF_GROUPS.values(), "rack_of_server")
 
 
 @checked("cluster")
@@ -152,14 +152,7 @@ class Cluster:
         Raises:
             ConfigurationError: an unknown key, or a key that only some groups have.
         """
-        columns: dict[str, list[Any]] = {
-            "gpus_per_server": [],
-            "gpu_type": [],
-            "cores_per_server": [],
-            "memory_bandwidth_bytes_per_second": [],
-            "ram_bytes_per_server": [],
-            "storage_bytes_per_second": [],
-        }
+        columns: dict[str, list[Any]] = {name: [] for name in _OF_GROUPS}
         for group in groups:
             unknown = set(group) - {"num_servers", *columns}
             if unknown:
@@ -173,18 +166,15 @@ class Cluster:
         for name, column in columns.items():
             if None in column and any(value is not None for value in column):
                 raise ConfigurationError(f"only some server groups give {name}; give it in all or in none")
-        given = {name: tuple(column) if None not in column else () for name, column in columns.items()}
+        given: dict[str, Any] = {
+            _OF_GROUPS[name]: () if None in column else tuple(column) for name, column in columns.items()
+        }
         num_servers = len(columns["gpus_per_server"])
         racks: tuple[int, ...] = ()
         if servers_per_rack is not None:
             racks = tuple(s // servers_per_rack for s in range(num_servers))
         return cls(
-            gpus_per_server=given["gpus_per_server"],
-            gpu_types=given["gpu_type"],
-            cores_per_server=given["cores_per_server"],
-            memory_bandwidth_bytes_per_second=given["memory_bandwidth_bytes_per_second"],
-            ram_bytes_per_server=given["ram_bytes_per_server"],
-            storage_bytes_per_second=given["storage_bytes_per_second"],
+            **given,
             rack_of_server=racks,
             uplink_oversubscription=uplink_oversubscription,
             jobs_per_gpu=jobs_per_gpu,

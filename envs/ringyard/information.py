@@ -5,8 +5,9 @@ from typing import Any
 
 from ringyard.compiled.reads import fields_read
 from ringyard.errors import InformationError
+from ringyard.resources import RESOURCES
 from ringyard.state import progress
-from ringyard.state.records import Job
+from ringyard.state.records import ClusterRecord, Gpu, Job, Link, Server
 
 __all__ = ["COLUMNS", "Information", "check_known", "check_reads"]
 
@@ -88,9 +89,10 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
         # what its user writes into the submission, and the shape it holds
         (Information.SIZES, "num_gpus asked_gpus min_gpus max_gpus deadline_seconds acceptable_jct"),
         (Information.SIZES, "batch_size base_batch min_batch max_batch gradient_bytes memory_bandwidth"),
-        (Information.SIZES, "cores_per_worker asked_cores parameter_servers asked_parameter_servers"),
+        (Information.SIZES, "parameter_servers asked_parameter_servers"),
+        (Information.SIZES, " ".join(f"{one.per_worker} {one.asked}" for one in RESOURCES)),
         (Information.SIZES, "cores_per_server_task asked_cores_per_server_task"),
-        (Information.SIZES, "ram_per_worker asked_ram beside_gpus sample_bytes dataset_bytes stored_bytes"),
+        (Information.SIZES, "beside_gpus sample_bytes dataset_bytes stored_bytes"),
         (Information.SIZES, "gpu_memory_bytes fixed_memory_bytes sample_memory_bytes"),
         (Information.ATTAINED_SERVICE, "attained_service forgiven_service service_queue run_seconds"),
         (Information.DISTRIBUTION, "gpu_seconds_distribution"),
@@ -119,6 +121,10 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
 }
 
 
+#: records of the cluster, which anybody sees, though some of their fields are called as a column of jobs is
+_OF_THE_CLUSTER = (ClusterRecord, Server, Gpu, Link)
+
+
 def check_known(name: str, knows: Information) -> None:
     """Refuse a column to a reader who did not declare it.
 
@@ -143,8 +149,8 @@ def check_known(name: str, knows: Information) -> None:
 def check_reads(function: Any, knows: Information, what: str) -> None:
     """Refuse a compiled function whose source reads more than was declared; it cannot be refused as it runs.
 
-    Fields of other records that have the name of a column count as well; functions of
-    `ringyard.state.progress` count as the column of their name.
+    A field counts unless types show that it is none of a job's: `state.servers[b, s].num_gpus` is a server's.
+    Functions of `ringyard.state.progress` count as the column of their name.
 
     Args:
         function: decorated with `fills` or `kernel`.
@@ -154,7 +160,7 @@ def check_reads(function: Any, knows: Information, what: str) -> None:
     Raises:
         InformationError: it reads more.
     """
-    for name in sorted(fields_read(function, progress.__name__) & COLUMNS.keys()):
+    for name in sorted(fields_read(function, _OF_THE_CLUSTER, progress.__name__) & COLUMNS.keys()):
         try:
             check_known(name, knows)
         except InformationError as error:

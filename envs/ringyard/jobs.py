@@ -13,6 +13,7 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.information import COLUMNS, Information, check_known
 from ringyard.profiles import catalogue, model_id
+from ringyard.resources import RESOURCES, Resource
 from ringyard.state.records import JobKind, JobOutcome
 
 __all__ = ["LONGEST_TEXT", "JobSpec", "JobTable", "Past"]
@@ -546,22 +547,15 @@ class JobTable:
         limit = cluster.num_gpus
         advice = "(enlarge the cluster or drop the job)"
         self._refuse(self.num_gpus > limit, "num_gpus", f"at most the cluster's {limit} GPUs {advice}")
-        if cluster.cores_per_server:
-            most = max(cluster.cores_per_server)
-            self._refuse(
-                self.cores_per_worker > most, "cores_per_worker", f"at most a server's {most} cores {advice}"
-            )
-        elif (self.kind == JobKind.CPU_ONLY).any():
+        for one in RESOURCES:
+            if getattr(cluster, one.capacity):
+                most = max(getattr(cluster, one.capacity))
+                wanted = f"at most a server's {most} {one.unit}{one.name} {advice}"
+                self._refuse(getattr(self, one.per_worker) > most, one.per_worker, wanted)
+        if not cluster.cores_per_server and (self.kind == JobKind.CPU_ONLY).any():
             row = int(np.flatnonzero(self.kind == JobKind.CPU_ONLY)[0])
             raise WorkloadError(
                 f"job {self.job_id[row]} (row {row}) is CPU-only; give the cluster cores_per_server"
-            )
-        if cluster.ram_bytes_per_server:
-            largest = max(cluster.ram_bytes_per_server)
-            self._refuse(
-                self.ram_per_worker > largest,
-                "ram_per_worker",
-                f"at most a server's {largest} bytes {advice}",
             )
         memory = self.fixed_memory_bytes + self.sample_memory_bytes * self.batch_size / np.maximum(
             self.num_gpus, 1
@@ -576,21 +570,22 @@ class JobTable:
         self._check_workers(cluster, memory)
 
     def _check_workers(self, cluster: Cluster, memory: NDArray[np.float64]) -> None:
-        """Refuse gangs that the empty cluster could not hold: too few cores, RAM or large enough GPUs."""
-        if not cluster.cores_per_server and not cluster.gpu_types and not cluster.ram_bytes_per_server:
+        """Refuse gangs that the empty cluster could not hold: too few resources or large enough GPUs."""
+        counted = [one for one in RESOURCES if getattr(cluster, one.capacity)]
+        if not counted and not cluster.gpu_types:
             return
         gpus = np.array(cluster.gpus_per_server)
-        unlimited = [np.iinfo(np.int64).max] * len(gpus)
-        cores = np.array(cluster.cores_per_server or unlimited)
-        ram = np.array(cluster.ram_bytes_per_server or unlimited)
-        tasks = self.parameter_servers * self.cores_per_server_task
-        needs = np.stack([self.cores_per_worker, tasks, self.ram_per_worker, memory], axis=1)
-        kinds, which = np.unique(needs, axis=0, return_inverse=True)
+        there = np.array([getattr(cluster, one.capacity) for one in counted]).reshape(-1, len(gpus))
+        workers = [np.ceil(getattr(self, one.per_worker)) for one in counted]
+        tasks = [self._held_by_servers(one) for one in counted]
+        kinds, which = np.unique(np.stack([memory, *workers, *tasks], axis=1), axis=0, return_inverse=True)
         most = np.zeros(len(kinds), dtype=np.int64)
-        for i, (worker, served, each, size) in enumerate(kinds):
-            fits = (cores - served) // max(worker, 1) if worker > 0 else np.where(cores >= served, gpus, 0)
-            fits = np.minimum(fits, ram // np.ceil(each)) if each > 0 else fits
-            most[i] = np.minimum(gpus, np.maximum(fits, 0))[cluster.gpu_memory_bytes >= size].sum()
+        for i, (size, *held) in enumerate(kinds):
+            fits = np.where(cluster.gpu_memory_bytes >= size, gpus, 0)
+            for amount, worker, served in zip(there, held, held[len(counted) :], strict=False):
+                left = np.maximum(amount - served, 0)
+                fits = np.minimum(fits, left // worker) if worker > 0 else np.where(amount >= served, fits, 0)
+            most[i] = fits.sum()
         limit = most[which.reshape(-1)]
         self._refuse(
             self.num_gpus > limit,
@@ -598,6 +593,12 @@ class JobTable:
             "fewer: with the cores and memory it asks for, this cluster holds less of its workers"
             " (fewer cores or less RAM per worker, or other servers)",
         )
+
+    def _held_by_servers(self, resource: Resource) -> NDArray[np.int64]:
+        """[jobs] what each job's parameter servers hold of a resource together."""
+        if not resource.per_server_task:
+            return np.zeros(len(self), np.int64)
+        return self.parameter_servers * getattr(self, resource.per_server_task)
 
     def _refuse(
         self, bad: NDArray[np.bool_], what: str, expected: str, values: NDArray[Any] | None = None

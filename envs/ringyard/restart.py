@@ -5,7 +5,7 @@ On g GPUs, those that the job goes on with, it takes `seconds + growth x log2(g)
 The logarithm is found, not derived. AITurbo's follow-on measured 15 models on 1, 2 and 3 GPUs; of what was
 tried, it is nearest to the 3 GPUs predicted from 1 and 2 (mean error 9 %; growth by a power 12 %, by each GPU
 12 %), and ElasticFlow's simulator grows so as well. No public table goes beyond 3 GPUs: that it goes on so is
-an assumption. `ringyard validate` has the errors.
+an assumption. docs/validation.md has the errors.
 
 What else can change while a job runs:
 

@@ -1,4 +1,4 @@
-"""`ringyard calibrate`: known constants are found again, what ships is what the data give."""
+"""`ringyard calibrate`: known constants are found again."""
 
 import subprocess
 import sys
@@ -7,20 +7,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import CONF, shared
+from conftest import CONF
 from ringyard.config_folder import OWN_FOLDERS, config_files, config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
 from ringyard.profiles import read_profile
 from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
-from ringyard_agents.calibration.lines import Line, fit_line
+from ringyard_agents.calibration.lines import Line, fit_line, restart_growth
 from ringyard_agents.calibration.own_fits import fit_rows, held_out, missing
-from ringyard_agents.calibration.pipelines import restart_growth
-from ringyard_agents.calibration.shipped import calibrate_shipped, texts_of
 from ringyard_agents.cli import main
 from ringyard_agents.configuration import scheduler_names
 from ringyard_agents.evaluation.selection import benchmarks
-from ringyard_agents.measured import servers_of, tidy
+from ringyard_agents.measurements import servers_of, tidy
 
 MODELS = {"mynet": (Line(0.03, 0.002), 2.5, 4e8), "small": (Line(0.01, 0.0005), 1.3, 5e7)}
 BANDWIDTH = {1: 8e9, 2: 1e9, 4: 1.5e9}
@@ -234,6 +232,8 @@ def test_yamls_of_another_hand_are_replaced_only_if_asked(tmp_path, capsys):
     assert read_profile(mine).fixed_seconds == pytest.approx(1e-5, rel=0.01)  # one batch: all per sample
     assert main(["calibrate", str(tmp_path / "nofile.csv")]) == 2
     assert "there is no file" in capsys.readouterr().err
+    assert main(["calibrate", str(tmp_path)]) == 2
+    assert "`python -m tools.calibrate FOLDER --out conf`" in capsys.readouterr().err
 
 
 def test_own_schedulers_presets_and_networks_are_found_by_name(monkeypatch, tmp_path):
@@ -258,11 +258,3 @@ def test_own_folders_must_be_there(monkeypatch, tmp_path):
     monkeypatch.setenv(OWN_FOLDERS, str(tmp_path / "gone"))
     with pytest.raises(ConfigurationError, match="gone"):
         config_files("profiles")
-
-
-def test_what_ships_is_what_the_data_give():
-    texts = texts_of(calibrate_shipped(shared("data", "profiles")))
-    different = [name for name, text in texts.items() if (CONF / name).read_text() != text]
-    assert different == []
-    profiles = {f"profiles/{file.name}" for file in (CONF / "profiles").glob("*.yaml")}
-    assert profiles == {name for name in texts if name.startswith("profiles/")}

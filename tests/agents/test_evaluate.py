@@ -1,20 +1,17 @@
 """Runs of several schedulers on several workloads."""
 
-import itertools
-
 import pytest
 
 from conftest import composed
 from ringyard.errors import SchedulerError
 from ringyard_agents.configuration import WORLD, plain
-from ringyard_agents.evaluation import evaluate
 from ringyard_agents.evaluation.evaluate import Task, run_all
 
 GOOD = {
-    "_target_": "ringyard_baselines.orders.fifo.fifo",
+    "_target_": "ringyard_baselines.classic.fifo.fifo",
     "placement": {"_target_": "ringyard.placement.pack"},
 }
-BAD = {"_target_": "ringyard_baselines.orders.fifo.fifo", "placement": {"_target_": "worlds.nowhere"}}
+BAD = {"_target_": "ringyard_baselines.classic.fifo.fifo", "placement": {"_target_": "worlds.nowhere"}}
 
 
 def tasks():
@@ -34,16 +31,3 @@ def test_a_failure_costs_only_itself(workers):
     results = run_all(tasks(), workers, lambda result: None, lambda task, error: failed.append(task.label))
     assert [result.label for result in results] == ["good"]
     assert failed == ["bad"]
-
-
-def test_processes_get_one_task_of_each_scheduler_and_then_the_slowest(monkeypatch):
-    clock = itertools.count()
-    monkeypatch.setattr(evaluate.time, "monotonic", lambda: float(next(clock)))
-    tasks = [Task(label, {}, {}, workload, 0) for workload in range(3) for label in ("fast", "slow")]
-    queue = evaluate._SlowestFirst(tasks)
-    begun = [next(queue), next(queue)]  # at 0 and 1
-    assert begun == tasks[:2]
-    queue.note_end(begun[0])  # at 2
-    for _ in range(20):
-        next(clock)
-    assert [one.label for one in queue] == ["slow", "slow", "fast", "fast"]

@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard_agents.runs.files import atomic_folder, atomic_write, locked, remove_if_empty
-from ringyard_agents.runs.record import _folder, write_record
+from ringyard_agents.runs.atomic_write import atomic_folder, atomic_write
+from ringyard_agents.runs.run_folder import RunFolder, _folder, locked, remove_if_empty
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,8 @@ def test_one_writer_and_a_lock_that_dies_with_its_process(tmp_path):
     folder = tmp_path / "runs" / "mine"
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from ringyard_agents.runs.files import atomic_write, locked\n"
+        "from ringyard_agents.runs.atomic_write import atomic_write\n"
+        "from ringyard_agents.runs.run_folder import locked\n"
         "with locked(Path(sys.argv[1])), atomic_write(Path(sys.argv[1], 'x')) as partial:\n"
         "    partial.write_text('half'); print('locked', flush=True); time.sleep(60)\n"
     )
@@ -154,14 +155,14 @@ def test_a_run_that_goes_on_stays_in_its_folder(tmp_path):
 def test_a_damaged_record_is_named_before_anything_is_replaced(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"run\.json.* is damaged; remove it"):
-        write_record(tmp_path, "train", OmegaConf.create({}), {}, goes_on=True)
+        RunFolder(tmp_path, "train").record(OmegaConf.create({}), {}, goes_on=True)
     assert os.listdir(tmp_path) == ["run.json"]
 
 
 def test_a_run_of_another_command_is_not_replaced(tmp_path):
-    write_record(tmp_path, "train", OmegaConf.create({"of": "train"}), {})
+    RunFolder(tmp_path, "train").record(OmegaConf.create({"of": "train"}), {})
     with pytest.raises(ConfigurationError, match=r"has a run of `ringyard train`.*another name="):
-        write_record(tmp_path, "compare", OmegaConf.create({"of": "compare"}), {})
+        RunFolder(tmp_path, "compare").record(OmegaConf.create({"of": "compare"}), {})
     assert (tmp_path / "config.yaml").read_text() == "of: train\n"
-    write_record(tmp_path, "train", OmegaConf.create({"of": "again"}), {})
+    RunFolder(tmp_path, "train").record(OmegaConf.create({"of": "again"}), {})
     assert (tmp_path / "config.yaml").read_text() == "of: again\n"

@@ -10,9 +10,10 @@ import ringyard_agents
 from conftest import composed
 from ringyard import ClusterEnv
 from ringyard.errors import CheckpointError, ConfigurationError, InformationError
-from ringyard.mdp.presets import own_hydra, preset
+from ringyard.mdp.presets import preset
+from ringyard.mdp.user_config import hydra_configs
 from ringyard.placement import consolidate
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard_agents.evaluation.compare import comparisons
 from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.learning.agent_file import parts_of, save_agent
@@ -27,7 +28,7 @@ class InOrder:
     """FIFO, as one would write it in a notebook."""
 
     def decide(self, view):
-        draft, started = Draft(view), []
+        draft, started = PlacementPlan(view), []
         for job in view.waiting:
             allocation = draft.place(consolidate(), int(job))
             if allocation is None:
@@ -107,7 +108,7 @@ def test_loading_says_what_differs(tmp_path):
 def test_evaluations_have_the_numbers_of_comparisons():
     frame = ringyard_agents.evaluate("sjf@consolidate", preset="contention", seeds=3)
     config = composed("compare", "experiment=contention", "schedulers=[sjf@consolidate]", "seeds=3")
-    with own_hydra():
+    with hydra_configs():
         tasks = comparisons(config)[""].tasks
     assert frame["mean_jct"].tolist() == [evaluate(task).metrics.mean_jct for task in tasks]
     assert frame["workload"].tolist() == [0, 1, 2]

@@ -19,7 +19,7 @@ from ringyard_agents.command_line import one_line
 from ringyard_agents.report.sweep_plot import draw_sweep
 from ringyard_agents.runs.best_job import best_job, over_seeds
 from ringyard_agents.runs.job_record import JobRecord, job_records
-from ringyard_agents.runs.record import again, register_run_folders
+from ringyard_agents.runs.run_folder import RunFolder, register_run_folders
 from ringyard_agents.runs.sweep_job import Job, job
 from ringyard_agents.runs.sweep_plan import _logarithmic, planned
 from ringyard_agents.runs.sweep_table import said, settings_of, sweep_table, swept
@@ -83,7 +83,7 @@ def test_what_best_prints_works_when_it_is_pasted(tmp_path, capsys, name):
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("compare it: "))
     (word,) = shlex.split(line.removeprefix("compare it: ringyard compare "))
     assert OverridesParser.create().parse_override(word).value() == ["fifo", "sjf", f"best:{folder}"]
-    (word,) = shlex.split(again(Path("runs", name)))
+    (word,) = shlex.split(RunFolder(Path("runs", name), "train").again)
     assert OverridesParser.create().parse_override(word).value() == name
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.restart import constant
-from ringyard_baselines.families.allocating import allocator_attained
+from ringyard_baselines.policies.allocating import allocator_attained
 
 BATCHES, SIZE = 5, 8
 

@@ -9,9 +9,9 @@ from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.performance import composed
 from ringyard.placement import consolidate, pack
 from ringyard.profiles import model_id
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.classic.fifo import fifo
 from ringyard_baselines.papers.coda import Coda
 from ringyard_baselines.papers.synergy import SynergyTune
 from worlds import arrived, simulated, times_of
@@ -131,7 +131,7 @@ def test_drafts_give_back_once():
     jobs = hungry(50.0, 2).merged(JobTable.cpu_only([0.0], [3], [10.0], [1e6]))
     cluster, jobs, performance = cpu_world(8, jobs)
     sim = arrived(cluster, jobs, performance)
-    draft = Draft(sim.view())
+    draft = PlacementPlan(sim.view())
     for job, allocation in ((0, Allocation(0, (0,))), (1, Allocation(1, server=0))):
         before = int(draft.free_cores_per_server[0])
         assert draft.take(allocation)

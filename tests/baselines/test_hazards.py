@@ -13,8 +13,8 @@ from ringyard.information import Information, check_reads
 from ringyard.jobs import Past
 from ringyard.placement import consolidate
 from ringyard.restart import constant
-from ringyard_baselines.families.allocating import AllocatingScheduler
-from ringyard_baselines.families.least_estimated import LeastEstimated
+from ringyard_baselines.policies.allocating import AllocatingScheduler
+from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run
 from ringyard_baselines.tools import hazards
 from ringyard_baselines.tools.hazards import PARAMETERS, Hazards, constant_rates

@@ -10,7 +10,7 @@ from ringyard import Cluster, Simulator
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import BatchRule, speed_table
 from ringyard.state.records import JobStatus
 from ringyard.workloads import OnesJobs
@@ -143,7 +143,7 @@ def running(places):
 def test_moves_are_elastic(before, after):
     sim = running(before)
     view = sim.view()
-    plan = Deployment(Draft(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), True)
+    plan = Deployment(PlacementPlan(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), True)
     plan.move(after)
     sim.apply(plan.allocations)
     for job, gpus in after.items():
@@ -155,7 +155,7 @@ def test_moves_are_elastic(before, after):
 def test_moves_that_are_not_elastic_are_restarts():
     sim = running([(0, 1)])
     view = sim.view()
-    plan = Deployment(Draft(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), False)
+    plan = Deployment(PlacementPlan(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), False)
     plan.move({0: (2, 3)})
     sim.apply(plan.allocations)
     assert sim.state.jobs["progress_from_seconds"][0, 0] == pytest.approx(80.0)

@@ -13,8 +13,8 @@ from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.records import Job
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
-from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import Information, run
 
 WATCHED = 2000.0  # seconds; no job ends before

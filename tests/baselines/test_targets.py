@@ -10,8 +10,8 @@ from ringyard import Allocation, Simulator
 from ringyard.errors import PlacementError
 from ringyard.placement import consolidate, pack, share
 from ringyard.restart import constant
-from ringyard.sim.draft import Draft
-from ringyard.sim.fits import HELD
+from ringyard.sim.feasibility import HELD
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import ASKED, Powers
 from ringyard_baselines.tools.targets import Target, never_idle, reach, start_cpu_jobs
@@ -31,7 +31,7 @@ def plain_shapes(view, target):
 
 def plain_reach(view, targets, rule):
     """As `reach`, one job after the other."""
-    draft, allocations = Draft(view), []
+    draft, allocations = PlacementPlan(view), []
     held = {job: int(view.column("num_gpus")[job]) for job in view.running.tolist()}
     wanted = {target.job for target in targets if target.num_gpus > 0}
 

@@ -21,7 +21,7 @@ from ringyard.restart import constant
 from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.shape import shape_of
 from ringyard.state.arrays import State
-from ringyard_baselines.families.allocating import AllocatingScheduler, allocator
+from ringyard_baselines.policies.allocating import AllocatingScheduler, allocator
 from worlds import arrived, specs
 
 

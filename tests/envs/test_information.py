@@ -3,6 +3,7 @@
 import re
 from contextlib import nullcontext
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,10 +28,10 @@ from ringyard.sim.view import SchedulingView
 from ringyard.state import progress
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations
-from ringyard.state.records import Job, JobStatus
+from ringyard.state.records import Job, JobStatus, Server
 from ringyard.workloads import ModelMix
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
-from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
 
 SINGLE = list(Information.EVERYTHING)
 
@@ -249,6 +250,79 @@ def test_compiled_keys_are_checked_before_they_run():
     assert PreemptiveScheduler("mine", _asks, np.zeros(1), pack(), both).information == both
 
 
+@kernel
+def _size_of_server(server: Server) -> int:
+    return server.num_gpus
+
+
+@fills(FindGpus)
+def _find_by_servers(
+    state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
+) -> int:
+    server = state.servers[b, 0]
+    largest = server.num_gpus
+    for s in range(state.clusters[b].num_servers):
+        largest = max(largest, _size_of_server(state.servers[b, s]))
+    return largest - state.clusters[b].num_gpus
+
+
+@fills(FindGpus)
+def _find_by_size(
+    state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
+) -> int:
+    job = state.jobs[b, j]
+    return state.servers[b, 0].num_gpus - job.num_gpus
+
+
+@fills(FindGpus)
+def _find_by_one_name_for_both(
+    state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
+) -> int:
+    server = state.servers[b, 0]
+    server = state.jobs[b, j]
+    return server.num_gpus
+
+
+@fills(FindGpus)
+def _find_by_a_function_inside(
+    state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
+) -> int:
+    server = state.servers[b, 0]
+    return (lambda server: server.num_gpus)(state.jobs[b, j]) + server.num_gpus
+
+
+@fills(FindGpus)
+def _find_by_a_wrong_annotation(
+    state: Server, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
+) -> int:
+    return state.num_gpus
+
+
+@kernel
+def _size_of_anything(server: Server, anything: Any) -> int:
+    return server.num_gpus
+
+
+@fills(FindGpus)
+def _find_by_a_helper(
+    state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
+) -> int:
+    return _size_of_anything(state.jobs[b, j], 0)
+
+
+def test_a_field_counts_where_it_may_be_a_jobs():
+    check_reads(_find_by_servers, Information.NOTHING, "mine")
+    for peeks in (
+        _find_by_size,
+        _find_by_one_name_for_both,
+        _find_by_a_function_inside,
+        _find_by_a_wrong_annotation,
+        _find_by_a_helper,
+    ):
+        with pytest.raises(InformationError, match=r"mine: num_gpus is hidden .*Information\.SIZES"):
+            check_reads(peeks, Information.NOTHING, "mine")
+
+
 def test_observations_are_checked_before_they_run():
     with pytest.raises(InformationError, match=r"the observation: attained_service .*ATTAINED_SERVICE"):
         replace(queue_cluster_and_resources(), knows=Information.SIZES | Information.SPEEDS)
@@ -269,8 +343,8 @@ def test_only_families_and_the_loop_reach_behind_the_view():
         for file in folder.rglob("*.py")
         if re.search(r"import [^.]*?\blive\b|(view|sim|draft)\._?state\b", file.read_text())
     }
-    families = {"allocating.py", "least_estimated.py", "ordered.py", "preemptive.py"}
-    assert reaching == {*families, "scheduler.py"}  # the loop looks at powers
+    policies = {"allocating.py", "least_estimated.py", "ordered.py", "preemptive.py"}
+    assert reaching == {*policies, "scheduler.py"}  # the loop looks at powers
 
 
 class OneTable:

@@ -26,6 +26,8 @@ from ringyard.performance.storage import read_seconds, seconds_per_byte, stored_
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant
 from ringyard.state.records import JobKind
+from tools.equations.parameter_server_errors import refit
+from tools.measured_sets.aiturbo import CALIBRATION
 from worlds import arrived, specs
 
 INF = float("inf")
@@ -150,10 +152,9 @@ def test_parameter_server_times_are_never_negative():
 
 
 def test_profiles_hold_the_refit():
-    served = pytest.importorskip("ringyard_agents.validation.served")
-    for name in served.CALIBRATION:
+    for name in CALIBRATION:
         theta = coefficient_row(profile(f"aiturbo_{name}"))[:6]
-        assert theta == pytest.approx(served.refit(name), rel=1e-3, abs=1e-5)
+        assert theta == pytest.approx(refit(name), rel=1e-3, abs=1e-5)
 
 
 # network

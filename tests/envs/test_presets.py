@@ -16,11 +16,11 @@ from stable_baselines3.common.env_checker import check_env
 from conftest import CONF, ROOT, composed
 from ringyard import ClusterVectorEnv, Simulator
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import initialized
 from ringyard.mdp import presets, registration
 from ringyard.mdp.actions.space import Actions, Adjustment
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.presets import preset, setting_of
+from ringyard.mdp.user_config import hydra_configs
 from ringyard.placement import pack, spread
 from ringyard.restart import CORES_SECONDS
 from ringyard.state.records import JobOutcome
@@ -91,7 +91,12 @@ def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
     text = (conf / "experiment" / "sharing.yaml").read_text()
     text = text.replace("Sharing-v1", "Mine-v0").replace("/reward: jct", "/reward: makespan")
     (conf / "experiment" / "mine.yaml").write_text(text)
-    for module in ("ringyard.config_folder", presets.__name__, registration.__name__):
+    for module in (
+        "ringyard.config_folder",
+        "ringyard.mdp.user_config",
+        presets.__name__,
+        registration.__name__,
+    ):
         monkeypatch.setattr(f"{module}.config_folder", lambda: conf)
     assert registration.preset_ids()["ringyard/Mine-v0"] == "mine"
     assert "mine" in selection.benchmarks()
@@ -110,7 +115,7 @@ def test_importing_ringyard_loads_no_hydra():
 
 def test_a_preset_leaves_hydra_as_it_was():
     GlobalHydra.instance().clear()
-    with initialized(str(CONF)):
+    with hydra_configs():
         version = getbase()
         around = GlobalHydra.instance().hydra
         assert preset("elastic").cluster.gpu_types == ("t4",) * 16

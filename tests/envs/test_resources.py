@@ -12,8 +12,8 @@ from ringyard.mdp.actions.space import Actions, Adjustment, Template
 from ringyard.performance import composed, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, pack, share
 from ringyard.profiles import GpuFigures, profile, read_profile
-from ringyard.sim.draft import Draft
 from ringyard.sim.engine.surroundings import Surroundings, look, seconds_in
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import JobKind
 from ringyard.workloads import (
@@ -189,13 +189,15 @@ def test_share_prefers_free_gpus_then_the_mildest_neighbour():
     jobs = specs((1, "resnet50_imagenet"), (1, "a3c_pong"), (1, "lstm_wikitext2"), (2, "lstm_wikitext2"))
     sim = shared(Cluster.homogeneous(1, 3, jobs_per_gpu=2, **V100), jobs)
     sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
-    assert Draft(sim.view()).place(share(), 2).gpu_ids == (2,)
-    assert Draft(sim.view()).place(share(prefer_busy=True), 2).gpu_ids == (2,)  # a free GPU harms nobody
+    assert PlacementPlan(sim.view()).place(share(), 2).gpu_ids == (2,)
+    assert PlacementPlan(sim.view()).place(share(prefer_busy=True), 2).gpu_ids == (
+        2,
+    )  # a free GPU harms nobody
     sim.apply([Allocation(2, (2,))])
     # job 3: beside A3C and beside the other LSTM rather than beside ResNet-50
-    assert Draft(sim.view()).place(share(), 3).gpu_ids == (1, 2)
-    assert Draft(sim.view()).place(share(most_harm=0.1), 3) is None
-    assert Draft(sim.view()).place(pack(), 3) is None
+    assert PlacementPlan(sim.view()).place(share(), 3).gpu_ids == (1, 2)
+    assert PlacementPlan(sim.view()).place(share(most_harm=0.1), 3) is None
+    assert PlacementPlan(sim.view()).place(pack(), 3) is None
 
 
 def test_sharing_together_joins_others_rather_than_span_servers():
@@ -203,9 +205,11 @@ def test_sharing_together_joins_others_rather_than_span_servers():
     jobs = specs((1, "resnet50_imagenet"), (1, "lstm_wikitext2"), (2, "lstm_wikitext2"))
     sim = shared(Cluster.homogeneous(2, 2, jobs_per_gpu=2, **V100), jobs)
     sim.apply([Allocation(0, (0,)), Allocation(1, (2,))])
-    assert Draft(sim.view()).place(share(), 2).gpu_ids == (1, 3)
-    assert Draft(sim.view()).place(share(split=False), 2).gpu_ids == (2, 3)
-    assert Draft(sim.view()).place(share(most_harm=0.0, split=False), 2) is None  # it waits for a server
+    assert PlacementPlan(sim.view()).place(share(), 2).gpu_ids == (1, 3)
+    assert PlacementPlan(sim.view()).place(share(split=False), 2).gpu_ids == (2, 3)
+    assert (
+        PlacementPlan(sim.view()).place(share(most_harm=0.0, split=False), 2) is None
+    )  # it waits for a server
 
 
 def test_fastest_takes_the_best_type_with_room():
@@ -216,15 +220,15 @@ def test_fastest_takes_the_best_type_with_room():
         ]
     )
     sim = shared(cluster, specs((1, "resnet50_imagenet"), (2, "resnet50_imagenet"), (2, "resnet50_imagenet")))
-    assert Draft(sim.view()).place(fastest(), 0).gpu_ids == (2,)
+    assert PlacementPlan(sim.view()).place(fastest(), 0).gpu_ids == (2,)
     sim.apply([Allocation(0, (2,))])
-    assert Draft(sim.view()).place(fastest(), 1).gpu_ids == (0, 1)
+    assert PlacementPlan(sim.view()).place(fastest(), 1).gpu_ids == (0, 1)
 
 
 def test_rules_respect_cores_and_memory():
     jobs = replace(specs((2, "resnet50_imagenet")), cores_per_worker=np.array([4]))
     sim = shared(Cluster.homogeneous(2, 4, cores_per_server=7, **V100), jobs)
-    assert Draft(sim.view()).place(pack(), 0).gpu_ids == (0, 4)  # one worker's cores on each server
+    assert PlacementPlan(sim.view()).place(pack(), 0).gpu_ids == (0, 4)  # one worker's cores on each server
     mixed = Cluster.of_groups(
         [
             {"num_servers": 1, "gpus_per_server": 2, "gpu_type": "rtx_2080ti"},
@@ -232,7 +236,7 @@ def test_rules_respect_cores_and_memory():
         ]
     )
     sim = shared(mixed, specs((1, "bert_base_squad")))
-    assert Draft(sim.view()).place(pack(), 0).gpu_ids == (2,)  # 16 GB fit only there
+    assert PlacementPlan(sim.view()).place(pack(), 0).gpu_ids == (2,)  # 16 GB fit only there
 
 
 @kernel
@@ -254,7 +258,7 @@ def looks_that_agree(seed):
     looked = 0
     while not sim.done:
         for j in sim.view().waiting.tolist():
-            allocation = Draft(sim.view()).place(share(), j)
+            allocation = PlacementPlan(sim.view()).place(share(), j)
             if allocation is None:
                 continue
             places = allocation.gpu_ids or (allocation.server,)

@@ -27,7 +27,7 @@ from ringyard.profiles import model_id
 from ringyard.state.random_numbers import own_seed
 from ringyard.state.records import JobStatus
 from ringyard_agents.learning.vec_env import RingyardVecEnv
-from ringyard_baselines.families.allocating import AllocatingScheduler
+from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.scheduler import run
 
 PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")

@@ -13,7 +13,7 @@ from ringyard.performance import Interference, composed, pair_table, sensitivity
 from ringyard.placement import fastest, share
 from ringyard.profiles import GpuFigures, catalogue, profile
 from ringyard.restart import constant
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.on_gpus import Workers
 from worlds import arrived, figures, specs
@@ -121,9 +121,9 @@ def test_placing_beside_others_looks_at_the_gpu_type():
         sim = beside((1, ONE, 64), (1, ONE, 64), (1, TWO, 20))
         sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
         # V100: 0.3 x 3 + 0.8 x 0.7 = 1.46; T4: 2 x 0.25 + 0.5 x 0.9 = 0.95
-        assert Draft(sim.view()).place(share(), 2).gpu_ids == (1,)
+        assert PlacementPlan(sim.view()).place(share(), 2).gpu_ids == (1,)
         sim.apply([Allocation(0, (0,), batch_size=4.0)])  # V100: 0.3 x 1 + 0.4 x 0.7 = 0.58
-        assert Draft(sim.view()).place(share(), 2).gpu_ids == (0,)
+        assert PlacementPlan(sim.view()).place(share(), 2).gpu_ids == (0,)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_isolated_seconds_bounds_and_fastest_take_the_best_type_at_each_batch():
         assert fastest_alone(sim)[0] <= iterations * large
         for batch, gpus in ((1.0, (0,)), (1024.0, (2,))):
             shape = Allocation(0, (0,), batch_size=batch)
-            assert Draft(sim.view()).place(fastest(), 0, shape).gpu_ids == gpus
+            assert PlacementPlan(sim.view()).place(fastest(), 0, shape).gpu_ids == gpus
 
 
 def test_a_tables_own_seconds_are_scaled_part_by_part():

@@ -12,8 +12,8 @@ from ringyard.performance import composed
 from ringyard.placement import consolidate, first_fit, least_contended, lwf, pack, spread
 from ringyard.profiles import model_id, profile
 from ringyard.restart import CORES_SECONDS, constant, growing, per_model
-from ringyard.sim.draft import Draft
 from ringyard.sim.metrics import timeline
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
 from worlds import arrived, rings, specs
 
@@ -30,7 +30,7 @@ def at_first_arrival(gpus, servers=(4, 4, 4), performance=None, held=()):
 
 def placed(rule, gpus, held=(), servers=(4, 4, 4)):
     sim, job = at_first_arrival(gpus, servers, held=held)
-    allocation = Draft(sim.view()).place(rule, job)
+    allocation = PlacementPlan(sim.view()).place(rule, job)
     return allocation.gpu_ids if allocation else ()
 
 
@@ -68,9 +68,9 @@ def test_consolidate_counts_the_gpus_that_cores_leave():
     jobs = replace(jobs, cores_per_worker=np.array([1, 3]))
     sim = Simulator(Cluster((4, 4, 4), cores_per_server=(8, 8, 8)), jobs, ideal())
     sim.advance()
-    assert Draft(sim.view()).place(consolidate(), 1).gpu_ids == (0, 1, 4, 5)
+    assert PlacementPlan(sim.view()).place(consolidate(), 1).gpu_ids == (0, 1, 4, 5)
     sim.apply([Allocation(0, (0,))])
-    assert Draft(sim.view()).place(consolidate(), 1).gpu_ids == (4, 5, 8, 9)
+    assert PlacementPlan(sim.view()).place(consolidate(), 1).gpu_ids == (4, 5, 8, 9)
 
 
 def test_least_contended_avoids_busy_links():
@@ -249,7 +249,7 @@ def test_metrics_by_hand():
     sim = Simulator(Cluster((2,)), jobs, ideal())
     while not sim.done:
         view = sim.view()
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         placed = [draft.place(pack(), j) for j in view.waiting.tolist()]
         sim.apply([allocation for allocation in placed if allocation])
         sim.advance()

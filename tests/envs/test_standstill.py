@@ -16,8 +16,8 @@ from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.families.preemptive import JobKey, PreemptiveScheduler
-from ringyard_baselines.orders.fifo import fifo
+from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
 from ringyard_baselines.scheduler import Scheduler, run
 from worlds import arrived
 

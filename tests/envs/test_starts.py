@@ -17,8 +17,8 @@ from ringyard.mdp.presets import preset
 from ringyard.performance import ideal
 from ringyard.placement import consolidate, least_fragmenting, place
 from ringyard.sim.allocation import Allocation
-from ringyard_baselines.families.allocating import AllocatingScheduler
-from ringyard_baselines.orders.smallest_work import smallest_work
+from ringyard_baselines.classic.smallest_work import smallest_work
+from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.scheduler import Powers, run
 
 

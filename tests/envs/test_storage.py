@@ -10,7 +10,7 @@ from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
 from ringyard.performance import composed
 from ringyard.placement import pack
 from ringyard.restart import constant
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.workloads import Arrivals, Extended, LogNormalDurations, ModelMix, Ram, Sizes, Synthetic
 from ringyard_baselines.papers.synergy import SynergyTune
 from worlds import arrived
@@ -106,7 +106,7 @@ def test_a_cluster_without_storage_or_ram_is_as_it_was():
 
 def test_rules_place_where_there_is_ram():
     jobs = readers(1, 2, 3, ram=[40e9, 20e9, 20e9])
-    draft = Draft(arrived(server(servers=2, ram=50 * GB), jobs, composed(1e12, 1e12)).view())
+    draft = PlacementPlan(arrived(server(servers=2, ram=50 * GB), jobs, composed(1e12, 1e12)).view())
     assert draft.place(pack(), 0).gpu_ids == (0,)
     assert draft.place(pack(), 2) is None  # room for none and two of its workers
     assert draft.place(pack(), 1).gpu_ids == (4, 5)

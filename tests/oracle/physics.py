@@ -13,6 +13,7 @@ from ringyard.cluster import Cluster
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import catalogue
+from ringyard.resources import CORES, RESOURCES, Resource
 from ringyard.state.records import Job, JobKind, Network
 
 __all__ = ["ReferenceJob", "ReferencePhysics"]
@@ -98,13 +99,8 @@ class ReferencePhysics:
             "loading_serial_share": job.loading_serial_share,
             "stored_bytes": self._stored_bytes(job),
             "storage_seconds_per_byte": storage,
-            "asked_cores": job.asked[0],
-            "cores_per_worker": job.cores[0],
-            "parameter_servers": job.cores[1],
-            "cores_per_server_task": job.cores[2],
-            "memory_bandwidth_cap": job.cores[3],
-            "ram_per_worker": job.cores[4],
-        }
+            **job.held,
+        } | {one.asked: job.asked[one.per_worker] for one in RESOURCES}
         for name, value in (columns | dict(otherwise or {})).items():
             record[name] = value
         seconds = self._performance.iteration_seconds(record[0], self._performance.parameters)
@@ -145,7 +141,7 @@ class ReferencePhysics:
         """Bytes of a sample that come from storage: those that are not in the RAM of the job's workers."""
         if not self.cluster.storage_bytes_per_second or job.kind == JobKind.CPU_ONLY:
             return 0.0
-        cached = float(job.num_gpus) * float(job.cores[4])
+        cached = float(job.num_gpus) * float(job.held["ram_per_worker"])
         return float(job.sample_bytes * (1.0 - min(cached / job.dataset_bytes, 1.0)))
 
     def storage_seconds_per_byte(self, job: ReferenceJob) -> float:
@@ -203,24 +199,21 @@ class ReferencePhysics:
         part = math.log(samples / low) / math.log(high / low)
         return float(one * (two / one) ** part if one > 0 and two > 0 else one + part * (two - one))
 
-    def _cores_on(self, job: ReferenceJob, server: int) -> int:
-        """Cores the job holds on a server; its parameter servers are dealt out server by server."""
+    def _held_on(self, job: ReferenceJob, server: int, resource: Resource) -> int:
+        """What the job holds of a resource on a server; parameter servers are dealt out server by server."""
         mine = self.servers(job)
         if server not in mine:
             return 0
         if job.server is not None:
-            return int(job.cores[0])
+            return int(job.held[resource.per_worker])
         workers = sum(int(self.cluster.server_of_gpu[gpu]) == server for gpu in job.gpus)
-        tasks = [i for i in range(job.cores[1]) if mine[i % len(mine)] == server]
-        return int(workers * job.cores[0] + len(tasks) * job.cores[2])
+        tasks = [i for i in range(job.held["parameter_servers"]) if mine[i % len(mine)] == server]
+        of_task = job.held[resource.per_server_task] if resource.per_server_task else 0
+        return int(workers * job.held[resource.per_worker] + len(tasks) * of_task)
 
-    def held_on(self, server: int) -> tuple[int, int]:
-        """(cores, bytes of RAM) of a server that jobs hold."""
-        ram = 0
-        for job in self.jobs:
-            workers = [gpu for gpu in job.gpus if int(self.cluster.server_of_gpu[gpu]) == server]
-            ram += job.cores[4] * (len(workers) + (job.server == server))
-        return sum(self._cores_on(job, server) for job in self.jobs), ram
+    def held_on(self, server: int) -> tuple[int, ...]:
+        """[resources] of a server that jobs hold."""
+        return tuple(sum(self._held_on(job, server, one) for job in self.jobs) for one in RESOURCES)
 
     def bandwidth_slowdown(self, job: ReferenceJob) -> float:
         """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
@@ -230,7 +223,8 @@ class ReferencePhysics:
         worst = 1.0
         for server in self.servers(job):
             demand = sum(
-                math.ceil(other.memory_bandwidth * other.cores[3]) * self._cores_on(other, server)
+                math.ceil(other.memory_bandwidth * other.held["memory_bandwidth_cap"])
+                * self._held_on(other, server, RESOURCES[CORES])
                 for other in self.jobs
             )
             worst = max(worst, demand / int(capacity[server]))
@@ -329,7 +323,7 @@ class ReferencePhysics:
         worst = max((1.0 / self._capacity(link) for link in self._links(job)), default=0.0)
         fewest = int(self.cluster.fewest_servers(np.array([max(job.num_gpus, 1)]))[0])
         fed: dict[str, float] = {
-            "cores_per_worker": job.asked[0] if job.kind == JobKind.CPU_ONLY else 0,
+            "cores_per_worker": job.asked["cores_per_worker"] if job.kind == JobKind.CPU_ONLY else 0,
             "cores_per_server_task": 0,
             "bandwidth_slowdown": 1.0,
             "stored_bytes": 0.0,
@@ -351,7 +345,7 @@ class ReferencePhysics:
             without = self._there(job, changed)
             rates[name], now = now - without, without
         asked = copy.copy(job)
-        asked.num_gpus, asked.batch, asked.cores = job.asked_gpus, job.base_batch, job.asked
+        asked.num_gpus, asked.batch, asked.held = job.asked_gpus, job.base_batch, job.asked
         servers = int(self.cluster.fewest_servers(np.array([max(job.asked_gpus, 1)]))[0])
         changed |= {"num_servers": servers, "contenders": float(servers > 1)}
         work = self._rate(asked, servers, 0.0, 1.0, 0.0, changed | {"gpu_speed": self._fastest(asked)})

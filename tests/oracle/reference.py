@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from ringyard.errors import PlacementError, SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
+from ringyard.resources import RESOURCES
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import SERVER_STREAM
@@ -110,13 +110,7 @@ class ReferenceSimulator(ReferencePhysics):
             cancel=float(min(jobs.cancel_seconds[j], jobs.submit_seconds[j] + jobs.acceptable_jct[j])),
             deadline=float(jobs.submit_seconds[j] + jobs.acceptable_jct[j]),
             outcome=int(jobs.outcome[j]),
-            asked=(
-                int(jobs.cores_per_worker[j]) if self.cluster.cores_per_server else 0,
-                int(jobs.parameter_servers[j]),
-                int(jobs.cores_per_server_task[j]) if self.cluster.cores_per_server else 0,
-                1.0,
-                math.ceil(jobs.ram_per_worker[j]) if self.cluster.ram_bytes_per_server else 0,
-            ),
+            asked=self._asked(jobs, j),
             restart=(*restart, self._jumps[0]),
             resize=(*resize, self._jumps[1]),
             servers_change=(*servers, self._jumps[2]),
@@ -143,9 +137,21 @@ class ReferenceSimulator(ReferencePhysics):
         self._ask(job)
         return job
 
+    def _asked(self, jobs: JobTable, j: int) -> dict[str, float]:
+        """{what a job holds beside its GPUs: how much it asks for}; 0: the cluster does not count it."""
+        asked: dict[str, float] = {
+            "parameter_servers": int(jobs.parameter_servers[j]),
+            "memory_bandwidth_cap": 1.0,
+        }
+        for one in RESOURCES:
+            counted = bool(getattr(self.cluster, one.capacity))
+            for column in filter(None, (one.per_worker, one.per_server_task)):
+                asked[column] = math.ceil(getattr(jobs, column)[j]) if counted else 0
+        return asked
+
     @staticmethod
     def _ask(job: ReferenceJob) -> None:
-        job.num_gpus, job.batch, job.cores = job.asked_gpus, job.base_batch, job.asked
+        job.num_gpus, job.batch, job.held = job.asked_gpus, job.base_batch, job.asked
 
     @property
     def done(self) -> bool:
@@ -171,41 +177,35 @@ class ReferenceSimulator(ReferencePhysics):
         if allocation.stops:
             self._stop(job)
             return
-        given = (
-            allocation.cores_per_worker,
-            allocation.parameter_servers,
-            allocation.cores_per_server_task,
-            allocation.memory_bandwidth_cap,
-            allocation.ram_per_worker,
-        )
-        now = zip(given, job.cores, strict=True)
-        cores: Any = tuple(old if new is None else new for new, old in now)
+        given = {name: getattr(allocation, name, None) for name in job.held}
+        held = job.held | {name: value for name, value in given.items() if value is not None}
         batch = job.batch if allocation.batch_size is None else allocation.batch_size
         server = allocation.server if job.kind == JobKind.CPU_ONLY else None
         gpus = tuple(sorted(allocation.gpu_ids))
         if not self._holds(job):
             pause = 0.0 if job.start is None else self._pause(job.restart, gpus)
-            self._run(job, gpus, server, batch, cores, pause)
+            self._run(job, gpus, server, batch, held, pause)
             job.start = self.now if job.start is None else job.start
             return
         moved = gpus != job.gpus or server != job.server
         resized = batch != job.batch or len(gpus) != len(job.gpus)
-        if not moved and not resized and cores == job.cores:
+        if not moved and not resized and held == job.held:
             return
         if moved and not resized:
             self._stop(job)
-            self._run(job, gpus, server, batch, cores, self._pause(job.restart, gpus))
+            self._run(job, gpus, server, batch, held, self._pause(job.restart, gpus))
             return
         pauses = [max(job.ready - self.now, 0.0)]
         if resized:
             pauses.append(self._pause(job.resize, gpus))
-        if cores[1] != job.cores[1]:
+        if held["parameter_servers"] != job.held["parameter_servers"]:
             pauses.append(self._pause(job.servers_change, gpus))
-        if (cores[0], cores[2]) != (job.cores[0], job.cores[2]) and job.began < self.now:
+        cores = ("cores_per_worker", "cores_per_server_task")
+        if any(held[name] != job.held[name] for name in cores) and job.began < self.now:
             pauses.append(job.cores_change)
         self._release(job)
         job.resizes += 1
-        self._run(job, gpus, server, batch, cores, max(pauses))
+        self._run(job, gpus, server, batch, held, max(pauses))
 
     def _pause(self, cost: tuple[float, float, float], gpus: Sequence[int]) -> float:
         """Seconds without progress, by (on one GPU, at each doubling, the jump)."""
@@ -229,13 +229,13 @@ class ReferenceSimulator(ReferencePhysics):
         gpus: tuple[int, ...],
         server: int | None,
         batch: float,
-        cores: tuple[int, int, int, float, int],
+        held: dict[str, float],
         pause: float,
     ) -> None:
         full = Counter(gpu for other in self.jobs for gpu in other.gpus)
         if any(full[gpu] >= self.cluster.jobs_per_gpu for gpu in gpus):
             raise PlacementError(f"job {job.row} asks for GPUs that are held by others")
-        job.gpus, job.server, job.batch, job.cores = gpus, server, batch, cores
+        job.gpus, job.server, job.batch, job.held = gpus, server, batch, held
         job.num_gpus = len(gpus)
         job.began = self.now
         job.since, job.left, job.seconds = self.now, job.remaining, float("nan")

@@ -22,7 +22,8 @@ from ringyard_agents.evaluation.ranking import rank, values_of
 from ringyard_agents.evaluation.results_frame import schedulers_frame
 from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.report.comparison_table import table_rows
-from ringyard_agents.runs.files import atomic_write, locked
+from ringyard_agents.runs.atomic_write import atomic_write
+from ringyard_agents.runs.run_folder import locked
 from ringyard_agents.shipped_agents import ZOO, shipped_agents
 from tools.zoo.page import agents_page
 from tools.zoo.recipes import Recipe, World

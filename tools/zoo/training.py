@@ -27,7 +27,7 @@ from ringyard_agents.learning.evaluation import rank
 from ringyard_agents.learning.resume import check_agreement, read_run_config
 from ringyard_agents.learning.training_run import read_last
 from ringyard_agents.learning.warm_start import inherited
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.settings import check_settings
 from tools.zoo.recipes import Recipe
 

@@ -1,4 +1,4 @@
-"""`ringyard calibrate`: a CSV of one's own, or the folder of published measurements."""
+"""`ringyard calibrate`: profiles, networks and interconnects from a CSV of measurements."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,12 @@ from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue
 from ringyard_agents.calibration.own_fits import Constants, fit_rows, held_out, missing
 from ringyard_agents.calibration.own_profiles import OwnModel, own_models
-from ringyard_agents.calibration.shipped import calibrate_shipped, texts_of
-from ringyard_agents.calibration.yamls import fabric_yaml, profile_yaml
-from ringyard_agents.measured import parts_of, read_rows
+from ringyard_agents.calibration.yamls import fabric_yaml, profile_yaml, write_yamls
+from ringyard_agents.measurements import parts_of, read_rows
 
 __all__ = ["calibrate"]
 
 _COMMAND = "ringyard calibrate"
-_HEADER = f"Written by `{_COMMAND}"
 _MOST_BYTES = 1e15  # of one all-reduce
 
 
@@ -42,7 +40,7 @@ def calibrate(
     """Write profiles, networks and interconnects to the folder `out`; print what was fitted and how well.
 
     Args:
-        place: a tidy CSV, or the folder of published measurements, which makes everything that ships.
+        place: a tidy CSV.
         out: the folder.
         network: name for what lies between the servers of rows that name none.
         interconnect: name for what lies inside them.
@@ -55,8 +53,10 @@ def calibrate(
     """
     path = Path(place)
     if path.is_dir():
-        _write(Path(out), texts_of(calibrate_shipped(path)), overwrite)
-        return
+        raise ConfigurationError(
+            f"{path} is a folder; expected a CSV (what ships is made of the published measurements by"
+            " `python -m tools.calibrate FOLDER --out conf`, in a checkout of the repository)"
+        )
     rows = read_rows(path)
     for column, name in (("network", network), ("interconnect", interconnect)):
         rows[column] = rows[column].mask(rows[column] == "", name)
@@ -71,7 +71,7 @@ def calibrate(
     constants = fit_rows(usable, given)
     models = own_models(rows, constants, given, path.name)
     folder = Path(out)
-    _write(folder, _texts(models, constants, path.name), overwrite)
+    write_yamls(folder, _texts(models, constants, path.name), _COMMAND, overwrite)
     judged.to_csv(folder / "held_out.csv", index=False)
     _draw(judged, folder / "held_out.png")
     _report(models, judged, missing(rows), folder)
@@ -149,20 +149,6 @@ def _texts(models: Sequence[OwnModel], constants: Constants, where: str) -> Mapp
         for name, fit in fits.items():
             texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fit, where, f"{_COMMAND} {where}")
     return texts
-
-
-def _write(folder: Path, texts: Mapping[str, str], overwrite: bool) -> None:
-    for file in (folder / name for name in texts):
-        if not overwrite and file.is_file() and _HEADER not in file.read_text().partition("\n")[0]:
-            raise ConfigurationError(
-                f"{file} was not written by {_COMMAND} and would be replaced; give another --out,"
-                " or --overwrite"
-            )
-    for name, text in texts.items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    print(f"{len(texts)} files written to {folder}")
 
 
 def _draw(judged: pd.DataFrame, file: Path) -> None:

@@ -1,21 +1,19 @@
-"""Fits of the input pipeline: cores, and the storage that samples come from."""
+"""Fits of training speed by CPU cores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from ringyard.performance.cpu import input_seconds, useful_cores
-from ringyard.performance.storage import read_seconds, stored_bytes
 
-__all__ = ["CoreCurve", "fit_core_curves", "fit_dataset", "fit_storage"]
+__all__ = ["CoreCurve", "best_factor", "core_curves", "fit_core_curves"]
 
 _useful = np.vectorize(useful_cores, otypes=[float])
 _input = np.vectorize(input_seconds, otypes=[float])
-_stored = np.vectorize(stored_bytes, otypes=[float])
-_read = np.vectorize(read_seconds, otypes=[float])
 #: a curve that changes less than this has no limit that cores lift
 _FLAT = 1.02
 
@@ -40,7 +38,7 @@ class CoreCurve:
         return np.maximum(_input(1.0, useful, self.samples_per_core_second, 1.0), self.sample_seconds)
 
 
-def _best(values: NDArray[np.float64]) -> float:
+def best_factor(values: NDArray[np.float64]) -> float:
     """The factor a for which the sum of (a x values - 1)^2 is least."""
     return float(values.sum() / (values**2).sum())
 
@@ -56,7 +54,7 @@ def _curve(cores: NDArray[np.float64], seconds: NDArray[np.float64], share: floa
     prepared = (useful * seconds)[order]  # rate x these = predicted / measured throughput
     computed = seconds[order]
     found = [
-        CoreCurve(_best(prepared[:split]), share, 1.0 / _best(computed[split:]))
+        CoreCurve(best_factor(prepared[:split]), share, 1.0 / best_factor(computed[split:]))
         for split in range(1, len(order))
     ]
     return min(found, key=lambda curve: _error(curve, cores, seconds))
@@ -91,39 +89,18 @@ def fit_core_curves(
     return flat | {name: _curve(*table, serial_share or 0.0) for name, table in bent.items()}
 
 
-def fit_storage(
-    batch: NDArray[np.float64],
-    sample_bytes: NDArray[np.float64],
-    dataset_bytes: NDArray[np.float64],
-    ram_bytes: NDArray[np.float64],
-    seconds: NDArray[np.float64],
-) -> float:
-    """Bytes per second of storage that one worker had, from iterations that storage limits.
+def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mapping[str, CoreCurve]:
+    """{model: curve} of the rows with the most main memory.
 
     Args:
-        batch: [rows] samples of the worker.
-        sample_bytes: [rows] of one sample on storage.
-        dataset_bytes: [rows] of all samples.
-        ram_bytes: [rows] in which the worker caches.
-        seconds: [rows] measured, per iteration.
+        rows: tidy rows with cores.
+        serial_share: see `fit_core_curves`.
     """
-    stored = _stored(sample_bytes, dataset_bytes, ram_bytes)
-    return _best(seconds / _read(batch, stored, 1.0))
-
-
-def fit_dataset(
-    batch: NDArray[np.float64],
-    ram_bytes: NDArray[np.float64],
-    seconds: NDArray[np.float64],
-    storage_bytes_per_second: float,
-) -> tuple[float, float]:
-    """(bytes of one sample, bytes of the data set), from iterations that storage limits at two RAM sizes.
-
-    Args:
-        batch: [rows] samples of the worker.
-        ram_bytes: [rows] in which the worker caches; two different sizes at least.
-        seconds: [rows] measured, per iteration.
-        storage_bytes_per_second: that the worker had.
-    """
-    slope, sample_bytes = np.polyfit(ram_bytes, seconds / batch * storage_bytes_per_second, 1)
-    return float(sample_bytes), float(-sample_bytes / slope)
+    measured = {}
+    for name in sorted(set(rows.model)):
+        mine = rows[rows.model == name]
+        if mine.ram_bytes.notna().any():
+            mine = mine[mine.ram_bytes == mine.ram_bytes.max()]
+        if mine.cores.nunique() > 1:
+            measured[name] = (mine.cores.to_numpy(), (mine.seconds / mine.batch).to_numpy())
+    return fit_core_curves(measured, serial_share)

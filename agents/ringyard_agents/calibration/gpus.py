@@ -9,7 +9,7 @@ import numpy as np
 from ringyard.errors import ConfigurationError
 from ringyard_agents.calibration.lines import Line
 
-__all__ = ["Factor", "Figure", "derive", "factors_between", "with_fixed_part"]
+__all__ = ["Factor", "Figure", "derive", "factors_between"]
 
 
 @dataclass(frozen=True)
@@ -66,23 +66,6 @@ def _factor(kind: str, ratios: Mapping[str, float]) -> Factor:
         others = (logs.sum() - logs) / (len(logs) - 1)
         error = float(np.abs(np.exp(others - logs) - 1.0).mean())
     return Factor(kind, float(np.exp(logs.mean())), tuple(ratios), error)
-
-
-def with_fixed_part(figure: Figure, fixed_seconds: float, most: float, said: str) -> Figure:
-    """The figure with a fixed part taken from others, if its own cannot be told; its seconds stay.
-
-    Args:
-        figure: measured.
-        fixed_seconds: of others.
-        most: share of the figure's seconds that may be fixed.
-        said: whose.
-    """
-    if figure.batch is None:
-        return figure
-    total = float(figure.line.seconds(np.array([figure.batch]))[0])
-    fixed = min(fixed_seconds, most * total)
-    line = Line(fixed, (total - fixed) / figure.batch)
-    return Figure(line, f"{figure.source}; fixed part derived: {said}", figure.batch)
 
 
 def derive(

@@ -1,5 +1,6 @@
-"""Seconds of computing by samples: one line for each model and GPU type."""
+"""Lines by least squares: seconds of computing by samples, seconds of a restart by GPUs."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ from scipy.optimize import nnls
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["LEAST_FIXED_SECONDS", "Line", "fit_line"]
+__all__ = ["LEAST_FIXED_SECONDS", "Line", "fit_line", "restart_growth"]
 
 #: a profile's fixed seconds are never 0, so that a factor lies between any two GPU types
 LEAST_FIXED_SECONDS = 1e-5
@@ -44,3 +45,15 @@ def fit_line(batch: NDArray[np.float64], seconds: NDArray[np.float64]) -> Line:
         return Line(LEAST_FIXED_SECONDS, max(mean - LEAST_FIXED_SECONDS, 0.0) / float(batch[0]))
     fixed, sample = nnls(np.stack([1.0 / seconds, batch / seconds], axis=1), np.ones(len(seconds)))[0]
     return Line(max(float(fixed), LEAST_FIXED_SECONDS), float(sample))
+
+
+def restart_growth(gpus: Sequence[float], seconds: Sequence[float], first: float) -> float:
+    """Seconds more at each doubling of the GPUs, least squares of relative errors.
+
+    Args:
+        gpus: [rows] GPUs, above 1.
+        seconds: [rows] of a restart.
+        first: of a restart on one GPU.
+    """
+    measured, doublings = np.array(seconds, dtype=np.float64), np.log2(np.array(gpus, dtype=np.float64))
+    return float(((measured - first) * doublings / measured**2).sum() / (doublings**2 / measured**2).sum())

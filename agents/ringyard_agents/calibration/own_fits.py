@@ -12,7 +12,7 @@ from ringyard.profiles import catalogue
 from ringyard_agents.calibration.lines import Line
 from ringyard_agents.calibration.rings import RingFit, fit_rings, predict_rings
 from ringyard_agents.calibration.sharing import Sharing, fit_sharing
-from ringyard_agents.measured import parts_of, twins
+from ringyard_agents.measurements import parts_of, twins
 
 __all__ = ["FOLDS", "Constants", "fit_rows", "held_out", "missing", "predict_rows"]
 

@@ -10,13 +10,13 @@ import pandas as pd
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.profiles import ModelProfile, catalogue
-from ringyard_agents.calibration.fields import Fields, six_digits_down
+from ringyard_agents.calibration.cpu import core_curves
 from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
-from ringyard_agents.calibration.lines import Line
+from ringyard_agents.calibration.lines import Line, restart_growth
 from ringyard_agents.calibration.own_fits import Constants
-from ringyard_agents.calibration.pipelines import core_curves, restart_growth
 from ringyard_agents.calibration.sharing import Sharing
-from ringyard_agents.measured import parts_of, servers_of
+from ringyard_agents.calibration.yamls import Fields, six_digits_down
+from ringyard_agents.measurements import parts_of, servers_of
 
 __all__ = ["OwnModel", "own_models"]
 

@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 from ringyard.fabric import Fabric
 from ringyard.performance.allreduce import overlapped
 from ringyard_agents.calibration.lines import LEAST_FIXED_SECONDS, Line, fit_line
-from ringyard_agents.measured.rows import servers_of
+from ringyard_agents.measurements import servers_of
 
 __all__ = ["FabricFit", "RingFit", "fit_rings", "predict_rings", "ring_iteration_seconds"]
 
@@ -214,7 +214,7 @@ def fit_rings(
     its rows at least.
 
     Args:
-        table: tidy rows (`ringyard_agents.measured.rows`) of models alone on their GPUs, or of
+        table: tidy rows (`ringyard_agents.measurements`) of models alone on their GPUs, or of
             transfers, with `network` and `interconnect`.
         gradient_bytes: {model: m}.
         held: lines and exponents that stay as they are; None: all are fitted.

@@ -2,23 +2,42 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
-from ringyard_agents.calibration.fields import Fields
+from ringyard.errors import ConfigurationError
 from ringyard_agents.calibration.gpus import Figure
 from ringyard_agents.calibration.rings import FabricFit
 
-__all__ = ["digits", "fabric_yaml", "profile_yaml"]
+__all__ = ["Fields", "digits", "fabric_yaml", "profile_yaml", "six_digits_down", "write_yamls"]
 
 #: {samples per GPU: (sensitivity, pressure)}
 _Curve = Mapping[float, tuple[float, float]]
 
 
+@dataclass(frozen=True)
+class Fields:
+    """Values and sources by field, in the order of the recipe; a field without a value has a source only."""
+
+    values: Mapping[str, Any]
+    sources: Mapping[str, str]
+
+
 def digits(value: float, count: int = 4) -> float:
     """The value with so many significant digits: what is fitted is not known better."""
     return float(f"{value:.{count}g}")
+
+
+def six_digits_down(value: float) -> float:
+    """Rounded so that the batch which fills a GPU still fits."""
+    if value == 0:
+        return 0.0
+    unit = 10.0 ** (np.floor(np.log10(value)) - 5)
+    return float(f"{np.floor(value / unit) * unit:.6g}")
 
 
 def _number(value: float) -> str:
@@ -113,3 +132,32 @@ def fabric_yaml(head: str, fit: FabricFit, source: str, command: str) -> str:
             "",
         ]
     )
+
+
+def write_yamls(folder: Path, texts: Mapping[str, str], command: str, overwrite: bool) -> None:
+    """Write yamls into a folder.
+
+    Args:
+        folder: made if missing.
+        texts: {path in the folder: text}.
+        command: the command that writes; files with its header are replaced.
+        overwrite: replace other files, too.
+
+    Raises:
+        ConfigurationError: a file that the command has not written is in the way; nothing is written.
+    """
+    for file in (folder / name for name in texts):
+        if (
+            not overwrite
+            and file.is_file()
+            and f"Written by `{command}" not in file.read_text().partition("\n")[0]
+        ):
+            raise ConfigurationError(
+                f"{file} was not written by {command} and would be replaced; give another --out,"
+                " or --overwrite"
+            )
+    for name, text in texts.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    print(f"{len(texts)} files written to {folder}")

@@ -18,7 +18,7 @@ COMMANDS = {
     "train": "train an agent; -m sweeps over seeds and anything else",
     "best": "the best job of a sweep, and the agent to load: `ringyard best SWEEP`",
     "calibrate": "profiles and networks from your own measurements: `ringyard calibrate FILE`",
-    "validate": "what ships against measurements: `ringyard validate FOLDER` (or a CSV) writes a page",
+    "validate": "what ships against your measurements: `ringyard validate CSV` writes a page",
     "reproduce": "a paper's claims beside what is measured: `ringyard reproduce PAPER`",
     "fit": "train the interference predictors IASP and IAPP, and say how wrong they are on unseen jobs",
     "fit-hazard": "learn from a workload's tenants how soon jobs end that have run so long, for `hazard`",

@@ -23,8 +23,7 @@ def run(words: Sequence[str]) -> None:
     parser.add_argument(
         "place",
         metavar="FILE",
-        help="a CSV: model, gpu_type, placement, batch, seconds and more (docs/calibration.md); or the folder"
-        " of published measurements, out of which everything that ships is made",
+        help="a CSV: model, gpu_type, placement, batch, seconds and more (docs/calibration.md)",
     )
     parser.add_argument("--out", default="calibrated", help="folder for the yamls (%(default)s)")
     parser.add_argument(

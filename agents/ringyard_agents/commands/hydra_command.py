@@ -40,7 +40,6 @@ def run_hydra(
     import hydra
 
     from ringyard.config_folder import add_own_folders, config_folder
-    from ringyard.hydra_versions import base
     from ringyard_agents.commands.search_path import folders_named
     from ringyard_agents.runs.sweep_job import job
 
@@ -51,7 +50,7 @@ def run_hydra(
     program = "ringyard" if options.shell_completion else f"ringyard {command}"
     sys.argv = [program, *rewritten(words)]
     options = _options(sys.argv[1:])
-    start = hydra.main(str(config_folder()), command, **base())(task)
+    start = hydra.main(str(config_folder()), command, version_base="1.3")(task)
     if options.multirun and not (options.cfg or options.help or options.info or options.hydra_help):
         from ringyard_agents.report.sweep_report import report_sweep
         from ringyard_agents.runs.sweep import run_sweep

@@ -1,4 +1,4 @@
-"""`ringyard validate`: what ships against measurements."""
+"""`ringyard validate`: what ships against your measurements."""
 
 from collections.abc import Sequence
 
@@ -18,12 +18,12 @@ def run(words: Sequence[str]) -> None:
     """
     parser = Arguments(
         prog="ringyard validate",
-        description="Hold what ships against measurements, then the equations.",
+        description="Compare what ships with your measurements.",
     )
     parser.add_argument(
         "place",
-        metavar="FOLDER",
-        help="folder with published files (pollux/, gavel/, ...) or tidy CSVs, or one tidy CSV",
+        metavar="CSV",
+        help="a tidy CSV, or a folder of them (docs/calibration.md)",
     )
     parser.add_argument(
         "--out", default="validation", help="folder for the page and its images (%(default)s)"

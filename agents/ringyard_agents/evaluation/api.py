@@ -15,7 +15,8 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
-from ringyard.mdp.presets import own_hydra, require_preset
+from ringyard.mdp.presets import require_preset
+from ringyard.mdp.user_config import hydra_configs
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_agents.command_line import one_line
@@ -113,7 +114,7 @@ def _results(
     require("seeds", seeds, Count)
     if preset is not None:
         require_preset(preset)
-    with own_hydra():
+    with hydra_configs():
         config = _composed(preset, overrides)
         named = [_named(one) for one in schedulers]
     labels = [label for label, _ in named]

@@ -50,9 +50,7 @@ from ringyard_agents.report.comparison_table import (
 from ringyard_agents.report.result_files import remove_stale, remove_stale_worlds, write_results
 from ringyard_agents.report.tables import table_console, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
-from ringyard_agents.runs.files import locked
-from ringyard_agents.runs.record import again, run_folder, write_record
-from ringyard_agents.runs.run_folder import refuse_another
+from ringyard_agents.runs.run_folder import RunFolder
 
 __all__ = ["SEED_OFFSET", "Comparison", "best_name", "compare", "comparisons"]
 
@@ -280,7 +278,12 @@ def _draw(
     if _wanted(config, "tensorboard"):
         from ringyard_agents.report.tensorboard import record_text, write_tensorboard
 
-        write_tensorboard(results, folder / "tensorboard", f"{record_text(run_folder())}\n\n{text}", written)
+        write_tensorboard(
+            results,
+            folder / "tensorboard",
+            f"{record_text(RunFolder.of_job('compare').path)}\n\n{text}",
+            written,
+        )
         console.print(f"curves: tensorboard --logdir {folder / 'tensorboard'}", soft_wrap=True, markup=False)
         written.append(folder / "tensorboard")
     return [file.name for file in written]
@@ -321,14 +324,8 @@ def compare(config: DictConfig) -> float | None:
     """
     _check_installed(config)
     wanted = comparisons(config)
-    folder = run_folder()
-    refuse_another(folder, "compare", config)
-    with locked(folder):
-        try:
-            return _compare(config, wanted, folder)
-        except KeyboardInterrupt as stop:
-            stop.add_note(f"what has ended is kept, and the same command with {again(folder)} goes on")
-            raise
+    with RunFolder.of_job("compare").claim(config) as folder:
+        return _compare(config, wanted, folder)
 
 
 #: {setting: the library that writes it}; a base install has neither
@@ -350,15 +347,15 @@ def _check_installed(config: DictConfig) -> None:
             )
 
 
-def _compare(config: DictConfig, wanted: Mapping[str, Comparison], folder: Path) -> float | None:
-    file = folder / "measured.jsonl"
+def _compare(config: DictConfig, wanted: Mapping[str, Comparison], home: RunFolder) -> float | None:
+    folder = home.path
     if config.rerun:
-        file.unlink(missing_ok=True)
-    write_record(folder, "compare", config, {"seed": config.seed, "workloads": config.seeds})
+        home.cache.unlink(missing_ok=True)
+    home.record(config, {"seed": config.seed, "workloads": config.seeds})
     if config.overwrite:
         remove_stale_worlds(folder, ())  # there is no table or plot of another while this one runs
     console = Console()
-    series = CachedRuns(file, config.workers, console)
+    series = CachedRuns(home.cache, config.workers, console)
     failures, reported, means = [], [], []
     for name, race in wanted.items():
         for note in race.notes:

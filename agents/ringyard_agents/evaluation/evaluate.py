@@ -4,23 +4,22 @@ import contextlib
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from hydra.utils import instantiate
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from ringyard.bounds import LowerBounds, bounds_of
 from ringyard.errors import SchedulerError
-from ringyard.hydra_versions import made
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import own_seed
-from ringyard.threads import usable_cores
 from ringyard_agents.configuration import plain
-from ringyard_agents.evaluation.process_pool import spread
+from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 
 __all__ = ["RunResult", "Task", "build", "check", "evaluate", "measured", "run_all", "simulator"]
@@ -81,7 +80,7 @@ class Task:
 
 @functools.lru_cache(maxsize=64)
 def _built(config: str) -> Any:
-    return made(OmegaConf.create(config))
+    return instantiate(OmegaConf.create(config), _convert_="all")
 
 
 def _text(config: Mapping[str, Any]) -> str:
@@ -194,13 +193,9 @@ def run_all(
     Raises:
         SchedulerError: a task failed; says which.
     """
-    count = min(workers if workers is not None else usable_cores(), len(tasks))
     results: dict[tuple[str, int], RunResult] = {}
-    queue = _SlowestFirst(tasks)
-    outcomes = spread(evaluate, queue, count) if count > 1 else ((task, _tried(task)) for task in tasks)
-    with contextlib.closing(outcomes):
+    with contextlib.closing(run_in_processes(evaluate, tasks, workers)) as outcomes:
         for task, outcome in outcomes:
-            queue.note_end(task)
             if not isinstance(outcome, Exception):
                 results[task.label, task.workload] = outcome
                 on_result(outcome)
@@ -210,46 +205,3 @@ def run_all(
                 on_error(task, outcome)
     keys = [(task.label, task.workload) for task in tasks]
     return [results[key] for key in keys if key in results]
-
-
-class _SlowestFirst(Iterator[Task]):
-    """One task of each scheduler, then those of the slowest: no process is left alone with them."""
-
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self._left: dict[str, list[Task]] = {}
-        for task in reversed(tasks):
-            self._left.setdefault(task.label, []).append(task)
-        self._left = dict(reversed(self._left.items()))  # labels in the order of the tasks
-        self._begun: dict[str, dict[int, float]] = {label: {} for label in self._left}
-        self._seconds = dict.fromkeys(self._left, 0.0)
-        self._fresh = list(self._left)
-
-    def __next__(self) -> Task:
-        """The next task to begin, now."""
-        if not self._left:
-            raise StopIteration
-        label = self._fresh.pop(0) if self._fresh else max(self._left, key=self._expected)
-        task = self._left[label].pop()
-        if not self._left[label]:
-            del self._left[label]
-        self._begun[label][task.workload] = time.monotonic()
-        return task
-
-    def _expected(self, label: str) -> float:
-        """Seconds of a task: the longest so far, those still at work with them."""
-        return max(
-            [self._seconds[label], *(time.monotonic() - begun for begun in self._begun[label].values())]
-        )
-
-    def note_end(self, task: Task) -> None:
-        """How long the task took says how long others of its scheduler will."""
-        begun = self._begun[task.label].pop(task.workload, None)
-        if begun is not None:  # else it was done here, one after the other
-            self._seconds[task.label] = max(self._seconds[task.label], time.monotonic() - begun)
-
-
-def _tried(task: Task) -> RunResult | Exception:
-    try:
-        return evaluate(task)
-    except Exception as error:
-        return error

@@ -11,7 +11,7 @@ from ringyard.state.records import JobOutcome
 from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.evaluation.ranking import Ranking, values_of
 from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 
 __all__ = ["jobs_frame", "outcome_names", "runs_frame", "schedulers_frame", "write_frame"]
 

@@ -14,7 +14,7 @@ from ringyard.drawing.history import history_of
 from ringyard.errors import ConfigurationError
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.evaluation.evaluate import build, simulator
-from ringyard_agents.runs.files import atomic_write, require_writable
+from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_baselines.scheduler import run
 
 __all__ = ["draw_outputs", "played", "recorded", "require_outputs", "wants_drawing"]

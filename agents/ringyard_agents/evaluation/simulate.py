@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
 from ringyard.bounds import bounds_of
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import made
 from ringyard.sim.metrics import JobTimes, job_times
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.configuration import WORLD, plain
@@ -19,9 +19,8 @@ from ringyard_agents.evaluation.evaluate import simulator
 from ringyard_agents.evaluation.results_frame import outcome_names
 from ringyard_agents.evaluation.schedule_log import draw_outputs, recorded, require_outputs, wants_drawing
 from ringyard_agents.report.tenants import print_tenants, write_tenants
-from ringyard_agents.runs.files import atomic_write, locked
-from ringyard_agents.runs.record import run_folder, write_record
-from ringyard_agents.runs.run_folder import refuse_another
+from ringyard_agents.runs.atomic_write import atomic_write
+from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_baselines.scheduler import run
 
 __all__ = ["simulate", "write_jobs"]
@@ -61,9 +60,8 @@ def simulate(config: DictConfig) -> float:
         RingyardError: bad input, before anything is written.
         OSError: files cannot be written.
     """
-    refuse_another(run_folder(), "simulate", config)
-    with locked(run_folder()):
-        return _simulate(config, run_folder())
+    with RunFolder.of_job("simulate").claim(config) as folder:
+        return _simulate(config, folder)
 
 
 def _require_rule_used(config: DictConfig) -> None:
@@ -77,9 +75,10 @@ def _require_rule_used(config: DictConfig) -> None:
         )
 
 
-def _simulate(config: DictConfig, folder: Path) -> float:
+def _simulate(config: DictConfig, home: RunFolder) -> float:
+    folder = home.path
     _require_rule_used(config)
-    scheduler = made(config.scheduler)
+    scheduler = instantiate(config.scheduler, _convert_="all")
     world = {name: plain(config[name]) for name in WORLD}
     rounds = config.round_seconds if config.round_seconds is not None else scheduler.round_seconds
     require_outputs(config)
@@ -91,7 +90,7 @@ def _simulate(config: DictConfig, folder: Path) -> float:
 
     sim = recorded(play) if wants_drawing(config) else play(0)
     times = job_times(sim.state, 0, sim.jobs)
-    write_record(folder, "simulate", config, {"seed": config.seed})
+    home.record(config, {"seed": config.seed})
     write_jobs(folder / "jobs.csv", times)
     if config.output.jobs_csv is not None:
         write_jobs(Path(config.output.jobs_csv).expanduser(), times)

@@ -37,9 +37,8 @@ from ringyard_agents.evaluation.tuned_configs import (
 )
 from ringyard_agents.report.comparison_table import notes_of_equal_workloads, pluralize
 from ringyard_agents.report.tables import table_console, write_tables
-from ringyard_agents.runs.files import locked, require_writable
-from ringyard_agents.runs.record import again, run_folder, write_record
-from ringyard_agents.runs.run_folder import refuse_another
+from ringyard_agents.runs.atomic_write import require_writable
+from ringyard_agents.runs.run_folder import RunFolder
 
 __all__ = ["TUNING_SEED", "tune"]
 
@@ -77,21 +76,16 @@ def tune(config: DictConfig) -> None:
             f"first_seeds is {config.first_seeds}; expected at most seeds, {config.seeds}"
         )
     _require_known(config)
-    folder = run_folder()
-    tuning = _Tuning(config, folder)
+    folder = RunFolder.of_job("tune")
+    tuning = _Tuning(config, folder.path)
     tuning.prepare()
-    refuse_another(folder, "tune", config)
-    with locked(folder):
-        try:
-            if config.rerun:
-                tuning.file.unlink(missing_ok=True)
-            for name in ("best.yaml", "table.csv", "table.md") if config.overwrite else ():
-                (folder / name).unlink(missing_ok=True)
-            write_record(folder, "tune", config, {"seed": config.seed, "workloads": config.seeds})
-            _report(config, folder, tuning.run(), tuning)
-        except KeyboardInterrupt as stop:
-            stop.add_note(f"what has ended is kept, and the same command with {again(folder)} goes on")
-            raise
+    with folder.claim(config):
+        if config.rerun:
+            tuning.file.unlink(missing_ok=True)
+        for name in ("best.yaml", "table.csv", "table.md") if config.overwrite else ():
+            (folder.path / name).unlink(missing_ok=True)
+        folder.record(config, {"seed": config.seed, "workloads": config.seeds})
+        _report(config, folder.path, tuning.run(), tuning)
 
 
 class _Tuning:

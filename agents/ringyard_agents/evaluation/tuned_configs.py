@@ -15,7 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.information import Information
 from ringyard_agents.configuration import Entry, plain, require_rule, scheduler_config
 from ringyard_agents.evaluation.evaluate import build
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Powers, Scheduler
 
 __all__ = [

@@ -26,7 +26,7 @@ from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.learning.score_networks import ScorePolicy
 from ringyard_agents.trust import Trust
-from ringyard_baselines.families import allocating
+from ringyard_baselines.policies import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
 
 __all__ = ["AgentScheduler", "load_agent", "powers_of"]

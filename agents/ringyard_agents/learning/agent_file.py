@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from ringyard.errors import CheckpointError, RingyardError
-from ringyard.hydra_versions import made
 from ringyard.mdp.actions import ActionKind
 from ringyard.mdp.observations.observation import Observation
 from ringyard_agents.command_line import OF_AGENTS
@@ -149,7 +149,7 @@ def checked_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
 
 def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, ActionKind]:
     parts = checked_parts(parts, trust, file)
-    learner, observation, actions = (made(parts[part]) for part in PARTS)
+    learner, observation, actions = (instantiate(parts[part], _convert_="all") for part in PARTS)
     if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
         raise CheckpointError(f"{file} names an observation or actions that are none")
     return learner, observation, actions

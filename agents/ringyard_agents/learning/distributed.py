@@ -2,72 +2,69 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
-from omegaconf import DictConfig, OmegaConf
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
-from ringyard.hydra_versions import made
-from ringyard.mdp.presets import setting_of
-from ringyard.mdp.setting import Setting
-from ringyard_agents.configuration import plain
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.constraint import Constrained, Constraint
-from ringyard_agents.learning.environments import worlds_of
-from ringyard_agents.learning.learner import Learner, world_of
+from ringyard_agents.learning.environments import settings_of
+from ringyard_agents.learning.learner import Learner
 from ringyard_agents.learning.process_group import Hardware, ProcessGroup, equip
 
-__all__ = [
-    "EnoughError",
-    "follow",
-    "lead",
-    "settings_of",
-    "tell",
-]
+__all__ = ["EnoughError", "Training", "follow", "tell"]
 
 
 class EnoughError(Exception):
     """Learning gets no better."""
 
 
-def settings_of(
-    learner: Learner, worlds: Mapping[str, DictConfig], num_workloads: int, seed: int
-) -> dict[str, Setting]:
-    """The worlds as the learner reads them, with so many workloads of a seed."""
-    return {
-        label: world_of(learner, setting_of(world, num_workloads, seed)) for label, world in worlds.items()
-    }
+class Training(NamedTuple):
+    """What every process of a training has to know.
+
+    Attributes:
+        agent: plain config of the learner.
+        environments: {label: plain config}.
+        num_workloads: job tables in each environment.
+        seed: of the training.
+        total_decisions: to learn from.
+        constraint: what the agent has to keep; None: nothing.
+        state: of the learner.
+    """
+
+    agent: dict[str, Any]
+    environments: dict[str, Any]
+    num_workloads: int
+    seed: int
+    total_decisions: int
+    constraint: Constraint | None
+    state: Checkpoint
 
 
-def lead(peers: ProcessGroup, config: DictConfig, learner: Learner, constraint: Constraint | None) -> None:
-    """Tell the other processes what is learnt, and from where."""
-    if peers.size > 1:
-        peers.from_first((plain(config), constraint, learner.state()))
-
-
-def tell(peers: ProcessGroup, constraint: Constraint | None, enough: bool) -> None:
+def tell(group: ProcessGroup, constraint: Constraint | None, enough: bool) -> None:
     """Between two rounds: what the constraint's price is now, and whether learning ends.
 
     Raises:
         EnoughError: it does.
     """
-    if peers.size > 1:
-        peers.from_first((None if constraint is None else constraint.price, enough))
+    if group.size > 1:
+        group.from_first((None if constraint is None else constraint.price, enough))
     if enough:
         raise EnoughError
 
 
 def follow(hardware: Hardware) -> None:
-    """Learn as the first process says, until it says that it is enough."""
-    told: tuple[dict[str, Any], Constraint | None, Checkpoint] | None = hardware.peers.from_first(None)
+    """Learn the `Training` that the first process gives, until it says that it is enough."""
+    told: Training | None = hardware.peers.from_first(None)
     assert told is not None
-    given, constraint, state = told
-    config = OmegaConf.create(given)
-    learner: Learner = made(config.agent)
+    learner: Learner = instantiate(told.agent, _convert_="all")
     equip(learner, hardware)
+    constraint = told.constraint
     if isinstance(learner, Constrained):
         learner.constraint = constraint
-    settings = settings_of(learner, worlds_of(config), config.num_workloads, config.seed)
-    learner.setup(settings, config.seed, state)
+    environments = {label: OmegaConf.create(one) for label, one in told.environments.items()}
+    learner.setup(settings_of(learner, environments, told.num_workloads, told.seed), told.seed, told.state)
 
     def between_rounds(measured: Mapping[str, float]) -> None:
         said: tuple[float | None, bool] | None = hardware.peers.from_first(None)
@@ -79,4 +76,4 @@ def follow(hardware: Hardware) -> None:
             raise EnoughError
 
     with suppress(EnoughError):
-        learner.learn(config.total_decisions, between_rounds)
+        learner.learn(told.total_decisions, between_rounds)

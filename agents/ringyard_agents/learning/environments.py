@@ -1,8 +1,7 @@
 """The environments that a training run learns in: its own, and others of experiments or overrides."""
 
 import re
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import hydra
@@ -13,12 +12,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
+from ringyard.mdp.presets import setting_of
+from ringyard.mdp.setting import Setting
 from ringyard_agents.configuration import WORLD, plain
-from ringyard_agents.trust import check_classes, groups_of_runs
+from ringyard_agents.learning.learner import Learner, world_of
 
 __all__ = [
     "OWN",
-    "worlds_of",
+    "environments_of",
+    "settings_of",
 ]
 
 
@@ -32,29 +34,44 @@ _SHARED = ("observation", "action", "reward")
 _OF_WORLDS = (*WORLD, "limit_seconds", "experiment", "debug")
 
 
-def worlds_of(config: DictConfig) -> dict[str, DictConfig]:
-    """{label: config} of the run's own world, called `OWN`, and of `worlds`; Hydra must be initialised.
+def environments_of(
+    own: Mapping[str, Any], others: Sequence[Any], check: Callable[[Any], None] | None = None
+) -> dict[str, DictConfig]:
+    """{label: config} of the run's own environment, called `OWN`, and of others; Hydra must be initialised.
 
     Observation, action and reward are those of the run everywhere.
 
     Args:
-        config: of `ringyard train`; an entry of its `worlds` is the name of an experiment, or
-            {label: [override, ...]} with the words of a command line.
+        own: plain config of the run.
+        others: entries of `worlds`: names of experiments, or {label: [override, ...]} with the words of a
+            command line.
+        check: looks at what the overrides would make, and raises an error.
 
     Raises:
         ConfigurationError: an entry that is neither, two of one label, or overrides that do not fit or are
             about what is the run's own everywhere.
-        CheckpointError: a run that goes on, whose overrides name classes that are not trusted.
     """
-    worlds = {OWN: config}
-    for given in plain(config.worlds):
+    parts = {name: own[name] for name in (*WORLD, *_SHARED, "limit_seconds")}
+    environments = {OWN: parts}
+    for given in others:
         label, overrides = _read(given)
-        if label in worlds:
+        if label in environments:
             raise ConfigurationError(
                 f"worlds has {label!r} twice; expected labels that differ, {{label: [experiment=..., ...]}}"
             )
-        worlds[label] = _composed(label, overrides, config)
-    return worlds
+        environments[label] = {**parts, **_composed(label, overrides)}
+        if check is not None:
+            check(environments[label])
+    return {label: OmegaConf.create(one) for label, one in environments.items()}
+
+
+def settings_of(
+    learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
+) -> dict[str, Setting]:
+    """The environments as the learner reads them, with so many workloads of a seed."""
+    return {
+        label: world_of(learner, setting_of(one, num_workloads, seed)) for label, one in environments.items()
+    }
 
 
 def _read(given: Any) -> tuple[str, list[str]]:
@@ -83,15 +100,12 @@ def _require_of_worlds(label: str, word: str) -> None:
         )
 
 
-def _composed(label: str, overrides: list[str], config: DictConfig) -> DictConfig:
-    """What is simulated in another world, and what the agent sees, does and is told as in this one."""
+def _composed(label: str, overrides: list[str]) -> dict[str, Any]:
+    """What is simulated in another environment."""
     try:
         for word in overrides:
             _require_of_worlds(label, word)
         other = hydra.compose("train", overrides)
-        parts = {"limit_seconds": other.limit_seconds, **{name: plain(other[name]) for name in WORLD}}
+        return {"limit_seconds": other.limit_seconds, **{name: plain(other[name]) for name in WORLD}}
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(f"worlds: {label}: {' '.join(str(error).split())}") from error
-    if config.resume is not None:
-        check_classes(parts, groups_of_runs(), config.trust, str(Path(config.resume) / "config.yaml"))
-    return OmegaConf.create({**parts, **{name: plain(config[name]) for name in _SHARED}})

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from omegaconf import DictConfig
@@ -15,9 +15,11 @@ from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.evaluation.evaluate import Task, check, run_all
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.learner import Learner, Policy
+from ringyard_agents.trust import Trust
 
 __all__ = [
     "Evaluation",
+    "Unseen",
     "baselines_of",
     "constraint_of",
     "episode_metrics",
@@ -202,71 +204,87 @@ class Evaluation:
             self.constraint.price = float(state["price"])
 
 
-def baselines_of(config: DictConfig, worlds: Mapping[str, DictConfig], metric: str) -> dict[str, float]:
-    """{label: the metric, over the worlds} of each of `evaluate.schedulers`.
+class Unseen(NamedTuple):
+    """The evaluation workloads of a run, for schedulers to be measured on.
+
+    Attributes:
+        environments: {label: config} of the run.
+        workloads: job tables in each.
+        seed: of these.
+        trust: what the checkpoints of schedulers may name.
+    """
+
+    environments: Mapping[str, DictConfig]
+    workloads: int
+    seed: int
+    trust: Trust
+
+    def means(self, entry: Entry, metric: str) -> dict[str, float]:
+        """{label: a scheduler's mean of a metric} of each environment.
+
+        Raises:
+            RingyardError: no such scheduler, or it cannot serve the jobs of an environment.
+        """
+        scheduler = plain(scheduler_config(entry, self.trust))
+        means = {}
+        for label, environment in self.environments.items():
+            parts = {name: plain(environment[name]) for name in WORLD}
+            tasks = [Task(entry.label, scheduler, parts, i, self.seed) for i in range(self.workloads)]
+            check(tasks[:1])  # the scheduler
+            results = run_all(tasks, 1, lambda result: None)
+            means[label] = float(np.mean([getattr(one.metrics, metric) for one in results]))
+        return means
+
+
+def baselines_of(schedulers: Sequence[Any], unseen: Unseen, metric: str) -> dict[str, float]:
+    """{label: the metric, over the environments} of each scheduler.
 
     Args:
-        config: of `ringyard train`.
-        worlds: of the run, by label.
+        schedulers: entries of `evaluate.schedulers`.
+        unseen: what they are measured on.
         metric: field of `Metrics`.
 
     Raises:
-        RingyardError: no such scheduler, or it cannot serve the jobs of a world.
+        RingyardError: no such scheduler, or it cannot serve the jobs of an environment.
     """
-    entries = [Entry.read(one, "evaluate.schedulers") for one in plain(config.evaluate.schedulers)]
-    return {entry.label: over_worlds(_means(entry, config, worlds, metric).values()) for entry in entries}
+    entries = [Entry.read(one, "evaluate.schedulers") for one in schedulers]
+    return {entry.label: over_worlds(unseen.means(entry, metric).values()) for entry in entries}
 
 
-def constraint_of(config: DictConfig, worlds: Mapping[str, DictConfig]) -> Constraint | None:
+def constraint_of(metric: str | None, most: Any, step: float, unseen: Unseen) -> Constraint | None:
     """What the agent has to keep, if anything.
 
     Args:
-        config: of `ringyard train`.
-        worlds: of the run, by label.
+        metric: field of `Metrics`.
+        most: a number, or the entry of a scheduler whose own metric is the bound.
+        step: see `Constraint`.
+        unseen: what a scheduler is measured on.
 
     Raises:
         ConfigurationError: half a constraint, a scheduler whose own metric is no bound, or episodes that are
             cut off: jobs that do not end would use nothing of it.
     """
-    given = config.constraint
-    most = plain(given)["most"]
-    if given.metric is None and most is None:
+    if metric is None and most is None:
         return None
-    if given.metric is None or most is None:
+    if metric is None or most is None:
         raise ConfigurationError(
-            f"constraint.metric is {given.metric} and constraint.most is {most}; expected both, such as"
+            f"constraint.metric is {metric} and constraint.most is {most}; expected both, such as"
             " constraint.metric=worst_fairness constraint.most=themis, or neither"
         )
-    for label, world in worlds.items():
-        if world.limit_seconds is not None:
+    for label, environment in unseen.environments.items():
+        if environment.limit_seconds is not None:
             raise ConfigurationError(
-                f"constraint: limit_seconds is {world.limit_seconds} (world {label}), and jobs that it cuts"
-                " off use nothing of a bound; expected limit_seconds=null beside a constraint"
+                f"constraint: limit_seconds is {environment.limit_seconds} (world {label}), and jobs that it"
+                " cuts off use nothing of a bound; expected limit_seconds=null beside a constraint"
             )
     if isinstance(most, int | float):
-        return Constraint(given.metric, dict.fromkeys(worlds, float(most)), given.step)
+        return Constraint(metric, dict.fromkeys(unseen.environments, float(most)), step)
     entry = Entry.read(most, "constraint.most")
-    bounds = _means(entry, config, worlds, given.metric)
+    bounds = unseen.means(entry, metric)
     for label, bound in bounds.items():
         if not bound > 0:
             raise ConfigurationError(
-                f"constraint.most is {entry.label}, whose {given.metric} is {bound:g} (world {label});"
+                f"constraint.most is {entry.label}, whose {metric} is {bound:g} (world {label});"
                 " expected a scheduler that has more than 0, or a number"
             )
-    return Constraint(given.metric, bounds, given.step)
-
-
-def _means(
-    entry: Entry, config: DictConfig, worlds: Mapping[str, DictConfig], metric: str
-) -> dict[str, float]:
-    """{label: a scheduler's mean of a metric over the evaluation workloads} of each world."""
-    scheduler, evaluate = plain(scheduler_config(entry, config.trust)), config.evaluate
-    means = {}
-    for label, world in worlds.items():
-        parts = {name: plain(world[name]) for name in WORLD}
-        numbers = range(evaluate.workloads)
-        tasks = [Task(entry.label, scheduler, parts, number, evaluate.workload_seed) for number in numbers]
-        check(tasks[:1])  # the scheduler
-        results = run_all(tasks, 1, lambda result: None)
-        means[label] = float(np.mean([getattr(one.metrics, metric) for one in results]))
-    return means
+    return Constraint(metric, bounds, step)

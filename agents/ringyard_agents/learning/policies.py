@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.observations.queue import PLACEMENT_FEATURES, SERVER_FEATURES
+from ringyard.mdp.observations import queue_cluster_and_resources
 
 __all__ = [
     "GreedyPolicy",
@@ -24,15 +24,15 @@ __all__ = [
 ]
 
 
-#: the blocks that describe each kind of item; an observation may lack all but the first
-_ITEMS = {
-    "waiting": ("waiting", "waiting_resources"),
-    "placements": ("placements", "placement_resources"),
-    "running": ("running", "running_resources"),
-    "servers": ("servers", "server_resources"),
-    "cluster": ("cluster", "cluster_resources"),
+_BLOCKS = queue_cluster_and_resources().blocks
+_MASKS = tuple(block.name for block in _BLOCKS if block.is_mask)
+_FEATURES = {block.name: len(block.features) for block in _BLOCKS}
+_OF_EACH = {
+    each: tuple(block.name for block in _BLOCKS if block.each == each and not block.is_mask)
+    for each in dict.fromkeys(block.each for block in _BLOCKS)
 }
-_MASKS = ("waiting_mask", "running_mask")
+#: the blocks that describe each kind of item; an observation may lack all but the first
+_ITEMS = {names[0]: names for names in _OF_EACH.values()}
 _NEEDED = (*_ITEMS, *_MASKS)
 _KNOWN = (*(block for blocks in _ITEMS.values() for block in blocks), *_MASKS)
 
@@ -116,12 +116,12 @@ class PointerNetwork(nn.Module):
         super().__init__()
         size = {name: spaces.flatdim(box) for name, box in space.spaces.items()}
         num_waiting, num_running = size["waiting_mask"], size["running_mask"]
-        num_rules = size["placements"] // (num_waiting * PLACEMENT_FEATURES)
+        num_rules = size["placements"] // (num_waiting * _FEATURES["placements"])
         num_items = {
             "waiting": num_waiting,
             "placements": num_waiting * num_rules,
             "running": num_running,
-            "servers": size["servers"] // SERVER_FEATURES,
+            "servers": size["servers"] // _FEATURES["servers"],
             "cluster": 1,
         }
         features = {
@@ -158,7 +158,7 @@ class PointerNetwork(nn.Module):
         """(waiting jobs, [jobs, width] encoded, running jobs, [jobs, width] encoded, context [B, width])."""
         waiting, running = _Present.of(blocks, "waiting"), _Present.of(blocks, "running")
         jobs, runs = self.job(waiting.values), self.running(running.values)
-        num_servers = blocks["servers"].flatten(1).shape[1] // SERVER_FEATURES
+        num_servers = blocks["servers"].flatten(1).shape[1] // _FEATURES["servers"]
         pooled = (
             waiting.mean(torch.relu(jobs)),
             running.mean(runs),

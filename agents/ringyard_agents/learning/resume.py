@@ -18,7 +18,7 @@ from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 __all__ = ["check_agreement", "read_run_config", "resumed_config"]
 
 #: settings that a run may change when it goes on
-_CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plots")
+_CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plots", "callbacks")
 _OF_THE_COMMAND = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
 #: settings that runs of older versions have not, as they ran
@@ -28,6 +28,7 @@ _LATER: dict[str, Any] = {
     "num_threads": None,
     "device": "auto",
     "plots": True,
+    "callbacks": {},
     "constraint": {"metric": None, "most": None, "step": 1.0},
 }
 
@@ -73,7 +74,8 @@ def resumed_config(config: DictConfig) -> tuple[DictConfig, int]:
     saved = read_run_config(file, config.trust)
     asked, words = plain(config), HydraConfig.get().overrides.task
     check_agreement(words, asked, saved, file)
-    changed = {key: asked[key] for key in _CHANGEABLE if key in map(_key, words)}
+    named = {_key(word).partition(".")[0] for word in words}
+    changed = {key: asked[key] for key in _CHANGEABLE if key in named}
     # whom to trust is never for a file to say
     command = {"resume": asked["resume"], "trust": asked["trust"]}
     return OmegaConf.create({**asked, **saved, **changed, **command}), saved["total_decisions"]
@@ -105,7 +107,7 @@ def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) ->
     new, old = dict(_leaves(asked)), dict(_leaves(saved))
     for word in sorted(words, key=lambda word: "." not in _key(word)):  # a leaf's own word before its group's
         key = _key(word)
-        if key in _OF_THE_COMMAND:
+        if key.partition(".")[0] in _OF_THE_COMMAND:
             continue
         for leaf in {**new, **old}:
             about = key in _ANYTHING or leaf == key or leaf.startswith(f"{key}.")

@@ -13,7 +13,7 @@ from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.report.tensorboard import add_images, record_text
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 
 __all__ = [
     "ScalarLog",

@@ -1,23 +1,26 @@
 """`ringyard train`: learn a policy, evaluate it on the way."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.hydra_versions import made
+from ringyard.mdp.setting import Setting
 from ringyard.threads import set_num_threads
+from ringyard_agents.configuration import plain
 from ringyard_agents.learning.agent_file import AGENT, LAST, parts_of
+from ringyard_agents.learning.callbacks import callbacks_of
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.constraint import Constrained, Constraint
-from ringyard_agents.learning.distributed import EnoughError, follow, lead, settings_of, tell
-from ringyard_agents.learning.environments import worlds_of
-from ringyard_agents.learning.evaluation import Evaluation, baselines_of, constraint_of, ratio
+from ringyard_agents.learning.distributed import EnoughError, Training, follow, tell
+from ringyard_agents.learning.environments import environments_of, settings_of
+from ringyard_agents.learning.evaluation import Evaluation, Unseen, baselines_of, constraint_of, ratio
 from ringyard_agents.learning.learner import Learner
 from ringyard_agents.learning.process_group import (
     Hardware,
@@ -32,52 +35,14 @@ from ringyard_agents.learning.training_run import (
     ProgressBar,
     TrainingRun,
     read_last,
-    refuse_to_replace,
     remove_run,
 )
 from ringyard_agents.learning.warm_start import load_initial_weights
-from ringyard_agents.runs.files import locked
 from ringyard_agents.runs.pruning import Pruning
-from ringyard_agents.runs.record import in_sweep, run_folder, write_record
+from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
+from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 
 __all__ = ["train"]
-
-
-def _check(config: DictConfig) -> None:
-    if not config.total_decisions >= 1:
-        raise ConfigurationError(f"total_decisions is {config.total_decisions}; expected at least 1")
-    if not (config.evaluate.every >= 1 and config.evaluate.workloads >= 1):
-        raise ConfigurationError("evaluate.every and evaluate.workloads must be at least 1")
-    if not config.save_minutes > 0:
-        raise ConfigurationError(f"save_minutes is {config.save_minutes}; expected above 0")
-
-
-def _constrain(learner: Learner, config: DictConfig, worlds: Mapping[str, DictConfig]) -> Constraint | None:
-    """Hand a learner what it has to keep, if anything."""
-    if config.constraint.metric is not None and not isinstance(learner, Constrained):
-        raise ConfigurationError(
-            "constraint: this agent can keep none; expected one that scores jobs (agent=evolution, with"
-            " action=scores observation=live_jobs), or no constraint.metric and constraint.most"
-        )
-    constraint = constraint_of(config, worlds)
-    if isinstance(learner, Constrained):
-        learner.constraint = constraint
-    return constraint
-
-
-def _begin(
-    learner: Learner, config: DictConfig, worlds: Mapping[str, DictConfig], saved: Checkpoint | None
-) -> None:
-    """Put it into its training worlds: new, with an agent's weights, or as an earlier run left it."""
-    settings = settings_of(learner, worlds, config.num_workloads, config.seed)
-    try:
-        learner.setup(settings, config.seed, saved)
-    except (KeyError, TypeError, CheckpointError) as error:
-        if saved is None:
-            raise
-        raise CheckpointError(f"cannot resume from {Path(config.resume) / LAST}: {error}") from error
-    if saved is None and config.init is not None:
-        load_initial_weights(learner, config)
 
 
 def train(config: DictConfig) -> float | None:
@@ -92,7 +57,7 @@ def train(config: DictConfig) -> float | None:
         RingyardError: bad input, before anything is replaced.
         KeyboardInterrupt: it was stopped; everything is saved.
     """
-    folder = run_folder()
+    folder = job_folder()
     hardware = Hardware(device_of(config.device), join_process_group())
     set_num_threads(config.num_threads or threads_of_process())
     if hardware.peers.rank > 0:
@@ -105,99 +70,131 @@ def train(config: DictConfig) -> float | None:
 
 
 def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
-    config, earlier = _earlier(config, folder)
-    _check(config)
-    worlds = worlds_of(config)
-    learner: Learner = made(config.agent)
-    constraint = _constrain(learner, config, worlds)
-    equip(learner, hardware)
-    _begin(learner, config, worlds, earlier.saved)
-    evaluation = _evaluation(learner, config, worlds, constraint, earlier.evaluated)
-    if config.total_decisions < min(learner.decisions, earlier.total_decisions):
-        raise ConfigurationError(
-            f"{folder} has learnt from {learner.decisions:,} decisions already; total_decisions is"
-            f" {config.total_decisions:,}, expected more"
-        )
-    run = _open(folder, config, learner, evaluation, earlier.saved is not None)
+    """Unpack the config, put everything together, and learn."""
+    saved, evaluated, earlier_decisions = None, None, 0
+    if config.resume is not None:
+        config, earlier_decisions = resumed_config(config)
+        saved, evaluated = read_last(folder)
+    elif not config.overwrite:
+        RunFolder(folder, "train").refuse_another(overwrite=False, outputs=(AGENT, LAST))
+    given, parts = plain(config), parts_of(config)
+    seed, total, judged = given["seed"], given["total_decisions"], given["evaluate"]
     console = Console()
-    lead(hardware.peers, config, learner, constraint)
-    _learn(run, config, console, hardware.peers)
-    _print_results(console, folder, evaluation, config.total_decisions)
+
+    environments = environments_of(given, given["worlds"], _checked_of(folder, given["trust"], saved))
+    unseen = Unseen(environments, judged["workloads"], judged["workload_seed"], given["trust"])
+    learner: Learner = instantiate(parts["agent"], _convert_="all")
+    callbacks = callbacks_of(given["callbacks"])
+    constraint = constraint_of(**given["constraint"], unseen=unseen)
+    _constrain(learner, constraint)
+    equip(learner, hardware)
+    _set_up(learner, settings_of(learner, environments, given["num_workloads"], seed), seed, saved, folder)
+    if saved is None and given["init"] is not None:
+        load_initial_weights(learner, given["init"], parts)
+    evaluation = Evaluation(
+        learner,
+        settings_of(learner, environments, unseen.workloads, unseen.seed),
+        judged["every"],
+        constraint,
+    )
+    evaluation.baselines = baselines_of(judged["schedulers"], unseen, evaluation.metric)
+    if evaluated is not None:
+        evaluation.restore(evaluated)
+    if total < min(learner.decisions, earlier_decisions):
+        raise ConfigurationError(
+            f"{folder} has learnt from {learner.decisions:,} decisions already; total_decisions is {total:,},"
+            " expected more"
+        )
+
+    if saved is None:
+        remove_run(folder)
+    seeds = {"seed": seed, "evaluation": unseen.seed}
+    RunFolder(folder, "train").record(config, seeds, goes_on=saved is not None)
+    run = TrainingRun(folder, learner, evaluation, parts, given["save_minutes"], saved is not None, callbacks)
+    if hardware.peers.size > 1:
+        plainly = {label: plain(one) for label, one in environments.items()}
+        state = learner.state()
+        hardware.peers.from_first(
+            Training(parts["agent"], plainly, given["num_workloads"], seed, total, constraint, state)
+        )
+    by_itself = saved is not None and not in_sweep()  # a job of a study that goes on
+    pruning = Pruning.of(None if by_itself else judged["prune"])
+    enough = _Enough(run, judged["patience"] or np.inf, pruning, console)
+    _learn(run, total, enough, hardware.peers, given["plots"])
+    _print_results(console, folder, evaluation, total)
     return evaluation.best if np.isfinite(evaluation.best) else None
 
 
-class _Earlier(NamedTuple):
-    """What a run that goes on has behind it; a new one has nothing.
+def _checked_of(folder: Path, trust: Trust, saved: Checkpoint | None) -> Callable[[Any], None] | None:
+    """What looks at the environments of a run that goes on, whose file named them."""
+    if saved is None:
+        return None
+    return lambda parts: check_classes(parts, groups_of_runs(), trust, str(folder / "config.yaml"))
+
+
+def _constrain(learner: Learner, constraint: Constraint | None) -> None:
+    """Hand a learner what it has to keep, if anything."""
+    if isinstance(learner, Constrained):
+        learner.constraint = constraint
+    elif constraint is not None:
+        raise ConfigurationError(
+            "constraint: this agent can keep none; expected one that scores jobs (agent=evolution, with"
+            " action=scores observation=live_jobs), or no constraint.metric and constraint.most"
+        )
+
+
+def _set_up(
+    learner: Learner, settings: Mapping[str, Setting], seed: int, saved: Checkpoint | None, folder: Path
+) -> None:
+    """Put a learner into its environments: new, or as an earlier run left it."""
+    try:
+        learner.setup(settings, seed, saved)
+    except (KeyError, TypeError, CheckpointError) as error:
+        if saved is None:
+            raise
+        raise CheckpointError(f"cannot resume from {folder / LAST}: {error}") from error
+
+
+class _Enough(NamedTuple):
+    """Whether a training ends before all decisions are made.
 
     Attributes:
-        saved: state of the learner.
-        evaluated: state of the evaluation.
-        total_decisions: it was to learn from.
+        run: that learns.
+        patience: evaluations without a better agent.
+        pruning: of a sweep's jobs; None: there is none.
+        console: where it is said.
     """
 
-    saved: Checkpoint | None = None
-    evaluated: Mapping[str, Any] | None = None
-    total_decisions: int = 0
+    run: TrainingRun
+    patience: float
+    pruning: Pruning | None
+    console: Console
+
+    def __call__(self) -> bool:
+        evaluation, enough = self.run.evaluation, self.run.stopped_by is not None
+        if enough:
+            self.console.print(f"stopped by the callback {self.run.stopped_by}", highlight=False)
+        if self.pruning is not None and self.pruning.behind(evaluation.number, evaluation.latest):
+            self.console.print("stopped by evaluate.prune: behind the earlier jobs of the sweep")
+            enough = True
+        return enough or evaluation.in_vain >= self.patience
 
 
-def _earlier(config: DictConfig, folder: Path) -> tuple[DictConfig, _Earlier]:
-    """(config of the run, what it has behind it)."""
-    if config.resume is not None:
-        config, total_decisions = resumed_config(config)
-        return config, _Earlier(*read_last(folder), total_decisions)
-    if not config.overwrite:
-        refuse_to_replace(folder)
-    return config, _Earlier()
-
-
-def _evaluation(
-    learner: Learner,
-    config: DictConfig,
-    worlds: Mapping[str, DictConfig],
-    constraint: Constraint | None,
-    evaluated: Mapping[str, Any] | None,
-) -> Evaluation:
-    """On workloads that the learner does not see, beside the baselines; new, or as an earlier run left it."""
-    unseen = settings_of(learner, worlds, config.evaluate.workloads, config.evaluate.workload_seed)
-    evaluation = Evaluation(learner, unseen, config.evaluate.every, constraint)
-    evaluation.baselines = baselines_of(config, worlds, evaluation.metric)
-    if evaluated is not None:
-        evaluation.restore(evaluated)
-    return evaluation
-
-
-def _open(
-    folder: Path, config: DictConfig, learner: Learner, evaluation: Evaluation, going_on: bool
-) -> TrainingRun:
-    """The run in its folder, with its record; what a new one replaces is removed."""
-    if not going_on:
-        remove_run(folder)
-    seeds = {"seed": config.seed, "evaluation": config.evaluate.workload_seed}
-    write_record(folder, "train", config, seeds, going_on)
-    return TrainingRun(folder, learner, evaluation, parts_of(config), config.save_minutes, going_on)
-
-
-def _learn(run: TrainingRun, config: DictConfig, console: Console, peers: ProcessGroup) -> None:
+def _learn(run: TrainingRun, total: int, enough: _Enough, group: ProcessGroup, plots: bool) -> None:
     """Learn until there are enough decisions or it gets no better; whatever ends it, the run is saved."""
-    learner, evaluation = run.learner, run.evaluation
-    alone = config.resume is not None and not in_sweep()  # a job of a study that goes on by itself
-    pruning = Pruning.of(None if alone else config.evaluate.prune)
+    learner, evaluation, console = run.learner, run.evaluation, enough.console
     try:
-        with ProgressBar(config.total_decisions, evaluation, console) as bar:
+        with ProgressBar(total, evaluation, console) as bar:
 
             def between_rounds(measured: Mapping[str, float]) -> None:
                 run.between_rounds(measured)
                 bar.show()
-                enough = evaluation.in_vain >= (config.evaluate.patience or np.inf)
-                if pruning is not None and pruning.behind(evaluation.number, evaluation.latest):
-                    console.print("stopped by evaluate.prune: behind the earlier jobs of the sweep")
-                    enough = True
-                tell(peers, evaluation.constraint, enough)
+                tell(group, evaluation.constraint, enough())
 
             with suppress(EnoughError):
-                learner.learn(config.total_decisions, between_rounds)
+                learner.learn(total, between_rounds)
             run.finish()
-        if config.plots:
+        if plots:
             for file in run.draw():
                 console.print(f"plot: {file}", soft_wrap=True, markup=False)
     except ValueError as error:

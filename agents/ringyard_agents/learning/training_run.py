@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from hydra.core.hydra_config import HydraConfig
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.errors import CheckpointError
 from ringyard_agents.learning.agent_file import AGENT, LAST, save_agent
+from ringyard_agents.learning.callbacks import TrainingCallback
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import Evaluation, ratio
 from ringyard_agents.learning.learner import Learner
@@ -25,14 +26,13 @@ from ringyard_agents.learning.tensorboard_logging import (
     tell_settings,
 )
 from ringyard_agents.report.learning_curves import draw_learning_curves
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_index import find_runs
 
 __all__ = [
     "ProgressBar",
     "TrainingRun",
     "read_last",
-    "refuse_to_replace",
     "remove_run",
 ]
 
@@ -99,15 +99,6 @@ def read_last(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     return Checkpoint(saved.arrays, saved.facts["learner"]), saved.facts["evaluation"]
 
 
-def refuse_to_replace(folder: Path) -> None:
-    """Raise ConfigurationError if a training run has saved something in the folder."""
-    if any((folder / name).exists() for name in (AGENT, LAST)):
-        raise ConfigurationError(
-            f"{folder} has a training run already; go on with resume={folder}, give another name=, or let it"
-            " be replaced: overwrite=true"
-        )
-
-
 def remove_run(folder: Path) -> None:
     """Remove what a training run has saved, before another begins in its folder."""
     for name in (LAST, AGENT, _SUMMARY):
@@ -115,7 +106,7 @@ def remove_run(folder: Path) -> None:
 
 
 class TrainingRun:
-    """ScalarLog, evaluations and checkpoints of a run.
+    """Curves, evaluations and checkpoints of a run, and the callbacks that are told of them.
 
     Between rounds of learning its state is noted. It is written at every evaluation, every `save_minutes`,
     and when the run ends in any way: `last.safetensors` to go on from, `training.json` to read.
@@ -125,9 +116,13 @@ class TrainingRun:
         folder: of the run.
         learner: who learns; it has begun.
         evaluation: says how well.
-        parts: what the agent is made of besides weights, see `checkpoint.parts_of`.
+        parts: what the agent is made of besides weights, see `agent_file.parts_of`.
         save_minutes: between saves.
         going_on: the folder's curves and checkpoints are of the same run.
+        callbacks: of the user.
+
+    Attributes:
+        stopped_by: class of a callback that wants the training to stop; None: none does.
     """
 
     def __init__(
@@ -138,15 +133,19 @@ class TrainingRun:
         parts: dict[str, Any],
         save_minutes: float,
         going_on: bool,
+        callbacks: Sequence[TrainingCallback] = (),
     ) -> None:
         self.folder = folder
         self.learner = learner
         self.evaluation = evaluation
-        self._parts = parts
+        self.stopped_by: str | None = None
+        self._parts, self._callbacks = parts, callbacks
         self._save_seconds, self._saved_at = 60.0 * save_minutes, time.monotonic()
         self._curves = ScalarLog(folder / "tensorboard", learner.decisions if going_on else None)
         tell_beginning(self._curves.events, folder, evaluation.metric)
         self._note()
+        for one in callbacks:
+            one.on_training_start(self)
         if not going_on:
             tell_settings(self._curves.events, HydraConfig.get().overrides.task)
             self.save()  # an interruption while a teacher is cloned begins there
@@ -178,6 +177,12 @@ class TrainingRun:
     def _keep(self, measured: Mapping[str, float], evaluate: bool) -> None:
         if evaluate and self.evaluation.evaluate():
             save_agent(self.learner.weights(), self._parts, self.folder / AGENT)
+            self._written(AGENT)
+        if evaluate:
+            metrics = {**self.evaluation.curves, "decisions": float(self.learner.decisions)}
+            for one in self._callbacks:
+                if one.on_evaluation(metrics):
+                    self.stopped_by = type(one).__name__
         curves = {**measured, **(self.evaluation.curves if evaluate else {})}
         self._curves.add(self.learner.decisions, curves)
         self._note()
@@ -217,11 +222,19 @@ class TrainingRun:
         with atomic_write(self.folder / _SUMMARY) as partial:
             partial.write_text(json.dumps(summary, indent=2) + "\n")
         self._saved_at = time.monotonic()
+        self._written(LAST)
+
+    def _written(self, name: str) -> None:
+        """Tell the callbacks of a file."""
+        for one in self._callbacks:
+            one.on_checkpoint(self.folder / name)
 
     def close(self) -> None:
         """Save for the last time."""
         self.save()
         self._curves.close()
+        for one in self._callbacks:
+            one.on_training_end()
 
 
 def _finite(value: float) -> float | None:

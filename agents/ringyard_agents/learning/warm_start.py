@@ -13,17 +13,16 @@ from typing import Any
 
 import hydra
 import yaml
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.hydra_versions import initialized, store
-from ringyard_agents.configuration import plain
+from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.learning.agent_file import (
     PARTS,
     checked_parts,
@@ -79,7 +78,7 @@ def inherited(words: Sequence[str]) -> list[str]:
     if parts["agent"].get("teacher") is not None:
         parts["agent"]["teacher"] = None
     for group, part in parts.items():
-        store(group, _OWN, part)
+        ConfigStore.instance().store(_OWN, part, group)
     left = [group for group in parts if group not in chosen and group not in chosen_by_yamls]
     place = words.index(said[0])  # among overrides; options, which may stand around, must not come between
     return [*words[:place], *(f"{group}={_OWN}" for group in left), *words[place:]]
@@ -106,7 +105,7 @@ def _of_run(words: Sequence[str], chosen: Mapping[str, str]) -> list[str]:
     file = Path(str(_value(chosen["resume"]))).expanduser() / "config.yaml"
     parts = checked_parts(read_run_config(file, trust), trust, file)
     for part in spoken_of:
-        store(part, _OWN, parts[part])
+        ConfigStore.instance().store(_OWN, parts[part], part)
     place = words.index(chosen["resume"])
     return [*words[:place], *(f"{part}={_OWN}" for part in spoken_of), *words[place:]]
 
@@ -146,7 +145,7 @@ def _hydra() -> AbstractContextManager[Any]:
     """Hydra on our configs, if it is on none yet."""
     if GlobalHydra.instance().is_initialized():
         return nullcontext()
-    return initialized()
+    return hydra_configs()
 
 
 def _leaves(word: str) -> list[tuple[str, str]]:
@@ -165,21 +164,29 @@ def _overridden(group: str, leaf: str) -> set[str]:
     return {str(key).removeprefix("override").strip(" /") for entry in entries for key in entry}
 
 
-def load_initial_weights(learner: Learner, config: DictConfig) -> None:
-    """Give a learner that has begun the weights of the agent `config.init`.
+def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any]) -> None:
+    """Give a learner that has been set up the weights of an agent.
 
     Args:
         learner: new.
-        config: of `ringyard train`.
+        agent: `init` of a run.
+        own: what the run's agent is made of, see `agent_file.parts_of`.
 
     Raises:
         CheckpointError: there is no such agent, it sees or does something else, or its network is another.
         ConfigurationError: the learner would forget it.
     """
-    file = find_checkpoint(config.init)
+    file = find_checkpoint(agent)
     parts, weights = read_agent(file)
-    _require_same(parts, config, file)
-    if config.agent.get("teacher") is not None:
+    same_kind = own["action"].get("_target_") == parts["action"].get("_target_")  # its figures may be others
+    same = {"observation": own["observation"] == parts["observation"], "action": same_kind}
+    for part in same:
+        if not same[part]:
+            raise CheckpointError(
+                f"cannot begin with {file}: it was trained with {part} {parts[part]}, the run has"
+                f" {own[part]}; leave {part}= out, a run takes it from the agent"
+            )
+    if own["agent"].get("teacher") is not None:
         raise _not_twice(file)
     try:
         learner.load_weights(weights)
@@ -189,16 +196,3 @@ def load_initial_weights(learner: Learner, config: DictConfig) -> None:
             f"cannot begin with {file}: the run's agent has another network than {network}; leave agent="
             f" out, or give it that one ({error})"
         ) from error
-
-
-def _require_same(parts: Mapping[str, Any], config: DictConfig, file: Path) -> None:
-    """Raise a CheckpointError unless a run sees what an agent sees, and does something of the same kind."""
-    observation, action = plain(config.observation), plain(config.action)
-    same_kind = action.get("_target_") == parts["action"].get("_target_")  # its figures may be others
-    same = {"observation": observation == parts["observation"], "action": same_kind}
-    for part, own in (("observation", observation), ("action", action)):
-        if not same[part]:
-            raise CheckpointError(
-                f"cannot begin with {file}: it was trained with {part} {parts[part]}, the run has {own};"
-                f" leave {part}= out, a run takes it from the agent"
-            )

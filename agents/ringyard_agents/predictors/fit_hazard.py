@@ -25,10 +25,9 @@ from ringyard.placement import consolidate
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.evaluation.evaluate import build, simulator
 from ringyard_agents.predictors.hazard_file import write_hazards
-from ringyard_agents.runs.files import locked, require_writable
-from ringyard_agents.runs.record import run_folder, write_record
-from ringyard_agents.runs.run_folder import refuse_another
-from ringyard_baselines.families.least_estimated import LeastEstimated
+from ringyard_agents.runs.atomic_write import require_writable
+from ringyard_agents.runs.run_folder import RunFolder
+from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.tools.hazards import CLIPPED, LOG_RATES, PARAMETERS, Hazards, constant_rates
 from ringyard_baselines.tools.tenants import (
     BINS,
@@ -292,21 +291,20 @@ def fit_hazard(config: DictConfig) -> None:
         RingyardError: bad input, before anything is written.
         OSError: files cannot be written.
     """
-    folder = run_folder()
-    file = folder / "hazard.safetensors" if config.file is None else Path(config.file).expanduser()
+    folder = RunFolder.of_job("fit-hazard")
+    file = folder.path / "hazard.safetensors" if config.file is None else Path(config.file).expanduser()
     require_writable("file", file)
     first, second = _worlds(config)
     for world in (*first, *second):
         build(world["workload"])
-    refuse_another(folder, "fit-hazard", config)
-    with locked(folder):
+    with folder.claim(config):
         begin = time.monotonic()
         later = max(round(config.windows * config.held_out), 1)
         lives = Lives.joined([lives_of(world, range(config.windows), config.seed) for world in first])
         held_out = Lives.joined([lives_of(world, range(later), config.seed + 1) for world in second])
         played = time.monotonic()
         fitted = fit_network(lives, held_out, config.seed)
-        write_record(folder, "fit-hazard", config, {"seed": config.seed, "windows": config.windows})
+        folder.record(config, {"seed": config.seed, "windows": config.windows})
         facts = {"source": config.source, "loss": fitted.loss, "features": list(FEATURE_NAMES)}
         write_hazards(file, fitted.network, facts)
         console = Console()

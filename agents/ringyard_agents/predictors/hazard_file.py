@@ -12,8 +12,8 @@ from ringyard.checks import Amount, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_baselines.families.allocating import AllocatingScheduler
-from ringyard_baselines.families.least_estimated import LeastEstimated
+from ringyard_baselines.policies.allocating import AllocatingScheduler
+from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.tools.hazards import Hazards
 
 __all__ = ["SHIPPED", "allocator_hazard", "hazard", "read_hazards", "write_hazards"]

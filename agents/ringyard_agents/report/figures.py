@@ -15,7 +15,7 @@ from matplotlib.colors import TABLEAU_COLORS
 from numpy.typing import NDArray
 
 from ringyard_agents.report.bands import Band
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 
 __all__ = ["draw_band", "save_figure", "save_plot"]
 

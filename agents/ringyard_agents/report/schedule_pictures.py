@@ -1,9 +1,8 @@
 """One schedule of each scheduler of a comparison as a picture in TensorBoard: who held which GPUs."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +10,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ringyard.drawing.history import history_of
-from ringyard.threads import usable_cores
 from ringyard_agents.evaluation.evaluate import RunResult, Task
-from ringyard_agents.evaluation.process_pool import spread
+from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.schedule_log import played
 
 __all__ = ["add_schedules", "schedules_of"]
@@ -52,8 +50,7 @@ def add_schedules(tasks: Sequence[Task], folder: Path, workers: int | None, cons
     """
     from torch.utils.tensorboard import SummaryWriter
 
-    count = min(workers if workers is not None else usable_cores(), len(tasks))
-    outcomes: Any = spread(_picture, tasks, count) if count > 1 else _one_by_one(tasks)
+    outcomes = run_in_processes(_picture, tasks, workers)
     with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:
         for task, picture in bar.track(outcomes, len(tasks), description="drawing schedules"):
             if isinstance(picture, Exception):
@@ -61,14 +58,6 @@ def add_schedules(tasks: Sequence[Task], folder: Path, workers: int | None, cons
                 continue
             with SummaryWriter(str(folder / task.label)) as writer:
                 writer.add_image(_TAG, picture, task.workload, dataformats="HWC")
-
-
-def _one_by_one(tasks: Sequence[Task]) -> Iterable[tuple[Task, NDArray[np.uint8] | Exception]]:
-    for task in tasks:
-        try:
-            yield task, _picture(task)
-        except Exception as error:
-            yield task, error
 
 
 def _picture(task: Task) -> NDArray[np.uint8]:

@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ringyard_agents.report.tables import table_console
+from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.best_job import best_job
-from ringyard_agents.runs.files import atomic_write
 from ringyard_agents.runs.job_record import JobRecord
 from ringyard_agents.runs.sweep_table import said, sweep_table, swept
 

@@ -7,7 +7,7 @@ import pandas as pd
 from rich.console import Console
 
 from ringyard_agents.evaluation.results_frame import write_frame
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 
 __all__ = ["markdown", "table_console", "write_tables"]
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringyard.sim.metrics import JobTimes, TenantMetrics, by_tenant
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 
 __all__ = ["print_tenants", "write_tenants"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.report.time_series import curves
-from ringyard_agents.runs.files import atomic_folder
+from ringyard_agents.runs.atomic_write import atomic_folder
 
 __all__ = ["add_images", "record_text", "write_tensorboard"]
 

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard.hydra_versions import initialized
+from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.configuration import WORLD, plain
 from ringyard_agents.evaluation.evaluate import RunResult, Task, check, run_all
 from ringyard_agents.learning.agent_file import AGENT
@@ -250,7 +250,7 @@ def reproduce(
     tables = read_tables(content.get("tables", []), cases)
     asked = [*claims, *([] if ablation is None else [ablation])]
     figures: dict[str, Mapping[str, Mapping[str, NDArray[np.float64]]]] = {}
-    with initialized():
+    with hydra_configs():
         for name, case in cases.items():
             on_result(f"{paper}: {name}, {len(case['schedulers'])} schedulers, {count} seeds")
             wanted = {claim.metric for claim in asked if claim.case == name}

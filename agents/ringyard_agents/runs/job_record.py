@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_type_hints
 
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
-from ringyard_agents.runs.files import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write
 
 __all__ = ["FILE", "JobRecord", "Status", "job_records"]
 

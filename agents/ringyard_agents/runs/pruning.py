@@ -1,9 +1,10 @@
 """Pruning by evaluation: a training that is behind the earlier ones of its study at the same point stops."""
 
+import logging
 from typing import Any, Literal, Self
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.runs.record import in_sweep, run_folder
+from ringyard_agents.runs.run_folder import in_sweep, job_folder
 from ringyard_agents.runs.study import require_kept
 
 __all__ = ["PRUNERS", "Pruning"]
@@ -32,7 +33,7 @@ class Pruning:
         pruners = optuna.pruners
         made = pruners.MedianPruner() if pruner == "median" else pruners.SuccessiveHalvingPruner()
         name, storage = str(sweeper.study_name), str(sweeper.storage)
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        optuna.logging.set_verbosity(logging.WARNING)
         study = optuna.load_study(study_name=name, storage=storage, pruner=made)
         own = [one for one in study.get_trials(deepcopy=False) if one.number == number]
         if not own:
@@ -59,7 +60,7 @@ class Pruning:
 
         sweeper = HydraConfig.get().sweeper if in_sweep() else OmegaConf.create({})
         require_kept(sweeper, f"evaluate.prune={pruner}")
-        return cls(pruner, sweeper, int(run_folder().name))
+        return cls(pruner, sweeper, int(job_folder().name))
 
     def behind(self, step: int, value: float) -> bool:
         """Tell an evaluation, once; whether the earlier jobs were better at that point.

@@ -1,21 +1,289 @@
-"""A run whose name another had before: the same command goes on, another is refused or replaces it."""
+"""The folder of a run: its name, lock and files, and whether another run has it."""
 
+import errno
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
+from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
-from ringyard.errors import ConfigurationError
-from ringyard_agents.runs.record import again, require_command
+from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard_agents.command_line import quoted
+from ringyard_agents.runs.atomic_write import PARTIAL, atomic_write
+from ringyard_agents.runs.record import command_of, new_record, read_record
 
-__all__ = ["refuse_another"]
+__all__ = ["RunFolder", "in_sweep", "job_folder", "locked", "register_run_folders", "remove_if_empty"]
+
+_LOCK = ".lock"
+_HYDRAS_NOTE = "multirun.yaml"  # Hydra writes it before the first job of a sweep
+
+#: errors of file systems that have no locks
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 #: settings that say how a run is run and where else it is written, not what it finds
 _OF_THE_RUN = (
     *("name", "overwrite", "rerun", "workers", "trust", "gym"),
     *("plots", "tensorboard", "output", "out", "file"),
 )
+
+_LONGEST_NAME = 255  # bytes, of a folder on most file systems
+
+
+def register_run_folders() -> None:
+    """Register the resolvers `run_folder` and `job_number`, which check names before Hydra makes folders."""
+    OmegaConf.register_new_resolver("run_folder", _folder, replace=True)
+    OmegaConf.register_new_resolver("job_number", lambda first, number: first + number, replace=True)
+
+
+def _folder(name: object, resume: object) -> str:
+    """The folder of a run: `resume` if it is given, else runs/<name>.
+
+    Raises:
+        ConfigurationError: the name is not that of a folder inside runs/.
+        CheckpointError: the folder to resume does not exist.
+    """
+    if resume is not None:
+        folder = Path(str(resume)).expanduser()
+        if not str(resume) or not folder.is_dir():
+            raise CheckpointError(f"cannot resume: there is no run folder {str(resume)!r}")
+        return str(folder)
+    segments = str(name).split("/")
+    if name is None or any(segment in ("", ".", "..") for segment in segments) or not str(name).isprintable():
+        raise ConfigurationError(
+            f"name is {name!r}; expected a folder inside runs/, such as mine or mine/first: not absolute,"
+            " without . and .., of printable characters"
+        )
+    longest = max(len(os.fsencode(segment)) for segment in segments)
+    if longest > _LONGEST_NAME:
+        raise ConfigurationError(f"name has a part of {longest} bytes; expected at most {_LONGEST_NAME}")
+    return str(Path("runs", *segments))
+
+
+def in_sweep() -> bool:
+    """Whether the running job is one of a sweep."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    return HydraConfig.get().mode is RunMode.MULTIRUN
+
+
+def job_folder() -> Path:
+    """The output folder of the running job."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return Path(os.path.relpath(HydraConfig.get().runtime.output_dir))
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Args:
+        path: may not exist yet.
+        command: name of the command that writes there.
+    """
+
+    def __init__(self, path: Path, command: str) -> None:
+        self.path = path
+        self.command = command
+
+    @classmethod
+    def of_job(cls, command: str) -> Self:
+        """The output folder of the running job.
+
+        Args:
+            command: name of the command.
+        """
+        return cls(job_folder(), command)
+
+    @property
+    def cache(self) -> Path:
+        """The file that keeps each result as its run ends."""
+        return self.path / "measured.jsonl"
+
+    @property
+    def again(self) -> str:
+        """The word by which the same command writes into this folder, quoted for a shell."""
+        inside = self.path.parts[:1] == ("runs",)
+        name, place = ("name", self.path.relative_to("runs")) if inside else ("hydra.run.dir", self.path)
+        return shlex.quote(f"{name}={quoted(str(place))}")
+
+    @contextmanager
+    def claim(self, config: DictConfig) -> Iterator[Self]:
+        """Check that no other run has this folder, then be its only writer.
+
+        Args:
+            config: of the command.
+
+        Raises:
+            ConfigurationError: another run has this folder, or another process writes to it.
+            OSError: the folder cannot be made or written to.
+        """
+        settings: Any = OmegaConf.to_container(config, resolve=True)
+        self.refuse_another(config.overwrite, settings=settings)
+        with locked(self.path):
+            try:
+                yield self
+            except KeyboardInterrupt as stop:
+                if self.cache.is_file():
+                    stop.add_note(f"what has ended is kept, and the same command with {self.again} goes on")
+                raise
+
+    def refuse_another(
+        self,
+        overwrite: bool,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] = (),
+        sweep: bool = False,
+    ) -> None:
+        """Raise a ConfigurationError if another run has this folder.
+
+        A run of another command is never replaced.
+
+        Args:
+            overwrite: a run of the same command may be replaced.
+            settings: resolved config that the run must have had.
+            outputs: files that a finished or interrupted run leaves.
+            sweep: the folder is for the jobs of a sweep.
+        """
+        before = command_of(self.path / "run.json")
+        if sweep and (self.path / "run.json").is_file():
+            raise ConfigurationError(f"{self.path} has a run that is no sweep; give another name=")
+        if before not in (None, self.command):
+            raise ConfigurationError(
+                f"{self.path} has a run of `ringyard {before}`, whose config and record would be lost; give"
+                " another name="
+            )
+        if overwrite:
+            return
+        if any((self.path / name).exists() for name in outputs):
+            raise ConfigurationError(
+                f"{self.path} has a {self.command} run already; go on with resume={self.path}, give another"
+                " name=, or let it be replaced: overwrite=true"
+            )
+        if settings is not None:
+            self._refuse_other_settings(_leaves(settings))
+
+    def _refuse_other_settings(self, now: Mapping[str, Any]) -> None:
+        try:
+            before = _leaves(yaml.safe_load((self.path / "config.yaml").read_text()))
+        except (OSError, yaml.YAMLError, UnicodeError, RecursionError):
+            return
+        for name in (*before, *now):
+            if name.partition(".")[0] in _OF_THE_RUN or (name in before) > (name in now):
+                continue  # a setting that an older version had
+            if name not in before and name.partition(".")[0] not in before:
+                continue  # a setting that it did not have
+            if before.get(name) != now.get(name):
+                raise ConfigurationError(
+                    f"{self.path} has a run with {name}={before.get(name)}, now it is {now.get(name)}; give"
+                    f" another name=, or replace it: {self.again} overwrite=true"
+                )
+
+    def record(self, config: DictConfig, seeds: Mapping[str, Any], goes_on: bool = False) -> None:
+        """Write config.yaml and run.json; a run that goes on adds this command to its run.json.
+
+        Args:
+            config: of the command.
+            seeds: {what: seed}.
+            goes_on: the folder has the beginning of this run.
+
+        Raises:
+            CheckpointError: the run.json to add to is damaged.
+            ConfigurationError: the folder has a run of another command.
+        """
+        file = self.path / "run.json"
+        self.refuse_another(overwrite=True)
+        record = new_record(self.command, seeds)
+        if goes_on and file.is_file():
+            first = read_record(file)
+            record = {**first, "resumed": [*first.get("resumed", []), record]}
+        with atomic_write(self.path / "config.yaml") as partial:
+            OmegaConf.save(config, partial, resolve=True)
+        with atomic_write(file) as partial:
+            partial.write_text(json.dumps(record, indent=2) + "\n")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Be the only process that writes to a run folder.
+
+    The folder is made if it is missing, and removed if it stays empty. The lock ends with the process. On
+    file systems without locks there is none.
+
+    Raises:
+        ConfigurationError: another process writes to it, or it has links that lead elsewhere.
+        OSError: the folder cannot be made or written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _refuse_links(folder)
+    lock = FileLock(folder / _LOCK, blocking=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ConfigurationError(
+            f"another process is writing to {folder}; wait until it has ended, or give another name="
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            remove_if_empty(folder)
+            raise
+    try:
+        _remove_partial_files(folder)
+        yield
+    finally:
+        with suppress(OSError):
+            (folder / _LOCK).unlink()
+        remove_if_empty(folder)
+        lock.release()
+
+
+def _refuse_links(folder: Path) -> None:
+    """Raise a ConfigurationError for a link: a folder from elsewhere must not choose files outside of it."""
+    for home, folders, files in os.walk(folder):
+        for path in (Path(home, name) for name in (*folders, *files)):
+            if path.is_symlink() or not (path.is_dir() or path.is_file() or not path.exists()):
+                raise ConfigurationError(
+                    f"{path} is a link, pipe or device; a run folder is written to, expected plain files and"
+                    " folders in it: put what it leads to there itself, or remove it"
+                )
+
+
+def _remove_partial_files(folder: Path) -> None:
+    """Remove what killed writers left, but not in folders inside that others are writing to."""
+    for home, folders, files in os.walk(folder):
+        for name in folders:
+            if name.startswith(PARTIAL):
+                shutil.rmtree(Path(home, name), ignore_errors=True)
+        folders[:] = [name for name in folders if not Path(home, name, _LOCK).exists()]
+        for name in files:
+            if name.startswith(PARTIAL):
+                with suppress(OSError):
+                    Path(home, name).unlink()
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder that has at most Hydra's multirun.yaml, and parents that are then empty.
+
+    The working folder and what is outside of it stay.
+    """
+    here = Path.cwd()
+    folder = folder.resolve()
+    while here in folder.parents:
+        try:
+            if os.listdir(folder) == [_HYDRAS_NOTE]:
+                (folder / _HYDRAS_NOTE).unlink()
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent
 
 
 def _leaves(config: Any, path: str = "") -> dict[str, Any]:
@@ -25,34 +293,3 @@ def _leaves(config: Any, path: str = "") -> dict[str, Any]:
     for name, value in config.items():
         found |= _leaves(value, f"{path}.{name}" if path else str(name))
     return found
-
-
-def refuse_another(folder: Path, command: str, config: DictConfig) -> None:
-    """Raise a ConfigurationError if a folder has a run with other settings, unless `overwrite` says so.
-
-    A run of another command is not replaced in any case.
-
-    Args:
-        folder: of the run; there may be none.
-        command: that is to write there.
-        config: of the command.
-    """
-    require_command(folder, command)
-    file = folder / "config.yaml"
-    if config.overwrite or not file.is_file():
-        return
-    try:
-        before = _leaves(yaml.safe_load(file.read_text()))
-    except (yaml.YAMLError, UnicodeError, RecursionError):
-        before = {}
-    now = _leaves(OmegaConf.to_container(config, resolve=True))
-    for name in (*before, *now):
-        if name.partition(".")[0] in _OF_THE_RUN or (name in before) > (name in now):
-            continue  # a setting that an older version had
-        if name not in before and name.partition(".")[0] not in before:
-            continue  # one that it had not
-        if before.get(name) != now.get(name):
-            raise ConfigurationError(
-                f"{folder} has a run with {name}={before.get(name)}, now it is {now.get(name)}; give another"
-                f" name=, or replace it: {again(folder)} overwrite=true"
-            )

@@ -1,7 +1,6 @@
 """The study of a sweep by Optuna, where it is kept beyond one command."""
 
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -52,7 +51,7 @@ def _trials(storage: str, name: str) -> int:
     import optuna
 
     try:
-        names: Any = optuna.get_all_study_names(storage)
+        names = [one.study_name for one in optuna.get_all_study_summaries(storage)]
         return len(optuna.load_study(study_name=name, storage=storage).trials) if name in names else 0
     except Exception as error:  # of whichever database it is
         first = str(error).strip().partition("\n")[0]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from ringyard.errors import RingyardError
-from ringyard_agents.runs.files import locked
 from ringyard_agents.runs.job_record import JobRecord, job_records
+from ringyard_agents.runs.run_folder import locked
 from ringyard_agents.runs.sweep_plan import Sweep, planned
 from ringyard_agents.runs.sweep_table import said, swept
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ringyard.errors import RingyardError
-from ringyard.mdp.own_folders import search_own_folders
+from ringyard.mdp.user_config import search_own_folders
 from ringyard_agents.command_line import one_line
-from ringyard_agents.runs.files import remove_if_empty
 from ringyard_agents.runs.job_record import JobRecord
-from ringyard_agents.runs.record import in_sweep, register_run_folders, run_folder
+from ringyard_agents.runs.run_folder import in_sweep, job_folder, register_run_folders, remove_if_empty
 
 __all__ = ["LOG", "Job", "JobFailedError", "job"]
 
@@ -59,7 +58,7 @@ class Job:
         Raises:
             Exception: why a job of a sweep failed.
         """
-        folder = run_folder()
+        folder = job_folder()
         if not in_sweep():
             try:
                 return self._run(config)

@@ -11,10 +11,10 @@ from typing import Any
 from omegaconf import DictConfig
 
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import initialized
-from ringyard_agents.runs.files import atomic_write
+from ringyard.mdp.user_config import hydra_configs
+from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.job_record import job_records
-from ringyard_agents.runs.record import again
+from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_agents.runs.study import trials_kept
 
 __all__ = ["Sweep", "planned"]
@@ -97,12 +97,14 @@ def planned(command: str, words: Sequence[str], searched: str | None = None) -> 
     """
     config = _composed(command, words, searched)
     folder = Path(os.path.relpath(config.hydra.sweep.dir))
-    _refuse_single_run(folder)
-    earlier, overwrite = job_records(folder), bool(config.get("overwrite"))
+    overwrite = bool(config.get("overwrite"))
+    home = RunFolder(folder, command)
+    home.refuse_another(overwrite, sweep=True)
+    earlier = job_records(folder)
     first = trials_kept(config.hydra.sweeper, folder, overwrite)
     goes_on = bool(earlier) and not overwrite
     if goes_on and first is None:
-        _require_same(folder, command, words, len(earlier), config)
+        _require_same(home, words, len(earlier), config)
     elif goes_on and first is not None and first <= earlier[-1].number:
         raise ConfigurationError(
             f"{folder} has jobs up to number {earlier[-1].number}, its study {first} trials: they are of"
@@ -124,7 +126,7 @@ def _composed(command: str, words: Sequence[str], searched: str | None) -> DictC
         )
     same = [str(one.input_line) for one in parsed if not one.is_sweep_override()]
     more = [] if searched is None else [f"hydra.searchpath=['file://{os.path.abspath(searched)}']"]
-    with initialized():
+    with hydra_configs():
         return compose(command, [*same, *more, "hydra.mode=MULTIRUN"], return_hydra_config=True)
 
 
@@ -141,24 +143,19 @@ def _logarithmic(words: Sequence[str], sweeper: DictConfig) -> frozenset[str]:
     )
 
 
-def _refuse_single_run(folder: Path) -> None:
-    if (folder / "run.json").is_file():
-        raise ConfigurationError(f"{folder} has a run that is no sweep; give another name=")
-
-
-def _require_same(folder: Path, command: str, words: Sequence[str], jobs: int, config: DictConfig) -> None:
+def _require_same(home: RunFolder, words: Sequence[str], jobs: int, config: DictConfig) -> None:
     """Raise ConfigurationError unless a sweep goes on with jobs that are its own."""
     try:
-        plain: Any = json.loads((folder / _FILE).read_text())
-        known = plain["command"] == command and _kept(plain["overrides"]) == _kept(words)
+        plain: Any = json.loads((home.path / _FILE).read_text())
+        known = plain["command"] == home.command and _kept(plain["overrides"]) == _kept(words)
     except (OSError, ValueError, KeyError, TypeError):
         known = False
     repeats = str(config.hydra.sweeper._target_).endswith(".BasicSweeper")
     if not (known and repeats):
         condition = "" if repeats else ", if its study is in a storage (hydra.sweeper.storage)"
         raise ConfigurationError(
-            f"{folder} has a sweep of {jobs} jobs already; the same command goes on with it{condition}; else"
-            f" give another name=, or replace it: {again(folder)} overwrite=true"
+            f"{home.path} has a sweep of {jobs} jobs already; the same command goes on with it{condition};"
+            f" else give another name=, or replace it: {home.again} overwrite=true"
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import hydra
 import numpy as np
 import pandas as pd
+from hydra.utils import instantiate
 from numpy.typing import NDArray
 
 from ringyard.checks import shown
@@ -15,16 +16,15 @@ from ringyard.cluster import Cluster
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
-from ringyard.hydra_versions import initialized, made
 from ringyard.jobs import JobTable
-from ringyard.mdp.own_folders import search_own_folders
+from ringyard.mdp.user_config import hydra_configs
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import ModelProfile, catalogue, model_id
 from ringyard.restart import RestartCost
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.state.records import JobKind
-from ringyard_agents.measured import servers_of
+from ringyard_agents.measurements import servers_of
 
 __all__ = ["Predicted", "World", "check_names", "predict"]
 
@@ -71,8 +71,7 @@ def check_names(rows: pd.DataFrame, where: str) -> None:
 
 def _composed(name: str, overrides: Sequence[str]) -> Any:
     """A config of ours, with the yamls of RINGYARD_CONF."""
-    search_own_folders()
-    with initialized():
+    with hydra_configs():
         return hydra.compose(name, list(overrides))
 
 
@@ -81,14 +80,14 @@ def _performance(world: World, network: str, interconnect: str) -> PerformanceMo
     chosen = [f"performance={world.performance}", *world.overrides]
     for group, name in (("network", network), ("interconnect", interconnect)):
         chosen += [f"{group}@performance.{group}={name}"] if name else []
-    model: PerformanceModel = made(_composed("setting", chosen).performance)
+    model: PerformanceModel = instantiate(_composed("setting", chosen).performance, _convert_="all")
     return model
 
 
 @functools.cache
 def _restart() -> RestartCost:
     config = _composed("simulate", ["restart=per_model"])
-    cost: RestartCost = made(config.restart)
+    cost: RestartCost = instantiate(config.restart, _convert_="all")
     return cost
 
 

@@ -13,9 +13,8 @@ from ringyard_agents.evaluation.compare import SEED_OFFSET
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.schedule_log import played
 from ringyard_agents.evaluation.selection import drawn_for, entries_of, supported_schedulers
-from ringyard_agents.runs.files import atomic_write, locked, require_writable
-from ringyard_agents.runs.record import run_folder, write_record
-from ringyard_agents.runs.run_folder import refuse_another
+from ringyard_agents.runs.atomic_write import atomic_write, require_writable
+from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_agents.watching.page import page_of
 from ringyard_agents.watching.schedule import schedule_of, workload_of
 
@@ -29,9 +28,8 @@ def watch(config: DictConfig) -> None:
         RingyardError: bad input, before anything runs.
         OSError: the page cannot be written.
     """
-    refuse_another(run_folder(), "watch", config)
-    with locked(run_folder()):
-        file = _file(config)
+    with RunFolder.of_job("watch").claim(config) as folder:
+        file = _file(config, folder.path)
         seed, number = config.seed + SEED_OFFSET, config.workload_number
         world = drawn_for({part: plain(config[part]) for part in WORLD}, seed, number)
         entries = entries_of(config)
@@ -49,16 +47,16 @@ def watch(config: DictConfig) -> None:
             "command": " ".join(["ringyard", "watch", *sys.argv[1:]]),
             "schedules": schedules,
         }
-        write_record(run_folder(), "watch", config, {"seed": config.seed, "workload": number})
+        folder.record(config, {"seed": config.seed, "workload": number})
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as partial:
             partial.write_text(page_of(data), encoding="utf-8")
         console.print(f"page: {file}", soft_wrap=True, highlight=False, markup=False)
 
 
-def _file(config: DictConfig) -> Path:
+def _file(config: DictConfig, folder: Path) -> Path:
     if config.out is None:
-        return run_folder() / "watch.html"
+        return folder / "watch.html"
     file = Path(config.out).expanduser()
     if file.suffix.lower() not in (".html", ".htm"):
         raise ConfigurationError(f"out is {shown(config.out)}; expected FILE.html")

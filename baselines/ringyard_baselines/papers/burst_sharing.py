@@ -11,8 +11,8 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
 from ringyard.sim.job_columns import JobColumns
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobStatus
 from ringyard_baselines.scheduler import Information, Scheduler
@@ -61,7 +61,7 @@ class BurstSharing(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Foreground first, then the background on free GPUs or beside the foreground."""
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
         waiting = np.intersect1d(view.gpu_jobs, view.waiting)
         large = view.column("asked_gpus")[waiting] >= self._foreground_gpus
@@ -74,7 +74,7 @@ class BurstSharing(Scheduler):
                 allocations.append(found)
         return allocations
 
-    def _beside(self, view: SchedulingView, draft: Draft, job: int) -> Allocation | None:
+    def _beside(self, view: SchedulingView, draft: PlacementPlan, job: int) -> Allocation | None:
         """A background job on one GPU each of running foreground jobs, the idlest first."""
         holders = draft.jobs_of_gpu
         single = (holders >= 0).sum(axis=1) == 1

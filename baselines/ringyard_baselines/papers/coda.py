@@ -13,7 +13,7 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
@@ -123,7 +123,7 @@ class Coda(Scheduler):
         """Tune running jobs, throttle CPU jobs, start training jobs, then CPU jobs."""
         if not view.cluster.cores_per_server:
             return self._plain(view)
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         rows = view.running
         use = dict(zip(rows.tolist(), view.of(rows).gpu_activity.tolist(), strict=True))
         allocations = self._allocate(view, draft, use)
@@ -143,10 +143,12 @@ class Coda(Scheduler):
 
     def _plain(self, view: SchedulingView) -> list[Allocation]:
         """Where cores are not counted nothing is left but first come, first served."""
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         return draft.start(self.placement, np.sort(view.waiting))
 
-    def _allocate(self, view: SchedulingView, draft: Draft, use: Mapping[int, float]) -> list[Allocation]:
+    def _allocate(
+        self, view: SchedulingView, draft: PlacementPlan, use: Mapping[int, float]
+    ) -> list[Allocation]:
         """At most one step for each running training job whose window has passed."""
         allocations = []
         held, model = view.column("cores_per_worker"), view.column("model")
@@ -189,7 +191,7 @@ class Coda(Scheduler):
         return [1] * tuning.more_helps + [-1] * fewer
 
     def _resized(
-        self, view: SchedulingView, draft: Draft, job: int, step: int, reserved: NDArray[np.int64]
+        self, view: SchedulingView, draft: PlacementPlan, job: int, step: int, reserved: NDArray[np.int64]
     ) -> Allocation | None:
         """The running job with so many cores more for each worker, taken in the draft; None: no room."""
         if step > 0:
@@ -239,7 +241,9 @@ class Coda(Scheduler):
                 excess[server] -= int(view.column("cores_per_worker")[job])
         return borrowers
 
-    def _eliminate(self, view: SchedulingView, draft: Draft, use: Mapping[int, float]) -> list[Allocation]:
+    def _eliminate(
+        self, view: SchedulingView, draft: PlacementPlan, use: Mapping[int, float]
+    ) -> list[Allocation]:
         """Throttle CPU jobs where they harm, and lift caps where there is room."""
         demand = view.bandwidth_demand
         suffering = np.zeros(view.cluster.num_servers, dtype=bool)
@@ -266,7 +270,9 @@ class Coda(Scheduler):
                     allocations.append(changed)
         return allocations
 
-    def _start(self, view: SchedulingView, draft: Draft, job: int, evictable: list[int]) -> list[Allocation]:
+    def _start(
+        self, view: SchedulingView, draft: PlacementPlan, job: int, evictable: list[int]
+    ) -> list[Allocation]:
         """A training job in its sub-array, elsewhere, or after evictions; [] if it must wait."""
         asked = int(view.column("asked_cores")[job])
         count = int(view.column("asked_gpus")[job])
@@ -285,7 +291,7 @@ class Coda(Scheduler):
             evictable.remove(stopped.job)
         return allocations
 
-    def _helper(self, draft: Draft, job: int) -> list[Allocation]:
+    def _helper(self, draft: PlacementPlan, job: int) -> list[Allocation]:
         """A CPU-only job, if there is room."""
         found = draft.place(self.placement, job)
         return [] if found is None else [found]
@@ -298,7 +304,7 @@ class Coda(Scheduler):
         return sorted({last, min(last, asked), 1}, reverse=True)
 
     def _on_one_server(
-        self, view: SchedulingView, draft: Draft, shape: Allocation, count: int, own_array: bool
+        self, view: SchedulingView, draft: PlacementPlan, shape: Allocation, count: int, own_array: bool
     ) -> Allocation | None:
         """The tightest server of the job's own sub-array, or of the other; None if none holds it whole."""
         first_large = round(view.cluster.num_servers * (1.0 - self._large_servers))

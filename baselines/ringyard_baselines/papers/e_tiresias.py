@@ -10,7 +10,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.speeds import BatchRule, SpeedTable, fewest_gpus
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobStatus
-from ringyard_baselines.families.sizing import SizingScheduler
+from ringyard_baselines.policies.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.targets import Target, gpu_places
 

@@ -10,7 +10,7 @@ from ringyard.checks import Positive, checked
 from ringyard.placement import PlacementRule
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.families.sizing import SizingScheduler
+from ringyard_baselines.policies.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.targets import Target, gpu_places

@@ -11,7 +11,7 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
@@ -76,7 +76,7 @@ class Gandiva(Scheduler):
         rotate = self._slots.begins(view)
         jobs = view.gpu_jobs
         self._slices[jobs] += np.isin(jobs, view.running) * rotate
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         allocations: list[Allocation] = []
         running = set(view.running.tolist())
         self._partner = {guest: host for guest, host in self._partner.items() if {guest, host} <= running}
@@ -97,13 +97,15 @@ class Gandiva(Scheduler):
             allocations += self._move(view, draft, running)
         return never_idle(view, draft, self.placement, self._turns(jobs), allocations)
 
-    def _stop(self, draft: Draft, jobs: Sequence[int], running: set[int]) -> list[Allocation]:
+    def _stop(self, draft: PlacementPlan, jobs: Sequence[int], running: set[int]) -> list[Allocation]:
         for job in jobs:
             self._partner.pop(job, None)
             running.discard(job)
         return [draft.evict(job) for job in jobs]
 
-    def _start(self, draft: Draft, waiting: Sequence[int], allocations: list[Allocation]) -> list[int]:
+    def _start(
+        self, draft: PlacementPlan, waiting: Sequence[int], allocations: list[Allocation]
+    ) -> list[int]:
         """Start who finds GPUs; the others."""
         left = []
         for job in waiting:
@@ -139,7 +141,7 @@ class Gandiva(Scheduler):
         return bad
 
     def _pack(
-        self, view: SchedulingView, draft: Draft, waiting: Sequence[int], hosts: Sequence[int]
+        self, view: SchedulingView, draft: PlacementPlan, waiting: Sequence[int], hosts: Sequence[int]
     ) -> list[Allocation]:
         """Waiting jobs join running ones of their size that share with nobody yet."""
         taken = set(self._partner.values()) | set(self._partner)
@@ -163,7 +165,7 @@ class Gandiva(Scheduler):
                 self._partner[job] = host
         return found
 
-    def _move(self, view: SchedulingView, draft: Draft, running: set[int]) -> list[Allocation]:
+    def _move(self, view: SchedulingView, draft: PlacementPlan, running: set[int]) -> list[Allocation]:
         """The job that spans most servers more than it needs, if it finds a better place."""
         paired = set(self._partner) | set(self._partner.values())
         spans = view.column("num_servers")

@@ -12,7 +12,7 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule, pack
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
@@ -149,7 +149,7 @@ class Gavel(Scheduler):
         jobs = view.gpu_jobs
         if not np.array_equal(jobs, self._solved[0]):
             self._solved = (jobs, self._shares(view, jobs))
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         allocations: list[Allocation] = []
         chosen: dict[int, int] = {}
         if self._slots.begins(view):
@@ -225,7 +225,7 @@ class Gavel(Scheduler):
         """Whether `_place` is what `pack` does, which starts many jobs at once."""
         return self._mixed == 1 and not cluster.cores_per_server and not cluster.ram_bytes_per_server
 
-    def _room(self, draft: Draft) -> list[int]:
+    def _room(self, draft: PlacementPlan) -> list[int]:
         """[types + 1] GPUs there are for jobs that run on one type, and for those on mixed GPUs."""
         free = np.bincount(self._type_of_gpu[draft.gpu_is_free], minlength=self._mixed)
         return [*free.tolist(), draft.num_open_gpus if self.placement.shares else draft.num_free_gpus]
@@ -250,7 +250,7 @@ class Gavel(Scheduler):
                 size -= taken
         return chosen
 
-    def _place(self, view: SchedulingView, draft: Draft, job: int, kind: int) -> Allocation | None:
+    def _place(self, view: SchedulingView, draft: PlacementPlan, job: int, kind: int) -> Allocation | None:
         """The job on free GPUs of one type: one server if it fits (the tightest), else the fullest first."""
         if kind == self._mixed:
             return draft.place(self.placement, job)

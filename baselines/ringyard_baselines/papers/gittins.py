@@ -10,7 +10,7 @@ from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.families.preemptive import JobKey, Motion, PreemptiveScheduler, place_in_queue
+from ringyard_baselines.policies.preemptive import JobKey, KeyChanges, PreemptiveScheduler, place_in_queue
 from ringyard_baselines.scheduler import Information
 
 __all__ = ["GittinsTiresias", "gittins_index"]
@@ -77,7 +77,7 @@ class GittinsTiresias(PreemptiveScheduler):
             placement,
             Information.SIZES | Information.ATTAINED_SERVICE | Information.DISTRIBUTION,
             wake=_next_step,
-            motion=Motion.STEPS,
+            key_changes=KeyChanges.AT_WAKES,
         )
         self._delta = delta_gpu_seconds
 

@@ -11,7 +11,7 @@ from ringyard.errors import SchedulerError
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
@@ -135,7 +135,7 @@ class PartitioningHeuristic(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Accept or reject, by arrival."""
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
         deadline = view.column("deadline_seconds")
         for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
@@ -150,7 +150,7 @@ class PartitioningHeuristic(Scheduler):
                 allocations.append(Allocation(job, reject=True))
         return allocations
 
-    def _placed(self, draft: Draft, job: int, degrees: Sequence[int]) -> Allocation | None:
+    def _placed(self, draft: PlacementPlan, job: int, degrees: Sequence[int]) -> Allocation | None:
         """The job on the first of these degrees that finds room; degree 0 is none."""
         for degree in degrees:
             if degree:
@@ -159,7 +159,7 @@ class PartitioningHeuristic(Scheduler):
                     return found
         return None
 
-    def _on_block(self, draft: Draft, job: int, degree: int) -> Allocation | None:
+    def _on_block(self, draft: PlacementPlan, job: int, degree: int) -> Allocation | None:
         """The job on so many GPUs, in a symmetric block if the cluster has a shape."""
         if self._ramp_shape is None:
             return draft.place(self.placement, job, Allocation(job, tuple(range(degree))))

@@ -14,7 +14,7 @@ from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard.sim.view import SchedulingView
-from ringyard_baselines.families.sizing import SizingScheduler
+from ringyard_baselines.policies.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.size_evolution import Choices, evolve
 from ringyard_baselines.tools.targets import Target, gpu_places

@@ -11,7 +11,7 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
@@ -88,7 +88,7 @@ class SjfBsbf(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start what finds GPUs, shortest first."""
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
         jobs = view.gpu_jobs
         left = _Left(jobs, predicted_seconds(view, jobs))
@@ -101,7 +101,7 @@ class SjfBsbf(Scheduler):
                 allocations.append(found)
         return allocations
 
-    def _share(self, view: SchedulingView, draft: Draft, job: int, left: _Left) -> Allocation | None:
+    def _share(self, view: SchedulingView, draft: PlacementPlan, job: int, left: _Left) -> Allocation | None:
         """Free GPUs and those of the best partners, on one server if there is one that has enough."""
         size = int(view.column("asked_gpus")[job])
         holders, free = draft.jobs_of_gpu, draft.gpu_is_free

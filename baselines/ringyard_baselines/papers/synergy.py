@@ -12,7 +12,7 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
@@ -116,7 +116,7 @@ class SynergyTune(Scheduler):
         order = jobs[np.lexsort((jobs, ORDERS[self._order](view, jobs)))].tolist()
         chosen = {target.job for target in fitting(view, order, self.placement)}
         running = set(view.running.tolist()) & set(order)
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         without, coming = running - chosen, chosen - running
         losing = [job for job in order if job in without]
         for job in losing:
@@ -131,7 +131,9 @@ class SynergyTune(Scheduler):
         stops = [Allocation(job) for job in losing if job not in kept]
         return never_idle(view, draft, self.placement, order, [*stops, *changes])
 
-    def _start(self, view: SchedulingView, draft: Draft, job: int, running: set[int]) -> list[Allocation]:
+    def _start(
+        self, view: SchedulingView, draft: PlacementPlan, job: int, running: set[int]
+    ) -> list[Allocation]:
         """The job with its best demand, else its fair share, else after others shrank to theirs."""
         best, fair = self._demand(view, job)
         modest = fair if _exceeds(best, fair) else best
@@ -152,7 +154,7 @@ class SynergyTune(Scheduler):
         return Allocation(job, gpus, demand.cores, ram_per_worker=demand.ram)
 
     def _make_room(
-        self, view: SchedulingView, draft: Draft, job: int, demand: Demand, running: set[int]
+        self, view: SchedulingView, draft: PlacementPlan, job: int, demand: Demand, running: set[int]
     ) -> list[Allocation]:
         """Shrink running jobs to their fair share, the greediest first, until the job fits; else nobody."""
         if demand == Demand(None, None):  # nothing to shrink is counted

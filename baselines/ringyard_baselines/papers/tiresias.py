@@ -11,10 +11,10 @@ from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service, run_seconds
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.families.preemptive import (
+from ringyard_baselines.policies.preemptive import (
     QUEUE_SPAN,
     JobKey,
-    Motion,
+    KeyChanges,
     PreemptiveScheduler,
     place_in_queue,
 )
@@ -167,5 +167,5 @@ def tiresias(
         Information.SIZES | Information.ATTAINED_SERVICE,
         wake=next_check if public else next_change,
         # the public simulator's checks shift at each decision; waiting is added up from one to the next
-        motion=Motion.FREE if public or starvation_knob < np.inf else Motion.STEPS,
+        key_changes=KeyChanges.ANY_TIME if public or starvation_knob < np.inf else KeyChanges.AT_WAKES,
     )

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
-from ringyard.sim.fits import HELD
+from ringyard.sim.feasibility import HELD
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import ASKED, Powers
@@ -68,7 +68,7 @@ def fitting(
     return targets
 
 
-def start_cpu_jobs(view: SchedulingView, draft: Draft, rule: PlacementRule) -> list[Allocation]:
+def start_cpu_jobs(view: SchedulingView, draft: PlacementPlan, rule: PlacementRule) -> list[Allocation]:
     """Start waiting CPU-only jobs, first come first served, where there are cores."""
     rows = view.waiting
     rows = np.sort(rows[view.column("kind")[rows] == JobKind.CPU_ONLY])
@@ -77,7 +77,7 @@ def start_cpu_jobs(view: SchedulingView, draft: Draft, rule: PlacementRule) -> l
 
 def never_idle(
     view: SchedulingView,
-    draft: Draft,
+    draft: PlacementPlan,
     rule: PlacementRule,
     order: Iterable[int],
     allocations: Sequence[Allocation],
@@ -130,7 +130,7 @@ class _Plan:
 
     def __init__(self, view: SchedulingView, rule: PlacementRule) -> None:
         self.view = view
-        self.draft = Draft(view)
+        self.draft = PlacementPlan(view)
         self.rule = rule
         self.allocations: list[Allocation] = []
         self.sizes = view.column("num_gpus")

@@ -4,11 +4,13 @@ from ringyard.allocator.dealing import give_cores_back, spare_cores
 from ringyard.allocator.moves import give, is_loose, take
 from ringyard.allocator.plan import DECISIONS, Plan
 from ringyard.compiled import kernel, linked_kernel, whole
-from ringyard.placement.room import room, take_free, workers_beside_gpus
+from ringyard.placement.room import room, take_free, workers_with
+from ringyard.resources import CORES, NUM_RESOURCES
 from ringyard.sim.engine.holding import held_there, lift, put_back
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, set_shape, shape_of
 from ringyard.state.arrays import State
+from ringyard.state.counted import free_on
 
 __all__ = ["clear", "could_have", "count_loose", "movable"]
 
@@ -40,10 +42,9 @@ def count_loose(state: State, b: int, plan: Plan) -> None:
 
 
 @kernel
-def _loose_there(state: State, b: int, s: int, plan: Plan) -> tuple[int, int]:
-    """(cores, bytes of RAM) that loose jobs hold on server s."""
-    cores = 0
-    ram = 0
+def _loose_there(state: State, b: int, s: int, r: int, plan: Plan) -> int:
+    """What loose jobs hold of resource r on server s."""
+    held = 0
     per_gpu = state.clusters[b].jobs_per_gpu
     server = state.servers[b, s]
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
@@ -54,10 +55,8 @@ def _loose_there(state: State, b: int, s: int, plan: Plan) -> tuple[int, int]:
         for k in range(server.first_gpu * per_gpu, i):
             first = first and state.slots[b, k].job != j
         if first:
-            here = held_there(state, b, j, s)
-            cores += here[0]
-            ram += here[1]
-    return cores, ram
+            held += held_there(state, b, j, s, r)
+    return held
 
 
 @kernel
@@ -69,9 +68,10 @@ def could_have(state: State, b: int, j: int, s: int, plan: Plan) -> int:
         return 0
     gpus = whole(server.free_gpus + plan.loose[b, s])
     if job.beside_gpus and gpus > 0:
-        held = _loose_there(state, b, s, plan)
-        cores = server.free_cores + held[0] + spare_cores(state, b, s)
-        return workers_beside_gpus(job, gpus, cores, server.free_ram + held[1])
+        for r in range(NUM_RESOURCES):
+            amount = free_on(server, r) + _loose_there(state, b, s, r, plan)
+            amount += spare_cores(state, b, s) if r == CORES else 0
+            gpus = workers_with(job, r, amount, gpus)
     return gpus
 
 

@@ -9,7 +9,7 @@ from ringyard.placement.room import idle_room, room, take_free
 from ringyard.sim.engine.holding import collect, lift, put_back
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, asked_shape, set_shape, shape_of
-from ringyard.sim.fits import FITS, fits
+from ringyard.sim.feasibility import FITS, fits
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 

@@ -14,7 +14,7 @@ from ringyard.sim.engine.holding import lift, put_back
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape, shape_of
 from ringyard.sim.engine.surroundings import sharing_slowdown
-from ringyard.sim.fits import FITS, fits
+from ringyard.sim.feasibility import FITS, fits
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_beside, excess_given, summable
 from ringyard.state.records import Job, JobStatus

@@ -2,8 +2,10 @@
 
 from ringyard.compiled.bundles import bundle
 from ringyard.compiled.complaints import complain, complaint
+from ringyard.compiled.fields import field_reader, field_writer
 from ringyard.compiled.functions import entry_point, kernel, linked_kernel, whole
-from ringyard.compiled.records import Record, Records1, Records2, Records3, f8, i4, i8, u8
+from ringyard.compiled.records import Record, Records1, Records2, Records3, f4, f8, i4, i8, u8
+from ringyard.compiled.rows import take_rows
 from ringyard.compiled.slots import CompiledFunction, address_of, fills, is_watched, slot
 from ringyard.compiled.types import (
     BoolMatrix,
@@ -45,7 +47,10 @@ __all__ = [
     "complain",
     "complaint",
     "entry_point",
+    "f4",
     "f8",
+    "field_reader",
+    "field_writer",
     "fills",
     "i4",
     "i8",
@@ -53,6 +58,7 @@ __all__ = [
     "kernel",
     "linked_kernel",
     "slot",
+    "take_rows",
     "u8",
     "whole",
 ]

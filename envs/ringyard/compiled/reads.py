@@ -1,34 +1,46 @@
-"""Which record fields the Python source of a compiled function reads."""
+"""Which fields of a record a compiled function may read: found in its Python code."""
 
+import ast
 import dis
 import inspect
+import textwrap
+import typing
 from collections.abc import Hashable
 from functools import cache
 from types import CodeType
 from typing import Any
 
+from ringyard.compiled.functions import Kernel
+from ringyard.compiled.records import Record, Records1, Records2, Records3
+
 __all__ = ["fields_read"]
 
+_DIMENSIONS: dict[Any, int] = {Records1: 1, Records2: 2, Records3: 3}
+_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
 
-def fields_read(function: Any, questions: str) -> frozenset[str]:
-    """Names of all fields read or written by a compiled function and by the kernels it calls.
 
-    As attributes (`job.kind`) or by a constant text (`job["kind"]`).
+def fields_read(function: Any, others: tuple[type[Record], ...], questions: str) -> frozenset[str]:
+    """Names of all fields read or written by a compiled function and the kernels it calls.
+
+    As attributes (`job.kind`) or by a constant text (`job["kind"]`). Fields of some records do not count,
+    where types show that they are theirs, as in `server = state.servers[b, s]; server.num_gpus`.
 
     Args:
         function: decorated with `kernel`, `linked_kernel` or `fills`, or plain Python.
+        others: records whose fields do not count.
         questions: a module whose kernels are not entered but named, as if they were fields of their name.
     """
-    return _fields_read(function, questions)
+    return _fields_read(function, others, questions)
 
 
 @cache
-def _fields_read(function: Hashable, questions: str) -> frozenset[str]:
+def _fields_read(function: Hashable, others: tuple[type[Record], ...], questions: str) -> frozenset[str]:
     names: set[str] = set()
     seen: set[Any] = set()
     todo: list[Any] = [function]
     while todo:
-        source = _source(todo.pop())
+        compiled = todo.pop()
+        source = _source(compiled)
         if source is None or source in seen:
             continue
         seen.add(source)
@@ -39,14 +51,12 @@ def _fields_read(function: Hashable, questions: str) -> frozenset[str]:
         used = inspect.getclosurevars(source)
         values = [*used.globals.values(), *used.nonlocals.values()]
         values += [one for value in values if isinstance(value, tuple | list) for one in value]
-        names |= attributes | texts | {value for value in values if isinstance(value, str)}
+        names |= attributes - _of_others(compiled, source, others) | texts
+        names |= {value for value in values if isinstance(value, str)}
         modules = [value for value in values if inspect.ismodule(value)]
         inside = [getattr(module, name, None) for module in modules for name in attributes]
         todo += values + [value for value in inside if hasattr(value, "python")]
     return frozenset(names)
-
-
-_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
 
 
 def _named_in(code: CodeType) -> tuple[set[str], set[str]]:
@@ -65,3 +75,77 @@ def _source(value: Any) -> Any:
     """The Python function under a kernel or a compiled function; None for anything else."""
     value = getattr(value, "python", value)
     return value if inspect.isfunction(value) else None
+
+
+def _of_others(compiled: Any, source: Any, others: tuple[type[Record], ...]) -> set[str]:
+    """Attributes that a function reads of those records alone."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(source))).body[0]
+    except (OSError, SyntaxError):
+        return set()
+    if not isinstance(tree, ast.FunctionDef):  # a lambda
+        return set()
+    types = _types_of_names(tree, _types_of_arguments(compiled, source))
+    owners: dict[str, set[bool]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            owners.setdefault(node.attr, set()).add(_type_of(node.value, types) in others)
+    return {name for name, are_others in owners.items() if are_others == {True}}
+
+
+def _types_of_arguments(compiled: Any, source: Any) -> dict[str, Any]:
+    """What arguments are for certain: what a slot says, or annotations that a kernel is compiled for."""
+    if hasattr(compiled, "protocol"):
+        said: Any = compiled.protocol.__call__
+    elif isinstance(compiled, Kernel) and compiled.declares:
+        said = source
+    else:
+        return {}
+    hints = typing.get_type_hints(said, include_extras=True)
+    there = [name for name in inspect.signature(said).parameters if name != "self"]
+    own = inspect.signature(source).parameters
+    return {name: hints[known] for name, known in zip(own, there, strict=False)}
+
+
+def _types_of_names(function: ast.FunctionDef, arguments: dict[str, Any]) -> dict[str, Any]:
+    """{name: its type} of arguments and variables that have one type wherever they are set."""
+    inner = [
+        node for node in ast.walk(function) if node is not function.args and isinstance(node, ast.arguments)
+    ]
+    doubtful = {one.arg for node in inner for one in ast.walk(node) if isinstance(one, ast.arg)}
+    values: dict[str, list[ast.expr]] = {}
+    stored: dict[str, int] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            stored[node.id] = stored.get(node.id, 0) + 1
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            values.setdefault(node.targets[0].id, []).append(node.value)
+    types = {name: kind for name, kind in arguments.items() if name not in stored and name not in doubtful}
+    for _ in values:  # what one variable is says what the next one is
+        for name, assigned in values.items():
+            if name in doubtful or name in arguments or len(assigned) < stored[name]:
+                continue
+            kinds = [_type_of(value, types) for value in assigned]
+            if all(kind is not None and kind == kinds[0] for kind in kinds):
+                types[name] = kinds[0]
+    return types
+
+
+def _type_of(node: ast.expr, types: dict[str, Any]) -> Any:
+    """The type of an expression as annotations show it; None: they do not."""
+    if isinstance(node, ast.Name):
+        return types.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = _type_of(node.value, types)
+        return (
+            typing.get_type_hints(owner, include_extras=True).get(node.attr)
+            if inspect.isclass(owner)
+            else None
+        )
+    if isinstance(node, ast.Subscript):
+        many = _type_of(node.value, types)
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        slices = any(isinstance(one, ast.Slice) for one in index)
+        if _DIMENSIONS.get(typing.get_origin(many)) == len(index) and not slices:
+            return typing.get_args(many)[0]
+    return None

@@ -1,26 +1,45 @@
 """Record classes: annotated fields that make a NumPy dtype and a type of kernels, and that mypy checks."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Record", "Records1", "Records2", "Records3", "f8", "i4", "i8", "u8"]
+__all__ = ["Record", "Records1", "Records2", "Records3", "f4", "f8", "i4", "i8", "u8"]
 
 # what a field is to a type checker, and how it is stored
 i4 = Annotated[int, np.int32]
 i8 = Annotated[int, np.int64]
 u8 = Annotated[Any, np.uint64]  # kernels calculate modulo 2**64, which int does not
+f4 = Annotated[float, np.float32]
 f8 = Annotated[float, np.float64]
 
 
-def _without_gaps(fields: list[tuple[str, type[np.generic]]]) -> list[tuple[str, type[np.generic]]]:
+_Fields = list[tuple[str, type[np.generic]]]
+
+
+def _stored(annotations: Mapping[str, Any]) -> _Fields:
+    """Fields in their order; those of a tuple of names stand where the tuple does."""
+    kinds = {name: kind.__metadata__[0] for name, kind in annotations.items()}
+    several = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
+    named = {field for fields in several.values() for field in fields}
+    stored: _Fields = []
+    for name, kind in kinds.items():
+        if name in several:
+            stored += [(field, np.int64) for field in several[name]]
+        elif name not in named:
+            stored.append((name, kind))
+    return stored
+
+
+def _without_gaps(fields: _Fields) -> _Fields:
     """Aligned fields, with a field of zeros wherever alignment would leave bytes that belong to none.
 
     NumPy does not copy such bytes, so that copies and pickles of equal records would differ.
     """
-    filled: list[tuple[str, type[np.generic]]] = []
+    filled: _Fields = []
     end = 0
     for name, kind in fields:
         if end % np.dtype(kind).itemsize:
@@ -33,8 +52,15 @@ def _without_gaps(fields: list[tuple[str, type[np.generic]]]) -> list[tuple[str,
     return filled
 
 
-class Record:
-    """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8` or `f8`.
+class _RecordMeta(type):
+    """The class of record classes, by which kernels know them as arguments."""
+
+
+class Record(metaclass=_RecordMeta):
+    """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8`, `f4` or `f8`.
+
+    `_counted: Annotated[int, ("cores", "ram")]` stands for `i8` fields of these names. Those that kernels
+    name are annotated as well, for type checkers; `field_reader` makes a kernel that takes their position.
 
     There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
 
@@ -48,8 +74,7 @@ class Record:
     numba_type: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
-        stored = [(name, kind.__metadata__[0]) for name, kind in cls.__annotations__.items()]
-        cls.dtype = np.dtype(_without_gaps(stored), align=True)
+        cls.dtype = np.dtype(_without_gaps(_stored(cls.__annotations__)), align=True)
         cls.numba_type = numba.from_dtype(cls.dtype)
 
     @classmethod

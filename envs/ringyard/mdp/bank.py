@@ -15,7 +15,7 @@ from ringyard.compiled import Records1
 from ringyard.errors import RingyardError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
-from ringyard.mdp.episode import STATIC_FEATURES
+from ringyard.mdp.episode import StaticFeatures
 from ringyard.mdp.setting import Setting
 from ringyard.sim.engine.prepare import Preparation
 from ringyard.state.records import INTEGRALS, Job
@@ -54,8 +54,8 @@ def queue_priority(order: str, jobs: Records1[Job] | Mapping[str, NDArray[Any]])
     return np.where(jobs["predictable_from"] <= 0, predicted, np.inf)
 
 
-def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-    """[jobs, STATIC_FEATURES] log duration, log2 GPUs, log GPU seconds, log communication intensity.
+def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> Records1[StaticFeatures]:
+    """[jobs] features that never change.
 
     Centred and scaled by the public traces' log-normal fits (mean about 6, spread about 2.5).
     """
@@ -63,13 +63,12 @@ def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> NDArray
     gpus = np.maximum(jobs["asked_gpus"], 0.125)  # a CPU-only job: as little as an eighth
     work = predicted * gpus
     intensity = jobs["gradient_bytes"] / (1e9 * jobs["base_compute_seconds"])
-    columns = (
-        (np.log(predicted) - 6.0) / 2.5,
-        np.log2(gpus) / 3.0 - 0.5,
-        (np.log(work) - 7.0) / 3.0,
-        np.log1p(intensity) - 1.0,
-    )
-    return np.clip(np.stack(columns, axis=1), -10.0, 10.0).astype(np.float32)
+    features: Records1[StaticFeatures] = StaticFeatures.zeros(len(gpus))
+    features["run_time"] = np.clip((np.log(predicted) - 6.0) / 2.5, -10.0, 10.0)
+    features["gpus"] = np.clip(np.log2(gpus) / 3.0 - 0.5, -10.0, 10.0)
+    features["work"] = np.clip((np.log(work) - 7.0) / 3.0, -10.0, 10.0)
+    features["communication"] = np.clip(np.log1p(intensity) - 1.0, -10.0, 10.0)
+    return features
 
 
 def _drawn_from(setting: Setting, entry: int) -> tuple[np.random.Generator, int]:
@@ -88,7 +87,7 @@ class WorkloadBank:
         num_clusters: that may need one each at the same time.
 
     Attributes:
-        records: [rows, jobs] `Job`, static: [rows, jobs, STATIC_FEATURES], num_jobs: [rows],
+        records: [rows, jobs] `Job`, static: [rows, jobs] `StaticFeatures`, num_jobs: [rows],
         weights: [rows, Integral] of the reward, seeds: [rows] of all that is random in an episode.
         rates: {entry: `rates_of` its jobs}.
     """
@@ -117,9 +116,14 @@ class WorkloadBank:
     def _empty(setting: Setting, size: int) -> tuple[Any, ...]:
         """The arrays, of so many entries."""
         jobs = setting.workload.num_jobs
-        static = np.zeros((size, jobs, STATIC_FEATURES), np.float32)
         num_jobs, seeds = np.zeros((2, size), np.int64)
-        return Job.zeros(size, jobs), static, num_jobs, np.zeros((size, INTEGRALS)), seeds
+        return (
+            Job.zeros(size, jobs),
+            StaticFeatures.zeros(size, jobs),
+            num_jobs,
+            np.zeros((size, INTEGRALS)),
+            seeds,
+        )
 
     @classmethod
     def entry_bytes(cls, setting: Setting) -> int:

@@ -3,16 +3,40 @@
 import numpy as np
 
 from ringyard.allocator import Plan, empty_plan
-from ringyard.compiled import Float32Cube, FloatMatrix, Int32Matrix, IntVector, Records3, bundle
+from ringyard.compiled import (
+    Float32Cube,
+    FloatMatrix,
+    Int32Matrix,
+    IntVector,
+    Record,
+    Records2,
+    Records3,
+    bundle,
+    f4,
+)
 from ringyard.sim.engine.surroundings import Surroundings
 from ringyard.state.arrays import Sizes, State, empty_state
 from ringyard.state.records import INTEGRALS
 
-__all__ = ["STATIC_FEATURES", "Episode", "empty_episode"]
-
-STATIC_FEATURES = 4  # log predicted duration, log2 GPUs, log GPU seconds, log communication intensity
+__all__ = ["Episode", "StaticFeatures", "empty_episode"]
 
 _NOTHING = Sizes(jobs=0, gpus=0, servers=0, racks=0, jobs_per_gpu=1, classes=0, models=0, gpu_types=0)
+
+
+class StaticFeatures(Record):
+    """Features of a job that never change, centred and scaled.
+
+    Attributes:
+        run_time: log of the predicted duration alone.
+        gpus: log2 of the GPUs asked.
+        work: log of the predicted GPU seconds.
+        communication: log of the communication intensity.
+    """
+
+    run_time: f4
+    gpus: f4
+    work: f4
+    communication: f4
 
 
 @bundle
@@ -20,7 +44,7 @@ class Episode:
     """Arrays beside `State`; V visible waiting jobs, T placement templates, N jobs that get scores.
 
     Attributes:
-        static: [clusters, jobs, STATIC_FEATURES] standardised features that never change.
+        static: [clusters, jobs] `StaticFeatures`.
         looks: [clusters, V, T] `Surroundings`: what the visible job would find where the template puts it.
         template_slowdown: [clusters, V, T] `progress.slowdown` there, in (-1, 1).
         class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
@@ -34,7 +58,7 @@ class Episode:
         plan: the allocator's notes; of no cluster without scores.
     """
 
-    static: Float32Cube
+    static: Records2[StaticFeatures]
     looks: Records3[Surroundings]
     template_slowdown: Float32Cube
     class_slot: Int32Matrix
@@ -63,7 +87,7 @@ def empty_episode(
     (num_clusters, num_jobs), num_classes = state.running.shape, state.class_waiting.shape[1]
     table = (num_clusters, num_visible, num_templates)
     return Episode(
-        static=np.zeros((num_clusters, num_jobs, STATIC_FEATURES), np.float32),
+        static=StaticFeatures.zeros(num_clusters, num_jobs),
         looks=Surroundings.zeros(*table),
         template_slowdown=np.zeros(table, np.float32),
         class_slot=np.zeros((num_clusters, num_classes), np.int32),

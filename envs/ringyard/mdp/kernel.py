@@ -3,7 +3,6 @@
 from ringyard.compiled import (
     BoolMatrix,
     BoolVector,
-    Float32Cube,
     Float32Matrix,
     Float32Vector,
     FloatMatrix,
@@ -18,7 +17,7 @@ from ringyard.compiled import (
     kernel,
     whole,
 )
-from ringyard.mdp.episode import Episode
+from ringyard.mdp.episode import Episode, StaticFeatures
 from ringyard.mdp.observations.observation import Observe
 from ringyard.sim.engine.setup import load
 from ringyard.state.arrays import State
@@ -96,14 +95,14 @@ class Bank:
 
     Attributes:
         records: [rows, jobs] `ringyard.state.records.Job` at time zero.
-        static: [rows, jobs, STATIC_FEATURES].
+        static: [rows, jobs] `StaticFeatures`.
         num_jobs: [rows].
         weights: [rows, Integral] of the reward.
         seeds: [rows] of failures, stragglers and whatever else of an episode is random.
     """
 
     records: Records2[Job]
-    static: Float32Cube
+    static: Records2[StaticFeatures]
     num_jobs: IntVector
     weights: FloatMatrix
     seeds: IntVector
@@ -117,8 +116,7 @@ def _begin(
     count = bank.num_jobs[row]
     load(state, b, bank.records[row, :count], limit_seconds, bank.seeds[row])
     for j in range(count):
-        for feature in range(bank.static.shape[2]):
-            episode.static[b, j, feature] = bank.static[row, j, feature]
+        episode.static[b, j] = bank.static[row, j]
     for k in range(bank.weights.shape[1]):
         episode.reward_weights[b, k] = bank.weights[row, k]
     episode.last_integrals[b] = 0.0

@@ -4,8 +4,6 @@ gymnasium.make("ringyard/Sharing-v1")                                         th
 gymnasium.make("ringyard/Sharing-v1", setting=replace(preset("sharing"), ...))  anything else
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gymnasium.vector import AutoresetMode
@@ -13,38 +11,18 @@ from gymnasium.vector import AutoresetMode
 from ringyard.checks import require
 from ringyard.config_folder import config_files, config_folder
 from ringyard.errors import ConfigurationError
-from ringyard.hydra_versions import initialized, made
 from ringyard.mdp.env import ClusterEnv
-from ringyard.mdp.own_folders import search_own_folders
 from ringyard.mdp.setting import Setting
+from ringyard.mdp.user_config import hydra_configs
 from ringyard.mdp.vector import ClusterVectorEnv
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["make", "make_vector", "own_hydra", "preset", "require_preset", "setting_of"]
+__all__ = ["make", "make_vector", "preset", "require_preset", "setting_of"]
 
 #: groups of conf/ that a setting is made of
 _PARTS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
-
-
-@contextmanager
-def own_hydra() -> Iterator[None]:
-    """Hydra on our configs; the state of a Hydra application around us is as before afterwards."""
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.version import VersionBase
-
-    around, version = GlobalHydra.instance(), VersionBase.instance().version_base
-    outer = around.hydra
-    around.clear()
-    search_own_folders()
-    try:
-        with initialized(str(config_folder())):
-            yield
-    finally:
-        GlobalHydra.set_instance(around)
-        around.hydra = outer
-        VersionBase.instance().version_base = version
 
 
 def require_preset(experiment: str) -> None:
@@ -78,7 +56,7 @@ def preset(experiment: str, **parts: str) -> Setting:
                 f"preset has no part {group}={name!r}; expected one of {', '.join(_PARTS)}, and for {group}"
                 f" one of {', '.join(known) or 'nothing'}"
             )
-    with own_hydra():
+    with hydra_configs():
         config = compose(
             "train", [f"experiment={experiment}", *(f"{group}={name}" for group, name in parts.items())]
         )
@@ -93,7 +71,9 @@ def setting_of(config: "DictConfig", num_workloads: int, workload_seed: int) -> 
         num_workloads: how many different job tables episodes draw from.
         workload_seed: of these tables.
     """
-    parts = {name: made(config[name]) for name in _PARTS}
+    from hydra.utils import instantiate
+
+    parts = {name: instantiate(config[name], _convert_="all") for name in _PARTS}
     return Setting(
         actions=parts.pop("action"),
         **parts,

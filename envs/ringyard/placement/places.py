@@ -1,10 +1,12 @@
 """Lists of places, and holding rules to what they promise of them."""
 
 from ringyard.compiled import Int32Vector, complain, complaint, kernel, linked_kernel
+from ringyard.resources import CORES, NUM_RESOURCES, RESOURCES
 from ringyard.state.arrays import State
+from ringyard.state.counted import free_on, held_of
 from ringyard.state.records import DOWN
 
-__all__ = ["check_places", "dealt", "sort_ascending"]
+__all__ = ["check_places", "dealt", "held_by", "sort_ascending"]
 
 _WHO = "placement rule {function} gave job {job} "
 _WRONG_NUMBER = complaint(_WHO + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
@@ -18,12 +20,14 @@ _BUSY = complaint(
 _SMALL = complaint(
     _WHO + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
-_FEW_CORES = complaint(
-    _WHO + "{expected:.0f} cores on server {got:.0f}, which has {there:.0f} free; expected no more than those"
-)
-
-_LITTLE_RAM = complaint(
-    _WHO + "{expected:.0f} bytes of RAM on server {got:.0f}, which has {there:.0f} free; expected no more"
+#: one for each resource
+_SHORT = tuple(
+    complaint(
+        _WHO
+        + f"{{expected:.0f}} {one.unit}{one.name} on server {{got:.0f}}, which has {{there:.0f}} free;"
+        + " expected no more"
+    )
+    for one in RESOURCES
 )
 
 
@@ -46,8 +50,14 @@ def dealt(tasks: int, num_servers: int, rank: int) -> int:
 
 
 @kernel
+def held_by(r: int, workers: int, per_worker: int, tasks: int, cores_per_task: int) -> int:
+    """What workers and parameter servers hold of resource r together: parameter servers hold cores only."""
+    return workers * per_worker + (tasks * cores_per_task if r == CORES else 0)
+
+
+@kernel
 def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vector, count: int) -> None:
-    """Whether workers and parameter servers find cores and RAM on every server of the (sorted) places."""
+    """Whether workers and parameter servers find their resources on every server of the (sorted) places."""
     job = state.jobs[b, j]
     num_servers = 1
     for i in range(1, count):
@@ -60,13 +70,11 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
         workers += 1
         if i + 1 == count or state.gpus[b, places[i + 1]].server != s:
             tasks = dealt(job.parameter_servers, num_servers, rank)
-            needed = workers * job.cores_per_worker + tasks * job.cores_per_server_task
-            free = state.servers[b, s].free_cores
-            if needed > free:
-                complain(_FEW_CORES, function, j, s, needed, free)
-            bytes_needed = workers * job.ram_per_worker
-            if bytes_needed > state.servers[b, s].free_ram:
-                complain(_LITTLE_RAM, function, j, s, bytes_needed, state.servers[b, s].free_ram)
+            for r in range(NUM_RESOURCES):
+                needed = held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
+                free = free_on(state.servers[b, s], r)
+                if needed > free:
+                    complain(_SHORT[r], function, j, s, needed, free)
             rank += 1
             workers = 0
 

@@ -1,7 +1,10 @@
-"""What fits where: free GPUs of a server that also has the cores, RAM and GPU memory a job needs."""
+"""What fits where: free GPUs of a server that also has the GPU memory and other resources a job needs."""
 
-from ringyard.compiled import Int32Vector, kernel
+from ringyard.compiled import Int32Vector, kernel, whole
+from ringyard.placement.places import held_by
+from ringyard.resources import NUM_RESOURCES
 from ringyard.state.arrays import State
+from ringyard.state.counted import free_on, held_of, there_on
 from ringyard.state.records import Job, Server
 
 __all__ = [
@@ -11,28 +14,27 @@ __all__ = [
     "room",
     "take_free",
     "takes_any_free",
-    "workers_beside_gpus",
+    "workers_with",
 ]
 
 
 @kernel
-def workers_beside_gpus(job: Job, gpus: int, cores: int, ram: int) -> int:
-    """Workers of the job, one a GPU, for which cores and RAM suffice, its parameter servers counted first."""
-    left = cores - job.parameter_servers * job.cores_per_server_task
+def workers_with(job: Job, r: int, amount: int, most: int) -> int:
+    """Workers of the job, `most` at most, that an amount of resource r holds beside its parameter servers."""
+    left = amount - held_by(r, 0, 0, job.parameter_servers, job.cores_per_server_task)
     if left < 0:
         return 0
-    workers = gpus
-    if job.cores_per_worker > 0:
-        workers = min(workers, left // job.cores_per_worker)
-    if job.ram_per_worker > 0:
-        workers = min(workers, ram // job.ram_per_worker)
-    return max(workers, 0)
+    per_worker = held_of(job, r)
+    return max(min(most, left // per_worker), 0) if per_worker > 0 else most
 
 
 @kernel
 def _workers_there(server: Server, job: Job) -> int:
-    """Workers for which the server has cores and RAM now."""
-    return workers_beside_gpus(job, server.num_gpus, server.free_cores, server.free_ram)
+    """Workers for which the server has what they hold beside their GPUs now."""
+    workers = whole(server.num_gpus)
+    for r in range(NUM_RESOURCES):
+        workers = workers_with(job, r, free_on(server, r), workers)
+    return workers
 
 
 @kernel
@@ -66,9 +68,11 @@ def idle_room(state: State, b: int, j: int, s: int) -> int:
     job = state.jobs[b, j]
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
+    workers = whole(server.num_gpus)
     if job.beside_gpus:
-        return workers_beside_gpus(job, server.num_gpus, server.num_cores, server.ram_bytes)
-    return int(server.num_gpus)
+        for r in range(NUM_RESOURCES):
+            workers = workers_with(job, r, there_on(server, r), workers)
+    return workers
 
 
 @kernel
@@ -88,7 +92,7 @@ def take_free(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vecto
 
 @kernel
 def open_gpus(state: State, b: int, j: int, s: int) -> int:
-    """GPUs of server s that job j could join or have alone: a free slot, memory, cores and RAM."""
+    """GPUs of server s that job j could join or have alone: a free slot, GPU memory, other resources."""
     server = state.servers[b, s]
     job = state.jobs[b, j]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -103,21 +107,29 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
 
 
 @kernel
+def _holds(server: Server, job: Job) -> bool:
+    """Whether the server has what one worker of the job, or a CPU-only job, holds."""
+    for r in range(NUM_RESOURCES):
+        if free_on(server, r) < held_of(job, r):
+            return False
+    return True
+
+
+@kernel
 def cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
-    """Place CPU-only job j: the server with enough cores and RAM whose memory bandwidth is asked for least.
+    """Place CPU-only job j: the server that holds it whose memory bandwidth is asked for least.
 
     Ties go to fewer free cores, then to the lower number.
 
     Returns:
-        1 with the server's number in out[0], or 0 if no server has the cores and RAM.
+        1 with the server's number in out[0], or 0 if no server holds it.
     """
-    cores = state.jobs[b, j].cores_per_worker
-    ram = state.jobs[b, j].ram_per_worker
+    job = state.jobs[b, j]
     best = -1
     least = 0.0
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
-        if server.up == 0 or server.free_cores < cores or server.free_ram < ram:
+        if server.up == 0 or not _holds(server, job):
             continue
         asked = float(server.bandwidth_demand) / float(server.memory_bandwidth)
         if best < 0 or asked < least:

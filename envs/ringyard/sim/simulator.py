@@ -21,8 +21,9 @@ from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.prepare import prepare_jobs
 from ringyard.sim.engine.setup import begin, new_state
 from ringyard.sim.engine.standstill import count_step, raise_if_still
-from ringyard.sim.fits import checked_shape
+from ringyard.sim.feasibility import validate_allocation
 from ringyard.sim.metrics import Metrics, Window, measure
+from ringyard.sim.scratch import ScratchState
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import copy_state
 from ringyard.state.records import Job, JobOutcome
@@ -109,6 +110,7 @@ class Simulator:
             jobs=rows,
         )
         begin(self.state, 0, len(records), np.inf, seed)
+        self._scratch = ScratchState()
 
     @property
     def now(self) -> float:
@@ -131,7 +133,7 @@ class Simulator:
         """
         if not isinstance(knows, Information):
             raise ConfigurationError(f"knows is {shown(knows)}; expected flags of Information")
-        return SchedulingView(self.state, 0, self.cluster, self.jobs, self.performance, knows)
+        return SchedulingView(self.state, 0, self.cluster, self.jobs, self.performance, knows, self._scratch)
 
     def prioritise(self, priority: Any) -> None:
         """Order the waiting list by `priority` ascending, ties by row; before the first `advance`.
@@ -159,7 +161,7 @@ class Simulator:
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
         for allocation in allocations:
-            checked = checked_shape(self.state, 0, self.cluster, allocation)
+            checked = validate_allocation(self.state, 0, self.cluster, allocation)
             if not count_step(self.state, 0, self.now):  # a sequence may have no end
                 raise_if_still(self.state, 0)
             if checked is not None:
@@ -201,4 +203,5 @@ class Simulator:
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.state = copy_state(self.state)
+        copy._scratch = ScratchState()
         return copy

@@ -15,14 +15,15 @@ from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.physics import Physics, physics_of
 from ringyard.sim.engine.what_if import what_if
-from ringyard.sim.fits import checked_shape, gpus_of, held
+from ringyard.sim.feasibility import current_allocation, gpus_of, validate_allocation
 from ringyard.sim.job_columns import JobColumns
+from ringyard.sim.scratch import ScratchState
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Workers, excess_between
 from ringyard.state.records import Job, JobKind
 from ringyard.state.waiting import waiting_rows
 
-__all__ = ["Live", "SchedulingView", "live"]
+__all__ = ["Live", "SchedulingView", "live", "scratch_of"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _TAKES = {name: takes.value for name, takes in COLUMNS.items()}
@@ -54,12 +55,14 @@ class SchedulingView:
         jobs: JobTable,
         performance: PerformanceModel,
         knows: Information = Information.EVERYTHING,
+        scratch: ScratchState | None = None,
     ) -> None:
         self.cluster = cluster
         self._jobs = jobs
         self._knows = knows
         self._state = state
         self._b = b
+        self._scratch = ScratchState() if scratch is None else scratch
         self._performance = performance
         self._physics = physics_of(performance)
         self._num_jobs = int(state.clusters["num_jobs"][b])
@@ -285,7 +288,7 @@ class SchedulingView:
         return self._state.slots["job"][self._b].reshape(self.cluster.num_gpus, -1).copy()
 
     @property
-    def free_cores_per_server(self) -> NDArray[np.int32]:
+    def free_cores_per_server(self) -> NDArray[np.int64]:
         """[servers] free CPU cores; very many where the cluster does not count them."""
         return self._state.servers["free_cores"][self._b].copy()
 
@@ -325,7 +328,7 @@ class SchedulingView:
             InformationError: the reader did not declare to know sizes.
         """
         self.check("batch_size")
-        return held(self._state, self._b, job, self.gpus_of(job))
+        return current_allocation(self._state, self._b, job, self.gpus_of(job))
 
     def iteration_seconds(self, allocation: Allocation) -> float:
         """Seconds per iteration of the base batch the job would have so, its neighbours as they are now.
@@ -335,7 +338,7 @@ class SchedulingView:
             InformationError: the reader did not declare to know speeds.
         """
         self.check("what_if")
-        wanted = checked_shape(self._state, self._b, self.cluster, allocation)
+        wanted = validate_allocation(self._state, self._b, self.cluster, allocation)
         if wanted is None:
             raise PlacementError(f"job {allocation.job} would not run; name its GPUs, or its server")
         return float(what_if(self._state, self._b, allocation.job, *wanted, self._physics))
@@ -359,8 +362,13 @@ class Live(NamedTuple):
 def live(view: SchedulingView) -> Live:
     """The running simulation behind a view, with nothing hidden.
 
-    The one door for machinery whose questions were checked before: drafts, what-if questions, families of
+    The one door for machinery whose questions were checked before: plans, what-if questions, policies of
     schedulers that read nothing but the fields of a checked key, and agents, whose observation says what it
     shows. A scheduler's own code never needs it (a test looks).
     """
     return Live(view._state, view._b, view._physics, view._performance)
+
+
+def scratch_of(view: SchedulingView) -> ScratchState:
+    """What placement plans of this view are made on. Like `live`, no scheduler's own code needs it."""
+    return view._scratch

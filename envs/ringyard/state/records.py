@@ -5,8 +5,10 @@ same data as a column, without a copy (`ringyard.state.arrays` has the arrays).
 """
 
 from enum import IntEnum
+from typing import Annotated
 
 from ringyard.compiled import Record, f8, i4, i8, u8
+from ringyard.resources import CORES, RESOURCES
 
 __all__ = [
     "DOWN",
@@ -136,11 +138,9 @@ class Job(Record):
     batch_size: f8  # global batch, samples
     samples_per_core_second: f8  # of the input pipeline; inf: never the bottleneck
     model: i4  # position in the catalogue, its length if none
-    cores_per_worker: i4  # CPU-only: all its cores; 0: not counted
     parameter_servers: i4
     cores_per_server_task: i4
     beside_gpus: i4  # whether its workers hold more of their servers than GPUs: cores, RAM, storage
-    asked_cores: i4
     asked_gpus: i4
     asked_parameter_servers: i4
     memory_bandwidth_cap: f8  # share of its memory bandwidth it may use, in (0, 1]
@@ -148,7 +148,10 @@ class Job(Record):
     link_weight: f8  # what its ring, if it spans servers, adds to the load of each of its links
     loading_serial_share: f8  # of the input pipeline, that more cores do not speed up
     stored_bytes: f8  # of a sample read from storage, on average: what its workers' RAM does not hold
-    ram_per_worker: i8  # bytes held; CPU-only: all its RAM; 0: not counted
+    # [resources] held by each worker; CPU-only: in all; 0: not counted
+    _per_worker: Annotated[int, tuple(one.per_worker for one in RESOURCES)]
+    cores_per_worker: i8
+    ram_per_worker: i8  # bytes
     # the rest of its life
     first_start_seconds: f8
     forgiven_service: f8  # GPU seconds a scheduler disregards (Tiresias' promotion)
@@ -175,6 +178,8 @@ class Job(Record):
     fixed_memory_bytes: f8  # of gpu_memory_bytes
     sample_memory_bytes: f8  # per sample of a worker
     memory_bandwidth: i8  # bytes per second that each core moves
+    _asked: Annotated[int, tuple(one.asked for one in RESOURCES)]  # [resources]
+    asked_cores: i8
     asked_ram: i8
     sample_bytes: f8  # of one sample on storage; 0: it reads nothing there
     dataset_bytes: f8
@@ -233,7 +238,7 @@ class Gpu(Record):
 
 
 UNLIMITED = 1 << 60  # bytes, or bytes per second, of a resource that the cluster does not count
-UNLIMITED_CORES = 1 << 30
+UNLIMITED_CORES = RESOURCES[CORES].unlimited
 DOWN = 1 << 20  # more jobs than any GPU holds: a GPU that is neither free nor shareable
 
 
@@ -256,8 +261,6 @@ class Server(Record):
     free_gpus: i4  # that hold no job; 0 while the server is down
     open_gpus: i4  # with a free slot; 0 while the server is down
     spanning_jobs: i4  # jobs here that also hold GPUs elsewhere
-    free_cores: i4
-    num_cores: i4
     gpu_type: i4  # column of State.slowness
     rack: i4
     first_cpu_job: i4  # head of the chain of CPU-only jobs, -1 if none
@@ -267,7 +270,12 @@ class Server(Record):
     memory_bandwidth: i8  # bytes per second
     bandwidth_demand: i8  # bytes per second asked by the jobs here, caps applied
     next_change_seconds: f8  # fails or returns then; inf: never
+    # [resources] that no job holds, and in all
+    _free: Annotated[int, tuple(one.free for one in RESOURCES)]
+    free_cores: i8
     free_ram: i8  # bytes
+    _there: Annotated[int, tuple(one.there for one in RESOURCES)]
+    num_cores: i8
     ram_bytes: i8
     storage_bytes_per_second: f8
     storage_readers: i8  # workers here that read from storage

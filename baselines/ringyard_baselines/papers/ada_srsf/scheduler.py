@@ -9,7 +9,7 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobStatus
 from ringyard_baselines.papers.ada_srsf.link_gate import link_gate
@@ -80,7 +80,7 @@ class AdaSrsf(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start what finds GPUs and may use its links."""
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
         jobs = view.gpu_jobs
         seen, iterations = view.of(jobs), predicted_iterations(view, jobs)

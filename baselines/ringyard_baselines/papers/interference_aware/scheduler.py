@@ -11,7 +11,7 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.view import SchedulingView
 from ringyard.state.on_gpus import Workers
 from ringyard.state.records import JobKind
@@ -90,7 +90,7 @@ class InterferenceAware(Scheduler):
         """Start what finds a place that is predicted to be good enough."""
         if self._tables is None:
             self._tables = self._predict(view)
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
         waiting = np.sort(view.waiting)
         jobs = waiting[view.column("kind")[waiting] != JobKind.CPU_ONLY]
@@ -125,7 +125,7 @@ class InterferenceAware(Scheduler):
         similarity = self._networks.similarity(mine, theirs)
         return 1.0 - similarity, 1.0 - self._networks.performance(mine, theirs, computing)
 
-    def _place(self, view: SchedulingView, draft: Draft, job: int) -> Allocation | None:
+    def _place(self, view: SchedulingView, draft: PlacementPlan, job: int) -> Allocation | None:
         """CLWP, then NLWP on the servers it names."""
         size = int(view.column("asked_gpus")[job])
         if size > draft.num_open_gpus:
@@ -139,7 +139,7 @@ class InterferenceAware(Scheduler):
         found = Allocation(job, tuple(sorted(gpus)))
         return found if draft.take(found) else draft.place(self.placement, job)
 
-    def _gpu_losses(self, view: SchedulingView, draft: Draft, job: int) -> NDArray[np.float64]:
+    def _gpu_losses(self, view: SchedulingView, draft: PlacementPlan, job: int) -> NDArray[np.float64]:
         """[gpus] NLWP: losses of all on a GPU if the job joined, by IAPP; inf: no place, or too slow."""
         assert self._tables is not None
         loss, kind = self._tables.performance, self._tables.kind
@@ -158,7 +158,7 @@ class InterferenceAware(Scheduler):
     def _servers(
         self,
         view: SchedulingView,
-        draft: Draft,
+        draft: PlacementPlan,
         job: int,
         open_gpus: NDArray[np.bool_],
         size: int,

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import SpeedTable
 from ringyard.sim.view import SchedulingView
 
@@ -66,7 +66,7 @@ class Deployment:
             leave, two resizes at once that pause a job once. Else it is a restart.
     """
 
-    def __init__(self, draft: Draft, held: Places, table: SpeedTable, elastic_moves: bool) -> None:
+    def __init__(self, draft: PlacementPlan, held: Places, table: SpeedTable, elastic_moves: bool) -> None:
         self._draft = draft
         self._table = table
         self._elastic_moves = elastic_moves

@@ -11,8 +11,8 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
 from ringyard.sim.job_columns import JobColumns
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
@@ -199,7 +199,7 @@ class Ones(Scheduler):
             asked = self._epoch_seconds / view.column("isolated_iteration_seconds")
             known = ~np.isnan(self._epoch_samples)
             self._epoch_samples = np.where(known, self._epoch_samples, asked * view.column("base_batch"))
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         now = self._now(view)
         self._learn(view, now)
         if not len(now.jobs):
@@ -328,7 +328,9 @@ class Ones(Scheduler):
             sequence=np.lexsort((jobs, first[:-1])),
         )
 
-    def _deploy(self, view: SchedulingView, draft: Draft, best: NDArray[np.int64]) -> list[Allocation]:
+    def _deploy(
+        self, view: SchedulingView, draft: PlacementPlan, best: NDArray[np.int64]
+    ) -> list[Allocation]:
         """The changes that may be made now; clocks and the limits of those who wait to resume follow."""
         assert self._table is not None
         wanted, held = gpus_by_job(best), held_by_job(view)

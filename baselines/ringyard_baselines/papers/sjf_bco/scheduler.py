@@ -13,7 +13,7 @@ from ringyard.errors import SchedulerError
 from ringyard.jobs import JobTable
 from ringyard.placement import pack
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.draft import Draft
+from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.papers.sjf_bco.bisection import bisect, certain, empty_trials, num_rows
@@ -173,7 +173,7 @@ class PlannedScheduler(Scheduler):
         """What can be held of it: planned GPUs may lack cores or memory; then elsewhere, packed, or later."""
         if not (turns and (self._cluster.cores_per_server or self._cluster.gpu_types)):
             return turns  # a free GPU is all there is to have
-        draft = Draft(view)
+        draft = PlacementPlan(view)
         placed = [turn if draft.take(turn) else draft.place(pack(), turn.job) for turn in turns]
         return [allocation for allocation in placed if allocation is not None]
 

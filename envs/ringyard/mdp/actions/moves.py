@@ -21,7 +21,7 @@ from ringyard.sim.engine.holding import collect, lift, put_back
 from ringyard.sim.engine.life import carry_out, end, same_places, stop
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
-from ringyard.sim.fits import FITS, fits
+from ringyard.sim.feasibility import FITS, fits
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobKind, JobOutcome
 from ringyard.state.waiting import waiting_at

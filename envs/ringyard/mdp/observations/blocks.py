@@ -1,9 +1,10 @@
 """What an observation is made of: named blocks of features, from which lengths and tables follow."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ringyard.cluster import Cluster
+from ringyard.compiled import Record
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions.kind import ActionKind
 
@@ -48,17 +49,17 @@ class Each(StrEnum):
 
 @dataclass(frozen=True)
 class Feature:
-    """One number of an item.
+    """What one number of an item says: `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`.
 
     Attributes:
-        name: a word for it.
         meaning: how it is computed; s(x, c) stands for x / (x + c).
         unit: of what is measured, before it is scaled; "" for shares, ranks and flags.
+        name: of the field.
     """
 
-    name: str
     meaning: str
     unit: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,23 @@ class Block:
     Attributes:
         name: in the observation's Dict; one that ends in `_mask` is 0 or 1.
         each: what an item is.
-        features: of one item, in the order written.
+        record: of one item; each field is an `f4` with a `Feature`.
     """
 
     name: str
     each: Each
-    features: tuple[Feature, ...]
+    record: type[Record]
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Of one item, in the order of the fields."""
+        fields = self.record.__annotations__.items()
+        return tuple(replace(kind.__metadata__[1], name=name) for name, kind in fields)
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether it says which items there are."""
+        return self.name.endswith("_mask")
 
     def length(self, cluster: Cluster, actions: ActionKind) -> int:
         """Items x features."""
@@ -96,4 +108,4 @@ class Block:
     @property
     def low(self) -> float:
         """The least value."""
-        return 0.0 if self.name.endswith("_mask") else -10.0
+        return 0.0 if self.is_mask else -10.0

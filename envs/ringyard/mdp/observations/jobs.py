@@ -1,8 +1,21 @@
 """The observation for scores: every live job, waiting or running, and the cluster."""
 
+from typing import Annotated
+
 import numpy as np
 
-from ringyard.compiled import Float32Vector, FloatVector, Int32Vector, fills, kernel, whole
+from ringyard.compiled import (
+    Float32Vector,
+    FloatVector,
+    Int32Vector,
+    Record,
+    Records1,
+    f4,
+    fills,
+    kernel,
+    take_rows,
+    whole,
+)
 from ringyard.information import Information
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.blocks import Block, Each, Feature
@@ -15,53 +28,58 @@ from ringyard.state.records import JobKind, JobStatus
 
 __all__ = ["live_jobs"]
 
-_JOBS = Block(
-    "jobs",
-    Each.LIVE,
-    (
-        Feature(
-            "left", "(ln(1 + predicted seconds left, alone as asked) - 6) / 2.5; 0 if not predictable", "s"
-        ),
-        Feature(
-            "left_rank", "rank of the seconds left; if not predictable, of the run time + 1 min; in [0, 1)"
-        ),
-        Feature("gpus", "log2(GPUs asked) / 3 - 0.5; a CPU-only job counts as an eighth of a GPU", "GPUs"),
-        Feature("gpus_of_cluster", "1 + log2(GPUs asked / GPUs) / 8; CPU-only as above"),
-        Feature("running", "1 if it runs"),
-        Feature("run_time", "ln(1 + time with resources held / 1 min) / 5", "s"),
-        Feature("attained_service", "ln(1 + GPU time held / 1 min) / 5", "GPU s"),
-        Feature("age", "ln(1 + time since submission / 1 min) / 5", "s"),
-        Feature("speedup", "ln(most speed on any number of GPUs / speed as asked)"),
-        Feature("communication", "ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1"),
-        Feature("predictable", "1 if predictable"),
-        Feature("gpus_held", "GPUs held / asked, 10 at most"),
-        Feature("speed", "present speed / speed alone as asked, 10 at most; 0 if it waits"),
-        Feature("restart", "s(pause of a restart, seconds left as in left_rank)", "s"),
-        Feature("cpu_only", "1 if CPU-only"),
-    ),
-)
-_JOBS_MASK = Block(
-    "jobs_mask", Each.LIVE, (Feature("present", "1 if the score has a job; by row of the table"),)
-)
-_CLUSTER = Block(
-    "cluster",
-    Each.CLUSTER,
-    (
-        Feature("live", "ln(1 + live jobs) / 5", "jobs"),
-        Feature("hidden", "s(live jobs without a score, 16)", "jobs"),
-        Feature("waiting", "waiting jobs / live jobs"),
-        Feature("demand", "s(GPUs asked by live jobs / GPUs, 1)"),
-        Feature("free", "free GPUs / GPUs"),
-        Feature("jobs_per_gpu", "log2(jobs that may share a GPU)", "jobs"),
-        Feature("gpus", "log2(GPUs) / 8 - 0.5", "GPUs"),
-        Feature("restart", "ln(1 + mean pause of a restart among live jobs) / 5", "s"),
-    ),
-)
-#: what `live_jobs` writes
-_BLOCKS = (_JOBS, _JOBS_MASK, _CLUSTER)
 
-_FEATURES = len(_JOBS.features)
-_LEFT, _RANK, _PREDICTABLE = 0, 1, 10
+class JobFeatures(Record):
+    """What is shown of a job that gets a score."""
+
+    left: Annotated[
+        f4, Feature("(ln(1 + predicted seconds left, alone as asked) - 6) / 2.5; 0 if not predictable", "s")
+    ]
+    left_rank: Annotated[
+        f4, Feature("rank of the seconds left; if not predictable, of the run time + 1 min; in [0, 1)")
+    ]
+    gpus: Annotated[
+        f4, Feature("log2(GPUs asked) / 3 - 0.5; a CPU-only job counts as an eighth of a GPU", "GPUs")
+    ]
+    gpus_of_cluster: Annotated[f4, Feature("1 + log2(GPUs asked / GPUs) / 8; CPU-only as above")]
+    running: Annotated[f4, Feature("1 if it runs")]
+    run_time: Annotated[f4, Feature("ln(1 + time with resources held / 1 min) / 5", "s")]
+    attained_service: Annotated[f4, Feature("ln(1 + GPU time held / 1 min) / 5", "GPU s")]
+    age: Annotated[f4, Feature("ln(1 + time since submission / 1 min) / 5", "s")]
+    speedup: Annotated[f4, Feature("ln(most speed on any number of GPUs / speed as asked)")]
+    communication: Annotated[f4, Feature("ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1")]
+    predictable: Annotated[f4, Feature("1 if predictable")]
+    gpus_held: Annotated[f4, Feature("GPUs held / asked, 10 at most")]
+    speed: Annotated[f4, Feature("present speed / speed alone as asked, 10 at most; 0 if it waits")]
+    restart: Annotated[f4, Feature("s(pause of a restart, seconds left as in left_rank)", "s")]
+    cpu_only: Annotated[f4, Feature("1 if CPU-only")]
+
+
+class JobsMask(Record):
+    """Whether a score has a job."""
+
+    present: Annotated[f4, Feature("1 if the score has a job; by row of the table")]
+
+
+class JobTotals(Record):
+    """What is shown of the cluster."""
+
+    live: Annotated[f4, Feature("ln(1 + live jobs) / 5", "jobs")]
+    hidden: Annotated[f4, Feature("s(live jobs without a score, 16)", "jobs")]
+    waiting: Annotated[f4, Feature("waiting jobs / live jobs")]
+    demand: Annotated[f4, Feature("s(GPUs asked by live jobs / GPUs, 1)")]
+    free: Annotated[f4, Feature("free GPUs / GPUs")]
+    jobs_per_gpu: Annotated[f4, Feature("log2(jobs that may share a GPU)", "jobs")]
+    gpus: Annotated[f4, Feature("log2(GPUs) / 8 - 0.5", "GPUs")]
+    restart: Annotated[f4, Feature("ln(1 + mean pause of a restart among live jobs) / 5", "s")]
+
+
+#: what `live_jobs` writes, in this order
+_BLOCKS = (
+    Block("jobs", Each.LIVE, JobFeatures),
+    Block("jobs_mask", Each.LIVE, JobsMask),
+    Block("cluster", Each.CLUSTER, JobTotals),
+)
 _KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.SPEEDS
 
 _RUNNING = int(JobStatus.RUNNING)
@@ -95,42 +113,42 @@ def _sort_by(keys: FloatVector, order: Int32Vector, count: int) -> None:
 
 
 @kernel
-def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out: Float32Vector) -> None:
+def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out: JobFeatures) -> None:
     cluster = state.clusters[b]
     now = cluster.now
     job = state.jobs[b, j]
     static = episode.static[b, j]
-    out[2] = static[1]
-    out[3] = 1.0 + np.log2(max(float(job.asked_gpus), 0.125) / cluster.num_gpus) / 8.0
-    out[5] = _log_minutes(run_seconds(job, now))
-    out[6] = _log_minutes(attained_service(job, now))
-    out[7] = _log_minutes(now - job.submit_seconds)
-    out[8] = np.log(episode.plan.most_speed[b, j])
-    out[9] = static[3]
-    out[13] = squash(restart_pause(job, whole(job.asked_gpus)), left + 1.0)
-    out[14] = 1.0 if job.kind == _CPU_ONLY else 0.0
+    out.gpus = static.gpus
+    out.gpus_of_cluster = 1.0 + np.log2(max(float(job.asked_gpus), 0.125) / cluster.num_gpus) / 8.0
+    out.run_time = _log_minutes(run_seconds(job, now))
+    out.attained_service = _log_minutes(attained_service(job, now))
+    out.age = _log_minutes(now - job.submit_seconds)
+    out.speedup = np.log(episode.plan.most_speed[b, j])
+    out.communication = static.communication
+    out.restart = squash(restart_pause(job, whole(job.asked_gpus)), left + 1.0)
+    out.cpu_only = 1.0 if job.kind == _CPU_ONLY else 0.0
     if job.status == _RUNNING:
-        out[4] = 1.0
-        out[11] = min(job.num_gpus / max(float(job.asked_gpus), 1.0), _LARGEST)
-        out[12] = min(job.isolated_iteration_seconds / job.iteration_seconds, _LARGEST)
+        out.running = 1.0
+        out.gpus_held = min(job.num_gpus / max(float(job.asked_gpus), 1.0), _LARGEST)
+        out.speed = min(job.isolated_iteration_seconds / job.iteration_seconds, _LARGEST)
 
 
 @kernel
-def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: Float32Vector) -> None:
+def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: JobTotals) -> None:
     cluster = state.clusters[b]
     live = episode.num_live[b]
     pauses = 0.0
     for i in range(live):
         job = state.jobs[b, episode.live[b, i]]
         pauses += restart_pause(job, whole(job.asked_gpus))
-    out[0] = np.log1p(float(live)) / 5.0
-    out[1] = squash(float(live - shown), 16.0)
-    out[2] = cluster.num_waiting / max(float(live), 1.0)
-    out[3] = squash(cluster.demanded_gpus / cluster.num_gpus, 1.0)
-    out[4] = cluster.free_gpus / cluster.num_gpus
-    out[5] = np.log2(float(cluster.jobs_per_gpu))
-    out[6] = np.log2(float(cluster.num_gpus)) / 8.0 - 0.5
-    out[7] = np.log1p(pauses / max(float(live), 1.0)) / 5.0
+    out.live = np.log1p(float(live)) / 5.0
+    out.hidden = squash(float(live - shown), 16.0)
+    out.waiting = cluster.num_waiting / max(float(live), 1.0)
+    out.demand = squash(cluster.demanded_gpus / cluster.num_gpus, 1.0)
+    out.free = cluster.free_gpus / cluster.num_gpus
+    out.jobs_per_gpu = np.log2(float(cluster.jobs_per_gpu))
+    out.gpus = np.log2(float(cluster.num_gpus)) / 8.0 - 0.5
+    out.restart = np.log1p(pauses / max(float(live), 1.0)) / 5.0
 
 
 @kernel
@@ -147,7 +165,7 @@ def _assume(state: State, episode: Episode, b: int) -> None:
 
 
 @kernel
-def _predict(state: State, episode: Episode, b: int, out: Float32Vector) -> None:
+def _predict(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures]) -> None:
     """Predictable jobs have left what is predicted, alone and as they ask; show it."""
     now = state.clusters[b].now
     for i in range(_shown(episode, b)):
@@ -155,23 +173,25 @@ def _predict(state: State, episode: Episode, b: int, out: Float32Vector) -> None
         if job.predictable != 0:
             left = predicted_iterations(job, now) * job.isolated_iteration_seconds
             episode.left[b, i] = left
-            out[i * _FEATURES + _LEFT] = (np.log1p(left) - 6.0) / 2.5
-            out[i * _FEATURES + _PREDICTABLE] = 1.0
+            jobs[i].left = (np.log1p(left) - 6.0) / 2.5
+            jobs[i].predictable = 1.0
 
 
 @kernel
-def _write(state: State, episode: Episode, b: int, out: Float32Vector) -> None:
+def _write(
+    state: State, episode: Episode, b: int, jobs: Records1[JobFeatures], following: Float32Vector
+) -> None:
     """All that does not take predictions, and the ranks of `Episode.left`."""
     shown, left, order = _shown(episode, b), episode.left[b], episode.order[b]
+    mask, following = take_rows(following, len(left), JobsMask)
+    cluster, _ = take_rows(following, 1, JobTotals)
     for i in range(shown):
-        row = out[i * _FEATURES : (i + 1) * _FEATURES]
-        _write_job(state, episode, b, whole(episode.live[b, i]), left[i], row)
+        mask[i].present = 1.0
+        _write_job(state, episode, b, whole(episode.live[b, i]), left[i], jobs[i])
     _sort_by(left, order, shown)
     for rank in range(shown):
-        out[order[rank] * _FEATURES + _RANK] = rank / shown
-    begin = len(left) * _FEATURES
-    out[begin : begin + shown] = 1.0
-    _write_cluster(state, episode, b, shown, out[begin + len(left) :])
+        jobs[order[rank]].left_rank = rank / shown
+    _write_cluster(state, episode, b, shown, cluster[0])
 
 
 @fills(Observe)
@@ -179,9 +199,10 @@ def _live_jobs(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
     out[:] = 0.0
+    jobs, following = take_rows(out, len(episode.left[b]), JobFeatures)
     _assume(state, episode, b)
-    _predict(state, episode, b, out)
-    _write(state, episode, b, out)
+    _predict(state, episode, b, jobs)
+    _write(state, episode, b, jobs, following)
 
 
 @fills(Observe)
@@ -189,8 +210,9 @@ def _live_jobs_without_predictions(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
     out[:] = 0.0
+    jobs, following = take_rows(out, len(episode.left[b]), JobFeatures)
     _assume(state, episode, b)
-    _write(state, episode, b, out)
+    _write(state, episode, b, jobs, following)
 
 
 def live_jobs(flat: bool = False, predictions: bool = True) -> Observation:

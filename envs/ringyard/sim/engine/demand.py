@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
+from ringyard.resources import RESOURCES
 
 __all__ = ["demand_classes"]
 
@@ -21,10 +22,12 @@ def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) 
     """
     resizes = (table.min_gpus < table.max_gpus) | (table.min_batch < table.max_batch)
     columns: list[NDArray[Any]] = [table.num_gpus, table.kind]
-    if cluster.cores_per_server:
-        columns += [table.cores_per_worker, table.parameter_servers, table.cores_per_server_task]
-    if cluster.ram_bytes_per_server:
-        columns.append(table.ram_per_worker)
+    for one in RESOURCES:
+        if getattr(cluster, one.capacity):
+            columns.append(getattr(table, one.per_worker))
+            columns += (
+                [table.parameter_servers, getattr(table, one.per_server_task)] if one.per_server_task else []
+            )
     of_models = [table.model_ids, table.batch_size, table.fixed_memory_bytes, table.sample_memory_bytes]
     if cluster.gpu_types or cluster.jobs_per_gpu > 1:
         columns += of_models

@@ -2,8 +2,10 @@
 
 from ringyard.compiled import Int32Vector, kernel
 from ringyard.performance.cpu import bandwidth_asked
-from ringyard.placement.places import dealt, sort_ascending
+from ringyard.placement.places import dealt, held_by, sort_ascending
+from ringyard.resources import NUM_RESOURCES
 from ringyard.state.arrays import State
+from ringyard.state.counted import free_on, held_of, set_free, there_on
 from ringyard.state.free_servers import move_server
 from ringyard.state.on_gpus import Shared, shared_on, slowness_on
 from ringyard.state.records import DOWN, Job, JobKind, Server
@@ -35,17 +37,19 @@ def _count_open(state: State, b: int, s: int, change: int) -> None:
 
 
 @kernel
-def _use_cores(server: Server, job: Job, cores: int, sign: int) -> None:
-    """Give `cores` of a server to a job, or take them back with sign -1."""
-    server.free_cores -= sign * cores
+def _use(server: Server, job: Job, workers: int, tasks: int, sign: int) -> None:
+    """Give workers and parameter servers of a job what they hold of a server; sign -1: take it back."""
+    for r in range(NUM_RESOURCES):
+        used = held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
+        set_free(server, r, free_on(server, r) - sign * used)
+    cores = workers * job.cores_per_worker + tasks * job.cores_per_server_task
     server.bandwidth_demand += sign * bandwidth_asked(job, cores)
 
 
 @kernel
 def _seat(server: Server, job: Job, sign: int) -> None:
     """Give one worker of a job (or a CPU-only job) what it has of a server, or take it back with sign -1."""
-    _use_cores(server, job, job.cores_per_worker, sign)
-    server.free_ram -= sign * job.ram_per_worker
+    _use(server, job, 1, 0, sign)
     if job.stored_bytes > 0.0:
         server.storage_readers += sign
 
@@ -113,7 +117,7 @@ def _span(state: State, b: int, j: int, sign: int) -> None:
             server.spanning_jobs += sign
         here = dealt(tasks, job.num_servers, rank)
         if here > 0:
-            _use_cores(server, job, here * job.cores_per_server_task, sign)
+            _use(server, job, 0, here, sign)
         rank += 1
         i = state.slots[b, i].next_server_slot
 
@@ -205,12 +209,11 @@ def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
 
 
 @kernel
-def held_there(state: State, b: int, j: int, s: int) -> tuple[int, int]:
-    """(cores, bytes of RAM) of server s that job j holds now, its share of its parameter servers with it."""
+def workers_there(state: State, b: int, j: int, s: int) -> tuple[int, int]:
+    """(workers, parameter servers) that job j has on server s now; a CPU-only job is one worker."""
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:
-        here = 1 if job.server == s else 0
-        return here * job.cores_per_worker, here * job.ram_per_worker
+        return (1 if job.server == s else 0), 0
     rank = 0
     head = job.first_slot
     while head >= 0 and state.slots[b, head].server != s:
@@ -222,9 +225,15 @@ def held_there(state: State, b: int, j: int, s: int) -> tuple[int, int]:
     while head >= 0 and state.slots[b, head].server == s:
         head = state.slots[b, head].next_slot
         workers += 1
-    tasks = dealt(job.parameter_servers, job.num_servers, rank)
-    cores = workers * job.cores_per_worker + tasks * job.cores_per_server_task
-    return cores, workers * job.ram_per_worker
+    return workers, dealt(job.parameter_servers, job.num_servers, rank)
+
+
+@kernel
+def held_there(state: State, b: int, j: int, s: int, r: int) -> int:
+    """What job j holds of resource r on server s now, its share of its parameter servers with it."""
+    workers, tasks = workers_there(state, b, j, s)
+    job = state.jobs[b, j]
+    return held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
 
 
 @kernel
@@ -261,8 +270,8 @@ def take_down(state: State, b: int, s: int) -> None:
     _count_gpus(state, b, s, -server.num_gpus)
     _count_open(state, b, s, -server.num_gpus)
     state.clusters[b].down_gpus += server.num_gpus
-    server.free_cores -= server.num_cores
-    server.free_ram -= server.ram_bytes
+    for r in range(NUM_RESOURCES):
+        set_free(server, r, free_on(server, r) - there_on(server, r))
 
 
 @kernel
@@ -275,5 +284,5 @@ def repair(state: State, b: int, s: int) -> None:
     _count_gpus(state, b, s, server.num_gpus)
     _count_open(state, b, s, server.num_gpus)
     state.clusters[b].down_gpus -= server.num_gpus
-    server.free_cores += server.num_cores
-    server.free_ram += server.ram_bytes
+    for r in range(NUM_RESOURCES):
+        set_free(server, r, free_on(server, r) + there_on(server, r))

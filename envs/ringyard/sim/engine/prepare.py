@@ -22,6 +22,7 @@ from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import catalogue
+from ringyard.resources import RESOURCES
 from ringyard.restart import RestartCost
 from ringyard.sim.engine.demand import demand_classes
 from ringyard.sim.engine.physics import Physics, physics_of
@@ -200,11 +201,11 @@ def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[st
     columns["model"] = np.where(table.model_ids < 0, len(catalogue()), table.model_ids)
     columns["memory_bandwidth"] = np.ceil(table.memory_bandwidth)
     columns["asked_parameter_servers"] = table.parameter_servers
-    if cluster.cores_per_server:
-        columns["asked_cores"] = table.cores_per_worker
-        columns["asked_cores_per_server_task"] = table.cores_per_server_task
-    if cluster.ram_bytes_per_server:
-        columns["asked_ram"] = np.ceil(table.ram_per_worker)
+    for one in RESOURCES:
+        if getattr(cluster, one.capacity):
+            columns[one.asked] = np.ceil(getattr(table, one.per_worker))
+            if one.per_server_task:
+                columns[f"asked_{one.per_server_task}"] = getattr(table, one.per_server_task)
     columns["predictable"] = table.predictable_from <= 0
     pauses = [f"{what}_{part}" for what in ("restart", "resize", "servers") for part in ("seconds", "growth")]
     for name in (*pauses, "cores_seconds"):

@@ -16,12 +16,14 @@ from ringyard.failures import Failures
 from ringyard.performance import PerformanceModel
 from ringyard.performance.interference import no_interference
 from ringyard.profiles import catalogue
+from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.sim.engine.events import first_failures
 from ringyard.sim.engine.links import clear_links
 from ringyard.sim.engine.losses import empty_losses
 from ringyard.state.arrays import Sizes, State, empty_state
+from ringyard.state.counted import set_free, there_on
 from ringyard.state.free_servers import file_servers
-from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Job, Network
+from ringyard.state.records import UNLIMITED, Job, Network
 
 __all__ = ["begin", "load", "new_state", "slowness_of"]
 
@@ -126,8 +128,8 @@ def _describe_servers(state: State, cluster: Cluster) -> None:
     servers = state.servers
     servers["num_gpus"] = cluster.gpus_per_server
     servers["first_gpu"] = cluster.first_gpu_of_server
-    servers["num_cores"] = cluster.cores_per_server or UNLIMITED_CORES
-    servers["ram_bytes"] = cluster.ram_bytes_per_server or UNLIMITED
+    for one in RESOURCES:
+        servers[one.there] = getattr(cluster, one.capacity) or one.unlimited
     servers["storage_bytes_per_second"] = cluster.storage_bytes_per_second or np.inf
     servers["memory_bandwidth"] = cluster.memory_bandwidth_bytes_per_second or UNLIMITED
     memory = cluster.gpu_memory_bytes
@@ -151,9 +153,9 @@ def _empty_servers(state: State, b: int) -> None:
         server.free_gpus = server.num_gpus
         server.open_gpus = server.num_gpus
         server.spanning_jobs = 0
-        server.free_cores = server.num_cores
         server.bandwidth_demand = 0
-        server.free_ram = server.ram_bytes
+        for r in range(NUM_RESOURCES):
+            set_free(server, r, there_on(server, r))
         server.storage_readers = 0
         server.first_cpu_job = -1
         server.up = 1

@@ -7,9 +7,11 @@ import numpy as np
 from ringyard.compiled import kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.storage import stored_bytes
+from ringyard.resources import CORES, NUM_RESOURCES, RAM
+from ringyard.state.counted import asked_of, held_of, set_held
 from ringyard.state.records import Job, JobKind
 
-__all__ = ["Shape", "ask", "asked_shape", "memory_of", "num_places", "set_shape", "shape_of"]
+__all__ = ["Shape", "ask", "asked_shape", "memory_of", "num_places", "per_worker_in", "set_shape", "shape_of"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
@@ -65,6 +67,16 @@ def asked_shape(job: Job) -> Shape:
 
 
 @kernel
+def per_worker_in(job: Job, shape: Shape, r: int) -> int:
+    """What each worker of the job holds of resource r in this shape."""
+    if r == CORES:
+        return shape.cores_per_worker
+    if r == RAM:
+        return shape.ram_per_worker
+    return asked_of(job, r)
+
+
+@kernel
 def num_places(shape: Shape) -> int:
     """Places that a job of this shape takes: its GPUs, or the one server of a CPU-only job."""
     return max(shape.num_gpus, 1)
@@ -82,11 +94,13 @@ def set_shape(job: Job, shape: Shape) -> None:
     """Give a job that holds nothing now a shape, and what follows from it."""
     job.num_gpus = shape.num_gpus
     job.batch_size = shape.batch_size
-    job.cores_per_worker = shape.cores_per_worker
     job.parameter_servers = shape.parameter_servers
     job.cores_per_server_task = shape.cores_per_server_task
     job.memory_bandwidth_cap = shape.memory_bandwidth_cap
-    job.ram_per_worker = shape.ram_per_worker
+    asked = shape.cores_per_server_task
+    for r in range(NUM_RESOURCES):
+        set_held(job, r, per_worker_in(job, shape, r))
+        asked += held_of(job, r)
     if job.kind == _CPU_ONLY:
         job.beside_gpus = 1
         return
@@ -101,7 +115,6 @@ def set_shape(job: Job, shape: Shape) -> None:
     if job.sample_bytes > 0.0:
         cached = float(shape.num_gpus) * float(shape.ram_per_worker)
         job.stored_bytes = stored_bytes(job.sample_bytes, job.dataset_bytes, cached)
-    asked = shape.cores_per_worker + shape.cores_per_server_task + shape.ram_per_worker
     job.beside_gpus = 1 if asked > 0 or job.stored_bytes > 0.0 else 0
 
 

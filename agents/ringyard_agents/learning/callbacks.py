@@ -1,0 +1,102 @@
+"""Hooks into training: one protocol for all learners, ours and those of Stable-Baselines3."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from hydra.utils import instantiate
+
+from ringyard.checks import Positive, checked
+from ringyard.errors import ConfigurationError
+from ringyard_agents.learning.evaluation import Evaluation
+from ringyard_agents.learning.learner import Learner
+
+__all__ = ["StopAtTarget", "TrainingCallback", "TrainingState", "callbacks_of"]
+
+
+class TrainingState(Protocol):
+    """What a callback sees of a training run.
+
+    Attributes:
+        folder: of the run.
+        learner: has been set up; `learner.decisions` counts what it has learnt from.
+        evaluation: of the agent, with the metric's name, the baselines, and the best and latest value.
+    """
+
+    folder: Path
+    learner: Learner
+    evaluation: Evaluation
+
+
+class TrainingCallback:
+    """Is called while an agent learns; every method does nothing unless a subclass says otherwise.
+
+    Callbacks are made anew when a run is resumed. With several processes, only the first calls them.
+    """
+
+    def on_training_start(self, run: TrainingState) -> None:
+        """Before the first round, also of a run that goes on."""
+
+    def on_evaluation(self, metrics: Mapping[str, float]) -> bool:
+        """After every evaluation.
+
+        Args:
+            metrics: as TensorBoard shows them, such as `eval/mean_jct`, and `decisions`.
+
+        Returns:
+            True to stop the training.
+        """
+        return False
+
+    def on_checkpoint(self, path: Path) -> None:
+        """After `agent.safetensors` (the best so far) or `last.safetensors` (to resume from) is written."""
+
+    def on_training_end(self) -> None:
+        """When the training has ended, was stopped or has failed; everything is saved."""
+
+
+_METHODS = ("on_training_start", "on_evaluation", "on_checkpoint", "on_training_end")
+
+
+def callbacks_of(config: Mapping[str, Any]) -> list[TrainingCallback]:
+    """The callbacks of a run.
+
+    Args:
+        config: {name: what makes it, by `_target_`}.
+
+    Raises:
+        ConfigurationError: something that is no callback.
+    """
+    callbacks: list[TrainingCallback] = []
+    for name, given in config.items():
+        one = instantiate(given, _convert_="all")
+        missing = [method for method in _METHODS if isinstance(one, type) or not hasattr(one, method)]
+        if missing:
+            raise ConfigurationError(
+                f"callbacks.{name} is {one!r}, which lacks {', '.join(missing)}; expected an object with the"
+                " methods of ringyard_agents.learning.callbacks.TrainingCallback, which it may inherit"
+            )
+        callbacks.append(one)
+    return callbacks
+
+
+@checked("callbacks")
+@dataclass
+class StopAtTarget(TrainingCallback):
+    """Stops as soon as an evaluation reaches a target.
+
+    Attributes:
+        target: of the metric of the run's reward on the evaluation workloads; less is better.
+    """
+
+    target: Positive
+    _curve: str = field(default="", init=False)
+
+    def on_training_start(self, run: TrainingState) -> None:
+        """Note which metric it is."""
+        self._curve = f"eval/{run.evaluation.metric}"
+
+    def on_evaluation(self, metrics: Mapping[str, float]) -> bool:
+        """True if it is reached."""
+        return metrics[self._curve] <= self.target

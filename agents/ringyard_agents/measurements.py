@@ -1,0 +1,351 @@
+"""Measurements as one tidy table: one row per measurement, in a CSV file."""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+
+from ringyard.checks import Interval, Positive, shown
+from ringyard.errors import ConfigurationError
+from ringyard.gpu_types import GPU_MEMORY_BYTES
+
+__all__ = [
+    "COLUMNS",
+    "Column",
+    "MeasuredRows",
+    "MeasuredSet",
+    "columns_of",
+    "find_csvs",
+    "parts_of",
+    "read_rows",
+    "servers_of",
+    "tidy",
+    "twins",
+]
+
+_PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What stands in one column.
+
+    Attributes:
+        meaning: with its unit.
+        numbers: which numbers it takes; None: text.
+        required: whether a file must have it.
+    """
+
+    meaning: str
+    numbers: Interval | None = None
+    required: bool = False
+
+
+_SECONDS, _SAMPLES, _BYTES = Interval("(0, 1e9]"), Interval("(0, 1e9]"), Interval("[1, 1e15]")
+_WHOLE = Interval("[1, 1000000]", whole=True)
+_MOST_GPUS = 100_000
+
+#: {column: what stands in it}; text is "" and a number NaN where a row does not say
+COLUMNS: Mapping[str, Column] = {
+    "model": Column("name of a profile; empty in a row with transfer_bytes", required=True),
+    "gpu_type": Column(f"of every GPU: {', '.join(GPU_MEMORY_BYTES)}, ...", required=True),
+    "placement": Column('GPUs on each server joined by "+": 1, 8, 4+4, 1+1+2', required=True),
+    "batch": Column("samples per GPU and iteration", _SAMPLES, required=True),
+    "seconds": Column("per iteration", _SECONDS, required=True),
+    "neighbour": Column("model of a second job; seconds are those of the first beside it"),
+    "neighbour_batch": Column("its samples per GPU", _SAMPLES),
+    "neighbour_placement": Column(
+        "its own GPUs on the same servers, in the same order (0+2: none on the first);"
+        " empty: it shares the GPUs of the first"
+    ),
+    "cores": Column("CPU cores per GPU; empty: enough", _WHOLE),
+    "ram_bytes": Column("main memory per GPU; empty: enough", _BYTES),
+    "storage_bytes_per_second": Column("at which each server reads its samples; empty: enough", _BYTES),
+    "restart_seconds": Column(
+        "to stop and start again on this placement; seconds may then be empty", _SECONDS
+    ),
+    "transfer_bytes": Column("the row is one all-reduce of so many bytes, without a model", _BYTES),
+    "parameter_servers": Column("of a parameter-server job; empty: all-reduce", _WHOLE),
+    "network": Column("between the servers, a name of conf/network; empty: as asked on the command line"),
+    "interconnect": Column("inside a server, a name of conf/interconnect; empty: likewise"),
+    "note": Column("anything; rows of a set can be told apart by it"),
+}
+
+#: other spellings of columns
+_ALSO = {"seconds_per_iteration": "seconds", "iteration_seconds": "seconds", "neighbor": "neighbour"}
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+_GPU_TYPES = {_bare(name): name for name in GPU_MEMORY_BYTES}
+
+
+def _refuse(where: str, row: int, column: str, got: Any, expected: str) -> None:
+    said = "empty" if got == "" or got != got else shown(got)
+    raise ConfigurationError(
+        f"{where}, row {row + 1} (line {row + 2}): {column} is {said}; expected {expected}"
+    )
+
+
+def _check_columns(names: Sequence[str], where: str) -> None:
+    for name, column in COLUMNS.items():
+        if column.required and name not in names:
+            raise ConfigurationError(
+                f"{where}: there is no column {name} ({column.meaning});"
+                f" it has {', '.join(names) or 'nothing'}"
+            )
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ConfigurationError(f"{where}: column {doubled[0]} is there twice; expected it once")
+    for name in set(names) - set(COLUMNS):
+        for near in difflib.get_close_matches(name, COLUMNS, 1, 0.8):
+            raise ConfigurationError(f"{where}: there is a column {name}; did you mean {near}?")
+
+
+def _numbers(values: "pd.Series[Any]", name: str, interval: Interval, where: str) -> "pd.Series[Any]":
+    """[rows] a column of numbers, NaN where nothing stands."""
+    text = values.astype(str).str.strip()
+    empty = values.isna() | text.isin(("", "nan"))
+    numbers = pd.to_numeric(text.where(~empty), errors="coerce")
+    wrong = ~empty & ~pd.Series(interval.holds(numbers.fillna(-1.0).to_numpy()), index=values.index)
+    for row in np.flatnonzero(wrong)[:1]:
+        _refuse(where, int(row), name, values.iloc[row], str(interval))
+    return numbers.astype(np.float64)
+
+
+def _filled(frame: pd.DataFrame, where: str) -> pd.DataFrame:
+    """Every column of the table, each of its kind."""
+    columns: dict[str, Any] = {}
+    for name, column in COLUMNS.items():
+        if column.numbers is not None:
+            given = frame[name] if name in frame else pd.Series(np.nan, index=frame.index)
+            columns[name] = _numbers(given, name, column.numbers, where)
+        elif name in frame:
+            columns[name] = frame[name].fillna("").astype(str).str.strip()
+        else:
+            columns[name] = pd.Series("", index=frame.index, dtype=object)
+    return pd.DataFrame(columns)
+
+
+def _check_rows(table: pd.DataFrame, where: str) -> None:
+    """Raise ConfigurationError for the first row that contradicts itself."""
+    transfer, beside = table.transfer_bytes.notna(), table.neighbour != ""
+    placed = table.neighbour_placement != ""
+    form = table.placement.str.fullmatch(_PLACEMENT)
+    neighbour_form = table.neighbour_placement.str.fullmatch(_PLACEMENT)
+    gpus = {text: sum(map(int, text.split("+"))) for text in table.placement[form].unique()}
+    workers = table.placement.map(gpus).fillna(0)
+    zero = table.placement.str.split("+").map(lambda counts: any(not count.strip("0") for count in counts))
+    lengths = table.placement.str.count(r"\+") != table.neighbour_placement.str.count(r"\+")
+    none = table.neighbour_placement.str.fullmatch(r"0+(\+0+)*")
+    joined = 'GPUs on each server joined by "+", such as 1, 8 or 4+4'
+    rules: Sequence[tuple[str, Any, str]] = (
+        ("model", (table.model == "") & ~transfer, "the name of a model"),
+        ("model", (table.model != "") & transfer, "nothing in a row with transfer_bytes"),
+        ("gpu_type", table.gpu_type == "", f"one of {', '.join(GPU_MEMORY_BYTES)}, or another type"),
+        ("placement", ~form | zero, joined),
+        ("placement", workers > _MOST_GPUS, f"at most {_MOST_GPUS:,} GPUs"),
+        ("placement", transfer & (workers < 2), "two GPUs or more in a row with transfer_bytes"),
+        ("batch", table.batch.isna() & ~transfer, "samples per GPU"),
+        ("seconds", table.seconds.isna() & table.restart_seconds.isna(), "seconds per iteration"),
+        ("neighbour_batch", beside & table.neighbour_batch.isna(), "the neighbour's samples per GPU"),
+        ("neighbour", ~beside & (table.neighbour_batch.notna() | placed), "the neighbour's model"),
+        ("neighbour_placement", placed & (~neighbour_form | lengths), "as many servers as placement has"),
+        ("neighbour_placement", placed & none, "one GPU or more"),
+    )
+    for name, wrong, expected in rules:
+        for row in np.flatnonzero(wrong)[:1]:
+            _refuse(where, int(row), name, table[name].iloc[row], expected)
+
+
+def _one_measurement_each(table: pd.DataFrame) -> pd.DataFrame:
+    """Restarts of rows that say seconds, too, as rows of their own, after all others."""
+    both = table.seconds.notna() & table.restart_seconds.notna()
+    if not both.any():
+        return table
+    restarts = table[both].assign(seconds=np.nan)
+    alone = table.assign(restart_seconds=table.restart_seconds.mask(both))
+    return pd.concat([alone, restarts], ignore_index=True)
+
+
+def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
+    """The table with every column of `COLUMNS`, checked; GPU types as the simulator calls them.
+
+    A row with seconds and restart_seconds becomes two, the restart after all rows of the file.
+
+    Args:
+        frame: [rows] with the required columns and any of the others; more columns are left out.
+        where: what errors call it.
+
+    Raises:
+        ConfigurationError: a required column is missing or a value makes no sense: which row and column, what
+            stands there, what was expected.
+    """
+    frame = frame.rename(columns=lambda name: _ALSO.get(str(name).strip(), str(name).strip()))
+    _check_columns([str(name) for name in frame.columns], where)
+    if frame.empty:
+        raise ConfigurationError(f"{where} holds no rows; expected one for each measurement")
+    table = _filled(frame.reset_index(drop=True), where)
+    table["gpu_type"] = table.gpu_type.map(lambda name: _GPU_TYPES.get(_bare(name), name.lower()))
+    _check_rows(table, where)
+    return _one_measurement_each(table)
+
+
+def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
+    """The file's cells as text.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    if not file.exists():
+        raise ConfigurationError(f"there is no file {file}; give a CSV of measurements")
+    try:
+        return pd.read_csv(
+            file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig", nrows=rows
+        )
+    except (OSError, EOFError, ValueError, pd.errors.ParserError) as error:
+        raise ConfigurationError(f"{file} is no readable CSV: {shown(str(error))}") from error
+
+
+def read_rows(file: Path) -> pd.DataFrame:
+    """A tidy CSV (also .csv.gz); see `tidy`.
+
+    Raises:
+        ConfigurationError: it cannot be read, or `tidy` refuses it; names the file.
+    """
+    return tidy(_parsed(file), str(file))
+
+
+def _is_tidy(file: Path) -> bool:
+    """Whether the file's first line names the columns of a tidy table (its rows may still be wrong).
+
+    Tables with a column `predicted` are results of ours, not measurements.
+    """
+    try:
+        names = {_ALSO.get(str(name).strip(), str(name).strip()) for name in _parsed(file, 0).columns}
+    except ConfigurationError:
+        return False
+    return {name for name, column in COLUMNS.items() if column.required} <= names and "predicted" not in names
+
+
+def servers_of(placement: str) -> tuple[int, ...]:
+    """[servers] GPUs on each, of "4+4"; () of ""."""
+    return tuple(map(int, placement.split("+"))) if placement else ()
+
+
+def parts_of(table: pd.DataFrame) -> "pd.Series[Any]":
+    """[rows] which part of the physics a row measures.
+
+    "one GPU", "inside a server", "between servers", "sharing a GPU", "sharing links", "cores", "cores and
+    memory", "restart", "all-reduce", "parameter servers".
+    """
+    between = table.placement.str.contains("+", regex=False)
+    several = table.placement != "1"
+    choices = {
+        "restart": table.seconds.isna(),
+        "all-reduce": table.transfer_bytes.notna(),
+        "parameter servers": table.parameter_servers.notna(),
+        "sharing links": table.neighbour_placement != "",
+        "sharing a GPU": table.neighbour != "",
+        "cores and memory": table.ram_bytes.notna() | table.storage_bytes_per_second.notna(),
+        "cores": table.cores.notna(),
+        "between servers": between,
+        "inside a server": several,
+    }
+    return pd.Series(np.select(list(choices.values()), list(choices), "one GPU"), index=table.index)
+
+
+def _sorted_places(placement: str) -> str:
+    return "+".join(sorted(placement.split("+")))
+
+
+def twins(table: pd.DataFrame) -> "pd.Series[Any]":
+    """[rows] the situation that a row measures, as text.
+
+    The same for placements that differ in order only (1+1+2+3, 1+1+3+2), for the two sides of a pair, and
+    for all batches of a job alone. Splits that fit to one part of a table and judge on the other keep rows of
+    one situation together.
+    """
+    own = table.model + " " + table.batch.map("{:g}".format)
+    other = table.neighbour + " " + table.neighbour_batch.map("{:g}".format)
+    pairs = [" beside ".join(sorted(pair)) for pair in zip(own, other, strict=True)]
+    jobs = table.model.mask(table.neighbour != "", pd.Series(pairs, index=table.index))
+    places = {text: _sorted_places(text) for text in set(table.placement) | set(table.neighbour_placement)}
+    around = table.placement.map(places) + " | " + table.neighbour_placement.map(places)
+    return table.gpu_type + " | " + jobs + " | " + around
+
+
+def columns_of(table: pd.DataFrame) -> list[str]:
+    """Columns in which some row says something, in order: what a file needs to have."""
+    return [name for name in COLUMNS if (table[name].notna() & (table[name].astype(str) != "")).any()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredSet:
+    """A measured set.
+
+    Attributes:
+        title: for people.
+        source: who measured what on which machines, and what is assumed of it.
+        fitted: which shipped constants were fitted to these very rows; "": none, they have never been used.
+        weak: where to be careful.
+        mean_aim: largest mean error wanted of what ships; None: no aim.
+        median_aim: largest median error.
+        overrides: further Hydra overrides of the performance model.
+    """
+
+    title: Annotated[str, "not empty"]
+    source: str
+    fitted: str = ""
+    weak: str = ""
+    mean_aim: Positive | None = 0.15
+    median_aim: Positive | None = 0.10
+    overrides: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class MeasuredRows:
+    """A set with its rows.
+
+    Attributes:
+        name: of the CSV, or of the published set.
+        about: the set.
+        rows: [rows] its tidy table.
+    """
+
+    name: str
+    about: MeasuredSet
+    rows: pd.DataFrame
+
+
+def find_csvs(place: Path) -> list[MeasuredRows]:
+    """Read one tidy CSV, or every tidy CSV of a folder.
+
+    Args:
+        place: a file or a folder.
+
+    Returns:
+        A set for each file; none if the folder holds no tidy CSV.
+
+    Raises:
+        ConfigurationError: nothing is at that place, or a tidy CSV holds what `tidy` refuses.
+    """
+    if place.is_file():
+        return [_of_file(place, place.name)]
+    if not place.is_dir():
+        raise ConfigurationError(f"there is no folder or file {place}; give the one that holds measurements")
+    files = sorted([*place.rglob("*.csv"), *place.rglob("*.csv.gz")])
+    return [_of_file(file, str(file.relative_to(place))) for file in files if _is_tidy(file)]
+
+
+def _of_file(file: Path, name: str) -> MeasuredRows:
+    name = name.partition(".csv")[0]
+    about = MeasuredSet(title=name, source=f"{file.name}, a tidy table", fitted="unknown")
+    return MeasuredRows(name, about, read_rows(file))

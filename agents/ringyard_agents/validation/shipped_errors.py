@@ -1,0 +1,151 @@
+"""What ships, held against one measured set."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ringyard.profiles import catalogue
+from ringyard_agents.measurements import MeasuredRows, MeasuredSet, parts_of, servers_of
+from ringyard_agents.validation.shipped import World, check_names, predict
+
+__all__ = ["Judged", "judge", "judge_all", "scatter"]
+
+_COLOURS, _LINES = 10, 40  # of a plot, of a grid
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A measured set beside what ships says of it.
+
+    Attributes:
+        name: of the set.
+        about: the set.
+        rows: [rows] its tidy table with `part`, `place` (how many GPUs or servers), `measured`, `predicted`,
+            `error` (relative; NaN: no prediction), `reason` (why there is none) and `derived` (its figures
+            follow by a rule: nobody measured its model on its GPU type).
+    """
+
+    name: str
+    about: MeasuredSet
+    rows: pd.DataFrame
+
+    @property
+    def predicted(self) -> pd.DataFrame:
+        """[predicted rows] of `rows`."""
+        return self.rows[self.rows.reason == ""]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """{why rows have no prediction: how many}."""
+        return {str(why): int(count) for why, count in self.rows.reason.value_counts().items() if why}
+
+    @property
+    def met(self) -> bool | None:
+        """Whether mean and median stay within the aims; None: no aim, or nothing predicted."""
+        aims = (self.about.mean_aim, self.about.median_aim)
+        if aims == (None, None) or self.predicted.empty:
+            return None
+        found = (self.predicted.error.mean(), self.predicted.error.median())
+        return all(aim is None or error <= aim for error, aim in zip(found, aims, strict=True))
+
+    def by(self, columns: Sequence[str]) -> pd.DataFrame:
+        """[groups] mean, median, worst and count of the errors of rows that agree in the columns."""
+        sizes = self.predicted.placement.map(lambda text: (text.count("+"), sum(servers_of(text))))
+        order = self.predicted.assign(sizes=sizes).sort_values(["gpu_type", "sizes"], kind="stable")
+        groups = order.groupby(list(columns), sort=False)["error"]
+        return pd.DataFrame(groups.agg(["mean", "median", "max", "count"])).reset_index()
+
+    @property
+    def apart(self) -> bool:
+        """Whether `grid` tells batches apart: where one model has several at a place, and there are few."""
+        rows = self.predicted
+        several = rows.groupby(["model", "gpu_type", "place"])["batch"].nunique().max() > 1
+        return bool(several) and len(rows.drop_duplicates(["model", "batch"])) <= _LINES
+
+    def grid(self) -> pd.DataFrame:
+        """[models (and samples per GPU, if `apart`) x GPU types] mean errors."""
+        rows = self.predicted
+        names = rows.model + rows.batch.map(" {:g}".format) if self.apart else rows.model
+        order = rows.assign(name=names).sort_values(["model", "batch"]).name.unique()
+        table = rows.assign(name=names).pivot_table(
+            "error", "name", "gpu_type", "mean", sort=False, observed=True
+        )
+        return pd.DataFrame(table.reindex(order))
+
+    def draw(self, axes: Any) -> None:
+        """Predicted over measured, a colour for each model (or GPU type, or part)."""
+        rows = self.predicted
+        kinds = ("model", "gpu_type", "part", "place")
+        columns = [name for name in kinds if 1 < rows[name].nunique() <= _COLOURS]
+        points = [
+            (str(name), one.measured.to_numpy(), one.predicted.to_numpy())
+            for name, one in rows.groupby(columns[0] if columns else "gpu_type", sort=False)
+        ]
+        scatter(axes, points, "seconds")
+
+
+def scatter(axes: Any, points: Any, unit: str) -> None:
+    """Predicted over measured, one colour each, on logarithmic axes with the diagonal."""
+    for name, measured, predicted in points:
+        axes.loglog(measured, predicted, ".", label=name, alpha=0.6)
+    low = min(measured.min() for _, measured, _ in points)
+    high = max(measured.max() for _, measured, _ in points)
+    axes.plot([low, high], [low, high], "k-", linewidth=0.8)
+    axes.set_xlabel(f"measured {unit}")
+    axes.set_ylabel(f"predicted {unit}")
+
+
+def _derived(rows: pd.DataFrame) -> "pd.Series[Any]":
+    """[rows] whether a model of the row has figures for its GPU type that nobody measured."""
+    known = {(m.name, kind): one.derived for m in catalogue() for kind, one in m.gpus.items()}
+    sides = [zip(rows[name], rows.gpu_type, strict=True) for name in ("model", "neighbour")]
+    flags = np.array([[known.get(one, False) for one in side] for side in sides])
+    return pd.Series(flags.any(axis=0), index=rows.index)
+
+
+def _place(placement: str) -> str:
+    servers = servers_of(placement)
+    count, word = (len(servers), "server") if len(servers) > 1 else (servers[0], "GPU")
+    return f"{count} {word}{'s' if count > 1 else ''}"
+
+
+def judge(measured: MeasuredRows, world: World) -> Judged:
+    """Predict every row of a set by what ships.
+
+    Args:
+        measured: the set.
+        world: the performance model; the set's own overrides come after its.
+
+    Raises:
+        ConfigurationError: the set names a network or interconnect that does not ship.
+    """
+    check_names(measured.rows, measured.name)
+    chosen = World(world.performance, (*world.overrides, *measured.about.overrides))
+    predicted = predict(measured.rows, chosen)
+    rows = measured.rows.assign(
+        part=parts_of(measured.rows),
+        place=measured.rows.placement.map(_place),
+        measured=measured.rows.seconds.fillna(measured.rows.restart_seconds),
+        predicted=predicted.seconds,
+        reason=predicted.reasons,
+        derived=_derived(measured.rows),
+    )
+    error = (rows.predicted - rows.measured).abs() / rows.measured
+    return Judged(measured.name, measured.about, rows.assign(error=error))
+
+
+def judge_all(found: Sequence[MeasuredRows], world: World, links: Mapping[str, str]) -> list[Judged]:
+    """What ships against each set.
+
+    Args:
+        found: the sets.
+        world: the performance model.
+        links: {"network" or "interconnect": a name for all rows of all sets}.
+
+    Raises:
+        ConfigurationError: a network or interconnect that does not ship.
+    """
+    return [judge(replace(one, rows=one.rows.assign(**links)), world) for one in found]

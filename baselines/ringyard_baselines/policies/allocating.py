@@ -1,0 +1,160 @@
+"""Schedulers that say how much each job matters and leave the rest to the allocator."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ringyard.allocator import (
+    UNKNOWN_SECONDS,
+    Allocator,
+    Gamma,
+    Plan,
+    Rules,
+    SizePower,
+    Stay,
+    UnknownSeconds,
+    allocate,
+    attained,
+    empty_plan,
+    moves_of,
+    predicted,
+    put_rates,
+    rates_of,
+)
+from ringyard.checks import Amount, Positive, checked
+from ringyard.cluster import Cluster
+from ringyard.compiled import kernel
+from ringyard.information import check_reads
+from ringyard.jobs import JobTable
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine.events import advance
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.simulator import Simulator
+from ringyard.sim.speeds import IsolatedJobs
+from ringyard.sim.view import SchedulingView, live
+from ringyard.state.arrays import State, copy_state
+from ringyard_baselines.policies.ordered import raise_stalled
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
+
+__all__ = ["AllocatingScheduler", "allocator", "allocator_attained", "powers_of"]
+
+
+@kernel
+def _run(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> bool:
+    """Whole simulation; False if it stalls."""
+    cluster = state.clusters[b]
+    while cluster.num_done < cluster.num_jobs:
+        allocate(state, b, plan, rules, physics)
+        if not advance(state, b, physics):
+            return False
+    return True
+
+
+def powers_of(allocator: Allocator) -> Powers:
+    """What an allocator may do to jobs."""
+    if allocator.starts is not None:
+        return Powers.STARTS
+    return Powers.STOPS | Powers.RESIZES | Powers.CORES
+
+
+@checked("scheduler")
+class AllocatingScheduler(Scheduler):
+    """The allocator (`ringyard.allocator`) with every score at 0.
+
+    Args:
+        allocator: its parameters.
+        name: shown in tables.
+        round_seconds: decide every this many seconds as well.
+
+    Raises:
+        ConfigurationError: an argument of another kind.
+    """
+
+    published = False
+
+    def __init__(
+        self, allocator: Allocator, name: str = "allocator", round_seconds: Positive | None = None
+    ) -> None:
+        self.name = name
+        self.allocator = allocator
+        self.may = powers_of(allocator)
+        self.information: Information = allocator.takes
+        self.round_seconds: float | None = round_seconds
+        self._plan: Plan | None = None
+        self._memory = np.zeros((0, 0))
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget the speeds, and what the estimate has seen."""
+        estimate = self.allocator.estimate
+        check_reads(estimate.seconds, self.information, f"{self.name}'s estimate {estimate.name}")
+        self._plan, self._memory = None, estimate.memory_of(jobs)
+
+    def _planned(self, view: SchedulingView, logged: bool) -> Plan:
+        if self._plan is None:
+            view.check("asked_gpus")  # and all that profiling asks for
+            rates = rates_of(IsolatedJobs.of_view(view), self.allocator.size_power)
+            sizes = rates.worth.shape[1] - 1
+            self._plan = empty_plan(live(view).state, sizes, self.allocator.estimate.memory, logged)
+            put_rates(self._plan, 0, rates)
+            self._plan.memory[0] = self._memory
+        return self._plan
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """What the allocator does, tried out on a copy of the simulation."""
+        plan = self._planned(view, True)
+        now, b, physics, _ = live(view)
+        state = copy_state(now)
+        allocate(state, b, plan, self.allocator.rules, physics)
+        return moves_of(plan, state, b)
+
+    def drive(self, sim: Simulator) -> None:
+        """The same decisions in one compiled loop."""
+        plan = self._planned(sim.view(self.information), False)
+        if not _run(sim.state, 0, plan, self.allocator.rules, sim.physics):
+            raise_stalled(sim)
+
+
+@checked("scheduler")
+def allocator(
+    gamma: Gamma = 1.0,
+    size_power: SizePower = 0.7,
+    stay: Stay = 1.0,
+    unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
+    stop_price: Amount = 0.0,
+) -> AllocatingScheduler:
+    """The allocator by predicted seconds left.
+
+    Args:
+        gamma, size_power, stay, stop_price: see `Allocator`.
+        unknown_seconds: see `ringyard.allocator.predicted`.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+    estimate = predicted(unknown_seconds)
+    rules = Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=estimate)
+    return AllocatingScheduler(rules)
+
+
+@checked("scheduler")
+def allocator_attained(
+    gamma: Gamma = 0.5,
+    size_power: SizePower = 0.7,
+    stay: Stay = 1.0,
+    unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
+    stop_price: Amount = 0.0,
+) -> AllocatingScheduler:
+    """The allocator for which nobody knows how long jobs run: they weigh by how long they have run.
+
+    Args:
+        gamma, size_power, stay, stop_price: see `Allocator`.
+        unknown_seconds: see `ringyard.allocator.attained`.
+
+    Raises:
+        ConfigurationError: an argument out of its range.
+    """
+    estimate = attained(unknown_seconds)
+    return AllocatingScheduler(
+        Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=estimate),
+        "allocator_attained",
+    )

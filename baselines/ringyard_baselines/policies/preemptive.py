@@ -1,0 +1,144 @@
+"""Preemptive schedulers: at every decision point the jobs with the lowest keys hold the GPUs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.compiled import kernel
+from ringyard.information import check_reads
+from ringyard.jobs import JobTable
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine.events import advance
+from ringyard.sim.engine.physics import Physics
+from ringyard.sim.feasibility import current_allocation, gpus_of
+from ringyard.sim.simulator import Simulator
+from ringyard.sim.view import SchedulingView, live
+from ringyard.state.arrays import State, copy_state
+from ringyard_baselines.policies.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
+from ringyard_baselines.policies.ordered import raise_stalled
+from ringyard_baselines.policies.ranking import (
+    QUEUE_SPAN,
+    JobKey,
+    KeyChanges,
+    Ranking,
+    never,
+    place_in_queue,
+)
+from ringyard_baselines.scheduler import Information, Powers, Scheduler
+
+__all__ = [
+    "QUEUE_SPAN",
+    "JobKey",
+    "KeyChanges",
+    "PreemptiveScheduler",
+    "Ranking",
+    "never",
+    "place_in_queue",
+]
+
+
+@kernel
+def _run_preemptive(
+    state: State, b: int, order: KeyOrder, ranking: Ranking, rule: PlacementRule, physics: Physics
+) -> bool:
+    """Whole simulation; False if it stalls."""
+    cluster = state.clusters[b]
+    while cluster.num_done < cluster.num_jobs:
+        rearrange(state, b, order, ranking, rule, physics)
+        if not advance(state, b, physics):
+            return False
+    return True
+
+
+class PreemptiveScheduler(Scheduler):
+    """Lowest keys first over running and waiting jobs; whoever drops out is stopped.
+
+    A job that does not fit into the GPUs left is skipped (or, if `strict`, ends the walk). A chosen job
+    that the placement rule cannot place stays queued and its share of GPUs stays idle.
+
+    Args:
+        name: shown in tables.
+        key: fills `JobKey`.
+        parameters: [parameters] read by `key` and `wake`.
+        placement: where a job goes.
+        information: what `key` and `wake` read of a job's record; functions of `ringyard.state.progress`
+            count as the column of their name.
+        wake: fills `JobKey`: when a key needs another look; `never` if only events change the order.
+        round_seconds: decide every this many seconds as well.
+        strict: do not look past the first job that does not fit.
+        key_changes: when keys change; unless at any time, a decision reads few of them.
+
+    Raises:
+        InformationError: `key` or `wake` reads more than `information` names.
+    """
+
+    may = Powers.STOPS
+
+    def __init__(
+        self,
+        name: str,
+        key: JobKey,
+        parameters: NDArray[np.float64],
+        placement: PlacementRule,
+        information: Information,
+        wake: JobKey = never,
+        round_seconds: float | None = None,
+        strict: bool = False,
+        key_changes: KeyChanges = KeyChanges.ANY_TIME,
+    ) -> None:
+        self.name = name
+        self.placement = placement
+        self.information = information
+        self.round_seconds = round_seconds
+        self._ranking = Ranking(key, wake, parameters, strict, wake is not never, int(key_changes))
+        self._check()
+        self._order: KeyOrder | None = None
+
+    def _check(self) -> None:
+        check_reads(self._ranking.key, self.information, f"{self.name}'s key")
+        check_reads(self._ranking.wake, self.information, f"{self.name}'s wake")
+
+    def use_parameters(self, parameters: NDArray[np.float64]) -> None:
+        """Give `key` and `wake` other parameters, before a simulation begins."""
+        self._ranking = replace(self._ranking, parameters=parameters)
+
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget the order."""
+        self._check()
+        self._order = None
+
+    def _order_of(self, state: State, b: int) -> KeyOrder:
+        """What is remembered between decisions."""
+        if self._order is None:
+            servers_fail = np.isfinite(state.clusters["mean_up_seconds"][b])  # and work is lost: keys jump
+            if servers_fail and self._ranking.key_changes == KeyChanges.WHILE_RUNNING:
+                self._ranking = replace(self._ranking, key_changes=int(KeyChanges.ANY_TIME))
+            self._order = empty_order(state.jobs["num_gpus"][b, :-1], self._ranking.key_changes)
+        return self._order
+
+    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
+        """Stop and start so that the chosen jobs hold the GPUs, tried out on a copy of the simulation."""
+        now, b, physics, _ = live(view)
+        order = self._order_of(now, b)
+        choose(now, b, order, self._ranking, self.placement)
+        totals = order.totals[0]
+        changes = totals["num_starting"] + totals["num_stopping"] > 0
+        after = copy_state(now) if changes else now
+        carry_out(after, b, order, self._ranking, self.placement, physics)
+        for column in ("rng", "wake_seconds"):
+            now.clusters[column][b] = after.clusters[column][b]
+        stopped = order.stopping[: totals["num_stopping"]].tolist()
+        started = order.starting[: totals["num_starting"]].tolist()
+        return [Allocation(job) for job in stopped] + [
+            current_allocation(after, b, job, tuple(gpus_of(after, b, job).tolist())) for job in started
+        ]
+
+    def drive(self, sim: Simulator) -> None:
+        """The same decisions in one compiled loop."""
+        order = self._order_of(sim.state, 0)
+        if not _run_preemptive(sim.state, 0, order, self._ranking, self.placement, sim.physics):
+            raise_stalled(sim)

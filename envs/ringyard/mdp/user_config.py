@@ -1,0 +1,44 @@
+"""Hydra on the configs of Ringyard and on the folders of one's own yamls."""
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ringyard.config_folder import config_folder, own_folders
+
+__all__ = ["hydra_configs", "search_own_folders"]
+
+
+@contextmanager
+def hydra_configs() -> Iterator[None]:
+    """Let `hydra.compose` read `conf/`; a Hydra application around the block is as before afterwards."""
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.version import VersionBase
+
+    around, version = GlobalHydra.instance(), VersionBase.instance().version_base
+    outer = around.hydra
+    around.clear()
+    search_own_folders()
+    try:
+        with initialize_config_dir(str(config_folder()), version_base="1.3"):
+            yield
+    finally:
+        GlobalHydra.set_instance(around)
+        around.hydra = outer
+        VersionBase.instance().version_base = version
+
+
+@functools.cache
+def search_own_folders() -> None:
+    """Make Hydra find yamls of RINGYARD_CONF before those of that name which ship."""
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+    class OwnFolders(SearchPathPlugin):
+        def manipulate_search_path(self, search_path: Any) -> None:
+            for folder in reversed(own_folders()):
+                search_path.prepend("ringyard", f"file://{folder}")
+
+    Plugins.instance().register(OwnFolders)

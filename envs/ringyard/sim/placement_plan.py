@@ -1,0 +1,566 @@
+"""Placement plans: several placements are tried on a copy of the cluster before a scheduler decides."""
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ringyard.checks import shown
+from ringyard.compiled import (
+    BoolMatrix,
+    BoolVector,
+    FloatMatrix,
+    FloatVector,
+    Int32Vector,
+    IntVector,
+    kernel,
+    linked_kernel,
+    whole,
+)
+from ringyard.errors import PlacementError
+from ringyard.placement import PlacementRule, place
+from ringyard.resources import RESOURCES
+from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine.holding import hold, let_go
+from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
+from ringyard.sim.feasibility import (
+    HELD,
+    current_allocation,
+    gpus_of,
+    requested_shape,
+    validate_allocation,
+)
+from ringyard.sim.view import SchedulingView, live, scratch_of
+from ringyard.state.arrays import State
+from ringyard.state.records import JobKind
+
+__all__ = ["PlacementPlan"]
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+
+_named = attrgetter(*HELD)
+
+#: {what a job holds beside its GPUs: the column with what it asks for}
+_ASKED_BESIDE = {one.per_worker: one.asked for one in RESOURCES if one.can_change} | {
+    name: f"asked_{name}" for name in ("parameter_servers", "cores_per_server_task")
+}
+
+
+@kernel
+def _let_go(state: State, b: int, j: int) -> None:
+    job = state.jobs[b, j]
+    if job.first_slot >= 0 or job.server >= 0:  # else it holds nothing
+        let_go(state, b, j)
+    job.first_slot = -1
+    job.server = -1
+    ask(job)
+
+
+@kernel
+def _let_all_go(state: State, b: int, jobs: Int32Vector) -> None:
+    for i in range(len(jobs)):
+        _let_go(state, b, jobs[i])
+
+
+@kernel
+def _ask(state: State, b: int, j: int) -> None:
+    ask(state.jobs[b, j])
+
+
+@kernel
+def _shape(state: State, b: int, j: int, shape: Shape) -> None:
+    set_shape(state.jobs[b, j], shape)
+
+
+@kernel
+def _hold(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> None:
+    set_shape(state.jobs[b, j], shape)
+    hold(state, b, j, places, num_places(shape))
+
+
+@kernel
+def _hold_found(state: State, b: int, j: int, count: int, places: Int32Vector) -> int:
+    """Job j takes the places found for it, which are written down; how many."""
+    out = state.gpu_scratch[b]
+    hold(state, b, j, out, count)
+    for k in range(count):
+        places[k] = out[k]
+    return count
+
+
+@kernel
+def _or(named: float, present: float) -> float:
+    return present if np.isnan(named) else named
+
+
+@kernel
+def _shape_named(own: Shape, named: FloatVector, beside: bool) -> Shape:
+    """The shape that a job is to hold. What is not named stays as in its own shape.
+
+    Args:
+        own: of a job that holds nothing.
+        named: [7] fields of a `Shape`, NaN where not named.
+        beside: whether the cores, RAM and parameter servers named count.
+    """
+    return Shape(
+        whole(_or(named[0], own.num_gpus)),
+        _or(named[1], own.batch_size),
+        whole(_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
+        whole(_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
+        whole(_or(named[4], own.cores_per_server_task)) if beside else own.cores_per_server_task,
+        _or(named[5], own.memory_bandwidth_cap),
+        whole(_or(named[6], own.ram_per_worker)) if beside else own.ram_per_worker,
+    )
+
+
+@linked_kernel
+def _start(
+    state: State,
+    b: int,
+    jobs: Int32Vector,
+    named: FloatMatrix,
+    rule: PlacementRule,
+    admission: AdmissionFilter,
+    alike: IntVector,
+    unplaced: BoolMatrix,
+    counts: Int32Vector,
+    fell_back: BoolVector,
+    places: Int32Vector,
+) -> int:
+    """Start jobs in their order where the rule puts them, if the filter admits them.
+
+    A job is tried in the shape named for it, then with the cores, RAM and parameter servers that it asks for.
+
+    Args:
+        state: of the plan.
+        b: cluster.
+        jobs: [n] rows.
+        named: [n, 7] or, for all jobs alike, [1, 7], as in `_shape_named`.
+        rule: chooses places.
+        admission: may keep a job from starting.
+        alike: [n] equal numbers for jobs of one demand class with the same shape named, from 0.
+        unplaced: [numbers, 2] gets whether such a job has found no place, as named and as it asks; False at
+            first.
+        counts: [n] gets how many places each job took, 0 at first; it stays if the job does not start.
+        fell_back: [n] gets whether the job started as it asks; False at first.
+        places: [slots + n] gets these places, ascending job by job.
+
+    Returns:
+        How many places the jobs took, or -1 - i if the i-th job holds something, where the loop ends.
+    """
+    out = state.gpu_scratch[b]
+    taken = 0
+    for i in range(len(jobs)):
+        j = jobs[i]
+        job = state.jobs[b, j]
+        if job.first_slot >= 0 or job.server >= 0:
+            return whole(-1 - i)
+        if unplaced[alike[i], 0] and unplaced[alike[i], 1]:
+            continue
+        own = shape_of(job)
+        row = named[min(i, len(named) - 1)]
+        wanted, modest = _shape_named(own, row, True), _shape_named(own, row, False)
+        if wanted == modest:
+            unplaced[alike[i], 1] = True
+        count = 0
+        for k in range(2):
+            if count > 0 or unplaced[alike[i], k]:
+                continue
+            shape = wanted if k == 0 else modest
+            if shape != shape_of(job):
+                set_shape(job, shape)
+            count = place(state, b, j, rule, out)
+            unplaced[alike[i], k] = count == 0
+            fell_back[i] = k == 1
+        if count > 0 and admission.admit_start(
+            state, b, j, out, count, admission.of_jobs, admission.parameters
+        ):
+            counts[i] = count
+            taken += _hold_found(state, b, j, count, places[taken:])
+        elif wanted != own or modest != own:
+            ask(job)
+    return whole(taken)
+
+
+def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
+    """A shape whose open parts are as a job has them."""
+    if shape is None:
+        return present
+    if shape.job != present.job:
+        raise PlacementError(f"the shape is of job {shape.job}; expected one of job {present.job}")
+    own = {name: getattr(present, name) for name in HELD if getattr(shape, name) is None}
+    return replace(shape, **own)
+
+
+class PlacementPlan:
+    """The cluster as it would be after the placements and releases planned so far.
+
+    A scheduler tries placements on a plan before it decides. Nothing is carried out.
+
+    Args:
+        view: the present moment, for which alone the plan holds. Only the seed of random rules changes.
+    """
+
+    def __init__(self, view: SchedulingView) -> None:
+        self._live, self._b, _, _ = live(view)
+        self._scratch = scratch_of(view)
+        self._cluster = view.cluster
+        self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
+        #: rows of the jobs whose records in the copy differ from those of the simulation
+        self._changed: set[int] = set()
+        #: what has found no place since the last release
+        self._unplaced: set[tuple[object, ...]] = set()
+        #: the job that took the last place, if no other was looked for since
+        self._last_placed: int | None = None
+
+    @functools.cached_property
+    def _state(self) -> State:
+        """The copy that is planned on, made when it is first needed: many decisions place nothing."""
+        return self._scratch.lend(self._live, self._b, self, self._changed)
+
+    @property
+    def num_free_gpus(self) -> int:
+        """Free GPUs of the whole cluster."""
+        return int(self._state.clusters["free_gpus"][self._b])
+
+    @property
+    def num_open_gpus(self) -> int:
+        """GPUs with room for another job, of servers that are up."""
+        return int(self._state.clusters["open_gpus"][self._b])
+
+    @property
+    def gpu_is_free(self) -> np.ndarray:
+        """[gpus] whether a GPU holds no job and its server is up."""
+        return self._state.gpus["num_jobs"][self._b] == 0
+
+    @property
+    def jobs_of_gpu(self) -> np.ndarray:
+        """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
+        return self._state.slots["job"][self._b].reshape(self._cluster.num_gpus, -1)
+
+    @property
+    def free_gpus_per_server(self) -> np.ndarray:
+        """[servers] free GPUs, 0 while a server is down."""
+        return self._state.servers["free_gpus"][self._b]
+
+    @property
+    def free_cores_per_server(self) -> np.ndarray:
+        """[servers] free CPU cores; very many where the cluster does not count them."""
+        return self._state.servers["free_cores"][self._b]
+
+    def place(self, rule: PlacementRule, job: int, shape: Allocation | None = None) -> Allocation | None:
+        """The allocation that starts the job where the rule puts it, taken in this plan; None: nowhere.
+
+        Args:
+            rule: says where.
+            job: holds nothing in this plan.
+            shape: GPUs (their number counts, not which), batch, cores, RAM, parameter servers; what it leaves
+                open, or None, is as the job asks.
+
+        Raises:
+            PlacementError: there is no such job.
+        """
+        b = self._b
+        self._require_row(job)
+        self._changed.add(job)
+        record = self._state.jobs[b, job]
+        asks: tuple[object, ...] = (rule, int(record["demand_class"]))
+        if shape is not None:
+            size = len(shape.gpu_ids) or int(record["asked_gpus"])
+            asks += (size, *(getattr(shape, name) for name in HELD))
+        if asks in self._unplaced:
+            return None
+        if shape is not None:
+            taken, _ = requested_shape(self._state, b, shape)
+            _shape(self._state, b, job, taken._replace(num_gpus=size))
+        out = self._state.gpu_scratch[b]
+        count = place(self._state, b, job, rule, out)
+        self._live.clusters["rng"][b] = self._state.clusters["rng"][b]
+        self._last_placed = job if count else None
+        if not count:
+            self._unplaced.add(asks)
+            if shape is not None:
+                _ask(self._state, b, job)
+            return None
+        places = tuple(sorted(out[:count].tolist()))
+        hold(self._state, b, job, out, count)
+        return self._at(shape or Allocation(job), places)
+
+    def start(
+        self, rule: PlacementRule, jobs: ArrayLike, admission: AdmissionFilter = ADMIT_ALL
+    ) -> list[Allocation]:
+        """Place many jobs as they ask, in one compiled loop.
+
+        Args:
+            rule: chooses places.
+            jobs: [n] rows of jobs that hold nothing in this plan, earlier ones first.
+            admission: may keep a job from starting at the places found for it, which stay free then.
+
+        Returns:
+            The allocations of the jobs that start, in order.
+
+        Raises:
+            PlacementError: these are no rows, or a job holds something in this plan.
+        """
+        rows = self._rows(jobs)
+        alike = self._state.jobs["demand_class"][self._b, rows].astype(np.int64)
+        named = np.full((1, 1 + len(HELD)), np.nan)
+        started = self._start(rule, rows, named, alike, admission)
+        return [self._at(Allocation(int(rows[i])), places) for i, places, _ in started]
+
+    def start_as(
+        self, rule: PlacementRule, num_gpus: Sequence[int], shapes: Sequence[Allocation]
+    ) -> list[Allocation]:
+        """Place many GPU jobs in given shapes, in one compiled loop.
+
+        A job that finds no place with the cores, RAM and parameter servers of its shape takes those that it
+        asks for.
+
+        Args:
+            rule: chooses places.
+            num_gpus: [n] GPUs of each job, at least 1.
+            shapes: [n] batch, cores, RAM and parameter servers of GPU jobs that hold nothing in this plan,
+                earlier ones first. What a shape leaves open is as the job asks.
+
+        Returns:
+            The allocations of the jobs that start, in order.
+
+        Raises:
+            PlacementError: there is no such job, or a job holds something in this plan or uses no GPUs.
+        """
+        rows = self._rows([shape.job for shape in shapes])
+        self._changed.update(rows.tolist())
+        jobs = self._state.jobs[self._b]
+        named = [(size, *_named(shape)) for size, shape in zip(num_gpus, shapes, strict=True)]
+        if min(num_gpus, default=1) < 1 or (jobs["kind"][rows] == _CPU_ONLY).any():
+            raise PlacementError("jobs start on 0 GPUs, or use none; expected GPU jobs and at least 1 each")
+        numbers: dict[tuple[Any, ...], int] = {}
+        asks = zip(jobs["demand_class"][rows].tolist(), named, strict=True)
+        alike = np.array([numbers.setdefault(one, len(numbers)) for one in asks], np.int64)
+        given = np.array(named, np.float64).reshape(len(rows), 1 + len(HELD))  # None becomes NaN
+        return [
+            (self._beside_as_asked(shapes[i]) if fell_back else shapes[i]).at(places)
+            for i, places, fell_back in self._start(rule, rows, given, alike, ADMIT_ALL)
+        ]
+
+    def _start(
+        self,
+        rule: PlacementRule,
+        rows: NDArray[np.int32],
+        named: NDArray[np.float64],
+        alike: NDArray[np.int64],
+        admission: AdmissionFilter,
+    ) -> list[tuple[int, tuple[int, ...], bool]]:
+        """(position among `rows`, places, whether it fell back) of each job that the loop starts."""
+        b, state = self._b, self._state
+        unplaced = np.zeros((int(alike.max(initial=0)) + 1, 2), np.bool_)
+        fell_back = np.zeros(len(rows), np.bool_)
+        counts = np.zeros(len(rows), np.int32)
+        places = np.empty(state.slots.shape[1] + len(rows), np.int32)
+        try:
+            taken = _start(state, b, rows, named, rule, admission, alike, unplaced, counts, fell_back, places)
+            self._live.clusters["rng"][b] = state.clusters["rng"][b]
+            self._last_placed = None
+            if taken < 0:
+                self._raise_if_held(int(rows[-1 - taken]))
+        except Exception:
+            for job in rows[counts > 0].tolist():  # no job starts
+                self.release(job)
+            raise
+        started = np.flatnonzero(counts)
+        self._changed.update(rows[started].tolist())
+        ends = np.cumsum(counts[started]).tolist()
+        every = places[:taken].tolist()
+        return [
+            (i, tuple(every[begin:end]), bool(fell_back[i]))
+            for i, begin, end in zip(started.tolist(), [0, *ends], ends, strict=False)
+        ]
+
+    def _beside_as_asked(self, shape: Allocation) -> Allocation:
+        """The same shape with the cores, RAM and servers that the job asks for."""
+        job = self._state.jobs[self._b, shape.job]
+        asked: dict[str, Any] = {
+            name: int(job[column])
+            for name, column in _ASKED_BESIDE.items()
+            if getattr(shape, name) is not None
+        }
+        return replace(shape, **asked)
+
+    def _rows(self, jobs: ArrayLike) -> NDArray[np.int32]:
+        """[n] rows of jobs as people give them."""
+        try:
+            given = np.asarray(jobs)
+        except ValueError:  # lists of several lengths
+            given = np.zeros((0, 0))
+        if given.ndim != 1 or (
+            len(given) and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= self._num_jobs)
+        ):
+            raise PlacementError(
+                f"jobs is {shown(jobs)}; expected a list of rows of jobs, each in 0..{self._num_jobs - 1}"
+            )
+        return given.astype(np.int32)
+
+    def _require_row(self, job: int) -> None:
+        """Raise PlacementError for what is no row of a job: compiled code would write beyond its arrays."""
+        if not isinstance(job, int | np.integer) or not 0 <= job < self._num_jobs:
+            raise PlacementError(f"there is no job {shown(job)}; expected a row in 0..{self._num_jobs - 1}")
+
+    def _raise_if_held(self, job: int) -> None:
+        record = self._state.jobs[self._b, job]
+        if record["first_slot"] >= 0 or record["server"] >= 0:
+            raise PlacementError(f"job {job} holds something in this plan; release it first")
+
+    def _at(self, shape: Allocation, places: tuple[int, ...]) -> Allocation:
+        """An allocation of this shape at places."""
+        if self._state.jobs["kind"][self._b, shape.job] == _CPU_ONLY:
+            return shape.at(server=places[0])
+        return shape.at(places)
+
+    def take(self, allocation: Allocation) -> bool:
+        """Take exactly these GPUs (or this server); False, and nothing is taken, if there is no room.
+
+        Raises:
+            PlacementError: there is no such job.
+        """
+        self._require_row(allocation.job)
+        self._last_placed = None
+        self._changed.add(allocation.job)
+        _ask(self._state, self._b, allocation.job)
+        try:
+            taken = validate_allocation(self._state, self._b, self._cluster, allocation)
+        except PlacementError:
+            return False
+        if taken is not None:
+            _hold(self._state, self._b, allocation.job, *taken)
+        return True
+
+    def change(self, first: Allocation, *then: Allocation) -> bool:
+        """Let a running job hold exactly this, step by step; False, and it holds what it held: no room.
+
+        As when allocations are carried out, what a step leaves open stays as the job has it.
+
+        Raises:
+            PlacementError: steps of several jobs, or of none that there is.
+        """
+        job, steps = first.job, (first, *then)
+        if any(one.job != job for one in steps):
+            raise PlacementError(
+                f"the steps are of jobs {shown([one.job for one in steps])}; expected one job"
+            )
+        present = self._held(job)
+        for step in steps:
+            try:
+                taken = validate_allocation(self._state, self._b, self._cluster, step)
+            except PlacementError:
+                self.release(job)
+                self.take(present)
+                return False
+            self.release(job)
+            if taken is not None:
+                _hold(self._state, self._b, job, *taken)
+        return True
+
+    def move(
+        self, rule: PlacementRule, job: int, shapes: Sequence[Allocation | None] = (None,)
+    ) -> Allocation | None:
+        """Let a running job go where the rule puts it; None, and it holds what it held, if that is nowhere.
+
+        Args:
+            rule: says where.
+            job: holds something in this plan.
+            shapes: GPUs (their number counts, not which) and the rest; what one leaves open, or None, stays
+                as the job has it. The first that finds places counts.
+
+        Raises:
+            PlacementError: there is no such job, or a shape is of another.
+        """
+        present = self._held(job)
+        kept = [_filled(shape, present) for shape in shapes]
+        self.release(job)
+        for shape in kept:
+            found = self.place(rule, job, shape)
+            if found is not None:
+                return found
+        self.take(present)
+        return None
+
+    def evict(self, job: int) -> Allocation:
+        """Stop a running job: it gives back all it holds.
+
+        Raises:
+            PlacementError: there is no such job.
+        """
+        self.release(job)
+        return Allocation(job)
+
+    def evict_all(self, jobs: ArrayLike) -> list[Allocation]:
+        """Stop running jobs in one compiled loop.
+
+        Args:
+            jobs: [n] rows.
+
+        Raises:
+            PlacementError: these are no rows.
+        """
+        rows = self._rows(jobs)
+        if len(rows):
+            self._unplaced.clear()
+            self._last_placed = None
+            self._changed.update(rows.tolist())
+            _let_all_go(self._state, self._b, rows)
+        return [Allocation(job) for job in rows.tolist()]
+
+    def evict_for(self, rule: PlacementRule, job: int, others: Iterable[int]) -> list[Allocation]:
+        """Stop running jobs, one after the other, until the rule finds places for a job as it asks.
+
+        Args:
+            rule: says where.
+            job: holds nothing in this plan.
+            others: who may be stopped, first comes first; who holds nothing is passed over.
+
+        Returns:
+            The stops, then the start; none, and nobody is stopped, where all of them are not enough.
+
+        Raises:
+            PlacementError: there is no such job, or it holds something in this plan.
+        """
+        self._require_row(job)
+        self._raise_if_held(job)
+        stopped: list[Allocation] = []
+        for other in others:
+            present = self._held(other)
+            if not present.gpu_ids and present.server is None:
+                continue
+            stopped.append(present)
+            self.release(other)
+            found = self.place(rule, job)
+            if found is not None:
+                return [*(Allocation(one.job) for one in stopped), found]
+        for one in stopped:
+            self.take(one)
+        return []
+
+    def _held(self, job: int) -> Allocation:
+        """What a job holds in this plan."""
+        self._require_row(job)
+        return current_allocation(
+            self._state, self._b, job, tuple(gpus_of(self._state, self._b, job).tolist())
+        )
+
+    def release(self, job: int) -> None:
+        """Give back all the job holds, if anything.
+
+        Raises:
+            PlacementError: there is no such job.
+        """
+        self._require_row(job)
+        if job != self._last_placed:  # else all is as it was before that place
+            self._unplaced.clear()
+        self._last_placed = None
+        self._changed.add(job)
+        _let_go(self._state, self._b, job)

@@ -1,0 +1,1 @@
+"""Constants that ship: profiles, networks and interconnects out of published measurements."""

@@ -1,0 +1,190 @@
+"""Compare what ships with published measurements: `python -m tools.validate FOLDER`."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ringyard_agents.command_line import Arguments, exit_code
+from ringyard_agents.validation.page import markdown_table, page, percent
+from ringyard_agents.validation.report import (
+    check_choices,
+    draw_plot,
+    draw_sets,
+    print_judged,
+    print_table,
+    require_predictions,
+    write_predictions,
+)
+from ringyard_agents.validation.shipped import World
+from ringyard_agents.validation.shipped_errors import judge_all
+from tools.equations.cpu import core_curves
+from tools.equations.elastic import batch_efficiency, placements
+from tools.equations.network import inside_a_server, rings
+from tools.equations.parameter_server_errors import parameter_server_steps, restarts
+from tools.equations.result import Comparison, MissingDataError
+from tools.equations.sharing import pairs_on_a_gpu
+from tools.measured_sets.sets import PublishedSet, find_sets
+
+__all__ = ["COMPARISONS", "compare_all", "main", "validate"]
+
+COMPARISONS: dict[str, Callable[[Path], Comparison]] = {
+    "rings": rings,
+    "inside_a_server": inside_a_server,
+    "sharing": pairs_on_a_gpu,
+    "cpu": core_curves,
+    "throughput": placements,
+    "efficiency": batch_efficiency,
+    "parameter_servers": parameter_server_steps,
+    "restarts": restarts,
+}
+
+_EQUATIONS = """## The equations
+
+How good the forms are when their constants may be chosen: constants are fitted to part of the data and the
+errors below are those of the rest, which they have not seen (unless a row says otherwise); placements that
+differ in order only, and the two sides of a pair, are on one side. Predictions come from the functions the
+simulator runs, named beside each equation.
+
+"""
+
+
+def compare_all(data: Path) -> dict[str, Comparison | str]:
+    """{equation: comparison, or why it was left out}."""
+    results: dict[str, Comparison | str] = {}
+    for name, compare in COMPARISONS.items():
+        try:
+            results[name] = compare(data)
+        except MissingDataError as missing:
+            results[name] = str(missing)
+    return results
+
+
+def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Path:
+    """Judge, compare, draw, write.
+
+    Args:
+        place: folder of published files and tidy CSVs.
+        out: folder for validation.md, images/ and, of tidy CSVs, predictions.csv.
+        performance: name of conf/performance.
+        links: as in `judge_all`.
+
+    Returns:
+        The page.
+
+    Raises:
+        ConfigurationError: nothing there that can be judged, a bad table, or a name that does not ship.
+    """
+    check_choices(performance, links)
+    data = Path(place).expanduser()
+    found, absent = find_sets(data)
+    judged = judge_all(found, World(performance), links)
+    print_judged(judged)
+    profiles = any(isinstance(one.about, PublishedSet) and not one.about.collection for one in found)
+    equations = compare_all(data) if profiles else {}
+    if equations:
+        print_table("The equations, on held-out points", EQUATION_HEADER, equation_rows(equations))
+    else:
+        require_predictions(judged, place)
+    folder = Path(out).expanduser()
+    plots = draw_sets(judged, folder)
+    images: dict[str, str] = {}
+    for name, result in equations.items():
+        if not isinstance(result, str):
+            images[result.title] = f"images/validation_{name}.png"
+            draw_plot(result.draw, result.title, folder / images[result.title])
+    section = "\n" + _EQUATIONS + "\n".join(_equations(equations, images)) if equations else ""
+    text = folder / "validation.md"
+    text.write_text(page(judged, performance, plots, absent, section))
+    write_predictions([one for one in judged if not isinstance(one.about, PublishedSet)], folder)
+    return text
+
+
+def equation_rows(results: Mapping[str, Comparison | str]) -> list[list[str]]:
+    """[comparisons] cells of the equations' table."""
+    rows = []
+    for name, result in results.items():
+        if isinstance(result, str):
+            rows.append([name, f"left out: {result}", "", ""])
+        else:
+            constants = sum(part.constants for part in result.parts)
+            rows.append([result.title, _verdict(result), str(len(result.errors)), str(constants)])
+    return rows
+
+
+EQUATION_HEADER = ("", "result", "held-out points", "constants")
+
+
+def _verdict(comparison: Comparison) -> str:
+    said = f"{comparison.statistic} error {comparison.error:.1%}"
+    if comparison.aim is None:
+        return said
+    met = "met" if comparison.error <= comparison.aim else "**missed**"
+    return f"{said}; the aim of {comparison.aim:.0%} is {met}"
+
+
+def _equation(comparison: Comparison, plot: str) -> list[str]:
+    rows = []
+    for part in comparison.parts:
+        errors = part.errors
+        numbers = [
+            percent(value) for value in (errors.mean(), sorted(errors)[len(errors) // 2], errors.max())
+        ]
+        rows.append([part.name, *numbers, len(errors), part.fitted, part.constants, part.note])
+    return [
+        f"### {comparison.title}",
+        "",
+        f"{comparison.source}.",
+        f"Predicted by {comparison.form}.",
+        "",
+        f"Result: {_verdict(comparison)}, worst {comparison.errors.max():.1%}, over"
+        f" {len(comparison.errors)} points.",
+        "",
+        *markdown_table(["", "mean", "median", "worst", "points", "fitted to", "constants", ""], rows),
+        f"Weak: {comparison.weakness}",
+        "",
+        f"![{comparison.title}]({plot})",
+        "",
+    ]
+
+
+def _equations(equations: Mapping[str, Comparison | str], plots: Mapping[str, str]) -> list[str]:
+    lines = markdown_table(EQUATION_HEADER, equation_rows(equations))
+    for result in equations.values():
+        if not isinstance(result, str):
+            lines += _equation(result, plots[result.title])
+    return lines
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        words: of the command line.
+
+    Returns:
+        The exit code: 2 for bad input.
+    """
+    return exit_code("tools.validate", lambda: _run(words))
+
+
+def _run(words: Sequence[str]) -> int:
+    parser = Arguments(
+        prog="python -m tools.validate",
+        description="Hold what ships against published measurements, then the equations.",
+    )
+    parser.add_argument("place", metavar="FOLDER", help="with published files (pollux/, gavel/, ...)")
+    parser.add_argument(
+        "--out", default="validation", help="folder for the page and its images (%(default)s)"
+    )
+    parser.add_argument("--performance", default="composed", help="of conf/performance (%(default)s)")
+    parser.add_argument("--network", help="between servers, of conf/network; default: as each set says")
+    parser.add_argument("--interconnect", help="inside servers, of conf/interconnect; likewise")
+    given = parser.parse_args(words)
+    links = {"network": given.network, "interconnect": given.interconnect}
+    chosen = {name: leaf for name, leaf in links.items() if leaf is not None}
+    print(f"page: {validate(given.place, given.out, given.performance, chosen)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
