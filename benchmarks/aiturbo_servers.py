@@ -16,7 +16,7 @@ import numpy as np
 
 from ringyard import Simulator
 from ringyard.bounds import bounds_of
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.placement import consolidate
 from ringyard.profiles import model_id
 from ringyard.sim.speeds import isolated_iteration_seconds
@@ -121,7 +121,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", type=int, default=5)
     workloads = parser.parse_args().workloads
-    setting = preset("aiturbo")
+    setting = experiment("aiturbo")
     show_models(setting)
     show_runs(setting, workloads)
 

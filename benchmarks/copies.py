@@ -9,7 +9,7 @@ import numpy as np
 from common import machine
 
 from ringyard import ClusterEnv
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 
 SETTINGS = {
     "Contention": ("contention", {}),
@@ -21,7 +21,7 @@ SETTINGS = {
 
 def begun(name, parts):
     """An environment after 40 steps."""
-    env = ClusterEnv(preset(name, **parts))
+    env = ClusterEnv(experiment(name, **parts))
     env.reset(seed=0)
     for _ in range(40):
         step(env)

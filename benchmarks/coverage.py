@@ -14,7 +14,7 @@ from scipy.stats import bootstrap, t
 
 from ringyard.errors import WorkloadWarning
 from ringyard.mdp.user_config import hydra_configs
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.evaluation.evaluate import Task, evaluate
 from ringyard_agents.evaluation.selection import drawn_for
 from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval

@@ -20,8 +20,9 @@ import pandas as pd
 from hydra import compose
 
 from ringyard.mdp.user_config import hydra_configs
-from ringyard_agents.configuration import Entry
+from ringyard_agents.config.compose import Entry
 from ringyard_agents.evaluation.competitors import competitors
+from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.statistics import ratio_interval
 
 
@@ -106,7 +107,8 @@ def published(world):
         return world.published
     with hydra_configs():
         found = competitors(
-            Entry.read(world.rule), compose("compare", [*world.overrides, f"best={world.best}"])
+            Entry.read(world.rule),
+            ComparisonRequest.read(compose("compare", [*world.overrides, f"best={world.best}"])),
         )
     return [
         f"{{{one.label}: {{scheduler: {one.scheduler}, options: {shown(one.options)}}}}}" for one in found

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from common import first_valid, machine
 
-from ringyard import Cluster, ClusterVectorEnv, Setting, Simulator, ring_contention
+from ringyard import Cluster, ClusterVectorEnv, EnvConfig, Simulator, ring_contention
 from ringyard.failures import Failures
 from ringyard.mdp.actions.space import Actions, Adjustment
 from ringyard.mdp.observations.resources import queue_cluster_and_resources
@@ -62,7 +62,7 @@ rings = partial(composed, 1.14e9, 40.27e9, alpha=0.2745, contention="worst_link"
 def variants(num_jobs):
     """{name: setting}; the first is all off."""
     cpu = CpuJobs(num_jobs // 5, LogNormalDurations(6.0, 1.0), (1, 2, 4), (0.5e9, 3e9))
-    off = Setting(
+    off = EnvConfig(
         cluster=Cluster.homogeneous(16, 4),
         workload=workload(num_jobs),
         performance=ring_contention(1.14e9, 40.27e9, float("inf"), 0.2745, 1.0, 0.0),

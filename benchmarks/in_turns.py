@@ -28,9 +28,9 @@ from vector_env import random_valid
 
 from ringyard import Cluster, ClusterEnv, Simulator
 from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.env_config import EnvConfig, ten_gigabit_rings
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations.queue import queue_and_cluster
-from ringyard.mdp.presets import preset
-from ringyard.mdp.setting import Setting, ten_gigabit_rings
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate
 from ringyard_baselines.classic.fifo import fifo
@@ -61,11 +61,13 @@ def schedules(make, gpus, num_jobs):
 
 def default():
     """The default setting."""
-    return Setting(observation=queue_and_cluster(True), actions=Actions(on_invalid="raise"), num_workloads=64)
+    return EnvConfig(
+        observation=queue_and_cluster(True), actions=Actions(on_invalid="raise"), num_workloads=64
+    )
 
 
 SETTINGS = {"steps": default} | {
-    f"{name} steps": partial(preset, name) for name in ("sharing", "elastic", "full")
+    f"{name} steps": partial(experiment, name) for name in ("sharing", "elastic", "full")
 }
 
 
@@ -114,7 +116,7 @@ def stepping(setting, clusters, count, again):
 
 def one_environment(num_workloads):
     """One turn: 2,000 steps of `ClusterEnv`."""
-    env = ClusterEnv(Setting(num_workloads=num_workloads))
+    env = ClusterEnv(EnvConfig(num_workloads=num_workloads))
     actions, generator = np.zeros(1, np.int64), np.ones(1, np.uint64)
     _, info = env.reset(seed=0)
 
@@ -150,7 +152,7 @@ def learning():
     from ringyard_agents.learning.ppo import GroupRelative
 
     learner = GroupRelative(PointerPolicy, num_envs=64)
-    learner.setup({"one": world_of(learner, Setting(num_workloads=FRESH_TABLES))}, 0)
+    learner.setup({"one": world_of(learner, EnvConfig(num_workloads=FRESH_TABLES))}, 0)
 
     def turn():
         before, begin = learner.decisions, time.process_time()
@@ -162,7 +164,7 @@ def learning():
 
 #: what the aims of speed are about, for another checkout to be held against
 AIMS = {
-    "fresh steps": lambda: stepping(Setting(num_workloads=FRESH_TABLES), 64, 150, False),
+    "fresh steps": lambda: stepping(EnvConfig(num_workloads=FRESH_TABLES), 64, 150, False),
     "30000 waiting": lambda: stepping(crowded(30_000, "submit"), 4, 2_000, True),
     "1024 servers": lambda: stepping(wide(1_024), 4, 2_000, True),
     "ClusterEnv": lambda: one_environment(4),

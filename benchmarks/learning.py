@@ -18,8 +18,8 @@ import torch
 from common import machine
 from torch.utils.flop_counter import FlopCounterMode
 
-from ringyard.mdp.presets import preset
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.experiments import experiment
 from ringyard.threads import set_num_threads
 from ringyard_agents.learning.evolution import EvolutionStrategies
 from ringyard_agents.learning.learner import world_of
@@ -33,11 +33,11 @@ def begun(agent, clusters, hardware):
     """A learner that has learnt for one round."""
     if agent == "group_relative":
         learner = GroupRelative(PointerPolicy, num_envs=clusters)
-        setting = Setting(num_workloads=1 << 20)
+        setting = EnvConfig(num_workloads=1 << 20)
     else:
         network = partial(ScoreNetwork, width=12)
         learner = EvolutionStrategies(network=network, workloads=clusters // 16, group_size=16)
-        setting = preset("elastic", action="scores", observation="live_jobs")
+        setting = experiment("elastic", action="scores", observation="live_jobs")
         setting = replace(setting, num_workloads=1 << 20)
     learner.hardware = hardware
     learner.setup({"one": world_of(learner, setting)}, 0)

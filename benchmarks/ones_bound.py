@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from ringyard import Simulator
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.placement import consolidate
 from ringyard.sim.speeds import BatchRule, speed_table
 from ringyard.workloads.published_traces import ONES_TASKS
@@ -38,7 +38,7 @@ def alone_seconds(epochs, iterations_per_epoch, speed, epochs_per_size):
 
 def bounds(num_workloads):
     """Mean JCT of Tiresias, and of every job alone by the growth rule."""
-    setting = preset("ones")
+    setting = experiment("ones")
     found = []
     for seed in range(num_workloads):
         jobs = setting.workload.sample(setting.cluster, np.random.default_rng(seed))

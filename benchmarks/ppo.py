@@ -8,7 +8,7 @@ import numpy as np
 from common import machine
 from sb3_contrib import MaskablePPO
 
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.policies import PointerPolicy, ReducedPrecisionMlpPolicy
@@ -51,7 +51,7 @@ def watched(learner):
 
 def measure(learner, decisions):
     """(samples/s, share of the time in environment, forward, update)."""
-    world = world_of(learner, Setting(num_workloads=512))
+    world = world_of(learner, EnvConfig(num_workloads=512))
     learner.setup({"one": world}, 0)
     learner._env.batch.bank.rows_of(np.arange(512))
     learner.learn(1, lambda measured: None)

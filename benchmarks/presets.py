@@ -15,10 +15,9 @@ import numpy as np
 
 from ringyard.mdp.user_config import hydra_configs
 from ringyard.sim.metrics import LOSSES
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names
-from ringyard_agents.evaluation.compare import SEED_OFFSET
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.evaluation.evaluate import RunResult, Task, run_all
-from ringyard_agents.evaluation.selection import drawn_for, supported_schedulers
+from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for, supported_schedulers
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.evaluation.tuned_configs import at_best, format_options, read_best
 from ringyard_agents.report.tables import markdown

@@ -18,7 +18,7 @@ from vector_env import random_valid
 
 from ringyard import Cluster, JobTable, Simulator
 from ringyard.mdp.actions import Actions
-from ringyard.mdp.setting import Setting, ten_gigabit_rings
+from ringyard.mdp.env_config import EnvConfig, ten_gigabit_rings
 from ringyard.placement import consolidate
 from ringyard_baselines.classic.fifo import fifo
 from ringyard_baselines.classic.las import las
@@ -87,7 +87,7 @@ def waiting_jobs(size, order):
 
 def crowded(size, order):
     """The setting: so many jobs wait."""
-    return Setting(
+    return EnvConfig(
         workload=Crowd(size + 70, 64, 2 * STEPS), actions=Actions(queue_order=order), num_workloads=1
     )
 
@@ -100,7 +100,7 @@ def servers(size):
 def wide(size):
     """The setting: so many servers."""
     workload = Crowd(size, 4 * size, 2 * STEPS)
-    return Setting(cluster=Cluster.homogeneous(size, 4), workload=workload, num_workloads=1)
+    return EnvConfig(cluster=Cluster.homogeneous(size, 4), workload=workload, num_workloads=1)
 
 
 def schedule(size, name, load, num_jobs=None):

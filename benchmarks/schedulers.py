@@ -6,7 +6,7 @@ import numpy as np
 from common import best_seconds, machine
 
 from ringyard import Cluster, JobTable, Simulator
-from ringyard.mdp.setting import ten_gigabit_rings
+from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.placement import consolidate
 from ringyard.profiles import model_id
 from ringyard_baselines.classic.fifo import fifo

@@ -11,8 +11,8 @@ from common import machine
 import ringyard
 from ringyard.compiled import kernel
 from ringyard.mdp.bank import WorkloadBank
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import queue_and_cluster
-from ringyard.mdp.setting import Setting
 from ringyard.state.random_numbers import next_uniform
 
 #: job tables to draw from: so many that few are drawn twice, or few that are all made before the clock starts
@@ -37,7 +37,7 @@ def random_valid(masks, generator, actions):
 
 def vector_rate(num_envs, num_threads, steps, fresh, flat, copy, clock=time.perf_counter):
     """Steps per second of `gymnasium.make_vec`, its first reset included."""
-    setting = Setting(observation=queue_and_cluster(flat), num_workloads=FRESH if fresh else CACHED)
+    setting = EnvConfig(observation=queue_and_cluster(flat), num_workloads=FRESH if fresh else CACHED)
     env = gymnasium.make_vec(
         "ringyard/Cluster-v0",
         num_envs=num_envs,
@@ -62,7 +62,7 @@ def vector_rate(num_envs, num_threads, steps, fresh, flat, copy, clock=time.perf
 
 def single_rate(steps, fresh, clock=time.perf_counter):
     """Steps per second of one `ClusterEnv`; of 4 cached workloads, or of fresh ones."""
-    env = ringyard.ClusterEnv(Setting(num_workloads=FRESH if fresh else 4))
+    env = ringyard.ClusterEnv(EnvConfig(num_workloads=FRESH if fresh else 4))
     if not fresh:
         env.batch.bank.rows_of(np.arange(4))
     _, info = env.reset(seed=0)
@@ -78,7 +78,7 @@ def single_rate(steps, fresh, clock=time.perf_counter):
 
 def table_milliseconds(together):
     """Of one job table of 100 jobs, drawn and made ready with others at a time, in memory used before."""
-    bank = WorkloadBank(Setting(num_workloads=FRESH), 64)
+    bank = WorkloadBank(EnvConfig(num_workloads=FRESH), 64)
     parts = [np.arange(first, first + together) for first in range(0, bank.num_rows + 1024, together)]
     warm = bank.num_rows // together
     for part in parts[:warm]:

@@ -6,7 +6,7 @@ import numpy as np
 from common import best_seconds, machine
 
 from ringyard import Cluster, Simulator, ideal
-from ringyard.mdp.setting import ten_gigabit_rings
+from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.placement import consolidate, pack
 from ringyard.restart import constant
 from ringyard.workloads import ModelMix, read_helios

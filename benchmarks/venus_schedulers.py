@@ -14,7 +14,7 @@ from common import build, machine
 from ringyard import Cluster, Simulator
 from ringyard.config_folder import config_folder
 from ringyard.errors import RingyardError
-from ringyard.mdp.setting import ten_gigabit_rings
+from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.restart import constant
 from ringyard.workloads import ModelMix, read_helios
 from ringyard.workloads.replay import Replay

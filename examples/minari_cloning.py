@@ -10,9 +10,7 @@ from minari.data_collector import EpisodeBuffer
 from torch import nn
 
 import ringyard
-from ringyard.mdp.observations import queue_and_cluster
-from ringyard.mdp.presets import preset
-from ringyard.placement import pack
+from ringyard import experiment, pack, queue_and_cluster
 from ringyard_baselines.classic.sjf import sjf
 
 
@@ -51,7 +49,7 @@ def episodes(env, scheduler, count):
 
 def main(count=20, batches=2000, name="ringyard/sjf-v0", scheduler=None):
     """Write the dataset, read it, clone it; the share of its actions that the clone's favourite is."""
-    env = ringyard.ClusterEnv(replace(preset("sharing"), observation=queue_and_cluster(flat=True)))
+    env = ringyard.ClusterEnv(replace(experiment("sharing"), observation=queue_and_cluster(flat=True)))
     if name in minari.list_local_datasets():
         minari.delete_dataset(name)
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space}

@@ -8,12 +8,12 @@ from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaski
 from ray.tune.registry import register_env
 
 import ringyard
-from ringyard.mdp.observations import queue_and_cluster
+from ringyard import queue_and_cluster
 
 
 def make(config):
     """One cluster with flat rows and the mask beside them."""
-    setting = ringyard.Setting(observation=queue_and_cluster(flat=True))
+    setting = ringyard.EnvConfig(observation=queue_and_cluster(flat=True))
     return ringyard.ActionMaskObservation(ringyard.ClusterEnv(setting), "observations")
 
 

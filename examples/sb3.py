@@ -5,7 +5,7 @@ import argparse
 from sb3_contrib import MaskablePPO
 
 import ringyard_agents
-from ringyard.mdp.presets import preset
+from ringyard import experiment
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_agents.learning.policies import GreedyPolicy, PointerPolicy
 from ringyard_agents.learning.vec_env import RingyardVecEnv
@@ -13,7 +13,7 @@ from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 def main(total_steps=100_000, num_envs=32, seeds=10):
     """Train a pointer policy, compare it with two schedulers; its mean JCT in seconds."""
-    setting = preset("contention")
+    setting = experiment("contention")
     model = MaskablePPO(
         PointerPolicy,
         RingyardVecEnv(setting, num_envs),

@@ -11,12 +11,12 @@ from tianshou.trainer import OffPolicyTrainerParams
 from tianshou.utils.net.common import Net
 
 import ringyard
-from ringyard.mdp.observations import queue_and_cluster
+from ringyard import queue_and_cluster
 
 
 def make():
     """One cluster with flat rows and the mask beside them."""
-    setting = ringyard.Setting(observation=queue_and_cluster(flat=True))
+    setting = ringyard.EnvConfig(observation=queue_and_cluster(flat=True))
     return ringyard.ActionMaskObservation(ringyard.ClusterEnv(setting), "obs", "mask")
 
 

@@ -14,7 +14,7 @@ from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
 import ringyard
-from ringyard.mdp.observations import queue_and_cluster
+from ringyard import queue_and_cluster
 
 
 class MaskReader(default_info_dict_reader):
@@ -27,7 +27,7 @@ class MaskReader(default_info_dict_reader):
 
 def make():
     """One cluster with flat rows, its mask under "action_mask"."""
-    cluster = ringyard.ClusterEnv(ringyard.Setting(observation=queue_and_cluster(flat=True)))
+    cluster = ringyard.ClusterEnv(ringyard.EnvConfig(observation=queue_and_cluster(flat=True)))
     env = GymWrapper(cluster, categorical_action_encoding=True)
     mask = Binary(int(cluster.action_space.n), dtype=torch.bool)
     env.set_info_dict_reader(MaskReader(["action_mask"], spec={"action_mask": mask}))

@@ -17,13 +17,13 @@ from ringyard import Cluster, ClusterEnv, Simulator, ideal
 from ringyard.bounds import bounds_of
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures, no_failures
-from ringyard.mdp.presets import preset, setting_of
+from ringyard.mdp.experiments import experiment, setting_of
 from ringyard.placement import PlacementRule, pack
 from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
@@ -131,7 +131,7 @@ def test_driving_equals_deciding(name):
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedulers_survive_everything_at_once(name):
-    setting = preset("full")
+    setting = experiment("full")
     jobs = setting.workload.sample(setting.cluster, np.random.default_rng(3))
     ends = []
     scheduler = leaf("scheduler", name)

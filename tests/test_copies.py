@@ -15,7 +15,7 @@ from conftest import leaf, names
 from ringyard import Cluster, ClusterEnv, ClusterVectorEnv, Simulator
 from ringyard.compiled import Int32Vector, fills, kernel
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.registration import preset_ids
 from ringyard.performance import IterationSeconds
 from ringyard.restart import constant
@@ -59,7 +59,7 @@ def play(env, seed, steps):
 
 def begun(face, name):
     """An environment in the middle of an episode."""
-    env = FACES[face](preset(name))
+    env = FACES[face](experiment(name))
     if face == "agents":
         env.reset()
     else:
@@ -80,7 +80,7 @@ def test_copies_of_environments_go_on_as_they_would(name, face):
 
 
 def scored(name):
-    return ClusterEnv(preset(name, action="scores", observation="live_jobs"))
+    return ClusterEnv(experiment(name, action="scores", observation="live_jobs"))
 
 
 def step(env, action):
@@ -95,7 +95,7 @@ def random_action(env, rng):
     return int(rng.choice(np.flatnonzero(env.action_masks())))
 
 
-FORKED = {"choosing": lambda: ClusterEnv(preset("contention")), "scores": lambda: scored("contention")}
+FORKED = {"choosing": lambda: ClusterEnv(experiment("contention")), "scores": lambda: scored("contention")}
 
 
 @pytest.mark.parametrize("make", [*COPIES.values(), ClusterEnv.fork], ids=[*COPIES, "fork"])
@@ -130,7 +130,7 @@ def test_forks_leave_each_other_alone():
 
 
 def test_forks_of_an_episode_go_on_when_its_job_table_has_made_way():
-    env = ClusterEnv(replace(preset("contention"), num_workloads=10**6))
+    env = ClusterEnv(replace(experiment("contention"), num_workloads=10**6))
     env.reset(seed=4)
     fork, other = env.fork(), env.fork()
     other.batch.bank.num_rows = 2  # room for two tables
@@ -156,7 +156,7 @@ def test_a_shallow_copy_is_a_second_name_of_the_episode():
 
 
 def test_pickles_hold_only_the_job_tables_that_were_made():
-    setting = preset("contention")
+    setting = experiment("contention")
     assert len(pickle.dumps(ClusterEnv(setting))) < 1e6 < ClusterEnv(setting).batch.bank.records.nbytes
 
 
@@ -176,8 +176,8 @@ def test_environments_go_on_in_a_spawned_process():
 
 
 def test_spawned_workers_of_gymnasium_play_the_same():
-    ours = ClusterVectorEnv(2, preset("sharing"))
-    theirs = AsyncVectorEnv([lambda: ClusterEnv(preset("sharing"))] * 2, context="spawn")
+    ours = ClusterVectorEnv(2, experiment("sharing"))
+    theirs = AsyncVectorEnv([lambda: ClusterEnv(experiment("sharing"))] * 2, context="spawn")
     try:
         assert data_equivalence(theirs.reset(seed=3), ours.reset(seed=3), exact=True)
         for _ in range(20):

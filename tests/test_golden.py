@@ -7,7 +7,7 @@ import pytest
 
 from conftest import ROOT, leaf
 from ringyard import Simulator
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.placement import share
 from ringyard_baselines.classic.fifo import fifo
 from ringyard_baselines.scheduler import run
@@ -28,7 +28,7 @@ def test_metrics_are_as_recorded(name, update_golden):
 
 
 def test_everything_at_once_is_as_recorded(update_golden):
-    setting = preset("full")
+    setting = experiment("full")
     jobs = setting.workload.sample(setting.cluster, np.random.default_rng(7))
     parts = (setting.cluster, jobs, setting.performance, setting.restart)
     sim = Simulator(*parts, seed=7, failures=setting.failures, losses=True)

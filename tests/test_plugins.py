@@ -14,14 +14,14 @@ import pytest
 import broken_plugins
 from broken_plugins import RULES, misobserving, misplacing, mistiming
 from conftest import ROOT, WITH, leaf, names
-from ringyard import Allocation, Cluster, JobTable, Setting, Simulator, ideal
+from ringyard import Allocation, Cluster, EnvConfig, JobTable, Simulator, ideal
 from ringyard.bounds import bounds_of
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import PlacementError, PluginError, RingyardError
 from ringyard.failures import Failures
 from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Adjustment, Scores
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.rewards import Reward
 from ringyard.placement import first_fit, pack, share_any
 from ringyard.restart import RestartCost
@@ -55,7 +55,7 @@ def five_jobs():
 
 
 def setting(**parts):
-    return Setting(**{"cluster": EIGHT, "workload": Table(five_jobs()), "performance": ideal(), **parts})
+    return EnvConfig(**{"cluster": EIGHT, "workload": Table(five_jobs()), "performance": ideal(), **parts})
 
 
 def simulate(scheduler, performance=None, drive=True):
@@ -273,7 +273,7 @@ def play_the_house():
     for name in names("performance"):
         simulate(fifo(pack()), leaf("performance", name))
     for name in names("observation"):
-        whole = preset("full", observation=name, **WITH.get(name, {}))
+        whole = experiment("full", observation=name, **WITH.get(name, {}))
         play_many(replace(whole, num_workloads=4))
 
 

@@ -144,7 +144,7 @@ def _text(error: Exception) -> str:
     from omegaconf.errors import OmegaConfBaseException
 
     from ringyard.errors import RingyardError
-    from ringyard_agents.hydra_errors import said_of
+    from ringyard_agents.config.hydra_messages import said_of
 
     for cause in _causes(error):
         if isinstance(cause, RingyardError):

@@ -5,10 +5,10 @@ from typing import Any
 
 from ringyard.mdp.actions import Actions, Adjustment
 from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations.tables import feature_table
-from ringyard.mdp.presets import preset
 from ringyard.mdp.registration import preset_ids
-from ringyard.mdp.setting import Setting
 
 from .sources import Leaf, first_table, leaf, leaves, page, parts_of, rendered, section
 
@@ -48,7 +48,7 @@ _ELSEWHERE = {
 def pages() -> dict[str, str]:
     """{name: page}, with an index of them."""
     ids = {"cluster": "Cluster-v0"}
-    ids |= {experiment: name.partition("/")[2] for name, experiment in preset_ids().items()}
+    ids |= {file: name.partition("/")[2] for name, file in preset_ids().items()}
     found = {name: _described(name, id_) for name, id_ in ids.items()}
     others = [one for one in leaves("experiment") if one.name not in ids]
     written = {name: rendered("environment", **one) for name, one in found.items()}
@@ -57,16 +57,16 @@ def pages() -> dict[str, str]:
 
 def _described(name: str, id_: str) -> dict[str, Any]:
     usual = name == _USUAL.name
-    experiment = _USUAL if usual else leaf("experiment", name)
-    parts = _USUAL_PARTS if usual else parts_of(experiment)
-    setting = Setting() if usual else preset(name)
+    described = _USUAL if usual else leaf("experiment", name)
+    parts = _USUAL_PARTS if usual else parts_of(described)
+    setting = EnvConfig() if usual else experiment(name)
     env = ClusterEnv(setting)
     title = id_.partition("-v")[0]
     return {
         "experiment": name,
         "id": id_,
         "title": title,
-        "told": experiment.told,
+        "told": described.told,
         **_actions(setting, parts),
         "action_space": env.action_space,
         "space": env.observation_space,
@@ -85,7 +85,7 @@ def _described(name: str, id_: str) -> dict[str, Any]:
     }
 
 
-def _actions(setting: Setting, parts: Mapping[str, str]) -> dict[str, Any]:
+def _actions(setting: EnvConfig, parts: Mapping[str, str]) -> dict[str, Any]:
     actions = setting.actions
     assert isinstance(actions, Actions)
     chosen = leaf("action", parts["action"]) if "action" in parts else None

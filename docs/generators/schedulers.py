@@ -8,7 +8,7 @@ from typing import Any
 from hydra.core.global_hydra import GlobalHydra
 
 from ringyard.mdp.user_config import hydra_configs
-from ringyard_agents.configuration import Entry, scheduler_config, takes_rule
+from ringyard_agents.config.compose import Entry, scheduler_config, takes_rule
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.selection import benchmarks
 

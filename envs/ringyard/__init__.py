@@ -9,36 +9,54 @@ if TYPE_CHECKING:
     from ringyard.cluster import Cluster
     from ringyard.errors import RingyardError
     from ringyard.fabric import Fabric
+    from ringyard.information import Information
     from ringyard.jobs import JobSpec, JobTable
+    from ringyard.mdp.actions import Actions, Scores
     from ringyard.mdp.env import ClusterEnv
-    from ringyard.mdp.setting import Setting
+    from ringyard.mdp.env_config import EnvConfig
+    from ringyard.mdp.experiments import experiment
+    from ringyard.mdp.observations import live_jobs, queue_and_cluster
     from ringyard.mdp.vector import ClusterVectorEnv
     from ringyard.mdp.wrappers import ActionMaskObservation
     from ringyard.performance import PerformanceModel, ideal, ring_contention
+    from ringyard.placement import PlacementRule, consolidate, pack
     from ringyard.sim.allocation import Allocation
+    from ringyard.sim.placement_plan import PlacementPlan
     from ringyard.sim.simulator import Simulator
     from ringyard.sim.view import SchedulingView
     from ringyard.threads import get_num_threads, set_num_threads
+    from ringyard.workloads import read_csv
 
     __version__: str
 
 __all__ = [
     "ActionMaskObservation",
+    "Actions",
     "Allocation",
     "Cluster",
     "ClusterEnv",
     "ClusterVectorEnv",
+    "EnvConfig",
     "Fabric",
+    "Information",
     "JobSpec",
     "JobTable",
     "PerformanceModel",
+    "PlacementPlan",
+    "PlacementRule",
     "RingyardError",
     "SchedulingView",
-    "Setting",
+    "Scores",
     "Simulator",
     "__version__",
+    "consolidate",
+    "experiment",
     "get_num_threads",
     "ideal",
+    "live_jobs",
+    "pack",
+    "queue_and_cluster",
+    "read_csv",
     "ring_contention",
     "set_num_threads",
 ]
@@ -48,16 +66,23 @@ _FOUND_IN = {
     "cluster": ("Cluster",),
     "errors": ("RingyardError",),
     "fabric": ("Fabric",),
+    "information": ("Information",),
     "jobs": ("JobSpec", "JobTable"),
+    "mdp.actions": ("Actions", "Scores"),
     "mdp.env": ("ClusterEnv",),
-    "mdp.setting": ("Setting",),
+    "mdp.env_config": ("EnvConfig",),
+    "mdp.experiments": ("experiment",),
+    "mdp.observations": ("live_jobs", "queue_and_cluster"),
     "mdp.vector": ("ClusterVectorEnv",),
     "mdp.wrappers": ("ActionMaskObservation",),
     "performance": ("PerformanceModel", "ideal", "ring_contention"),
+    "placement": ("PlacementRule", "consolidate", "pack"),
     "sim.allocation": ("Allocation",),
+    "sim.placement_plan": ("PlacementPlan",),
     "sim.simulator": ("Simulator",),
     "sim.view": ("SchedulingView",),
     "threads": ("get_num_threads", "set_num_threads"),
+    "workloads": ("read_csv",),
 }
 _HOMES = {name: module for module, names in _FOUND_IN.items() for name in names}
 

@@ -9,8 +9,8 @@ import torch.distributed as dist
 from ringyard import Cluster
 from ringyard.allocator import Allocator
 from ringyard.mdp.actions import Scores
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import live_jobs
-from ringyard.mdp.setting import Setting
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.evolution import EvolutionStrategies
@@ -46,12 +46,12 @@ def learners():
 def worlds_for(learner, name):
     """Two of different sizes for learners of scores, one for the others."""
     if name == "group_relative":
-        setting = Setting(Cluster.homogeneous(2, 4), workload(), num_workloads=8)
+        setting = EnvConfig(Cluster.homogeneous(2, 4), workload(), num_workloads=8)
         return {"one": world_of(learner, setting)}
     actions = Scores(num_jobs=12, allocator=Allocator(gamma=0.0))
     options = {"observation": live_jobs(), "actions": actions, "num_workloads": 8}
     sizes = {"one": Cluster.homogeneous(2, 4), "two": Cluster.homogeneous(1, 4)}
-    return {label: Setting(cluster, workload(), **options) for label, cluster in sizes.items()}
+    return {label: EnvConfig(cluster, workload(), **options) for label, cluster in sizes.items()}
 
 
 def learn(name, hardware, rounds=3):

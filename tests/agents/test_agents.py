@@ -15,9 +15,9 @@ from ringyard import Cluster, Simulator
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations.queue import queue_and_cluster
-from ringyard.mdp.presets import preset
-from ringyard.mdp.setting import Setting
 from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
@@ -50,7 +50,7 @@ WORKLOAD = Synthetic(
 
 def setting(flat=False, seed=0, cluster=None, **options):
     actions = {"templates": (pack(), least_contended(), consolidate()), "on_invalid": "raise"}
-    return Setting(
+    return EnvConfig(
         cluster=cluster or Cluster.homogeneous(2, 4),
         workload=WORKLOAD,
         observation=queue_and_cluster(flat),
@@ -309,7 +309,7 @@ def test_a_preemptive_agent_drives_as_it_decides():
 
 @pytest.mark.parametrize("name", ["sharing", "elastic", "full"])
 def test_an_agent_with_every_move_drives_as_it_decides(name):
-    whole = preset(name)
+    whole = experiment(name)
     actions = replace(whole.actions, on_invalid="raise")
     rich = replace(whole, actions=actions, limit_seconds=None, num_workloads=4)
     learner = group_relative(rich)
@@ -330,7 +330,7 @@ def test_an_agent_with_every_move_drives_as_it_decides(name):
 
 def test_ppo_learns_the_only_choice_that_matters():
     # two GPUs, a long and a short job at once: starting the short one first halves the mean JCT
-    toy = Setting(
+    toy = EnvConfig(
         cluster=Cluster((1,)),
         workload=_Pairs(),
         observation=queue_and_cluster(flat=True),
@@ -528,7 +528,7 @@ def test_reduced_precision_policy_learns_and_stays_close():
 
 
 def test_a_block_that_the_policy_does_not_know_is_an_error():
-    space = Setting().observation.space(Cluster((4,)), Actions())
+    space = EnvConfig().observation.space(Cluster((4,)), Actions())
     space.spaces["odd"] = space["cluster"]
     with pytest.raises(ConfigurationError, match="does not know the observation's block 'odd'"):
         PointerPolicy(space, spaces.Discrete(9), lambda progress: 1e-3)

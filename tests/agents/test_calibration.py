@@ -16,7 +16,7 @@ from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_bet
 from ringyard_agents.calibration.lines import Line, fit_line, restart_growth
 from ringyard_agents.calibration.own_fits import fit_rows, held_out, missing
 from ringyard_agents.cli import main
-from ringyard_agents.configuration import scheduler_names
+from ringyard_agents.config.compose import scheduler_names
 from ringyard_agents.evaluation.selection import benchmarks
 from ringyard_agents.measurements import servers_of, tidy
 

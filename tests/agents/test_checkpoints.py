@@ -14,7 +14,7 @@ from conftest import names
 from ringyard import Cluster
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
-from ringyard.mdp.presets import setting_of
+from ringyard.mdp.experiments import setting_of
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.agent_file import AGENT, find_checkpoint, load_policy, parts_of, save_agent
 from ringyard_agents.learning.checkpoint import Checkpoint

@@ -23,8 +23,8 @@ from ringyard.errors import ConfigurationWarning, WorkloadWarning
 from ringyard.sim.metrics import LOSSES
 from ringyard_agents.cli import main
 from ringyard_agents.command_line import exit_code
+from ringyard_agents.config.schema import SETTINGS, check_settings
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.settings import SETTINGS, check_settings
 from ringyard_baselines.scheduler import run
 from worlds import random_jobs, rings
 

@@ -10,8 +10,8 @@ from hydra.core.global_hydra import GlobalHydra
 
 from conftest import ROOT, composed, names
 from ringyard_agents.cli import main
-from ringyard_agents.configuration import WORLD
-from ringyard_agents.settings import check_groups
+from ringyard_agents.config.compose import WORLD
+from ringyard_agents.config.schema import check_groups
 
 #: {words: what the one line on standard error has to say}
 WRONG = {

@@ -4,7 +4,7 @@ import pytest
 
 from conftest import composed
 from ringyard.errors import SchedulerError
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import Task, run_all
 
 GOOD = {

@@ -7,7 +7,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, ROOT, composed
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config, scheduler_names
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.evaluation.evaluate import Task, evaluate
 from ringyard_agents.evaluation.selection import benchmarks
 

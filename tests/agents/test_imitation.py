@@ -13,14 +13,14 @@ from ringyard.allocator import Allocator, Estimate, Starts, attained
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import live_jobs
-from ringyard.mdp.setting import Setting
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.evolution import EvolutionStrategies
 from ringyard_agents.learning.imitation import ImitateAllocator
 from ringyard_agents.learning.score_networks import ScoreNetwork
 
-SETTING = Setting(
+SETTING = EnvConfig(
     cluster=Cluster.homogeneous(2, 4),
     workload=replace(random_workload(), num_jobs=40, load=8.0),
     observation=live_jobs(),

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from conftest import composed, names
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
-from ringyard.mdp.presets import setting_of
+from ringyard.mdp.experiments import setting_of
 from ringyard_agents import cli
 from ringyard_agents.learning.agent_file import parts_of_agent
 from ringyard_agents.learning.checkpoint import Checkpoint

@@ -10,12 +10,13 @@ import ringyard_agents
 from conftest import composed
 from ringyard import ClusterEnv
 from ringyard.errors import CheckpointError, ConfigurationError, InformationError
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.user_config import hydra_configs
 from ringyard.placement import consolidate
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard_agents.evaluation.compare import comparisons
 from ringyard_agents.evaluation.evaluate import evaluate
+from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.learning.agent_file import parts_of, save_agent
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.torch_state import weights_with_spaces
@@ -37,11 +38,11 @@ class InOrder:
         return started
 
 
-def saved(folder, experiment, agent):
+def saved(folder, name, agent):
     """An agent of random weights, as training saves it, and the setting of its training."""
-    config = composed("train", f"experiment={experiment}", f"agent={agent}")
+    config = composed("train", f"experiment={name}", f"agent={agent}")
     learner = instantiate(config.agent, _convert_="all")
-    setting = world_of(learner, preset(experiment))
+    setting = world_of(learner, experiment(name))
     env = RingyardVecEnv(setting, 2)
     model = learner.model(env=env, seed=0, device="cpu")
     network = model.policy
@@ -69,7 +70,7 @@ def test_a_loaded_agent_acts_in_an_environment(agent, tmp_path):
 
 
 def test_an_agent_that_ships_scores_jobs():
-    setting = preset("sharing", action="scores", observation="live_jobs")
+    setting = experiment("sharing", action="scores", observation="live_jobs")
     env = ClusterEnv(setting)
     agent = ringyard_agents.load("zoo:sharing", env)
     observation, info = env.reset(seed=0)
@@ -85,14 +86,14 @@ def test_loading_says_what_differs(tmp_path):
     (tmp_path / "rows").mkdir()
     pointer, setting = saved(tmp_path / "pointer", "contention", "maskable_pointer")
     rows, flat = saved(tmp_path / "rows", "contention", "maskable_mlp")
-    scores = preset("sharing", action="scores", observation="live_jobs")
+    scores = experiment("sharing", action="scores", observation="live_jobs")
     other = replace(setting, actions=replace(setting.actions, preemptive=not setting.actions.preemptive))
     larger = replace(flat, actions=replace(flat.actions, num_waiting=7))
     for checkpoint, world, said in (
         (pointer, flat, r"reads blocks \(flat=False\), the observation is one row of numbers"),
         (rows, setting, r"reads one row of numbers \(flat=True\), the observation is blocks"),
         (pointer, other, "its changes are .*the environment's"),
-        (pointer, preset("sharing"), "the observation has the blocks waiting_resources, .* not know"),
+        (pointer, experiment("sharing"), "the observation has the blocks waiting_resources, .* not know"),
         (rows, larger, r"its observation space is Box\(.*trained on another cluster"),
         (pointer, scores, "chooses one of several actions, the environment scores jobs"),
         ("zoo:full", scores, "on the GPU types p100, t4, v100, the environment takes scores on none"),
@@ -109,7 +110,7 @@ def test_evaluations_have_the_numbers_of_comparisons():
     frame = ringyard_agents.evaluate("sjf@consolidate", preset="contention", seeds=3)
     config = composed("compare", "experiment=contention", "schedulers=[sjf@consolidate]", "seeds=3")
     with hydra_configs():
-        tasks = comparisons(config)[""].tasks
+        tasks = comparisons(ComparisonRequest.read(config))[""].tasks
     assert frame["mean_jct"].tolist() == [evaluate(task).metrics.mean_jct for task in tasks]
     assert frame["workload"].tolist() == [0, 1, 2]
 
@@ -149,7 +150,7 @@ def test_agents_are_measured_like_schedulers():
     [
         ({"scheduler": InOrder}, "expected a name such as"),
         ({"scheduler": "fifoo"}, "fifoo"),
-        ({"scheduler": "fifo", "preset": "sharin"}, "unknown preset 'sharin'"),
+        ({"scheduler": "fifo", "preset": "sharin"}, "unknown experiment 'sharin'"),
         ({"scheduler": "fifo", "seeds": 0}, "seeds"),
         ({"scheduler": "fifo", "overrides": ["cluster.servers=3"]}, "overrides: .*servers"),
         ({"scheduler": "fifo", "overrides": ["seed=abc"]}, "seed is 'abc'; expected a whole number"),

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -12,10 +13,18 @@ from hydra.core.global_hydra import GlobalHydra
 from conftest import CONF, composed, leaf
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
-from ringyard_agents.evaluation.compare import SEED_OFFSET, _mean_of_first, best_name, comparisons
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.evaluation.compare import _mean_of_first, comparisons
 from ringyard_agents.evaluation.evaluate import Task, build, run_all, simulator
-from ringyard_agents.evaluation.selection import agents_for, benchmarks, drawn_for, entries_of
+from ringyard_agents.evaluation.results_frame import Results
+from ringyard_agents.evaluation.selection import (
+    SEED_OFFSET,
+    ComparisonRequest,
+    agents_for,
+    benchmarks,
+    drawn_for,
+    entries_of,
+)
 from ringyard_agents.evaluation.tune import TUNING_SEED
 from ringyard_agents.evaluation.tuned_configs import (
     Best,
@@ -44,7 +53,7 @@ def configs():
 
 
 def entries(schedulers):
-    return entries_of(composed("compare", f"schedulers={schedulers}"))
+    return entries_of(composed("compare", f"schedulers={schedulers}").schedulers)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +236,7 @@ def test_rows_that_do_the_same_are_named():
             name: plain(scheduler_config(Entry.read(name))) for name in ("fifo@pack", "fifo@spread", "sjf")
         }
     tasks = [Task(name, one, world, k, 0) for k in range(2) for name, one in schedulers.items()]
-    (note,) = notes_of_equal_rows(run_all(tasks, 1, lambda result: None))
+    (note,) = notes_of_equal_rows(Results.of(run_all(tasks, 1, lambda result: None)).jobs)
     assert "fifo@pack and fifo@spread" in note  # one server: no rule places otherwise
     assert "sjf" not in note
 
@@ -312,7 +321,7 @@ def test_what_ships_is_taken_where_it_was_found():
             (("schedulers=[fifo]",), None),
             (("schedulers=all", "best=full"), "full"),
         ):
-            assert best_name(compose("compare", list(words)), sharing) == name
+            assert ComparisonRequest.read(compose("compare", list(words))).best_name(sharing) == name
 
 
 def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monkeypatch):
@@ -333,11 +342,13 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
     monkeypatch.setattr("ringyard_agents.evaluation.selection.scheduler_names", lambda: ["allocator", "fifo"])
     with configs():
         config = compose("compare", ["experiment=sharing", "schedulers=[all,zoo:joint]", "seeds=1"])
-        [race] = comparisons(config).values()
+        [race] = comparisons(ComparisonRequest.read(config)).values()
         assert {"zoo:joint", "zoo:sharing", "allocator"} <= set(race.entries)
         assert any("zoo:joint, zoo:sharing, zoo:unknown" in note for note in race.notes)
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        [race] = comparisons(compose("compare", ["experiment=sharing", "schedulers=all", "seeds=1"])).values()
+        [race] = comparisons(
+            ComparisonRequest.read(compose("compare", ["experiment=sharing", "schedulers=all", "seeds=1"]))
+        ).values()
         assert not any(label.startswith("zoo:") for label in race.entries)
         assert "ringyard[agents]" in race.refused["zoo:sharing"]
 
@@ -361,11 +372,8 @@ def test_what_ships_as_best_builds(file):
 
 
 def test_the_objective_is_the_agents_unless_it_failed():
-    def result(label, seconds):
-        return SimpleNamespace(label=label, metrics=SimpleNamespace(mean_jct=seconds))
-
     kinds = {"fifo": False, "agent": True}
-    race = SimpleNamespace(entries={name: SimpleNamespace(is_agent=kind) for name, kind in kinds.items()})
-    results = [result("fifo", 9.0), result("agent", 2.0), result("agent", 4.0)]
-    assert _mean_of_first(race, results) == [3.0]
-    assert _mean_of_first(race, results[:1]) == []
+    entries = {name: SimpleNamespace(is_agent=kind) for name, kind in kinds.items()}
+    runs = pd.DataFrame({"scheduler": ["fifo", "agent", "agent"], "mean_jct": [9.0, 2.0, 4.0]})
+    assert _mean_of_first(entries, runs) == [3.0]
+    assert _mean_of_first(entries, runs[:1]) == []

@@ -5,7 +5,7 @@ from hydra import compose, initialize_config_dir
 
 from conftest import names
 from ringyard.config_folder import config_folder
-from ringyard_agents.configuration import Entry
+from ringyard_agents.config.compose import Entry
 from ringyard_agents.evaluation.competitors import competitors
 from ringyard_agents.evaluation.tuned_configs import alternatives, read_best
 from tools.zoo.judging import race_of

@@ -19,9 +19,9 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations import live_jobs
-from ringyard.mdp.presets import preset
-from ringyard.mdp.setting import Setting
 from ringyard.placement import least_fragmenting
 from ringyard.restart import constant
 from ringyard.state.random_numbers import own_seed
@@ -51,7 +51,7 @@ STARTS = Allocator(starts=Starts(least_fragmenting(), hold=-0.5))
 @pytest.mark.parametrize(("rounds", "allocator"), [(None, Allocator()), (200.0, Allocator()), (None, STARTS)])
 @pytest.mark.parametrize("name", ["contention", "sharing", "cpu_gpu", "elastic", "full"])
 def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator):
-    whole = preset(name)
+    whole = experiment(name)
     jobs = whole.workload.sample(whole.cluster, np.random.default_rng(5)).rows(slice(0, 25))
     actions = Scores(num_jobs=10, allocator=allocator, round_seconds=rounds)
     world = replace(whole, actions=actions, observation=live_jobs(), num_workloads=1, workload=_Table(jobs))
@@ -92,7 +92,7 @@ def test_a_network_scores_all_live_jobs_however_few_its_training_showed():
 
 def test_an_agent_at_play_counts_stops_as_it_is_told():
     """Sharing with restarts of 5 minutes (`zoo:sharing` learnt with 30 s): fewer stops, sooner done."""
-    whole = preset("sharing")
+    whole = experiment("sharing")
     found = []
     for price in (None, 0.0, 1.0):
         agent = load_agent("zoo:sharing", stop_price=price)
@@ -154,7 +154,7 @@ def ppo(**options):
 def toy(learner):
     """One GPU; the allocator alone takes jobs as they come, so that the agent has to say which is short."""
     actions = Scores(num_jobs=2, allocator=Allocator(gamma=0.0))
-    setting = Setting(cluster=Cluster((1,)), workload=_Pairs(), observation=live_jobs(), actions=actions)
+    setting = EnvConfig(cluster=Cluster((1,)), workload=_Pairs(), observation=live_jobs(), actions=actions)
     return world_of(learner, replace(setting, num_workloads=16))
 
 
@@ -186,7 +186,7 @@ def test_ppo_learns_who_matters_and_is_kept(tmp_path):
 def test_who_chooses_among_actions_cannot_score(name):
     learner = instantiate(composed("train", f"agent={name}").agent)
     with pytest.raises(ConfigurationError, match="agent=ppo_mlp"):
-        world_of(learner, preset("sharing", action="scores", observation="live_jobs"))
+        world_of(learner, experiment("sharing", action="scores", observation="live_jobs"))
 
 
 def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():

@@ -12,8 +12,8 @@ from ringyard.allocator import Allocator
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import live_jobs, queue_and_cluster
-from ringyard.mdp.setting import Setting
 from ringyard.profiles import model_id
 from ringyard.restart import constant
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
@@ -62,7 +62,7 @@ class Pairs:
 
 
 def toy(**options):
-    return Setting(
+    return EnvConfig(
         **{
             "cluster": Cluster((1,)),
             "workload": Pairs(),

@@ -12,10 +12,10 @@ from hydra.core.global_hydra import GlobalHydra
 from conftest import composed
 from ringyard.errors import PluginError
 from ringyard_agents.cli import main
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import Task, build, check, evaluate, simulator
-from ringyard_agents.evaluation.ranking import rank
-from ringyard_agents.evaluation.results_frame import schedulers_frame, write_frame
+from ringyard_agents.evaluation.ranking import rank, schedulers_frame
+from ringyard_agents.evaluation.results_frame import runs_frame, write_frame
 from ringyard_agents.evaluation.selection import supported_schedulers
 from ringyard_agents.evaluation.statistics import mean_interval, p_value, ratio_interval
 from ringyard_agents.report.comparison_table import (
@@ -60,24 +60,29 @@ def results(one, jct, blocked=None, **fields):
 
 
 def test_who_blocks_jobs_is_not_compared_by_the_others_times(one):
-    found = results(one, {"picky": [1.0, 1.1], "fifo": [9.0, 9.5], "sjf": [8.0, 8.7]}, {"picky": 0.25})
-    ranking = rank(found)
+    runs = runs_frame(
+        results(one, {"picky": [1.0, 1.1], "fifo": [9.0, 9.5], "sjf": [8.0, 8.7]}, {"picky": 0.25})
+    )
+    ranking = rank(runs)
     assert (ranking.rows, ranking.stars, ranking.reference) == (["sjf", "fifo", "picky"], ["sjf"], "sjf")
-    rows = {row["scheduler"]: row for row in table_rows(schedulers_frame(found, ranking), ranking)}
+    rows = {row["scheduler"]: row for row in table_rows(schedulers_frame(runs, ranking), ranking)}
     assert [rows["picky"][name] for name in ("best", "vs sjf", "p (Holm)", "/ bound")] == [""] * 4
     assert "" not in (rows["fifo"]["/ bound"], rows["fifo"]["p (Holm)"])
     (note,) = blocking_notes(ranking)
     assert note.startswith("picky blocks 25.0% of the jobs: its mean JCT is of the others")
     assert "adjusted for 1 row;" in "".join(interval_notes(ranking, 2))
-    assert rank(found, "left out").reference == "sjf"
-    asked = rank(found, "picky")
+    assert rank(runs, "left out").reference == "sjf"
+    asked = rank(runs, "picky")
     assert asked.compared == []  # nobody else has served the same jobs
-    assert {row["vs picky"] for row in table_rows(schedulers_frame(found, asked), asked)} == {"reference", ""}
+    assert {row["vs picky"] for row in table_rows(schedulers_frame(runs, asked), asked)} == {
+        "reference",
+        "",
+    }
 
 
 def test_tables_are_numbers_that_read_back(one, tmp_path):
-    found = results(one, {"fifo": [9.0, 9.5, 8.8], "sjf": [8.0, 8.7, 8.1]})
-    frame = schedulers_frame(found, rank(found))
+    runs = runs_frame(results(one, {"fifo": [9.0, 9.5, 8.8], "sjf": [8.0, 8.7, 8.1]}))
+    frame = schedulers_frame(runs, rank(runs))
     write_frame(tmp_path / "table.csv", frame)
     read = pd.read_csv(tmp_path / "table.csv", index_col="scheduler")
     fifo, mean = read.loc["fifo"], mean_interval(np.array([9.0, 9.5, 8.8]))
@@ -91,7 +96,7 @@ def test_tables_are_numbers_that_read_back(one, tmp_path):
     assert fifo["p_holm"] == exactly(p_value(np.array([9.0, 9.5, 8.8]), np.array([8.0, 8.7, 8.1])))
     assert read.loc["sjf", "ratio"] == 1
     assert np.isnan(read.loc["sjf", "p_holm"])
-    assert table_rows(frame, rank(found))[1]["vs sjf"].startswith(f"{100 * (ratio.value - 1):+.1f}% [")
+    assert table_rows(frame, rank(runs))[1]["vs sjf"].startswith(f"{100 * (ratio.value - 1):+.1f}% [")
     text = [name for name in read if not pd.api.types.is_numeric_dtype(read[name])]
     assert text == ["may", "knows", "reference", "compared_by"]
 
@@ -103,9 +108,10 @@ def test_where_all_block_jobs_what_they_block_decides(one):
         replace(r, metrics=replace(r.metrics, blocking_rate=r.metrics.blocking_rate * (1 + 0.1 * r.workload)))
         for r in found
     ]
-    ranking = rank(found)
+    runs = runs_frame(found)
+    ranking = rank(runs)
     assert (ranking.rows, ranking.stars) == (["good", "fair", "fifo"], ["good"])
-    rows = table_rows(schedulers_frame(found, ranking), ranking)
+    rows = table_rows(schedulers_frame(runs, ranking), ranking)
     assert rows[1]["blocked vs good"].startswith("+200.0% [")
     assert rows[2]["mean JCT [95% CI] (s)"] == "-"
     assert not any("nan" in text for row in rows for text in row.values())
@@ -116,16 +122,16 @@ def test_where_all_block_jobs_what_they_block_decides(one):
 def test_ties_go_to_who_was_named_first_and_not_to_random(one):
     same = {label: [5.0, 6.0] for label in ("random@pack", "sjf", "fifo")}
     same["fifo"] = [value * (1 - 1e-14) for value in same["fifo"]]  # the order of a sum
-    assert rank(results(one, same)).order == ["sjf", "fifo", "random@pack"]
+    assert rank(runs_frame(results(one, same))).order == ["sjf", "fifo", "random@pack"]
 
 
 @pytest.mark.parametrize(
     ("workloads", "said"), [(1, "1 workload, which says"), (3, "gave each row the same")]
 )
 def test_equal_workloads_make_no_intervals(one, workloads, said):
-    found = results(one, {"fifo": [9.0] * workloads, "sjf": [8.0] * workloads})
-    ranking = rank(found)
-    rows = table_rows(schedulers_frame(found, ranking), ranking)
+    runs = runs_frame(results(one, {"fifo": [9.0] * workloads, "sjf": [8.0] * workloads}))
+    ranking = rank(runs)
+    rows = table_rows(schedulers_frame(runs, ranking), ranking)
     assert rows[1]["vs sjf"] == "+12.5%"
     assert rows[1]["mean JCT (s)"] == "9"
     assert "p (Holm)" not in rows[0]

@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ringyard import Cluster, JobTable
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
 from ringyard_agents import cli
 from ringyard_agents.learning.constraint import Constraint
@@ -145,7 +145,7 @@ class Late:
 
 def test_who_serves_no_job_keeps_no_constraint():
     learner = ToyLearner()
-    world = world_of(learner, Setting(Cluster((1,)), workload=Late(), num_workloads=2))
+    world = world_of(learner, EnvConfig(Cluster((1,)), workload=Late(), num_workloads=2))
     evaluation = Evaluation(learner, {"own": world}, 1, Constraint("worst_fairness", {"own": 4.0}, 0.5))
     evaluation.evaluate()
     assert np.isnan(evaluation.latest)

@@ -10,10 +10,10 @@ import pytest
 
 from conftest import composed
 from ringyard_agents.cli import main
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation import schedule_log
-from ringyard_agents.evaluation.compare import SEED_OFFSET
 from ringyard_agents.evaluation.evaluate import simulator
+from ringyard_agents.evaluation.selection import SEED_OFFSET
 from ringyard_agents.watching.page import page_of
 from ringyard_agents.watching.schedule import PARTS
 

@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 from ringyard_agents.cli import main
-from ringyard_agents.settings import SETTINGS
+from ringyard_agents.config.schema import SETTINGS
 
 MOST_SECONDS = 60
 COMMANDS = ("simulate", "compare", "train")

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 
 import ringyard  # noqa: F401 - registers the environments
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.registration import preset_ids
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
@@ -37,11 +37,11 @@ def drawn(masks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (rng.random(masks.shape[1], np.float32) * masks).argmax(1)
 
 
-def vector(experiment: str) -> Callable[[int], None]:
+def vector(name: str) -> Callable[[int], None]:
     """Steps of gymnasium's vector environment."""
-    setting = replace(preset(experiment), num_workloads=_WORKLOADS)
+    setting = replace(experiment(name), num_workloads=_WORKLOADS)
     ids = {named: name for name, named in preset_ids().items()}
-    envs = gymnasium.make_vec(ids[experiment], num_envs=_NUM_ENVS, setting=setting)
+    envs = gymnasium.make_vec(ids[name], num_envs=_NUM_ENVS, setting=setting)
     rng = np.random.default_rng(0)
     envs.reset(seed=0)
 
@@ -54,7 +54,7 @@ def vector(experiment: str) -> Callable[[int], None]:
 
 def single() -> Callable[[int], None]:
     """Steps of the single environment, with resets."""
-    env = gymnasium.make("ringyard/Full-v1", setting=replace(preset("full"), num_workloads=_WORKLOADS))
+    env = gymnasium.make("ringyard/Full-v1", setting=replace(experiment("full"), num_workloads=_WORKLOADS))
     rng = np.random.default_rng(0)
     _, info = env.reset(seed=0)
 
@@ -70,7 +70,7 @@ def single() -> Callable[[int], None]:
 
 def learning() -> Callable[[int], None]:
     """Steps of the environment that agents learn in."""
-    env = RingyardVecEnv(replace(preset("elastic"), num_workloads=_WORKLOADS), _NUM_ENVS)
+    env = RingyardVecEnv(replace(experiment("elastic"), num_workloads=_WORKLOADS), _NUM_ENVS)
     rng = np.random.default_rng(0)
     env.reset()
 

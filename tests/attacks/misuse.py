@@ -19,7 +19,7 @@ import broken_plugins
 import test_plugins as plugged
 from ringyard import Allocation, ClusterEnv, ClusterVectorEnv, Simulator
 from ringyard.errors import ActionError, ConfigurationError, PlacementError, PluginError, RingyardError
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 NOTHING_WHOLE = (
@@ -181,7 +181,7 @@ def functions_of_others() -> Iterator[Misuse]:
 
 def everything() -> Iterator[Misuse]:
     """All of them."""
-    setting = preset("contention")
+    setting = experiment("contention")
     single, vector, agents = ClusterEnv(setting), ClusterVectorEnv(4, setting), RingyardVecEnv(setting, 4)
     for env in (single, vector, agents):
         env.reset()

@@ -8,7 +8,7 @@ import pytest
 from oracle.preemptive import run_plainly
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.failures import Failures
-from ringyard.mdp.setting import ten_gigabit_rings
+from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.placement import consolidate, first_fit, least_contended, pack
 from ringyard.restart import constant
 from ringyard_baselines.classic.las import las

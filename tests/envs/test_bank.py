@@ -13,9 +13,9 @@ from ringyard.errors import ConfigurationError, PluginError, WorkloadError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.bank import WorkloadBank
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.presets import preset
+from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.rewards import Reward
-from ringyard.mdp.setting import Setting
 from ringyard.sim.engine.prepare import Preparation, prepare_jobs
 from ringyard.state.records import Integral, Job
 from ringyard.threads import in_parts
@@ -86,7 +86,7 @@ def play(env, rng, steps):
 
 @pytest.mark.parametrize("name", [*PRESETS, "quickstart"])
 def test_tables_made_ready_together_are_those_made_ready_alone(name):
-    setting = preset(name)
+    setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart
     drawn, lengths = draw_together(setting.workload, setting.cluster, [rng(k) for k in range(5)])
     together = Job.zeros(sum(lengths) + 7)
@@ -104,7 +104,7 @@ def test_tables_made_ready_together_are_those_made_ready_alone(name):
 
 @pytest.mark.parametrize("name", [*PRESETS, "quickstart"])
 def test_jobs_of_one_demand_class_ask_for_the_same(name):
-    setting = preset(name)
+    setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart
     for k in range(5):
         table = setting.workload.sample(setting.cluster, rng(k))
@@ -113,7 +113,7 @@ def test_jobs_of_one_demand_class_ask_for_the_same(name):
 
 
 def test_values_without_number_are_counted_anew(monkeypatch):
-    setting = preset("full")
+    setting = experiment("full")
     table = setting.workload.sample(setting.cluster, rng(0))
     monkeypatch.setattr("ringyard.sim.engine.demand._MOST_CODES", 100)
     classes = prepare_jobs(table, setting.cluster, setting.performance, setting.restart)["demand_class"]
@@ -121,7 +121,7 @@ def test_values_without_number_are_counted_anew(monkeypatch):
 
 
 def test_elastic_jobs_of_other_tables_tell_no_jobs_apart():
-    setting = Setting(cluster=Cluster((4,)), workload=SomeElastic(), num_workloads=40)
+    setting = EnvConfig(cluster=Cluster((4,)), workload=SomeElastic(), num_workloads=40)
     bank = WorkloadBank(setting)
     for entry, row in enumerate(bank.rows_of(np.arange(40))):
         classes = demand_classes(bank.table(entry), setting.cluster)
@@ -130,7 +130,7 @@ def test_elastic_jobs_of_other_tables_tell_no_jobs_apart():
 
 @pytest.mark.parametrize("part", ["durations", "models"])
 def test_a_part_that_looks_at_the_whole_table_is_asked_for_one_at_a_time(part):
-    setting = preset("quickstart")
+    setting = experiment("quickstart")
     own = getattr(setting.workload, part)
     alone = type(part, (), {"__getattr__": lambda self, name: lent(own, name)})()
     workload = replace(setting.workload, **{part: alone})
@@ -149,14 +149,14 @@ def lent(own, name):
 
 
 def test_what_is_wrong_with_one_of_many_tables_is_said_of_its_own_row():
-    setting = Setting(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=40)
+    setting = EnvConfig(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=40)
     bank = WorkloadBank(setting)
     with pytest.raises(WorkloadError, match=r"job 2 \(row 2\) has num_gpus 99"):
         bank.rows_of(np.arange(40))
 
 
 def test_what_will_be_needed_soon_is_complained_of_when_it_is():
-    setting = Setting(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=100)
+    setting = EnvConfig(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=100)
     bank = WorkloadBank(setting)
     good = [entry for entry in range(100) if bank.table(entry).num_gpus.max() <= 4]
     bank.needed_soon(np.arange(100))
@@ -178,7 +178,7 @@ class Jealous:
 
 def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
     monkeypatch.setattr("ringyard.mdp.bank._KEPT", 4)
-    setting = Setting(num_workloads=60, reward=Reward(Integral.ELAPSED, Jealous()))
+    setting = EnvConfig(num_workloads=60, reward=Reward(Integral.ELAPSED, Jealous()))
     bank, made = WorkloadBank(setting), 0
     for entry in range(60):
         try:
@@ -196,7 +196,7 @@ def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
 def test_what_was_needed_longest_ago_makes_way(monkeypatch):
     monkeypatch.setattr("ringyard.mdp.bank._KEPT", 3)
     bank = WorkloadBank(
-        replace(preset("elastic", action="scores", observation="live_jobs"), num_workloads=9), 2
+        replace(experiment("elastic", action="scores", observation="live_jobs"), num_workloads=9), 2
     )
     assert bank.num_rows == 4
     first = bank.rows_of(np.array([0, 1, 2, 3]))
@@ -215,7 +215,7 @@ def test_what_was_needed_longest_ago_makes_way(monkeypatch):
 
 
 def test_an_episode_does_not_depend_on_what_was_made_with_it():
-    setting = replace(preset("full"), num_workloads=50)
+    setting = replace(experiment("full"), num_workloads=50)
     seen = []
     for others in ((), (3, 20, 11)):
         env = ClusterVectorEnv(1, setting, "SameStep")
@@ -227,8 +227,8 @@ def test_an_episode_does_not_depend_on_what_was_made_with_it():
 @pytest.mark.parametrize("name", ["full", "elastic"])
 @pytest.mark.parametrize("scores", [False, True])
 def test_any_number_of_threads_gives_equal_bytes(name, scores, monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.playing._Choosing.least_per_thread", 2)
-    setting = preset(name, action="scores", observation="live_jobs") if scores else preset(name)
+    monkeypatch.setattr("ringyard.mdp.step_discrete.DiscreteDriver.least_per_thread", 2)
+    setting = experiment(name, action="scores", observation="live_jobs") if scores else experiment(name)
     setting = replace(setting, num_workloads=8)
     seen = []
     for threads in (1, 2, 3):
@@ -238,7 +238,7 @@ def test_any_number_of_threads_gives_equal_bytes(name, scores, monkeypatch):
 
 
 def test_batches_are_stepped_by_as_many_threads_as_were_asked_for():
-    setting = Setting(num_workloads=2)
+    setting = EnvConfig(num_workloads=2)
     try:
         ringyard.set_num_threads(3)
         assert ringyard.get_num_threads() == ClusterBatch(setting, 1).num_threads == 3
@@ -268,7 +268,7 @@ def test_parts_are_the_whole_and_errors_come_back():
 
 
 def test_fresh_arrays_are_written_again_when_nobody_holds_them():
-    env = ClusterVectorEnv(3, preset("quickstart"), "SameStep")
+    env = ClusterVectorEnv(3, experiment("quickstart"), "SameStep")
     held = [env.reset(seed=0)[0]]
     wait = np.full(3, env.setting.actions.wait)
     for _ in range(6):

@@ -15,9 +15,9 @@ from ringyard.drawing import bars_of, history_of, rings_of
 from ringyard.drawing.chart import Chart, save_gantt
 from ringyard.drawing.video import require_video, save_video
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.state.waiting import waiting_rows
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import simulator
 
 SIZE = (720, 1280, 3)
@@ -143,7 +143,7 @@ def test_servers_that_are_down_and_cpu_jobs_are_remembered(full):
 
 @pytest.mark.parametrize("name", ["sharing", "full"])
 def test_pictures_keep_their_size_and_change(name):
-    env = ClusterEnv(replace(preset(name), num_workloads=2), render_mode="rgb_array")
+    env = ClusterEnv(replace(experiment(name), num_workloads=2), render_mode="rgb_array")
     _, info = env.reset(seed=0)
     first = env.render()
     for _ in range(40):
@@ -162,7 +162,7 @@ def test_gymnasiums_checker_passes_with_every_mode(monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     env = gymnasium.make("ringyard/Sharing-v1", render_mode="rgb_array")
     check_env(env.unwrapped)
-    window = ClusterEnv(replace(preset("sharing"), num_workloads=2), render_mode="human")
+    window = ClusterEnv(replace(experiment("sharing"), num_workloads=2), render_mode="human")
     window.reset(seed=0)
     assert window.render() is None
     window.close()
@@ -174,13 +174,13 @@ def test_a_window_without_a_display_is_refused(monkeypatch):
     matplotlib.use("agg")
     monkeypatch.delenv("MPLBACKEND", raising=False)
     with pytest.raises(ConfigurationError, match=r"needs a window.*rgb_array.*MPLBACKEND"):
-        ClusterEnv(preset("sharing"), render_mode="human")
+        ClusterEnv(experiment("sharing"), render_mode="human")
 
 
 def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r'pip install "ringyard\[render\]"'):
-        ClusterEnv(preset("sharing"), render_mode="rgb_array")
+        ClusterEnv(experiment("sharing"), render_mode="rgb_array")
 
 
 def test_files_are_what_their_names_say(shared, tmp_path, monkeypatch):

@@ -21,8 +21,8 @@ from ringyard.errors import ActionError, ConfigurationError, SchedulerError
 from ringyard.mdp import rewards
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.queue import queue_and_cluster
-from ringyard.mdp.setting import Setting
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate, least_contended, pack, random_gpus
 from ringyard.state.records import Integral
@@ -42,7 +42,7 @@ WORKLOAD = Synthetic(
 
 def setting(flat=False, **actions):
     options = {"templates": (pack(), least_contended(), consolidate()), "on_invalid": "raise"} | actions
-    return Setting(
+    return EnvConfig(
         cluster=Cluster.homogeneous(4, 4),
         workload=WORKLOAD,
         observation=queue_and_cluster(flat),
@@ -109,7 +109,7 @@ def test_undiscounted_return_is_minus_the_mean_jct(preemptive):
 def test_other_rewards_return_what_they_say(name):
     base = setting()
     reward = getattr(rewards, name)()
-    env = ClusterEnv(Setting(**{**base.__dict__, "reward": reward}))
+    env = ClusterEnv(EnvConfig(**{**base.__dict__, "reward": reward}))
     _, gained, _ = play(env, 7)
     jobs = env.batch.state.jobs[0, :15]
     jct = jobs["end_seconds"] - jobs["submit_seconds"]
@@ -234,7 +234,7 @@ def test_masked_actions_wait_if_asked_to():
 
 def test_window_truncates():
     base = setting()
-    env = ClusterEnv(Setting(**{**base.__dict__, "limit_seconds": 50.0}))
+    env = ClusterEnv(EnvConfig(**{**base.__dict__, "limit_seconds": 50.0}))
     _, gained, info = play(env, 0, choose=lambda valid: int(valid[-1]))
     assert env.batch.truncated[0]
     assert env.batch.state.clusters["now"][0] == 50.0
@@ -296,7 +296,7 @@ def test_stopping_everything_is_no_dead_end():
             return JobTable.from_columns([0.0] * 4, [1] * 4, [10.0, 100.0, 100.0, 100.0])
 
     base = setting(num_waiting=1, num_running=3, preemptive=True, templates=(pack(),))
-    env = ClusterEnv(Setting(**{**base.__dict__, "workload": FourJobs(), "cluster": Cluster((3,))}))
+    env = ClusterEnv(EnvConfig(**{**base.__dict__, "workload": FourJobs(), "cluster": Cluster((3,))}))
     _, info = env.reset(seed=0)
     for action in (0, 0, 0):  # start jobs 0, 1, 2; time passes to the end of job 0 by itself
         *_, info = env.step(action)
@@ -366,7 +366,7 @@ def test_workloads_of_the_resets_to_come_are_made_together_and_the_draws_stay_th
         return sample_together(self, cluster, generators)
 
     monkeypatch.setattr(Synthetic, "sample_together", counted)
-    env = ClusterEnv(Setting(num_workloads=1 << 20))
+    env = ClusterEnv(EnvConfig(num_workloads=1 << 20))
     played = [env.reset(seed=7)[1]["workload"], *(env.reset()[1]["workload"] for _ in range(20))]
     generator = np.random.default_rng(7)
     assert played == [int(generator.integers(1 << 20)) for _ in range(21)]
@@ -379,7 +379,7 @@ def test_workloads_of_the_resets_to_come_are_made_together_and_the_draws_stay_th
 
 
 def test_large_workloads_are_not_made_ahead():
-    env = ClusterEnv(Setting(workload=replace(Setting().workload, num_jobs=3000), num_workloads=1 << 20))
+    env = ClusterEnv(EnvConfig(workload=replace(EnvConfig().workload, num_jobs=3000), num_workloads=1 << 20))
     env.reset(seed=0)
     env.reset()
     assert env.batch.bank.cheap_together == 0

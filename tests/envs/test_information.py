@@ -16,8 +16,8 @@ from ringyard.information import COLUMNS, Information, check_reads
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.bank import queue_priority
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import queue_cluster_and_resources
-from ringyard.mdp.setting import Setting
 from ringyard.performance import composed
 from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
@@ -359,7 +359,7 @@ class OneTable:
 
 def observed(jobs):
     """The first observation of an episode, and those after the starts of three jobs."""
-    setting = Setting(
+    setting = EnvConfig(
         cluster=Cluster.homogeneous(1, 8),
         workload=OneTable(jobs),
         observation=queue_cluster_and_resources(flat=True),
@@ -399,7 +399,7 @@ def test_observations_do_not_show_the_durations_of_unpredictable_jobs():
 def test_unpredictable_jobs_queue_behind_the_predictable_by_submission(order):
     jobs = JobTable.from_columns(np.arange(4.0), [1, 1, 1, 1], [9.0, 1.0, 5.0, 7.0])
     jobs = replace(jobs, predictable_from=np.array([0.0, np.inf, 0.3, 0.0]))
-    records = prepare_jobs(jobs, Cluster((4,)), ideal(), Setting().restart)
+    records = prepare_jobs(jobs, Cluster((4,)), ideal(), EnvConfig().restart)
     priority = queue_priority(order, records)
     assert np.lexsort((np.arange(4), priority)).tolist() == [3, 0, 1, 2]
 

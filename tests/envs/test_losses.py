@@ -8,7 +8,7 @@ import pytest
 from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.bounds import bounds_of
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.performance import composed, pair_table
 from ringyard.placement import pack, share
 from ringyard.profiles import profile
@@ -158,7 +158,7 @@ def test_a_cancelled_job_worked_until_then_and_a_blocked_one_only_waited():
     "scheduler", [fifo(share()), srtf(share()), Pollux(pack())], ids=lambda one: one.name
 )
 def test_parts_add_up_with_everything_at_once(scheduler):
-    setting = preset("full")
+    setting = experiment("full")
     jobs = setting.workload.sample(setting.cluster, np.random.default_rng(3))
     parts = (setting.cluster, jobs, setting.performance, setting.restart, scheduler.round_seconds)
     sim = Simulator(*parts, failures=setting.failures, losses=True)

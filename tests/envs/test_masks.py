@@ -9,7 +9,7 @@ from gymnasium.utils.env_checker import check_env
 
 from ringyard import ActionMaskObservation, ClusterEnv
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 
 
 def test_actions_are_sampled_by_the_mask_of_info():
@@ -45,7 +45,7 @@ def test_a_batch_of_actions_is_sampled_by_the_masks_of_info(copy):
 
 @pytest.mark.parametrize("parts", [{}, {"action": "scores", "observation": "live_jobs"}])
 def test_the_mask_can_be_a_part_of_the_observation(parts):
-    setting = preset("sharing", **parts)
+    setting = experiment("sharing", **parts)
     env = ActionMaskObservation(ClusterEnv(setting))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

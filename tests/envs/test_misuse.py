@@ -10,14 +10,14 @@ from attacks import misuse
 from ringyard import ClusterEnv, ClusterVectorEnv
 from ringyard.errors import ConfigurationError, EpisodeError
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.presets import preset
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.registration import preset_ids
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 
 @pytest.fixture(scope="module")
 def setting():
-    return preset("contention")
+    return experiment("contention")
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_simulators_are_asked_with_information_and_told_allocations(setting):
 
 @pytest.mark.parametrize("name", sorted(preset_ids().values()))
 def test_a_step_without_an_episode_needs_a_reset(name):
-    setting = preset(name)
+    setting = experiment(name)
     single, vector, agents = ClusterEnv(setting, "rgb_array"), ClusterVectorEnv(2, setting), None
     agents = RingyardVecEnv(setting, 2)
     for call in (

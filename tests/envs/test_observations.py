@@ -12,10 +12,10 @@ from ringyard import Cluster
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations import queue_and_cluster
 from ringyard.mdp.observations.blocks import Each
 from ringyard.mdp.observations.tables import feature_table, observations_page
-from ringyard.mdp.presets import preset
 
 CLUSTER = Cluster((2, 4, 4))
 ACTIONS = Actions(num_waiting=5, num_running=7)
@@ -61,7 +61,7 @@ def test_blocks_fill_the_row_in_the_order_of_the_space(factory):
 def test_writers_stay_inside_their_row(factory):
     observation = factory(flat=True)
     actions = actions_of(observation)
-    setting = replace(preset("full"), actions=actions, observation=observation, num_workloads=1)
+    setting = replace(experiment("full"), actions=actions, observation=observation, num_workloads=1)
     batch = ClusterBatch(setting, 1)
     batch.reset(np.array([0]), np.array([0]))
     size = observation.size(setting.cluster, actions)
@@ -106,7 +106,9 @@ def test_blocks_have_their_shapes_and_their_features_names():
 @pytest.mark.parametrize("factory", factories())
 def test_metadata_describe_the_observation(factory):
     actions = actions_of(factory())
-    settings = [replace(preset("full"), actions=actions, observation=factory(one)) for one in (False, True)]
+    settings = [
+        replace(experiment("full"), actions=actions, observation=factory(one)) for one in (False, True)
+    ]
     blocks, flat = map(ClusterEnv, settings)
     for name, box in blocks.observation_space.items():
         said = blocks.metadata["blocks"][name]

@@ -10,7 +10,7 @@ import pytest
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.compiled import fills
 from ringyard.errors import PlacementError, SchedulerError
-from ringyard.mdp.setting import ten_gigabit_rings
+from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter, AdmitStart

@@ -16,15 +16,15 @@ from stable_baselines3.common.env_checker import check_env
 from conftest import CONF, ROOT, composed
 from ringyard import ClusterVectorEnv, Simulator
 from ringyard.errors import ConfigurationError
-from ringyard.mdp import presets, registration
+from ringyard.mdp import experiments, registration
 from ringyard.mdp.actions.space import Actions, Adjustment
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.presets import preset, setting_of
+from ringyard.mdp.experiments import experiment, setting_of
 from ringyard.mdp.user_config import hydra_configs
 from ringyard.placement import pack, spread
 from ringyard.restart import CORES_SECONDS
 from ringyard.state.records import JobOutcome
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
 from ringyard_agents.evaluation import selection
 from worlds import specs
 
@@ -94,13 +94,13 @@ def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
     for module in (
         "ringyard.config_folder",
         "ringyard.mdp.user_config",
-        presets.__name__,
+        experiments.__name__,
         registration.__name__,
     ):
         monkeypatch.setattr(f"{module}.config_folder", lambda: conf)
     assert registration.preset_ids()["ringyard/Mine-v0"] == "mine"
     assert "mine" in selection.benchmarks()
-    mine, sharing = preset("mine"), preset("sharing")
+    mine, sharing = experiment("mine"), experiment("sharing")
     assert (mine.reward.metric, sharing.reward.metric) == ("makespan", "mean_jct")
     assert mine.cluster == sharing.cluster
 
@@ -118,16 +118,16 @@ def test_a_preset_leaves_hydra_as_it_was():
     with hydra_configs():
         version = getbase()
         around = GlobalHydra.instance().hydra
-        assert preset("elastic").cluster.gpu_types == ("t4",) * 16
+        assert experiment("elastic").cluster.gpu_types == ("t4",) * 16
         assert GlobalHydra.instance().hydra is around
         assert getbase() == version
-    preset("elastic")
+    experiment("elastic")
     assert not GlobalHydra.instance().is_initialized()
 
 
 def test_unknown_presets_name_the_known():
     with pytest.raises(ConfigurationError, match=r"'Sharing'; expected one of .*sharing.*new"):
-        preset("Sharing")
+        experiment("Sharing")
 
 
 @pytest.mark.parametrize("name", ["Sharing-v1", "CpuGpu-v1", "Elastic-v1", "Full-v1"])
@@ -162,7 +162,7 @@ def test_an_action_is_the_allocation_it_is_described_as(name):
 
 
 def test_one_and_many_clusters_agree_with_everything_on():
-    setting = preset("full")
+    setting = experiment("full")
     many, one = ClusterVectorEnv(8, setting), ClusterVectorEnv(1, setting)
     rng = np.random.default_rng(0)
     _, info = many.reset(seed=10)
@@ -177,7 +177,7 @@ def test_one_and_many_clusters_agree_with_everything_on():
 
 
 def test_moving_costs_a_restart_whatever_else_changes():
-    base = preset("cpu_gpu")
+    base = experiment("cpu_gpu")
     adjustments = (Adjustment(spread(), core_factor=2.0), Adjustment(core_factor=2.0))
     actions = Actions(num_waiting=1, num_running=2, templates=(pack(),), adjustments=adjustments)
     jobs = replace(

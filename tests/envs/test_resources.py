@@ -19,7 +19,6 @@ from ringyard.state.records import JobKind
 from ringyard.workloads import (
     Arrivals,
     Cancellations,
-    Cores,
     CpuJobs,
     Elastic,
     Extended,
@@ -28,6 +27,7 @@ from ringyard.workloads import (
     LogNormalDurations,
     ModelMix,
     ParameterServers,
+    PerWorker,
     Predictability,
     Sizes,
     Synthetic,
@@ -165,7 +165,8 @@ def test_profiles_name_field_and_file(tmp_path):
     [
         lambda: Elastic(share=1.5),
         lambda: Elastic(least=2.0),
-        lambda: Cores({}),
+        lambda: PerWorker("cores_per_worker", {}),
+        lambda: PerWorker("gpus", {1: 1}),
         lambda: ParameterServers(0.5, {"resnet50": 1}),
         lambda: CpuJobs(1, LogNormalDurations(1.0, 1.0), (0,), (0.0, 1.0)),
         lambda: Predictability(0.5, (0.5, 0.2)),
@@ -324,7 +325,7 @@ def test_extensions_do_what_they_say():
         (
             ParameterServers(0.5, {"aiturbo_resnet50": 1}, (1, 2), 3),
             Elastic(0.5, 0.5, 2.0),
-            Cores({2: 1, 100: 1}),
+            PerWorker("cores_per_worker", {2: 1, 100: 1}),
             CpuJobs(50, LogNormalDurations(5.0, 1.0), (1, 4), (1e9, 2e9)),
             Predictability(0.5, (0.1, 0.4), 0.2),
             Cancellations(0.3, (0.5, 1.0), 0.2),

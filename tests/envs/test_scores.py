@@ -20,8 +20,8 @@ from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations import live_jobs, queue_and_cluster
-from ringyard.mdp.presets import preset
 from ringyard.performance import ideal
 from ringyard.profiles import model_id
 from ringyard.state.random_numbers import own_seed
@@ -36,7 +36,7 @@ LEFT, RANK, RUNNING, PREDICTABLE, HELD, RESTART = 0, 1, 4, 10, 11, 13
 
 def scored(name, flat=False, **options):
     """A preset whose jobs are scored."""
-    whole = preset(name, action="scores", observation="live_jobs")
+    whole = experiment(name, action="scores", observation="live_jobs")
     actions, observation = replace(whole.actions, **options), replace(whole.observation, flat=flat)
     return replace(whole, actions=actions, observation=observation, num_workloads=4)
 
@@ -122,7 +122,7 @@ def four_jobs(predictions=True, **columns):
     jobs = JobTable.from_columns([0.0] * 4, [1] * 4, [40.0, 30.0, 20.0, 10.0])
     sim = Simulator(Cluster.homogeneous(1, 1), replace(jobs, **columns), ideal())
     setting = replace(
-        preset("contention"),
+        experiment("contention"),
         cluster=sim.cluster,
         performance=sim.performance,
         actions=Scores(num_jobs=4),
@@ -158,7 +158,7 @@ def test_a_job_goes_to_the_gpu_type_that_its_scores_like(liked):
     sim = Simulator(cluster, jobs, ideal())
     actions = Scores(num_jobs=3, type_scores=("v100", "a100", "p100"))
     setting = replace(
-        preset("contention"),
+        experiment("contention"),
         cluster=cluster,
         performance=sim.performance,
         actions=actions,
@@ -335,7 +335,7 @@ def test_scores_that_are_none_are_refused(wrong):
 
 
 def test_observations_and_actions_must_fit():
-    base = preset("sharing")
+    base = experiment("sharing")
     for setting in (
         replace(base, actions=Scores(), observation=queue_and_cluster()),
         replace(base, actions=Actions(), observation=live_jobs()),
@@ -352,7 +352,7 @@ def test_observations_and_actions_must_fit():
 def test_presets_take_parts_that_there_are():
     for parts in ({"action": "scroes"}, {"agent": "ppo_mlp"}, {"actions": "scores"}):
         with pytest.raises(ConfigurationError, match="expected one of"):
-            preset("sharing", **parts)
+            experiment("sharing", **parts)
 
 
 def test_the_memory_of_speeds_is_known_before_it_is_taken(monkeypatch):

@@ -7,7 +7,7 @@ from itertools import cycle, repeat
 import numpy as np
 import pytest
 
-from ringyard import Allocation, Cluster, ClusterEnv, JobTable, Setting, Simulator, ideal
+from ringyard import Allocation, Cluster, ClusterEnv, EnvConfig, JobTable, Simulator, ideal
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures
@@ -150,7 +150,7 @@ class _TwoJobs:
 
 
 def test_steps_of_environments():
-    setting = Setting(
+    setting = EnvConfig(
         cluster=Cluster((2,)), workload=_TwoJobs(), performance=ideal(), failures=ALWAYS_FAILING
     )
     env, envs = ClusterEnv(setting), ClusterVectorEnv(2, setting)

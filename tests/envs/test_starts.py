@@ -12,8 +12,8 @@ from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations import live_jobs
-from ringyard.mdp.presets import preset
 from ringyard.performance import ideal
 from ringyard.placement import consolidate, least_fragmenting, place
 from ringyard.sim.allocation import Allocation
@@ -25,7 +25,7 @@ from ringyard_baselines.scheduler import Powers, run
 @pytest.mark.parametrize("rule", [consolidate, least_fragmenting])
 @pytest.mark.parametrize("name", ["contention", "sharing", "cpu_gpu", "elastic"])
 def test_scores_of_zero_start_the_smallest_work_first(name, rule):
-    world = preset(name)
+    world = experiment(name)
     table = ClusterBatch(replace(world, num_workloads=1), 1).bank.table(0)
     ends = []
     for scheduler in (AllocatingScheduler(Allocator(starts=Starts(rule()))), smallest_work(rule())):
@@ -42,7 +42,7 @@ def batch_of(gpus, submit, starts):
     jobs = JobTable.from_columns(submit, gpus, [100.0] * count)
     sim = Simulator(Cluster.homogeneous(1, 4), jobs, ideal())
     setting = replace(
-        preset("contention"),
+        experiment("contention"),
         cluster=sim.cluster,
         performance=sim.performance,
         actions=Scores(num_jobs=count, allocator=Allocator(starts=starts)),
@@ -84,7 +84,7 @@ def test_who_starts_when(starts, scores, expected):
 
 def test_what_runs_stays():
     """However scores change, nobody is stopped, moved or resized."""
-    world = preset("elastic", action="scores", observation="live_jobs")
+    world = experiment("elastic", action="scores", observation="live_jobs")
     actions = Scores(allocator=Allocator(starts=Starts()))
     batch = ClusterBatch(replace(world, actions=actions, num_workloads=2), 2)
     batch.reset(np.arange(2), np.arange(2))

@@ -11,7 +11,7 @@ from ringyard.performance import composed
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.workloads import Arrivals, Extended, LogNormalDurations, ModelMix, Ram, Sizes, Synthetic
+from ringyard.workloads import Arrivals, Extended, LogNormalDurations, ModelMix, PerWorker, Sizes, Synthetic
 from ringyard_baselines.papers.synergy import SynergyTune
 from worlds import arrived
 
@@ -127,7 +127,7 @@ def test_ram_is_drawn_and_at_most_the_fair_share():
     base = Synthetic(
         50, Sizes({1: 1}), LogNormalDurations(5.0, 1.0), Arrivals(), ModelMix({1: {"resnet50_imagenet": 1}})
     )
-    jobs = Extended(base, [Ram({10 * GB: 1, 90 * GB: 1})]).sample(
+    jobs = Extended(base, [PerWorker("ram_per_worker", {10 * GB: 1, 90 * GB: 1})]).sample(
         server(ram=80 * GB), np.random.default_rng(0)
     )
     assert set(jobs.ram_per_worker.tolist()) == {10e9, 20e9}

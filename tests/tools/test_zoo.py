@@ -14,7 +14,7 @@ from conftest import ROOT, shared
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents import cli
-from ringyard_agents.configuration import Entry, takes_rule
+from ringyard_agents.config.compose import Entry, takes_rule
 from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.evaluation.tuned_configs import read_best
 from ringyard_agents.learning.agent import load_agent

@@ -6,20 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-import numpy as np
+import pandas as pd
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
-from ringyard_agents.configuration import Entry
+from ringyard_agents.config.compose import Entry
 from ringyard_agents.evaluation.cached_runs import CachedRuns
 from ringyard_agents.evaluation.compare import Comparison, comparisons
 from ringyard_agents.evaluation.competitors import competitors
-from ringyard_agents.evaluation.evaluate import RunResult, build
-from ringyard_agents.evaluation.ranking import rank, values_of
-from ringyard_agents.evaluation.results_frame import schedulers_frame
+from ringyard_agents.evaluation.evaluate import build
+from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
+from ringyard_agents.evaluation.results_frame import runs_frame
+from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.report.comparison_table import table_rows
 from ringyard_agents.runs.atomic_write import atomic_write
@@ -55,7 +56,7 @@ def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Comparis
     config.best, config.seeds = world.best, workloads
     references = _references(world, config)
     config.schedulers = [*given, *references, *(one for one in world.rules if one not in references)]
-    [race] = comparisons(config).values()
+    [race] = comparisons(ComparisonRequest.read(config)).values()
     return race
 
 
@@ -65,7 +66,11 @@ def _references(world: World, config: DictConfig) -> list[str | Mapping[str, Any
     if len(named) == len(world.references):
         return named
     taken = {Entry.read(one).label for one in named}
-    found = [one for one in competitors(Entry.read(world.rules[0]), config) if one.name not in taken]
+    found = [
+        one
+        for one in competitors(Entry.read(world.rules[0]), ComparisonRequest.read(config))
+        if one.name not in taken
+    ]
     return [
         *({one.label: {"scheduler": one.scheduler, "options": dict(one.options)}} for one in found),
         *named,
@@ -143,8 +148,9 @@ def judge(
         results, failed = series.run(race.tasks, f"{recipe.name}: {world.label}")
         for label, reason in failed.items():
             raise SchedulerError(f"{label} failed in {world.label} on {reason}")
-        checks[world.label] = values_of(results, shipped, "mean_jct")[:_CHECKED].tolist()
-        return _record(world, results, shipped, [one for one in agents if one != shipped])
+        runs = runs_frame(results)
+        checks[world.label] = values_of(runs, shipped, "mean_jct")[:_CHECKED].tolist()
+        return _record(world, runs, shipped, [one for one in agents if one != shipped])
 
     checks = dict(kept["check"]) if kept else {}
     with locked(folder):
@@ -155,13 +161,13 @@ def judge(
     return {"check": check, "worlds": tables, "elsewhere": rows}
 
 
-def _record(world: World, results: Sequence[RunResult], shipped: str, others: Sequence[str]) -> Record:
+def _record(world: World, runs: pd.DataFrame, shipped: str, others: Sequence[str]) -> Record:
     """What a page says of a world."""
-    jct = {one: values_of(results, one, "mean_jct") for one in dict.fromkeys(r.label for r in results)}
-    published = {result.label for result in results if result.published}
+    jct = {one: values_of(runs, one, "mean_jct") for one in runs["scheduler"].unique()}
+    published = set(runs.loc[runs["published"], "scheduler"])
     best = min(published, key=lambda label: jct[label].mean())
     rule = _rule_label(world, list(jct))
-    bound = float(np.mean([result.bounds.mean_jct for result in results if result.label == shipped]))
+    bound = float(values_of(runs, shipped, "bound_mean_jct").mean())
     return {
         "label": world.label,
         "title": world.title,
@@ -175,7 +181,7 @@ def _record(world: World, results: Sequence[RunResult], shipped: str, others: Se
         "rule": rule,
         "against_rule": _against(jct[shipped], jct[rule]),
         "seeds_against_best": [_against(jct[label], jct[best])[0] for label in (shipped, *others)],
-        "rows": [*_rows(results, [shipped, *others], best, rule), _bound_row(bound, rule)],
+        "rows": [*_rows(runs, [shipped, *others], best, rule), _bound_row(bound, rule)],
     }
 
 
@@ -193,11 +199,11 @@ def _against(values: Any, reference: Any) -> list[float]:
     return [found.value - 1, found.low - 1, found.high - 1]
 
 
-def _rows(results: Sequence[RunResult], agents: Sequence[str], best: str, rule: str) -> list[dict[str, str]]:
+def _rows(runs: pd.DataFrame, agents: Sequence[str], best: str, rule: str) -> list[dict[str, str]]:
     """The agents, then the rest, the best first: columns of a comparison, against two references."""
-    ranking, beside = rank(results, best), rank(results, rule)
-    against_best = {row["scheduler"]: row for row in table_rows(schedulers_frame(results, ranking), ranking)}
-    against_rule = {row["scheduler"]: row for row in table_rows(schedulers_frame(results, beside), beside)}
+    ranking, beside = rank(runs, best), rank(runs, rule)
+    against_best = {row["scheduler"]: row for row in table_rows(schedulers_frame(runs, ranking), ranking)}
+    against_rule = {row["scheduler"]: row for row in table_rows(schedulers_frame(runs, beside), beside)}
     return [
         {
             "scheduler": label,

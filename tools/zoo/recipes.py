@@ -9,7 +9,7 @@ import yaml
 
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
-from ringyard_agents.settings import Seed
+from ringyard_agents.config.schema import Seed
 from ringyard_agents.shipped_agents import zoo_folders
 from tools.config_files import TOOLS_CONF, tool_config_files
 

@@ -21,14 +21,14 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
 from ringyard.threads import usable_cores
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
+from ringyard_agents.config.schema import check_settings
 from ringyard_agents.learning.agent_file import AGENT, LAST
 from ringyard_agents.learning.evaluation import rank
 from ringyard_agents.learning.resume import check_agreement, read_run_config
 from ringyard_agents.learning.training_run import read_last
 from ringyard_agents.learning.warm_start import inherited
 from ringyard_agents.runs.atomic_write import atomic_write
-from ringyard_agents.settings import check_settings
 from tools.zoo.recipes import Recipe
 
 __all__ = ["hardware", "is_trained", "require_training", "ship", "train_all", "training_record"]

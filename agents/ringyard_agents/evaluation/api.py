@@ -15,18 +15,17 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
-from ringyard.mdp.presets import require_preset
+from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_configs
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.view import SchedulingView
 from ringyard_agents.command_line import one_line
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
-from ringyard_agents.evaluation.compare import SEED_OFFSET
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.schema import check_groups, check_settings
 from ringyard_agents.evaluation.evaluate import RunResult, Task, build, measured
-from ringyard_agents.evaluation.ranking import rank
-from ringyard_agents.evaluation.results_frame import runs_frame, schedulers_frame
-from ringyard_agents.evaluation.selection import drawn_for
-from ringyard_agents.settings import check_groups, check_settings
+from ringyard_agents.evaluation.ranking import rank, schedulers_frame
+from ringyard_agents.evaluation.results_frame import runs_frame
+from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for
 from ringyard_baselines.scheduler import Powers, Scheduler
 
 __all__ = ["compare", "evaluate"]
@@ -113,7 +112,7 @@ def _results(
     """Of every scheduler on every workload, one after the other in this process."""
     require("seeds", seeds, Count)
     if preset is not None:
-        require_preset(preset)
+        require_experiment(preset)
     with hydra_configs():
         config = _composed(preset, overrides)
         named = [_named(one) for one in schedulers]
@@ -144,8 +143,9 @@ def evaluate(
         overrides: further words of the command line: ("cluster.num_servers=8", "workload.load=1.2").
 
     Returns:
-        A row per workload: scheduler, workload, information, every field of `Metrics` (times in seconds),
-        bound_mean_jct, wall_seconds; as `runs.csv` has them.
+        A row per workload with the columns of `runs.csv`
+        (`ringyard_agents.evaluation.results_frame.Results`): scheduler, workload, every field of `Metrics`
+        (times in seconds), bound_mean_jct, wall_seconds.
 
     Raises:
         ConfigurationError: none of these.
@@ -181,10 +181,10 @@ def compare(
     if isinstance(schedulers, str) or not isinstance(schedulers, Iterable):
         such = schedulers if isinstance(schedulers, str) else "fifo"
         raise ConfigurationError(f"schedulers is {shown(schedulers)}; expected a list, such as [{such!r}]")
-    results = _results(schedulers, preset, seeds, overrides)
-    labels = {result.label for result in results}
+    runs = runs_frame(_results(schedulers, preset, seeds, overrides))
+    labels = set(runs["scheduler"])
     if reference is not None and reference not in labels:
         raise ConfigurationError(
             f"reference is {reference!r}; expected one of {', '.join(sorted(labels))}, or None"
         )
-    return schedulers_frame(results, rank(results, reference))
+    return schedulers_frame(runs, rank(runs, reference))

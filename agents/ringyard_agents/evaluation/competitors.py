@@ -2,19 +2,16 @@
 
 from collections.abc import Mapping
 
-from omegaconf import DictConfig
-
-from ringyard_agents.configuration import Entry, plain, scheduler_config, scheduler_names
-from ringyard_agents.evaluation.compare import SEED_OFFSET, best_name
+from ringyard_agents.config.compose import Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.evaluation.evaluate import build
-from ringyard_agents.evaluation.selection import supported_schedulers, worlds_of
+from ringyard_agents.evaluation.selection import SEED_OFFSET, ComparisonRequest, supported_schedulers
 from ringyard_agents.evaluation.tuned_configs import Best, at_best, class_of, read_best, says_how
 from ringyard_baselines.scheduler import Scheduler
 
 __all__ = ["competitors"]
 
 
-def competitors(rule: Entry, config: DictConfig) -> list[Entry]:
+def competitors(rule: Entry, request: ComparisonRequest) -> list[Entry]:
     """Published schedulers of the class of a rule that can serve a world's jobs; Hydra must be initialised.
 
     They are told how long jobs will run only if the rule is, and only start jobs if the rule does. All else
@@ -24,19 +21,19 @@ def competitors(rule: Entry, config: DictConfig) -> list[Entry]:
 
     Args:
         rule: what the agent's scores go through; it knows and may what the agent knows and may.
-        config: of `ringyard compare`, of one world; each scheduler is taken at the best that it names.
+        request: of a comparison in one environment; each scheduler is taken at the best that it names.
 
     Raises:
         RingyardError: bad input.
     """
-    [world] = worlds_of(config).values()
-    name = best_name(config, world)
+    [world] = request.worlds().values()
+    name = request.best_name(world)
     best = {} if name is None else read_best(name)
     [at_its_best] = at_best({rule.label: rule}, best).values()
     agent = _built(at_its_best)
     known = {one: _tried(one, best) for one in scheduler_names()}
     at_their_best = {one: plain(scheduler_config(tried[0])) for one, tried in known.items()}
-    fit, _ = supported_schedulers(at_their_best, world, config.seed + SEED_OFFSET)
+    fit, _ = supported_schedulers(at_their_best, world, request.seed + SEED_OFFSET)
     found = (next((one for one in known[name] if _is_rival(_built(one), agent)), None) for name in fit)
     return [one for one in found if one is not None]
 

@@ -18,7 +18,7 @@ from ringyard.errors import SchedulerError
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 
@@ -32,6 +32,7 @@ class RunResult:
     Attributes:
         label: the scheduler's entry.
         workload: its number.
+        seed: of the comparison.
         information: what the scheduler may know.
         may: what it may do.
         published: the scheduler is no agent, and none of Ringyard's own.
@@ -45,6 +46,7 @@ class RunResult:
 
     label: str
     workload: int
+    seed: int
     information: str
     may: Powers
     published: bool
@@ -164,6 +166,7 @@ def measured(scheduler: Scheduler, task: Task) -> RunResult:
     return RunResult(
         label=task.label,
         workload=task.workload,
+        seed=task.seed,
         information=str(scheduler.knows),
         may=scheduler.may,
         published=scheduler.published,

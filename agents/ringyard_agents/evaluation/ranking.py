@@ -1,14 +1,16 @@
 """Which rows of a comparison may be held against one another, by what, and which are the best."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard_agents.evaluation.evaluate import RunResult
+from ringyard.sim.metrics import Metrics
+from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval
 
-__all__ = ["Ranking", "rank", "values_of"]
+__all__ = ["Ranking", "rank", "schedulers_frame", "values_of"]
 
 
 @dataclass(frozen=True)
@@ -49,41 +51,120 @@ class Ranking:
         return [label for label in able if label != self.reference] if self.reference in able else []
 
 
-def values_of(results: Sequence[RunResult], label: str, metric: str) -> NDArray[np.float64]:
-    """[workloads] of a field of `Metrics`."""
-    return np.array([float(getattr(r.metrics, metric)) for r in results if r.label == label])
+def values_of(runs: pd.DataFrame, label: str, metric: str) -> NDArray[np.float64]:
+    """[workloads] of a metric of one scheduler.
+
+    Args:
+        runs: of `Results`.
+        label: of the scheduler.
+        metric: name of the column.
+    """
+    return runs.loc[runs["scheduler"] == label, metric].to_numpy(float)
 
 
-def rank(results: Sequence[RunResult], reference: str | None = None) -> Ranking:
+def rank(runs: pd.DataFrame, reference: str | None = None) -> Ranking:
     """Order the rows.
 
     Args:
-        results: of every scheduler on every workload.
+        runs: of `Results`, every scheduler on every workload.
         reference: label; None, or one without results (left out, failed): the star of the first group, or
             the first row if there is no star.
     """
-    labels = list(dict.fromkeys(result.label for result in results))
-    blocked = {label: float(values_of(results, label, "blocking_rate").mean()) for label in labels}
-    jct = {label: float(values_of(results, label, "mean_jct").mean()) for label in labels}
+    first_runs = runs.drop_duplicates("scheduler").set_index("scheduler")
+    labels = first_runs.index.tolist()
+    blocked = {label: float(values_of(runs, label, "blocking_rate").mean()) for label in labels}
+    jct = {label: float(values_of(runs, label, "mean_jct").mean()) for label in labels}
 
     def place(label: str) -> tuple[float, float, bool]:
         return _rounded(blocked[label]), _rounded(jct[label]), label.partition("@")[0] == "random"
 
     order = sorted(labels, key=place)
-    groups = {result.label: result.may.group for result in results}
+    groups = dict(zip(labels, first_runs["group"].tolist(), strict=True))
     all_block = min(blocked.values()) > 0
-    published = {result.label for result in results if result.published}
     stars: dict[int, str] = {}
     for label in sorted(order, key=lambda one: groups[one]):
-        if label in published and (all_block or not blocked[label]):
+        if first_runs["published"][label] and (all_block or not blocked[label]):
             stars.setdefault(groups[label], label)
     metric = "blocking_rate" if all_block else "mean_jct"
     first = next(iter(stars.values()), order[0])
-    varied = any(len(set(values_of(results, label, metric).tolist())) > 1 for label in labels)
-    own = reference if reference in labels else first
+    varied = any(len(set(values_of(runs, label, metric).tolist())) > 1 for label in labels)
+    own = first if reference is None or reference not in labels else reference
     return Ranking(order, groups, metric, blocked, list(stars.values()), own, varied)
 
 
 def _rounded(value: float) -> float:
     """To be ordered: equal schedules differ in the last digits only, and NaN is worst."""
     return float("inf") if np.isnan(value) else float(f"{value:.9g}")
+
+
+def schedulers_frame(runs: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
+    """One row per scheduler, group by group, the best first: means over workloads, with intervals.
+
+    Each metric M has `M` (mean), `M_low` and `M_high` (95 % interval); `workloads` is how many there are.
+    `ratio` is the mean of `compared_by` over that of `reference`, workloads in pairs, `p_holm` its adjusted
+    p-value, `over_bound` the mean JCT over the lower bound's; NaN where rows cannot be compared, and
+    intervals are NaN where nothing varies.
+
+    Args:
+        runs: of `Results`.
+        ranking: of the schedulers.
+    """
+    adjusted = _adjusted(runs, ranking)
+    rows = []
+    for label in ranking.rows:
+        own = runs[runs["scheduler"] == label]
+        bound = float(own["bound_mean_jct"].to_numpy().mean())
+        wall = own["wall_seconds"].to_numpy()
+        means = _means(runs, ranking, label)
+        rows.append(
+            {
+                "scheduler": label,
+                "best": label in ranking.stars,
+                "may": own["may"].iloc[0],
+                "knows": own["information"].iloc[0],
+                "workloads": len(own),
+                "reference": ranking.reference,
+                "compared_by": ranking.metric,
+                **_ratio(runs, ranking, label),
+                "p_holm": adjusted.get(label, np.nan),
+                "bound_mean_jct": bound,
+                "over_bound": np.nan if ranking.blocked[label] else means["mean_jct"] / bound,
+                **means,
+                "wall_seconds": float(wall.mean()),
+                "milliseconds_per_decision": 1e3 * float(wall.sum()) / int(own["decisions"].sum()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _means(runs: pd.DataFrame, ranking: Ranking, label: str) -> dict[str, float]:
+    """Mean, low and high of every metric."""
+    found = {}
+    for name in (field.name for field in fields(Metrics) if field.name in runs):
+        values = values_of(runs, label, name)
+        interval = mean_interval(values)
+        found[name] = float(values.mean())
+        found[f"{name}_low"] = interval.low if ranking.varied else np.nan
+        found[f"{name}_high"] = interval.high if ranking.varied else np.nan
+    return found
+
+
+def _ratio(runs: pd.DataFrame, ranking: Ranking, label: str) -> dict[str, float]:
+    """How far a row is from the reference."""
+    if label == ranking.reference:
+        return {"ratio": 1.0, "ratio_low": np.nan, "ratio_high": np.nan}
+    if label not in ranking.compared:
+        return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
+    values, against = (values_of(runs, one, ranking.metric) for one in (label, ranking.reference))
+    found = ratio_interval(values, against)
+    low, high = (found.low, found.high) if ranking.varied else (np.nan, np.nan)
+    return {"ratio": found.value, "ratio_low": low, "ratio_high": high}
+
+
+def _adjusted(runs: pd.DataFrame, ranking: Ranking) -> dict[str, float]:
+    """{label: p-value against the reference, adjusted for the number of rows} of those compared with it."""
+    if not ranking.varied:
+        return {}
+    against = values_of(runs, ranking.reference, ranking.metric)
+    alone = [p_value(values_of(runs, label, ranking.metric), against) for label in ranking.compared]
+    return dict(zip(ranking.compared, holm(np.array(alone)).tolist(), strict=True))

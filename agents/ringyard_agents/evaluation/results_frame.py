@@ -1,19 +1,18 @@
-"""Results as tidy tables of numbers: a row a run, a row a job, a row a scheduler."""
+"""The tidy frames of results: one row per run, per job, per time bin."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-import numpy as np
 import pandas as pd
 
 from ringyard.sim.metrics import LOSSES
 from ringyard.state.records import JobOutcome
 from ringyard_agents.evaluation.evaluate import RunResult
-from ringyard_agents.evaluation.ranking import Ranking, values_of
-from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval
 from ringyard_agents.runs.atomic_write import atomic_write
 
-__all__ = ["jobs_frame", "outcome_names", "runs_frame", "schedulers_frame", "write_frame"]
+__all__ = ["Results", "outcome_names", "runs_frame", "write_frame"]
 
 #: {column: field of JobTimes} of a job's row, after its names and before what it lost time to
 _JOB_COLUMNS = {
@@ -41,24 +40,86 @@ def write_frame(file: Path, frame: pd.DataFrame) -> None:
         frame.to_csv(partial, index=False)
 
 
+@dataclass(frozen=True)
+class Results:
+    """What schedulers did on workloads: all that passes from evaluation to reports.
+
+    Attributes:
+        runs: one row per scheduler and workload.
+
+            * `scheduler`: label of the entry; `workload`: its number; `seed`: of the comparison
+            * `information`: what the scheduler may see; `may`: what it may do; `group`: equal for
+              schedulers that may do as much
+            * `published`: it is neither an agent nor one of Ringyard's own
+            * each field of `ringyard.sim.metrics.Metrics`, with its unit
+            * `bound_mean_jct`: lower bound on the mean JCT, seconds
+            * `wall_seconds`: duration of the run without set-up; `decisions`: number of decision points
+        jobs: one row per job that counts of each run: `scheduler`, `workload`, names and times in seconds of
+            the job, `outcome` (completed, failed, cancelled or blocked).
+        timelines: one row per time bin of each run: `scheduler`, `workload`, `end_seconds` of the bin, mean
+            `waiting` jobs and mean `utilisation` in it.
+    """
+
+    runs: pd.DataFrame
+    jobs: pd.DataFrame
+    timelines: pd.DataFrame
+
+    @classmethod
+    def of(cls, results: Sequence[RunResult]) -> Self:
+        """The frames of some runs.
+
+        Args:
+            results: one or more, in the order of the rows.
+        """
+        jobs = pd.concat([_jobs_of(one) for one in results], ignore_index=True)
+        timelines = pd.concat([_timeline_of(one) for one in results], ignore_index=True)
+        return cls(runs_frame(results), jobs, timelines)
+
+    def only(self, labels: Collection[str]) -> Self:
+        """The rows of some schedulers.
+
+        Args:
+            labels: of the schedulers.
+        """
+        frames = (self.runs, self.jobs, self.timelines)
+        return type(self)(*(frame[frame["scheduler"].isin(labels)] for frame in frames))
+
+
 def runs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
-    """Every metric of every run: scheduler, workload, information, fields of `Metrics`, bound_mean_jct."""
+    """The runs of `Results`.
+
+    Args:
+        results: one or more.
+    """
     return pd.DataFrame(
         {
             "scheduler": one.label,
             "workload": one.workload,
+            "seed": one.seed,
             "information": one.information,
+            "may": str(one.may),
+            "group": one.may.group,
+            "published": one.published,
             **one.metrics.as_dict(),
             "bound_mean_jct": one.bounds.mean_jct,
-            "wall_seconds": round(one.wall_seconds, 4),
+            "wall_seconds": one.wall_seconds,
+            "decisions": one.num_decisions,
         }
         for one in results
     )
 
 
-def jobs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
-    """Every job that counts of every run, with the names that its table has; times in seconds."""
-    return pd.concat([_jobs_of(one) for one in results], ignore_index=True)
+def _timeline_of(result: RunResult) -> pd.DataFrame:
+    ends, waiting, utilisation = result.timeline
+    return pd.DataFrame(
+        {
+            "scheduler": result.label,
+            "workload": result.workload,
+            "end_seconds": ends,
+            "waiting": waiting,
+            "utilisation": utilisation,
+        }
+    )
 
 
 def _jobs_of(result: RunResult) -> pd.DataFrame:
@@ -77,76 +138,3 @@ def _jobs_of(result: RunResult) -> pd.DataFrame:
             "outcome": outcome_names(times.outcome.tolist()),
         }
     )
-
-
-def schedulers_frame(results: Sequence[RunResult], ranking: Ranking) -> pd.DataFrame:
-    """One row per scheduler, group by group, the best first: means over workloads, with intervals.
-
-    Each metric M has `M` (mean), `M_low` and `M_high` (95 % interval); `workloads` is how many there are.
-    `ratio` is the mean of `compared_by` over that of `reference`, workloads in pairs, `p_holm` its adjusted
-    p-value, `over_bound` the mean JCT over the lower bound's; NaN where rows cannot be compared, and
-    intervals are NaN where nothing varies.
-
-    Args:
-        results: of every scheduler on every workload.
-        ranking: of the schedulers.
-    """
-    adjusted = _adjusted(results, ranking)
-    rows = []
-    for label in ranking.rows:
-        own = [result for result in results if result.label == label]
-        bound = float(np.mean([result.bounds.mean_jct for result in own]))
-        decisions = sum(result.num_decisions for result in own)
-        means = _means(results, ranking, label)
-        rows.append(
-            {
-                "scheduler": label,
-                "best": label in ranking.stars,
-                "may": str(own[0].may),
-                "knows": own[0].information,
-                "workloads": len(own),
-                "reference": ranking.reference,
-                "compared_by": ranking.metric,
-                **_ratio(results, ranking, label),
-                "p_holm": adjusted.get(label, np.nan),
-                "bound_mean_jct": bound,
-                "over_bound": np.nan if ranking.blocked[label] else means["mean_jct"] / bound,
-                **means,
-                "wall_seconds": float(np.mean([result.wall_seconds for result in own])),
-                "milliseconds_per_decision": 1e3 * sum(one.wall_seconds for one in own) / decisions,
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _means(results: Sequence[RunResult], ranking: Ranking, label: str) -> dict[str, float]:
-    """Mean, low and high of every metric."""
-    found = {}
-    for name in results[0].metrics.as_dict():
-        values = values_of(results, label, name)
-        interval = mean_interval(values)
-        found[name] = float(values.mean())
-        found[f"{name}_low"] = interval.low if ranking.varied else np.nan
-        found[f"{name}_high"] = interval.high if ranking.varied else np.nan
-    return found
-
-
-def _ratio(results: Sequence[RunResult], ranking: Ranking, label: str) -> dict[str, float]:
-    """How far a row is from the reference."""
-    if label == ranking.reference:
-        return {"ratio": 1.0, "ratio_low": np.nan, "ratio_high": np.nan}
-    if label not in ranking.compared:
-        return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
-    values, against = (values_of(results, one, ranking.metric) for one in (label, ranking.reference))
-    found = ratio_interval(values, against)
-    low, high = (found.low, found.high) if ranking.varied else (np.nan, np.nan)
-    return {"ratio": found.value, "ratio_low": low, "ratio_high": high}
-
-
-def _adjusted(results: Sequence[RunResult], ranking: Ranking) -> dict[str, float]:
-    """{label: p-value against the reference, adjusted for the number of rows} of those compared with it."""
-    if not ranking.varied:
-        return {}
-    against = values_of(results, ranking.reference, ranking.metric)
-    alone = [p_value(values_of(results, label, ranking.metric), against) for label in ranking.compared]
-    return dict(zip(ranking.compared, holm(np.array(alone)).tolist(), strict=True))

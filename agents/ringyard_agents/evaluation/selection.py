@@ -2,7 +2,8 @@
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import hydra
 import numpy as np
@@ -12,23 +13,28 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard.information import Information
+from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_names
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_names
+from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build, simulator
 from ringyard_agents.evaluation.tuned_configs import tuned_for
 from ringyard_agents.shipped_agents import agents_judged_in
 
 __all__ = [
+    "SEED_OFFSET",
+    "ComparisonRequest",
     "agents_for",
     "benchmarks",
     "drawn_for",
     "entries_of",
     "supported_schedulers",
-    "wants_all",
-    "worlds_of",
 ]
 
 _LONGEST_LABEL = 60  # characters
+
+#: workloads of comparisons are drawn from seeds no training uses
+SEED_OFFSET = 2_000_000
 
 
 def benchmarks() -> list[str]:
@@ -37,14 +43,14 @@ def benchmarks() -> list[str]:
     return [name for name, file in files.items() if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
 
-def entries_of(config: DictConfig) -> dict[str, Entry]:
+def entries_of(schedulers: Any) -> dict[str, Entry]:
     """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler (see `agents_for`).
 
     Raises:
         ConfigurationError: no entries, two of one label, or a label that cannot name a folder or says what
             the entry is not.
     """
-    given = _listed(config.schedulers)
+    given = _listed(schedulers)
     names = scheduler_names()
     entries = [Entry.read(name) for one in given for name in (names if one == "all" else [one])]
     for entry in entries:
@@ -90,36 +96,94 @@ def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, Entry], dict[str, st
     return {agent: Entry.read(agent) for agent in agents}, {}
 
 
-def wants_all(config: DictConfig) -> bool:
-    """Whether `schedulers` says "all", alone or beside others."""
-    return "all" in _listed(config.schedulers)
+@dataclass(frozen=True)
+class ComparisonRequest:
+    """What a comparison is asked for: the config of `ringyard compare`, unpacked once.
 
-
-def worlds_of(config: DictConfig) -> dict[str, dict[str, Any]]:
-    """{name: configs of a world}: the configured one, called "", or those of `presets`, as they are.
-
-    Without `presets`, they are all of them if all schedulers run and no part of the world was chosen.
-
-    Raises:
-        ConfigurationError: an unknown preset, or a part of the world chosen that presets would not use.
+    Attributes:
+        schedulers: entries as users write them.
+        world: configs of the environment that was configured.
+        presets: names of experiments; None: by default.
+        best: file or name of tuned options; None: by default.
+        reference: label or name of a scheduler; None: the default.
+        seed: of the comparison.
+        seeds: number of workloads.
+        measured_jobs: shares of the jobs, in order of arrival, between which they count.
+        trust: classes of the user's own that an agent may name.
     """
-    own, usual = _world(config), _world(hydra.compose("compare"))
-    chosen = [part for part in WORLD if own[part] != usual[part]]
-    known = benchmarks()
-    names: Sequence[str] = known if wants_all(config) and not chosen else []
-    if config.presets is not None:
-        names = config.presets
-    if not names:
-        return {"": own}
-    for name in names:
-        if name not in known:
-            raise ConfigurationError(f"presets has {name!r}; expected some of {', '.join(known)}")
-    if chosen:
-        raise ConfigurationError(
-            f"{chosen[0]} is not the usual one, but presets bring their own; leave it out, or set presets=[]"
-            " for a table of what you have chosen"
+
+    schedulers: Sequence[Any]
+    world: Mapping[str, Any]
+    presets: Sequence[str] | None
+    best: str | None
+    reference: str | None
+    seed: int
+    seeds: int
+    measured_jobs: Window
+    trust: Trust
+
+    @classmethod
+    def read(cls, config: DictConfig) -> Self:
+        """Unpack a config.
+
+        Args:
+            config: of `ringyard compare`.
+        """
+        trust: Any = config.trust
+        return cls(
+            schedulers=_listed(config.schedulers),
+            world=_world(config),
+            presets=None if config.presets is None else list(config.presets),
+            best=None if config.best is None else str(config.best),
+            reference=config.reference,
+            seed=config.seed,
+            seeds=config.seeds,
+            measured_jobs=tuple(config.measured_jobs),
+            trust=plain(trust) if OmegaConf.is_config(trust) else trust,
         )
-    return {name: _world(hydra.compose("compare", [f"experiment={name}"])) for name in names}
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether `schedulers` says "all", alone or beside others."""
+        return "all" in self.schedulers
+
+    def best_name(self, world: Mapping[str, Any]) -> str | None:
+        """A file or a name in conf/tuned; None: schedulers run with their usual rules and options.
+
+        By default, for all schedulers and on presets, it is what ships for the environment.
+
+        Args:
+            world: configs of the environment.
+        """
+        if self.best is None and (self.wants_all or self.presets):
+            return tuned_for(world)
+        return self.best
+
+    def worlds(self) -> dict[str, Mapping[str, Any]]:
+        """{name: configs of an environment}: the configured one, called "", or those of `presets`.
+
+        Without `presets`, they are all of them if all schedulers run and no part was chosen.
+
+        Raises:
+            ConfigurationError: an unknown preset, or a part that presets would not use was chosen.
+        """
+        usual = _world(hydra.compose("compare"))
+        chosen = [part for part in WORLD if self.world[part] != usual[part]]
+        known = benchmarks()
+        names: Sequence[str] = known if self.wants_all and not chosen else []
+        if self.presets is not None:
+            names = self.presets
+        if not names:
+            return {"": self.world}
+        for name in names:
+            if name not in known:
+                raise ConfigurationError(f"presets has {name!r}; expected some of {', '.join(known)}")
+        if chosen:
+            raise ConfigurationError(
+                f"{chosen[0]} is not the usual one, but presets bring their own; leave it out, or set"
+                " presets=[] for a table of what you have chosen"
+            )
+        return {name: _world(hydra.compose("compare", [f"experiment={name}"])) for name in names}
 
 
 def _world(config: DictConfig) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ringyard.bounds import bounds_of
 from ringyard.errors import ConfigurationError
 from ringyard.sim.metrics import JobTimes, job_times
 from ringyard.sim.simulator import Simulator
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import simulator
 from ringyard_agents.evaluation.results_frame import outcome_names
 from ringyard_agents.evaluation.schedule_log import draw_outputs, recorded, require_outputs, wants_drawing

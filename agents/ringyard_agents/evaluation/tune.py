@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.configuration import (
+from ringyard_agents.config.compose import (
     WORLD,
     Entry,
     plain,
@@ -124,7 +124,7 @@ class _Tuning:
         Raises:
             RingyardError: bad input.
         """
-        given = entries_of(self._config)
+        given = entries_of(self._config.schedulers)
         for entry in given.values():
             if entry.is_agent or entry.options or entry.scheduler != entry.name:
                 raise ConfigurationError(

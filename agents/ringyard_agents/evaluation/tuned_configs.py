@@ -13,7 +13,7 @@ from ringyard.checks import Count, require
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
-from ringyard_agents.configuration import Entry, plain, require_rule, scheduler_config
+from ringyard_agents.config.compose import Entry, plain, require_rule, scheduler_config
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Powers, Scheduler

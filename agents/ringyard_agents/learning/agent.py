@@ -14,18 +14,18 @@ from ringyard.jobs import JobTable
 from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Template
 from ringyard.mdp.bank import QUEUE_TAKES, queue_priority
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import Observation
-from ringyard.mdp.setting import Setting
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.waiting import waiting_rows
+from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.learning.score_networks import ScorePolicy
-from ringyard_agents.trust import Trust
 from ringyard_baselines.policies import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
 
@@ -137,7 +137,7 @@ class AgentScheduler(Scheduler):
         return allocations
 
     def _attach(self, state: State, performance: PerformanceModel) -> ClusterBatch:
-        setting = Setting(
+        setting = EnvConfig(
             cluster=self._cluster,
             performance=performance,
             observation=self.observation,

@@ -10,11 +10,11 @@ from ringyard.errors import CheckpointError, RingyardError
 from ringyard.mdp.actions import ActionKind
 from ringyard.mdp.observations.observation import Observation
 from ringyard_agents.command_line import OF_AGENTS
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
+from ringyard_agents.config.safe_load import Trust, check_classes
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import Learner, Policy
 from ringyard_agents.shipped_agents import agent_place
-from ringyard_agents.trust import Trust, check_classes
 
 __all__ = [
     "AGENT",

@@ -7,19 +7,17 @@ import gymnasium
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions import ActionKind, Actions, Scores
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import Observation
-from ringyard.mdp.setting import Setting
+from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.learning.agent import AgentScheduler, load_agent
-from ringyard_agents.trust import Trust
 
-__all__ = [
-    "load",
-]
+__all__ = ["load"]
 
 
 def load(
     checkpoint: str | Path | None = None,
-    env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any] | Setting | None = None,
+    env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any] | EnvConfig | None = None,
     trust: Trust = (),
 ) -> AgentScheduler:
     """A trained agent: `.act(observation, mask)` in an environment, `.decide(view)` as a scheduler.
@@ -38,10 +36,12 @@ def load(
     agent = load_agent(None if checkpoint is None else str(checkpoint), name, trust)
     if env is not None:
         setting = (
-            env if isinstance(env, Setting) else getattr(getattr(env, "unwrapped", None), "setting", None)
+            env if isinstance(env, EnvConfig) else getattr(getattr(env, "unwrapped", None), "setting", None)
         )
-        if not isinstance(setting, Setting):
-            raise ConfigurationError(f"env is {env!r}; expected one of Ringyard's environments, or a Setting")
+        if not isinstance(setting, EnvConfig):
+            raise ConfigurationError(
+                f"env is {env!r}; expected one of Ringyard's environments, or an EnvConfig"
+            )
         found = [*_seen(agent.observation, setting.observation), *_done(agent.actions, setting.actions)]
         found += [] if found or not agent.observation.flat else _lengths(agent, setting)
         if found:
@@ -104,7 +104,7 @@ def _done(own: ActionKind, given: ActionKind) -> list[str]:
     ]
 
 
-def _lengths(agent: AgentScheduler, setting: Setting) -> list[str]:
+def _lengths(agent: AgentScheduler, setting: EnvConfig) -> list[str]:
     """Of rows and answers of a network that fits one cluster only."""
     network = getattr(agent.policy, "network", None)
     spaces = getattr(network, "observation_space", None), getattr(network, "action_space", None)

@@ -12,16 +12,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.presets import setting_of
-from ringyard.mdp.setting import Setting
-from ringyard_agents.configuration import WORLD, plain
+from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.experiments import setting_of
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.learning.learner import Learner, world_of
 
-__all__ = [
-    "OWN",
-    "environments_of",
-    "settings_of",
-]
+__all__ = ["OWN", "environments_of", "settings_of"]
 
 
 #: what curves call the world of the run's own settings beside others
@@ -67,7 +63,7 @@ def environments_of(
 
 def settings_of(
     learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
-) -> dict[str, Setting]:
+) -> dict[str, EnvConfig]:
     """The environments as the learner reads them, with so many workloads of a seed."""
     return {
         label: world_of(learner, setting_of(one, num_workloads, seed)) for label, one in environments.items()

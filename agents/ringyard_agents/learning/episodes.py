@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.score_networks import PolicyInput, as_action, look
 
 __all__ = ["Episodes", "ScorePlayer", "World"]
@@ -66,7 +66,7 @@ class World:
         num_clusters: played at once.
     """
 
-    def __init__(self, setting: Setting, num_clusters: int) -> None:
+    def __init__(self, setting: EnvConfig, num_clusters: int) -> None:
         self.setting = setting
         self.batch = ClusterBatch(setting, num_clusters)
 

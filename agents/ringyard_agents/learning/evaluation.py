@@ -9,13 +9,13 @@ from omegaconf import DictConfig
 
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.configuration import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import Task, check, run_all
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.learner import Learner, Policy
-from ringyard_agents.trust import Trust
 
 __all__ = [
     "Evaluation",
@@ -99,7 +99,7 @@ class Evaluation:
     def __init__(
         self,
         learner: Learner,
-        worlds: Mapping[str, Setting],
+        worlds: Mapping[str, EnvConfig],
         every: int,
         constraint: Constraint | None = None,
     ) -> None:

@@ -13,7 +13,7 @@ from ringyard.allocator.sizes import weigh
 from ringyard.checks import Count, Positive, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.episodes import World
 from ringyard_agents.learning.process_group import on
 from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, scores_of
@@ -100,7 +100,7 @@ class ImitateAllocator:
     batch_size: Count = 24
     learning_rate: Positive = 3e-3
 
-    def check(self, worlds: Mapping[str, Setting]) -> None:
+    def check(self, worlds: Mapping[str, EnvConfig]) -> None:
         """Raise a ConfigurationError unless the options are of these worlds' allocators."""
         unknown = [label for label in self.options or {} if label not in worlds]
         if unknown:
@@ -120,7 +120,7 @@ class ImitateAllocator:
                     " scores_attained, or agent=evolution"
                 )
 
-    def _teacher(self, label: str, setting: Setting) -> Allocator:
+    def _teacher(self, label: str, setting: EnvConfig) -> Allocator:
         """Whom to imitate in a world."""
         assert isinstance(setting.actions, Scores)  # `ScoreLearner.setup` sees to it
         options = (self.options or {}).get(label, {})
@@ -145,7 +145,7 @@ class ImitateAllocator:
             estimate=estimate,
         )
 
-    def fit(self, network: ScoreNetwork, worlds: Mapping[str, Setting], seed: int) -> dict[str, float]:
+    def fit(self, network: ScoreNetwork, worlds: Mapping[str, EnvConfig], seed: int) -> dict[str, float]:
         """Fit the network; curves to plot.
 
         Args:
@@ -182,7 +182,7 @@ class ImitateAllocator:
         kept_decisions = float(sum(map(len, watched)))
         return {"clone/decisions": kept_decisions, "clone/error": float(np.sqrt(np.mean(last)))}
 
-    def _watch(self, label: str, setting: Setting, rng: np.random.Generator) -> list[_Watched]:
+    def _watch(self, label: str, setting: EnvConfig, rng: np.random.Generator) -> list[_Watched]:
         """Decisions of a world's teacher."""
         world = World(setting, min(_CLUSTERS, self.episodes))
         playing = _Playing(world, self._teacher(label, setting), self.share, rng)

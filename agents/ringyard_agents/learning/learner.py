@@ -9,7 +9,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 
 __all__ = ["Callback", "Learner", "Policy", "only_world", "world_of"]
@@ -58,7 +58,7 @@ class Learner(Protocol):
         """What has been learnt so far."""
         ...
 
-    def setup(self, worlds: Mapping[str, Setting], seed: int, saved: Checkpoint | None = None) -> None:
+    def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
         """Get ready to learn in one world or several.
 
         Args:
@@ -99,7 +99,7 @@ class Learner(Protocol):
         ...
 
 
-def only_world(worlds: Mapping[str, Setting]) -> Setting:
+def only_world(worlds: Mapping[str, EnvConfig]) -> EnvConfig:
     """The world of a learner that has room for one.
 
     Raises:
@@ -113,7 +113,7 @@ def only_world(worlds: Mapping[str, Setting]) -> Setting:
     return next(iter(worlds.values()))
 
 
-def world_of(learner: Learner, setting: Setting) -> Setting:
+def world_of(learner: Learner, setting: EnvConfig) -> EnvConfig:
     """The setting with observations as the learner reads them and masked actions as it needs them.
 
     Raises:

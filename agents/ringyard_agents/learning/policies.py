@@ -16,12 +16,7 @@ from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.observations import queue_cluster_and_resources
 
-__all__ = [
-    "GreedyPolicy",
-    "PointerNetwork",
-    "PointerPolicy",
-    "ReducedPrecisionMlpPolicy",
-]
+__all__ = ["GreedyPolicy", "PointerNetwork", "PointerPolicy", "ReducedPrecisionMlpPolicy"]
 
 
 _BLOCKS = queue_cluster_and_resources().blocks

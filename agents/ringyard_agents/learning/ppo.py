@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.learner import Callback, only_world
@@ -218,7 +218,7 @@ class GroupRelative:
     def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Any:
         return self.network(observation_space, action_space, lambda progress: self.learning_rate)
 
-    def setup(self, worlds: Mapping[str, Setting], seed: int, saved: Checkpoint | None = None) -> None:
+    def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
         """Make the network, new or as saved, in its only world."""
         setting = only_world(worlds)
         torch.set_num_threads(1)

@@ -11,9 +11,9 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard_agents.configuration import plain
-from ringyard_agents.settings import check_settings
-from ringyard_agents.trust import Trust, check_classes, groups_of_runs
+from ringyard_agents.config.compose import plain
+from ringyard_agents.config.safe_load import Trust, check_classes, groups_of_runs
+from ringyard_agents.config.schema import check_settings
 
 __all__ = ["check_agreement", "read_run_config", "resumed_config"]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ringyard.checks import Count, Positive
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.constraint import Constraint
 from ringyard_agents.learning.episodes import Episodes, World
@@ -74,7 +74,7 @@ class ScoreLearner(ABC):
         """What has been learnt so far."""
         return ScorePolicy(self._average)
 
-    def setup(self, worlds: Mapping[str, Setting], seed: int, saved: Checkpoint | None = None) -> None:
+    def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
         """Make the network, new or as saved, and its worlds."""
         torch.set_num_threads(1)
         own = self._own_workloads
@@ -226,7 +226,7 @@ class _Size(NamedTuple):
     type_scores: int
 
 
-def _size_in(label: str, setting: Setting) -> _Size:
+def _size_in(label: str, setting: EnvConfig) -> _Size:
     """What a network reads and says in a world.
 
     Raises:

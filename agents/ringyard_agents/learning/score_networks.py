@@ -11,14 +11,7 @@ from ringyard.checks import checked
 from ringyard.errors import CheckpointError
 from ringyard_agents.learning.process_group import on
 
-__all__ = [
-    "PolicyInput",
-    "ScoreNetwork",
-    "ScorePolicy",
-    "as_action",
-    "look",
-    "scores_of",
-]
+__all__ = ["PolicyInput", "ScoreNetwork", "ScorePolicy", "as_action", "look", "scores_of"]
 
 
 @checked("agent.network")

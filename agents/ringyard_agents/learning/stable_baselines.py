@@ -17,7 +17,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from ringyard.checks import Amount, Count, Positive, Share, checked, require, require_memory
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.learner import Callback, only_world
@@ -154,7 +154,7 @@ class StableBaselines:
         """What has been learnt so far."""
         return GreedyPolicy(self._running.policy, self.flat, self.masked)
 
-    def setup(self, worlds: Mapping[str, Setting], seed: int, saved: Checkpoint | None = None) -> None:
+    def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
         """Make the model, new or as saved, in its only world."""
         setting = only_world(worlds)
         if self.hardware.peers.size > 1:
@@ -169,7 +169,7 @@ class StableBaselines:
         if saved is not None:
             self._restore(saved)
 
-    def _require_memory(self, setting: Setting) -> None:
+    def _require_memory(self, setting: EnvConfig) -> None:
         """Raise a ConfigurationError unless a rollout fits, which is kept as float32 and copied once."""
         steps = self._given().get(
             "n_steps", inspect.signature(self._algorithm()).parameters["n_steps"].default

@@ -10,18 +10,12 @@ from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter, summary
 
 from ringyard.mdp.env import ClusterEnv
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write
 
-__all__ = [
-    "ScalarLog",
-    "gantt",
-    "tell_beginning",
-    "tell_end",
-    "tell_settings",
-]
+__all__ = ["ScalarLog", "gantt", "tell_beginning", "tell_end", "tell_settings"]
 
 
 _STEP = "decisions"
@@ -171,7 +165,7 @@ def tell_end(
         writer.add_image("schedule/gantt", schedule, reached["decisions"], dataformats="HWC")
 
 
-def gantt(policy: Policy, setting: Setting, workload: int = 0) -> NDArray[np.uint8] | None:
+def gantt(policy: Policy, setting: EnvConfig, workload: int = 0) -> NDArray[np.uint8] | None:
     """[height, width, 3] pixels: who held which GPUs when a policy played a workload.
 
     Args:

@@ -11,9 +11,10 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
-from ringyard_agents.configuration import plain
+from ringyard_agents.config.compose import plain
+from ringyard_agents.config.safe_load import Trust, check_classes, groups_of_runs
 from ringyard_agents.learning.agent_file import AGENT, LAST, parts_of
 from ringyard_agents.learning.callbacks import callbacks_of
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -31,16 +32,10 @@ from ringyard_agents.learning.process_group import (
     threads_of_process,
 )
 from ringyard_agents.learning.resume import resumed_config
-from ringyard_agents.learning.training_run import (
-    ProgressBar,
-    TrainingRun,
-    read_last,
-    remove_run,
-)
+from ringyard_agents.learning.training_run import ProgressBar, TrainingRun, read_last, remove_run
 from ringyard_agents.learning.warm_start import load_initial_weights
 from ringyard_agents.runs.pruning import Pruning
 from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
-from ringyard_agents.trust import Trust, check_classes, groups_of_runs
 
 __all__ = ["train"]
 
@@ -85,8 +80,7 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None
     unseen = Unseen(environments, judged["workloads"], judged["workload_seed"], given["trust"])
     learner: Learner = instantiate(parts["agent"], _convert_="all")
     callbacks = callbacks_of(given["callbacks"])
-    constraint = constraint_of(**given["constraint"], unseen=unseen)
-    _constrain(learner, constraint)
+    constraint = _constrain(learner, given["constraint"], unseen)
     equip(learner, hardware)
     _set_up(learner, settings_of(learner, environments, given["num_workloads"], seed), seed, saved, folder)
     if saved is None and given["init"] is not None:
@@ -132,19 +126,21 @@ def _checked_of(folder: Path, trust: Trust, saved: Checkpoint | None) -> Callabl
     return lambda parts: check_classes(parts, groups_of_runs(), trust, str(folder / "config.yaml"))
 
 
-def _constrain(learner: Learner, constraint: Constraint | None) -> None:
+def _constrain(learner: Learner, given: Mapping[str, Any], unseen: Unseen) -> Constraint | None:
     """Hand a learner what it has to keep, if anything."""
-    if isinstance(learner, Constrained):
-        learner.constraint = constraint
-    elif constraint is not None:
+    if given["metric"] is not None and not isinstance(learner, Constrained):
         raise ConfigurationError(
             "constraint: this agent can keep none; expected one that scores jobs (agent=evolution, with"
             " action=scores observation=live_jobs), or no constraint.metric and constraint.most"
         )
+    constraint = constraint_of(**given, unseen=unseen)
+    if isinstance(learner, Constrained):
+        learner.constraint = constraint
+    return constraint
 
 
 def _set_up(
-    learner: Learner, settings: Mapping[str, Setting], seed: int, saved: Checkpoint | None, folder: Path
+    learner: Learner, settings: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None, folder: Path
 ) -> None:
     """Put a learner into its environments: new, or as an earlier run left it."""
     try:

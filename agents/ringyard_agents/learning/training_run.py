@@ -29,12 +29,7 @@ from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_index import find_runs
 
-__all__ = [
-    "ProgressBar",
-    "TrainingRun",
-    "read_last",
-    "remove_run",
-]
+__all__ = ["ProgressBar", "TrainingRun", "read_last", "remove_run"]
 
 
 class ProgressBar:

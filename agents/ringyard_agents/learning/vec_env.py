@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from ringyard.checks import Count, Seed, require, shown
 from ringyard.errors import CheckpointError, ConfigurationError, EpisodeError
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 
 __all__ = ["RingyardVecEnv", "stacked", "take"]
 
@@ -50,14 +50,14 @@ class RingyardVecEnv(VecEnv):
 
     def __init__(
         self,
-        setting: Setting,
+        setting: EnvConfig,
         num_envs: int,
         group_size: int = 1,
         one_episode_per_round: bool = False,
         seed: int = 0,
         first_group: int = 0,
     ) -> None:
-        require("setting", setting, Setting)
+        require("setting", setting, EnvConfig)
         require("num_envs", num_envs, Count)
         require("group_size", group_size, Count)
         require("one_episode_per_round", one_episode_per_round, bool)

@@ -33,10 +33,7 @@ from ringyard_agents.learning.agent_file import (
 from ringyard_agents.learning.learner import Learner
 from ringyard_agents.learning.resume import read_run_config
 
-__all__ = [
-    "inherited",
-    "load_initial_weights",
-]
+__all__ = ["inherited", "load_initial_weights"]
 
 
 #: what the agent's own parts are called in their groups of Hydra's

@@ -22,7 +22,7 @@ from torch import nn
 
 from ringyard.errors import ConfigurationError
 from ringyard.placement import consolidate
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import build, simulator
 from ringyard_agents.predictors.hazard_file import write_hazards
 from ringyard_agents.runs.atomic_write import require_writable

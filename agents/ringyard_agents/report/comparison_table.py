@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from ringyard.sim.metrics import LOSSES, Window
-from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.report.tables import markdown
@@ -168,7 +167,7 @@ def window_notes(measured: Window) -> list[str]:
 
 
 def table_rows(frame: pd.DataFrame, ranking: Ranking) -> list[dict[str, str]]:
-    """The numbers of `ringyard_agents.evaluation.results_frame.schedulers_frame` as texts, a row each.
+    """The numbers of `ringyard_agents.evaluation.ranking.schedulers_frame` as texts, a row each.
 
     Args:
         frame: one row per scheduler.
@@ -219,16 +218,16 @@ def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:
     return f"{change:+.1f}%" + (f" [{low:+.1f}, {high:+.1f}]" if ranking.varied else "")
 
 
-def notes_of_equal_rows(results: Sequence[RunResult]) -> list[str]:
-    """A note for each set of schedulers under which every job started and ended at the same times."""
-    times: dict[str, list[bytes]] = {}
-    for result in results:
-        times.setdefault(result.label, []).append(
-            np.stack([result.times.rows, result.times.start_seconds, result.times.end_seconds]).tobytes()
-        )
-    found: dict[tuple[bytes, ...], list[str]] = {}
-    for label, of_workloads in times.items():
-        found.setdefault(tuple(of_workloads), []).append(label)
+def notes_of_equal_rows(jobs: pd.DataFrame) -> list[str]:
+    """A note for each set of schedulers under which every job started and ended at the same times.
+
+    Args:
+        jobs: of `Results`.
+    """
+    found: dict[bytes, list[str]] = {}
+    for label, own in jobs.groupby("scheduler", sort=False):
+        times = own[["workload", "start_time", "end_time"]].to_numpy(float).tobytes()
+        found.setdefault(times + repr(own["job_id"].tolist()).encode(), []).append(str(label))
     return [
         f"not active here: what sets {' and '.join(labels)} apart; all jobs start and end at the same times"
         for labels in found.values()

@@ -9,8 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ringyard.sim.metrics import LOSSES
-from ringyard_agents.evaluation.evaluate import RunResult
-from ringyard_agents.evaluation.results_frame import jobs_frame, runs_frame
+from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.report.bands import band_of_ratios, band_of_shares, interquartile_mean
 from ringyard_agents.report.comparison_table import pluralize
 from ringyard_agents.report.figures import draw_band, save_figure, save_plot
@@ -34,11 +33,11 @@ _PARTS = {
 }
 
 
-def draw_plots(results: Sequence[RunResult], folder: Path) -> list[Path]:
+def draw_plots(results: Results, folder: Path) -> list[Path]:
     """All plots of a comparison that has just ended; the files written."""
     folder.mkdir(parents=True, exist_ok=True)
-    by_label = curves(results)
-    workloads = _intervals(len({result.workload for result in results}))
+    by_label = curves(results.jobs, results.timelines)
+    workloads = _intervals(results.runs["workload"].nunique())
 
     def over_time(name: str, title: str, attribute: str, ylabel: str) -> Path:
         def draw(axes: Any) -> None:
@@ -48,10 +47,9 @@ def draw_plots(results: Sequence[RunResult], folder: Path) -> list[Path]:
 
         return save_plot(folder, name, draw, f"{title}; {workloads}")
 
-    runs = runs_frame(results)
     return [
-        *draw_world(runs, jobs_frame(results), folder),
-        *draw_profiles({"": runs}, folder),
+        *draw_world(results.runs, results.jobs, folder),
+        *draw_profiles({"": results.runs}, folder),
         over_time("jct_over_time", "Mean JCT of finished jobs", "running_jct", "mean JCT (s)"),
         over_time("queue_length", "Jobs that wait", "waiting", "waiting jobs"),
         over_time("utilisation", "GPUs that jobs hold", "utilisation", "share of GPUs"),
@@ -64,8 +62,8 @@ def draw_world(
     """Distribution of job completion times, and what their means are made of; the files written.
 
     Args:
-        runs: of schedulers on the same workloads (`ringyard_agents.evaluation.results_frame.runs_frame`).
-        jobs: of these runs (`ringyard_agents.evaluation.results_frame.jobs_frame`).
+        runs: of schedulers on the same workloads (`Results.runs`).
+        jobs: of these runs (`Results.jobs`).
         folder: exists.
         suffix: png, pdf or svg.
         world: what to call the workloads, where there are others.

@@ -1,12 +1,11 @@
 """The files of a comparison: what every run and every job was, and what an earlier comparison left behind."""
 
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from ringyard.config_folder import config_files
-from ringyard_agents.evaluation.evaluate import RunResult
-from ringyard_agents.evaluation.results_frame import jobs_frame, runs_frame, write_frame
+from ringyard_agents.evaluation.results_frame import Results, write_frame
 
 __all__ = ["remove_stale", "remove_stale_worlds", "write_results"]
 
@@ -18,10 +17,10 @@ _OUTPUTS = (
 )
 
 
-def write_results(folder: Path, results: Sequence[RunResult]) -> list[str]:
+def write_results(folder: Path, results: Results) -> list[str]:
     """runs.csv: every metric of every run; jobs.csv: every job that counts of every run; their names."""
-    write_frame(folder / "runs.csv", runs_frame(results))
-    write_frame(folder / "jobs.csv", jobs_frame(results))
+    write_frame(folder / "runs.csv", results.runs)
+    write_frame(folder / "jobs.csv", results.jobs)
     return ["runs.csv", "jobs.csv"]
 
 

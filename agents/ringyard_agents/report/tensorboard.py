@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from ringyard_agents.evaluation.evaluate import RunResult
+from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.report.time_series import curves
 from ringyard_agents.runs.atomic_write import atomic_folder
 
@@ -37,22 +38,22 @@ _LAYOUT = {
 }
 
 
-def write_tensorboard(results: Sequence[RunResult], folder: Path, text: str, images: Sequence[Path]) -> None:
+def write_tensorboard(results: Results, folder: Path, text: str, images: Sequence[Path]) -> None:
     """Curves over simulated seconds and over percentiles, the table as text, the plots as images.
 
     The step of an event is its simulated second, and so is its wall time: TensorBoard's axis "relative" says
     hours and days.
 
     Args:
-        results: of every scheduler on every workload.
+        results: of a comparison.
         folder: gets one run per scheduler and one called `comparison`; those of an earlier comparison go.
         text: Markdown.
         images: PNG files.
     """
     with atomic_folder(folder) as partial:
         _write_whole(partial / "comparison", text, images)
-        for label, curve in curves(results).items():
-            _write_scheduler([one for one in results if one.label == label], curve, partial / label)
+        for label, curve in curves(results.jobs, results.timelines).items():
+            _write_scheduler(results.jobs[results.jobs["scheduler"] == label], curve, partial / label)
 
 
 def _write_whole(folder: Path, text: str, images: Sequence[Path]) -> None:
@@ -64,7 +65,7 @@ def _write_whole(folder: Path, text: str, images: Sequence[Path]) -> None:
         add_images(writer, images)
 
 
-def _write_scheduler(results: Sequence[RunResult], curve: Any, folder: Path) -> None:
+def _write_scheduler(jobs: pd.DataFrame, curve: Any, folder: Path) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(str(folder)) as writer:
@@ -73,7 +74,7 @@ def _write_scheduler(results: Sequence[RunResult], curve: Any, folder: Path) -> 
             for second, value in zip(seconds, getattr(curve, attribute).value.tolist(), strict=True):
                 if np.isfinite(value):
                     writer.add_scalar(tag, value, second, walltime=second)
-        jcts = np.concatenate([result.times.served().jct for result in results])
+        jcts = jobs.loc[jobs["outcome"] != "blocked", "jct"].to_numpy()
         for percent in range(1, 100) if len(jcts) else ():
             writer.add_scalar(_JCT, float(np.percentile(jcts, percent)), percent)
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.report.bands import Band, band_of_means, band_of_ratios
 
 __all__ = ["Curves", "curves"]
@@ -23,42 +23,46 @@ class Curves:
         utilisation: mean share of busy GPUs.
     """
 
-    def __init__(self, results: Sequence[RunResult], seconds: NDArray[np.float64]) -> None:
+    def __init__(self, jobs: pd.DataFrame, timelines: pd.DataFrame, seconds: NDArray[np.float64]) -> None:
         self.seconds = seconds
-        finished = np.array([_finished(result, seconds) for result in results])  # [workloads, 2, points]
+        # [workloads, 2, points]
+        finished = np.array([_finished(own, seconds) for _, own in jobs.groupby("workload")])
+        bins = [own for _, own in timelines.groupby("workload")]
         self.running_jct: Band = band_of_ratios(finished[:, 0].T, finished[:, 1].T).within(0.0, np.inf)
-        self.waiting: Band = band_of_means(_timelines(results, 1, seconds)).within(0.0, np.inf)
-        self.utilisation: Band = band_of_means(_timelines(results, 2, seconds)).within(0.0, 1.0)
+        self.waiting: Band = band_of_means(_on_axis(bins, "waiting", seconds)).within(0.0, np.inf)
+        self.utilisation: Band = band_of_means(_on_axis(bins, "utilisation", seconds)).within(0.0, 1.0)
 
 
-def _finished(result: RunResult, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[2, points] sum of the JCTs of the jobs finished so far, and their number."""
-    served = result.times.served()
-    order = np.argsort(served.end_seconds, kind="stable")
-    count = np.searchsorted(served.end_seconds[order], seconds, side="right")
-    totals = np.concatenate([[0.0], np.cumsum(served.jct[order])])
+def _finished(jobs: pd.DataFrame, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[2, points] sum of the JCTs of the jobs of a run that have finished so far, and their number."""
+    served = jobs[jobs["outcome"] != "blocked"].sort_values("end_time", kind="stable")
+    count = np.searchsorted(served["end_time"].to_numpy(), seconds, side="right")
+    totals = np.concatenate([[0.0], np.cumsum(served["jct"].to_numpy())])
     return np.stack([totals[count], count])
 
 
-def _timelines(
-    results: Sequence[RunResult], column: int, seconds: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _on_axis(runs: Sequence[pd.DataFrame], column: str, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
     """[points, workloads]; a run that has ended counts as 0."""
-    found = np.zeros((len(seconds), len(results)))
-    for k, result in enumerate(results):
-        ends, values = result.timeline[0], result.timeline[column]
+    found = np.zeros((len(seconds), len(runs)))
+    for k, run in enumerate(runs):
+        ends, values = run["end_seconds"].to_numpy(), run[column].to_numpy()
         bins = np.searchsorted(ends, seconds)
         found[:, k] = np.where(bins < len(ends), values[np.minimum(bins, len(ends) - 1)], 0.0)
     return found
 
 
-def curves(results: Sequence[RunResult]) -> dict[str, Curves]:
+def curves(jobs: pd.DataFrame, timelines: pd.DataFrame) -> dict[str, Curves]:
     """{label: curves} for all schedulers on one time axis.
 
     The axis reaches to where 99 % of all jobs have ended: the last ones would stretch it too far.
+
+    Args:
+        jobs: of `Results`.
+        timelines: of `Results`.
     """
-    ends = np.concatenate([result.times.end_seconds for result in results])
-    most = float(np.percentile(ends, 99))
+    most = float(np.percentile(jobs["end_time"].to_numpy(), 99))
     seconds = np.linspace(most / POINTS, most, POINTS)
-    labels = list(dict.fromkeys(result.label for result in results))
-    return {label: Curves([r for r in results if r.label == label], seconds) for label in labels}
+    bins = dict(iter(timelines.groupby("scheduler")))
+    return {
+        str(label): Curves(own, bins[label], seconds) for label, own in jobs.groupby("scheduler", sort=False)
+    }

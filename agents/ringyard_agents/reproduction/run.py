@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_configs
-from ringyard_agents.configuration import WORLD, plain
+from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import RunResult, Task, check, run_all
 from ringyard_agents.learning.agent_file import AGENT
 from ringyard_agents.reproduction.claims import (

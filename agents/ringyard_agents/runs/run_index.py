@@ -44,8 +44,8 @@ class Compared:
 
     Attributes:
         folder: that has it.
-        runs: as `ringyard_agents.evaluation.results_frame.runs_frame`.
-        jobs: as `ringyard_agents.evaluation.results_frame.jobs_frame`.
+        runs: as `ringyard_agents.evaluation.results_frame.Results.runs`.
+        jobs: as `ringyard_agents.evaluation.results_frame.Results.jobs`.
     """
 
     folder: Path

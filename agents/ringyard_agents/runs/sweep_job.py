@@ -74,7 +74,7 @@ class Job:
         return self._recorded(config, folder, record)
 
     def _run(self, config: Any) -> float | None:
-        from ringyard_agents.settings import check_groups, check_settings, warn_of_unused
+        from ringyard_agents.config.schema import check_groups, check_settings, warn_of_unused
 
         check_settings(self.command, config)
         check_groups(self.command, config)

@@ -8,11 +8,10 @@ from rich.console import Console
 
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.configuration import WORLD, plain, scheduler_config
-from ringyard_agents.evaluation.compare import SEED_OFFSET
+from ringyard_agents.config.compose import WORLD, plain, scheduler_config
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.schedule_log import played
-from ringyard_agents.evaluation.selection import drawn_for, entries_of, supported_schedulers
+from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for, entries_of, supported_schedulers
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_agents.watching.page import page_of
@@ -32,7 +31,7 @@ def watch(config: DictConfig) -> None:
         file = _file(config, folder.path)
         seed, number = config.seed + SEED_OFFSET, config.workload_number
         world = drawn_for({part: plain(config[part]) for part in WORLD}, seed, number)
-        entries = entries_of(config)
+        entries = entries_of(config.schedulers)
         configs = {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
         _, refused = supported_schedulers(configs, world, seed)
         if refused:

@@ -15,8 +15,8 @@ from ringyard.compiled import Records1
 from ringyard.errors import RingyardError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import StaticFeatures
-from ringyard.mdp.setting import Setting
 from ringyard.sim.engine.prepare import Preparation
 from ringyard.state.records import INTEGRALS, Job
 from ringyard.workloads.workload import draw_together
@@ -71,7 +71,7 @@ def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> Records
     return features
 
 
-def _drawn_from(setting: Setting, entry: int) -> tuple[np.random.Generator, int]:
+def _drawn_from(setting: EnvConfig, entry: int) -> tuple[np.random.Generator, int]:
     """(what an entry is drawn from, `own_seed` of its simulation, as comparisons have it)."""
     sequence = np.random.SeedSequence((setting.workload_seed, entry))
     return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
@@ -94,7 +94,7 @@ class WorkloadBank:
 
     _ARRAYS = ("records", "static", "num_jobs", "weights", "seeds")
 
-    def __init__(self, setting: Setting, num_clusters: int = 1) -> None:
+    def __init__(self, setting: EnvConfig, num_clusters: int = 1) -> None:
         self.setting = setting
         self.num_rows = self.rows_for(setting, num_clusters)
         self.records, self.static, self.num_jobs, self.weights, self.seeds = self._empty(
@@ -108,12 +108,12 @@ class WorkloadBank:
         self._soon: list[int] = []
 
     @staticmethod
-    def rows_for(setting: Setting, num_clusters: int) -> int:
+    def rows_for(setting: EnvConfig, num_clusters: int) -> int:
         """How many entries there is room for: memory that nobody has written yet is what costs most time."""
         return min(setting.num_workloads, max(_KEPT, 2 * num_clusters))
 
     @staticmethod
-    def _empty(setting: Setting, size: int) -> tuple[Any, ...]:
+    def _empty(setting: EnvConfig, size: int) -> tuple[Any, ...]:
         """The arrays, of so many entries."""
         jobs = setting.workload.num_jobs
         num_jobs, seeds = np.zeros((2, size), np.int64)
@@ -126,12 +126,12 @@ class WorkloadBank:
         )
 
     @classmethod
-    def entry_bytes(cls, setting: Setting) -> int:
+    def entry_bytes(cls, setting: EnvConfig) -> int:
         """Of one entry, of any bank of this setting."""
         return row_bytes(cls._empty(setting, 0)) + cls.rates_bytes(setting)
 
     @classmethod
-    def rates_bytes(cls, setting: Setting) -> int:
+    def rates_bytes(cls, setting: EnvConfig) -> int:
         """Of an entry's tables of rates, which are as long as its largest job: those of the first."""
         if not setting.actions.goes_by_rates:
             return 0

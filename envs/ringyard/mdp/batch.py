@@ -13,10 +13,10 @@ from ringyard.errors import ActionError, SchedulerError
 from ringyard.mdp.arguments import ClosedError, ResetNeededError
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.batch_arrays import arrays_of, copied_bundle, empty_arrays
+from ringyard.mdp.driver import driver_of
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.kernel import BEGIN, DONE, GOES_ON, SETTLE, STALLED, STEP, TRUNCATED, Bank, Outputs
-from ringyard.mdp.playing import playing
-from ringyard.mdp.setting import Setting
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.standstill import raise_if_still
@@ -52,7 +52,7 @@ class ClusterBatch:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: EnvConfig,
         num_clusters: int,
         segment_rows: int = 0,
         state: State | None = None,
@@ -60,8 +60,8 @@ class ClusterBatch:
     ) -> None:
         self.setting = setting
         self.num_threads = get_num_threads() if num_threads is None else num_threads
-        self._plays = playing(setting)
-        empty = partial(empty_arrays, setting, self._plays, segment_rows, state)
+        self._driver = driver_of(setting)
+        empty = partial(empty_arrays, setting, self._driver, segment_rows, state)
         if state is None:
             each = row_bytes(arrays_of(*empty(0))) + WorkloadBank.rates_bytes(setting)
             entry, rows = WorkloadBank.entry_bytes(setting), WorkloadBank.rows_for(setting, num_clusters)
@@ -81,7 +81,7 @@ class ClusterBatch:
         self.entries, self._rows = np.zeros((2, num_clusters), np.int64)
         self._everyone = np.arange(num_clusters)
         self._none_masked = np.zeros(num_clusters, np.bool_)
-        self._nothing = self._plays.nothing(num_clusters)
+        self._null_actions = self._driver.null_actions(num_clusters)
         self._connect()
 
     def _hold(self, state: State, episode: Episode, out: Outputs) -> None:
@@ -104,8 +104,8 @@ class ClusterBatch:
         bank = self.bank
         self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights, bank.seeds)
         # types are looked at here, once: `_play` vouches for those of its arguments
-        self._kernel = entry_point(self._plays.kernel)
-        self._all_valid = entry_point(self._plays.all_valid)
+        self._kernel = entry_point(self._driver.kernel)
+        self._all_valid = entry_point(self._driver.all_valid)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but what `_connect` finds."""
@@ -117,26 +117,26 @@ class ClusterBatch:
         self.__dict__.update(state)
         self._connect()
 
-    def _play(self, clusters: NDArray[np.int64], what: int, actions: NDArray[Any]) -> None:
+    def _play(self, clusters: NDArray[np.int64], phase: int, actions: NDArray[Any]) -> None:
         """Bring clusters to their next decision; actions are [B, ...], read in a step."""
-        given = np.ascontiguousarray(actions, self._nothing.dtype)
+        given = np.ascontiguousarray(actions, self._null_actions.dtype)
         clusters = np.ascontiguousarray(clusters, np.int64)
-        play = partial(self._play_some, what, given)
-        if sum(in_parts(play, clusters, self.num_threads, self._plays.least_per_thread)):
+        play = partial(self._play_some, phase, given)
+        if sum(in_parts(play, clusters, self.num_threads, self._driver.least_per_thread)):
             self._raise_stalled()
 
-    def _play_some(self, what: int, actions: NDArray[Any], clusters: NDArray[np.int64]) -> int:
+    def _play_some(self, phase: int, actions: NDArray[Any], clusters: NDArray[np.int64]) -> int:
         """The same in this thread; how many clusters are stalled."""
         stalled: int = self._kernel(
             self.state,
             self.episode,
             clusters,
-            what,
+            phase,
             self._rows,
             actions,
             self._bank,
             self._horizon,
-            self._plays.how,
+            self._driver.config,
             self._physics,
             self._out,
         )
@@ -173,14 +173,14 @@ class ClusterBatch:
         self._rows[clusters] = self.bank.rows_of(entries)
         self.entries[clusters] = entries
         for b, entry in zip(clusters.tolist(), entries.tolist(), strict=True):
-            self.episode = self._plays.with_rates(self.episode, b, self.bank.rates[entry])
-        self._play(clusters, BEGIN, self._nothing)
+            self.episode = self._driver.with_rates(self.episode, b, self.bank.rates[entry])
+        self._play(clusters, BEGIN, self._null_actions)
 
     def possible(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
         """Whether the given clusters are in an episode and their actions [B, ...] can be carried out."""
-        given = np.ascontiguousarray(actions, self._nothing.dtype)
-        if given.shape != self._nothing.shape:  # which machine code does not look at
-            raise ActionError(f"actions have shape {given.shape}; expected {self._nothing.shape}")
+        given = np.ascontiguousarray(actions, self._null_actions.dtype)
+        if given.shape != self._null_actions.shape:  # which machine code does not look at
+            raise ActionError(f"actions have shape {given.shape}; expected {self._null_actions.shape}")
         out = self._out
         valid: bool = self._all_valid(out.masks, out.playing, given, np.ascontiguousarray(clusters, np.int64))
         return valid
@@ -196,7 +196,7 @@ class ClusterBatch:
         if self.possible(actions, clusters):
             return self._none_masked[: len(clusters)]
         self._check_playing(clusters)
-        masked: NDArray[np.bool_] = self._plays.mend(self.masks, actions, clusters)
+        masked: NDArray[np.bool_] = self._driver.replace_invalid(self.masks, actions, clusters)
         return masked
 
     def step(self, actions: NDArray[Any], clusters: NDArray[np.int64] | None = None) -> None:
@@ -225,7 +225,7 @@ class ClusterBatch:
 
     def copy_clusters(self, sources: NDArray[np.int64]) -> None:
         """Make each cluster b a copy of cluster `sources[b]`, in the middle of its episode."""
-        one, two = (arrays_of(*empty_arrays(self.setting, self._plays, 0, None, count)) for count in (1, 2))
+        one, two = (arrays_of(*empty_arrays(self.setting, self._driver, 0, None, count)) for count in (1, 2))
         own = arrays_of(self.state, self.episode, self._out)
         for array, first, second in zip(own, one, two, strict=True):
             if len(first) != len(second):  # else it is of no cluster, but of all
@@ -257,12 +257,12 @@ class ClusterBatch:
             count = int(self.state.clusters["num_jobs"][b])
             jobs = self.state.jobs[b, :count]
             self.episode.static[b, :count] = static_features(jobs)
-            self.episode = self._plays.with_rates(self.episode, b, rates or self.bank.rates_of(jobs))
-        self._play(self._everyone, SETTLE, self._nothing)
+            self.episode = self._driver.with_rates(self.episode, b, rates or self.bank.rates_of(jobs))
+        self._play(self._everyone, SETTLE, self._null_actions)
 
     def allocations(self, b: int, action: Any) -> list[Allocation]:
         """What a valid action of cluster b gives to jobs, in order; none if it waits. All stays as it is."""
-        return self._plays.allocations(self.state, self.episode, b, action, self._physics)
+        return self._driver.allocations(self.state, self.episode, b, action, self._physics)
 
     def _raise_stalled(self) -> None:
         b = int(np.flatnonzero(self._ends == STALLED)[0])

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.mdp.driver import ActionDriver
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.kernel import Outputs
-from ringyard.mdp.playing import Playing
-from ringyard.mdp.setting import Setting
 from ringyard.sim.engine.setup import new_state
 from ringyard.state.arrays import State, copied
 
@@ -38,7 +38,7 @@ def copied_bundle(bundle: BUNDLE) -> BUNDLE:
 
 
 def empty_arrays(
-    setting: Setting, plays: Playing, segment_rows: int, state: State | None, num_clusters: int
+    setting: EnvConfig, driver: ActionDriver, segment_rows: int, state: State | None, num_clusters: int
 ) -> tuple[State, Episode, Outputs]:
     """Arrays of so many clusters; the state may be there already."""
     cluster, actions = setting.cluster, setting.actions
@@ -64,4 +64,4 @@ def empty_arrays(
         ends=np.zeros(num_clusters, np.int64),
         playing=np.zeros(num_clusters, np.bool_),
     )
-    return state, plays.episode(state), out
+    return state, driver.episode(state), out

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from ringyard.checks import require
 from ringyard.mdp.arguments import options_given, seed_given, workload_given
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.queue import BLOCKS
 from ringyard.mdp.observations.tables import feature_table
 from ringyard.mdp.render import MODES, Screen
-from ringyard.mdp.setting import Setting
 
 __all__ = ["ClusterEnv"]
 
@@ -88,11 +88,11 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
 
     ## Presets
     Other ids, such as `ringyard/Sharing-v1`, are settings of this environment: one `conf/experiment/*.yaml`
-    each. `ringyard.mdp.presets.preset("sharing")` is the setting alone, to be changed.
+    each. `ringyard.experiment("sharing")` is the setting alone, to be changed.
 
     ## Arguments
     Args:
-        setting: cluster, workload, performance and the rest; see `ringyard.mdp.setting.Setting`.
+        setting: cluster, workload, performance and the rest; see `ringyard.mdp.env_config.EnvConfig`.
         render_mode: None, "rgb_array" (`render()` gives pictures of 1280 x 720 pixels: GPUs by server over
             time, who waits, links that are shared), or "human" (the same in a window, after each step).
 
@@ -112,11 +112,11 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
 
     metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": 10}
 
-    def __init__(self, setting: Setting | None = None, render_mode: str | None = None) -> None:
+    def __init__(self, setting: EnvConfig | None = None, render_mode: str | None = None) -> None:
         require("render_mode", render_mode, Literal["human", "rgb_array"] | None)
-        require("setting", setting, Setting | None)
+        require("setting", setting, EnvConfig | None)
         _warn_who_steps_one_by_one()
-        self.setting = Setting() if setting is None else setting
+        self.setting = EnvConfig() if setting is None else setting
         self.render_mode = render_mode
         self._screen = Screen(render_mode, self.setting.cluster) if render_mode else None
         self._batch = ClusterBatch(self.setting, 1, SEGMENT_ROWS if render_mode else 0)

@@ -131,16 +131,16 @@ def enter(
     state: State,
     episode: Episode,
     b: int,
-    what: int,
+    phase: int,
     row: int,
     bank: Bank,
     limit_seconds: float,
     out: Outputs,
 ) -> int:
     """Make cluster b ready for what brings it on; not GOES_ON: its episode was over as it began."""
-    if what == BEGIN:
+    if phase == BEGIN:
         _begin(state, episode, b, row, bank, limit_seconds, out)
-    return whole(out.ends[b]) if what == STEP else GOES_ON
+    return whole(out.ends[b]) if phase == STEP else GOES_ON
 
 
 @kernel
@@ -167,11 +167,13 @@ def _check_row(row: Float32Vector, function: int) -> None:
 
 
 @kernel
-def conclude(state: State, episode: Episode, b: int, end: int, what: int, sight: Sight, out: Outputs) -> None:
+def conclude(
+    state: State, episode: Episode, b: int, end: int, phase: int, sight: Sight, out: Outputs
+) -> None:
     """Note how cluster b came to its next decision; reward a step, and observe."""
     out.ends[b] = end
-    out.playing[b] = end == GOES_ON or (what != STEP and end != STALLED)
-    if what == STEP:
+    out.playing[b] = end == GOES_ON or (phase != STEP and end != STALLED)
+    if phase == STEP:
         reward = _reward(state, episode, b)
         out.rewards[b] = reward
         out.returns[b] += reward

@@ -44,7 +44,7 @@ def register_environments() -> None:
     for name, experiment in preset_ids().items():
         register(
             id=name,
-            entry_point="ringyard.mdp.presets:make",
-            vector_entry_point="ringyard.mdp.presets:make_vector",
-            kwargs={"experiment": experiment},
+            entry_point="ringyard.mdp.experiments:make",
+            vector_entry_point="ringyard.mdp.experiments:make_vector",
+            kwargs={"name": experiment},
         )

@@ -19,7 +19,7 @@ from ringyard.mdp.arguments import (
 )
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
-from ringyard.mdp.setting import Setting
+from ringyard.mdp.env_config import EnvConfig
 
 __all__ = ["ClusterVectorEnv"]
 
@@ -67,7 +67,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def __init__(
         self,
         num_envs: int = 1,
-        setting: Setting | None = None,
+        setting: EnvConfig | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         copy: bool = True,
         render_mode: str | None = None,
@@ -75,7 +75,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     ) -> None:
         require("num_envs", num_envs, Count)
         require("num_threads", num_threads, Count | None)
-        require("setting", setting, Setting | None)
+        require("setting", setting, EnvConfig | None)
         require("copy", copy, bool)
         try:
             self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -89,7 +89,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
                 f"render_mode is {shown(render_mode)}; a vector environment does not render: expected None;"
                 " render one ClusterEnv"
             )
-        self.setting = Setting() if setting is None else setting
+        self.setting = EnvConfig() if setting is None else setting
         self.num_envs = int(num_envs)
         self.render_mode = None
         blocks = self.setting.observation.names(self.setting.cluster, self.setting.actions)

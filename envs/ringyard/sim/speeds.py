@@ -201,11 +201,6 @@ class SpeedTable:
         speed = self.of(jobs)
         return speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]
 
-    def allowed_of(self, jobs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[jobs, sizes + 1] largest number of GPUs not above the index on which the job can run."""
-        sizes = np.where(self.of(jobs) > 0, np.arange(self.sizes + 1), 0)
-        return np.ascontiguousarray(np.maximum.accumulate(sizes, axis=1))
-
     def batch_of(self, job: int, num_gpus: int) -> float:
         """Global batch of a job on so many GPUs."""
         return float(self.batch[self.place[job], num_gpus])

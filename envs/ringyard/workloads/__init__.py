@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING, Any
 from ringyard.workloads.assignment import Assignment, ModelMix, UniformCosts
 from ringyard.workloads.extensions import (
     Cancellations,
-    Cores,
     CpuJobs,
     Elastic,
     Extended,
     GradientCpuWork,
     Groups,
     ParameterServers,
+    PerWorker,
     Predictability,
-    Ram,
 )
 from ringyard.workloads.gadget import GadgetJobs
 from ringyard.workloads.partitioning import PartitionedJobs
@@ -38,7 +37,6 @@ __all__ = [
     "Arrivals",
     "Assignment",
     "Cancellations",
-    "Cores",
     "CpuJobs",
     "Durations",
     "Elastic",
@@ -51,10 +49,10 @@ __all__ = [
     "OnesJobs",
     "ParameterServers",
     "PartitionedJobs",
+    "PerWorker",
     "Predictability",
     "PublishedMix",
     "QuantileDurations",
-    "Ram",
     "Replay",
     "Sizes",
     "Synthetic",

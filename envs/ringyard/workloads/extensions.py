@@ -6,7 +6,7 @@ is an assumption that the yaml names.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,13 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import catalogue, model_id
+from ringyard.resources import RESOURCES
 from ringyard.state.records import JobKind, JobOutcome
 from ringyard.workloads.synthetic import Arrivals, Durations
 from ringyard.workloads.workload import Workload
 
 __all__ = [
     "Cancellations",
-    "Cores",
     "CpuJobs",
     "Elastic",
     "Extended",
@@ -30,8 +30,8 @@ __all__ = [
     "GradientCpuWork",
     "Groups",
     "ParameterServers",
+    "PerWorker",
     "Predictability",
-    "Ram",
 ]
 
 
@@ -122,59 +122,43 @@ class Elastic:
         )
 
 
-def _per_gpu(
-    weights: Mapping[int, float],
-    per_server: tuple[int, ...],
-    jobs: JobTable,
-    cluster: Cluster,
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
-    """[jobs] drawn from {amount: weight}, at most what each server has of it for each of its GPUs."""
-    options = np.array(sorted(weights), dtype=np.int64)
-    shares = np.array([weights[int(amount)] for amount in options], dtype=np.float64)
-    drawn = rng.choice(options, len(jobs), p=shares / shares.sum())
-    if per_server:
-        most = np.array(per_server) // np.array(cluster.gpus_per_server)
-        drawn = np.minimum(drawn, int(most.min()))
-    return drawn
-
-
-@checked("workload.cores")
+@checked("workload.per_worker")
 @dataclass(frozen=True)
-class Cores:
-    """CPU cores asked for each GPU, drawn from weights; at most what a server has per GPU.
+class PerWorker:
+    """What each worker asks for of a counted resource, drawn from weights; at most what a server has per GPU.
 
     Attributes:
-        weights: {cores: weight}.
+        column: of `JobTable`, as in `ringyard.resources.RESOURCES`: cores_per_worker, ram_per_worker.
+        weights: {amount: weight}.
+
+    Raises:
+        ConfigurationError: no such column.
     """
 
-    weights: Annotated[Mapping[Whole, Amount], "of positive sum"]
-    extra_jobs: Whole = 0
-
-    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with cores per worker (CPU-only jobs keep theirs)."""
-        drawn = _per_gpu(self.weights, cluster.cores_per_server, jobs, cluster, rng)
-        training = jobs.kind != JobKind.CPU_ONLY
-        return replace(jobs, cores_per_worker=np.where(training, drawn, jobs.cores_per_worker))
-
-
-@checked("workload.ram")
-@dataclass(frozen=True)
-class Ram:
-    """Main memory asked for each GPU, drawn from weights; at most what a server has per GPU.
-
-    Attributes:
-        weights: {bytes: weight}.
-    """
-
+    column: str
     weights: Annotated[Mapping[Bytes, Amount], "of positive sum"]
     extra_jobs: Whole = 0
 
+    def __post_init__(self) -> None:
+        known = [one.per_worker for one in RESOURCES]
+        if self.column not in known:
+            raise ConfigurationError(
+                f"workload.per_worker.column is {self.column!r}; expected one of {', '.join(known)}"
+            )
+
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with RAM per worker (CPU-only jobs keep theirs)."""
-        drawn = _per_gpu(self.weights, cluster.ram_bytes_per_server, jobs, cluster, rng)
-        training = jobs.kind != JobKind.CPU_ONLY
-        return replace(jobs, ram_per_worker=np.where(training, drawn, jobs.ram_per_worker))
+        """The table with this column drawn (CPU-only jobs keep theirs)."""
+        options = np.array(sorted(self.weights), dtype=np.int64)
+        shares = np.array([self.weights[int(amount)] for amount in options], dtype=np.float64)
+        drawn = rng.choice(options, len(jobs), p=shares / shares.sum())
+        (resource,) = (one for one in RESOURCES if one.per_worker == self.column)
+        per_server = getattr(cluster, resource.capacity)
+        if per_server:
+            most = np.array(per_server) // np.array(cluster.gpus_per_server)
+            drawn = np.minimum(drawn, int(most.min()))
+        before: NDArray[Any] = getattr(jobs, self.column)
+        columns: dict[str, Any] = {self.column: np.where(jobs.kind != JobKind.CPU_ONLY, drawn, before)}
+        return replace(jobs, **columns)
 
 
 @checked("workload.gradient_cpu_work")

@@ -1,16 +1,27 @@
 """The compiled step of `Actions`: one of several is carried out, then time passes to the next choice."""
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.allocator import Rates
 from ringyard.compiled import BoolMatrix, BoolVector, IntVector, bundle, kernel
+from ringyard.errors import ActionError
+from ringyard.mdp.actions import Actions
 from ringyard.mdp.actions.moves import (
     Options,
     adjust,
+    describe,
+    options_of,
     propose_adjustment,
     propose_start,
     set_template_shape,
     start_by,
 )
 from ringyard.mdp.actions.space import REJECT, STOP
-from ringyard.mdp.episode import Episode
+from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.episode import Episode, empty_episode
 from ringyard.mdp.kernel import (
     DONE,
     GOES_ON,
@@ -25,6 +36,7 @@ from ringyard.mdp.kernel import (
 )
 from ringyard.mdp.positions import next_running, running_at
 from ringyard.placement.places import sort_ascending
+from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import ask
@@ -32,13 +44,14 @@ from ringyard.sim.engine.standstill import count_step
 from ringyard.sim.engine.surroundings import look, seconds_in
 from ringyard.state.arrays import State
 from ringyard.state.progress import slowdown
+from ringyard.state.records import JobKind, JobStatus
 from ringyard.state.waiting import waiting_at
 
-__all__ = ["Choices", "all_valid", "play_chosen"]
+__all__ = ["DiscreteDriver"]
 
 
 @bundle
-class Choices:
+class DiscreteConfig:
     """What every cluster of a batch shares.
 
     Attributes:
@@ -53,12 +66,14 @@ class Choices:
 
 
 @kernel
-def _look_at_templates(state: State, episode: Episode, b: int, how: Choices, physics: Physics) -> bool:
+def _look_at_templates(
+    state: State, episode: Episode, b: int, config: DiscreteConfig, physics: Physics
+) -> bool:
     """Ask every template for every visible job; whether any start is possible.
 
     Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
     """
-    options = how.options
+    options = config.options
     cluster = state.clusters[b]
     cluster.stamp += 1
     stamp = cluster.stamp
@@ -103,14 +118,14 @@ def _look_at_templates(state: State, episode: Episode, b: int, how: Choices, phy
 
 
 @kernel
-def _look_at_adjustments(state: State, b: int, how: Choices, mask: BoolVector) -> bool:
+def _look_at_adjustments(state: State, b: int, config: DiscreteConfig, mask: BoolVector) -> bool:
     """Mark the possible changes of visible running jobs in their part of the mask; whether there are any."""
-    options = how.options
+    options = config.options
     cluster = state.clusters[b]
     out = state.gpu_scratch[b]
     any_valid = False
     j = -1
-    for r in range(min(how.num_running, cluster.num_running)):
+    for r in range(min(config.num_running, cluster.num_running)):
         j = next_running(state, b, r, j)
         if state.jobs[b, j].last_start_seconds >= cluster.now:
             continue
@@ -126,13 +141,13 @@ def _look_at_adjustments(state: State, b: int, how: Choices, mask: BoolVector) -
 
 
 @kernel
-def _write_mask(state: State, episode: Episode, b: int, how: Choices, mask: BoolVector) -> bool:
+def _write_mask(state: State, episode: Episode, b: int, config: DiscreteConfig, mask: BoolVector) -> bool:
     """Valid actions into `mask`; whether any start or change is among them.
 
     A job that changed hands at this very moment is left alone until time passes, unless only starting it
     again makes time pass.
     """
-    options = how.options
+    options = config.options
     num_templates = options.num_templates
     cluster = state.clusters[b]
     time_can_pass = cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs
@@ -148,38 +163,42 @@ def _write_mask(state: State, episode: Episode, b: int, how: Choices, mask: Bool
                 mask[i * num_templates + t] = True
                 any_valid = True
     if options.num_adjustments > 0:
-        if _look_at_adjustments(state, b, how, mask[num_waiting * num_templates :]):
+        if _look_at_adjustments(state, b, config, mask[num_waiting * num_templates :]):
             any_valid = True
     mask[len(mask) - 1] = time_can_pass or not any_valid
     return any_valid
 
 
 @kernel
-def _settle(state: State, episode: Episode, b: int, how: Choices, physics: Physics, mask: BoolVector) -> int:
+def _settle(
+    state: State, episode: Episode, b: int, config: DiscreteConfig, physics: Physics, mask: BoolVector
+) -> int:
     """Let time pass until there is a start or change to choose, or the episode ends."""
     cluster = state.clusters[b]
-    changes = how.options.num_adjustments > 0
+    changes = config.options.num_adjustments > 0
     while True:
         if cluster.num_done == cluster.num_jobs:
             mask[:] = False
             mask[len(mask) - 1] = True
             return DONE
         if cluster.now >= cluster.limit_seconds:
-            _look_at_templates(state, episode, b, how, physics)
-            _write_mask(state, episode, b, how, mask)
+            _look_at_templates(state, episode, b, config, physics)
+            _write_mask(state, episode, b, config, mask)
             return TRUNCATED
         if changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.smallest_demand):
-            _look_at_templates(state, episode, b, how, physics)
-            if _write_mask(state, episode, b, how, mask):
+            _look_at_templates(state, episode, b, config, physics)
+            if _write_mask(state, episode, b, config, mask):
                 return GOES_ON
         if not advance(state, b, physics):
             return STALLED
 
 
 @kernel
-def _act(state: State, episode: Episode, b: int, action: int, how: Choices, physics: Physics) -> int:
+def _act(
+    state: State, episode: Episode, b: int, action: int, config: DiscreteConfig, physics: Physics
+) -> int:
     """Carry out a valid action; STALLED if it waits and nothing can happen, or if time stands still."""
-    options = how.options
+    options = config.options
     if not count_step(state, b, state.clusters[b].now):
         return STALLED
     num_starts = episode.looks.shape[1] * options.num_templates
@@ -187,7 +206,7 @@ def _act(state: State, episode: Episode, b: int, action: int, how: Choices, phys
     if change < 0:
         j = waiting_at(state, b, action // options.num_templates)
         start_by(state, b, j, options, action % options.num_templates, physics)
-    elif change < how.num_running * options.num_adjustments:
+    elif change < config.num_running * options.num_adjustments:
         j = running_at(state, b, change // options.num_adjustments)
         adjust(state, b, j, options, change % options.num_adjustments, physics)
     elif not advance(state, b, physics):
@@ -206,16 +225,16 @@ def all_valid(masks: BoolMatrix, playing: BoolVector, actions: IntVector, cluste
 
 
 @kernel
-def play_chosen(
+def step_discrete(
     state: State,
     episode: Episode,
     clusters: IntVector,
-    what: int,
+    phase: int,
     rows: IntVector,
     actions: IntVector,
     bank: Bank,
     limit_seconds: float,
-    how: Choices,
+    config: DiscreteConfig,
     physics: Physics,
     out: Outputs,
 ) -> int:
@@ -225,23 +244,91 @@ def play_chosen(
         state: simulation arrays.
         episode: decision-process arrays.
         clusters: [stepped] indices.
-        what: STEP: by one valid action each; BEGIN: from the start of a workload; SETTLE: from where
+        phase: STEP: by one valid action each; BEGIN: from the start of a workload; SETTLE: from where
             something else has put it.
         rows: [clusters] of the bank, read at those indices.
         actions: [clusters], read at those indices.
         bank: workloads.
         limit_seconds: the window's end of a new episode; inf: until all jobs are done.
-        how: what clusters share.
+        config: what clusters share.
         physics: performance model.
         out: `Outputs`, written at those indices.
     """
     stalled = 0
     for b in clusters:
-        end = enter(state, episode, b, what, rows[b], bank, limit_seconds, out)
-        if what == STEP and end == GOES_ON:
-            end = _act(state, episode, b, actions[b], how, physics)
+        end = enter(state, episode, b, phase, rows[b], bank, limit_seconds, out)
+        if phase == STEP and end == GOES_ON:
+            end = _act(state, episode, b, actions[b], config, physics)
         if end == GOES_ON:
-            end = _settle(state, episode, b, how, physics, out.masks[b])
-        conclude(state, episode, b, end, what, how.sight, out)
+            end = _settle(state, episode, b, config, physics, out.masks[b])
+        conclude(state, episode, b, end, phase, config.sight, out)
         stalled += end == STALLED
     return stalled
+
+
+class DiscreteDriver:
+    """Drives `Actions`. A step takes microseconds, as handing clusters to a thread does."""
+
+    kernel = step_discrete
+    all_valid = all_valid
+    least_per_thread = 128
+
+    def __init__(self, setting: EnvConfig, actions: Actions) -> None:
+        self._actions = actions
+        observation = setting.observation
+        sight = Sight(observation.write, observation.parameters, actions.num_running)
+        self.config = DiscreteConfig(options_of(actions), actions.num_running, sight)
+
+    def episode(self, state: State) -> Episode:
+        """Arrays for the clusters of a state."""
+        return empty_episode(state, self._actions.num_waiting, len(self._actions.starts))
+
+    def null_actions(self, num_clusters: int) -> NDArray[np.int64]:
+        """[num_clusters, ...] actions that are not read."""
+        return np.zeros(num_clusters, np.int64)
+
+    def replace_invalid(
+        self, masks: NDArray[np.bool_], actions: NDArray[np.int64], clusters: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """[clusters] replace masked actions in place, if the config says so; which were masked.
+
+        Raises:
+            ActionError: an action outside the space, or a masked one with on_invalid "raise".
+        """
+        chosen = actions[clusters]
+        num_actions = masks.shape[1]
+        if chosen.min() < 0 or chosen.max() >= num_actions:
+            wrong = chosen[(chosen < 0) | (chosen >= num_actions)][0]
+            raise ActionError(f"action {wrong} is outside Discrete({num_actions})")
+        masked: NDArray[np.bool_] = ~masks[clusters, chosen]
+        if self._actions.on_invalid == "raise":
+            first = int(np.flatnonzero(masked)[0])
+            raise ActionError(
+                f"action {chosen[first]} is masked in cluster {clusters[first]}; choose one where"
+                " action_masks() is True, or set on_invalid='wait'"
+            )
+        wait = self._actions.wait
+        bad = clusters[masked]
+        actions[bad] = np.where(masks[bad, wait], wait, masks[bad].argmax(axis=1))
+        return masked
+
+    def with_rates(self, episode: Episode, b: int, rates: Rates | None) -> Episode:
+        """The episode of which cluster b has the jobs with these rates."""
+        return episode
+
+    def allocations(
+        self, state: State, episode: Episode, b: int, action: Any, physics: Physics
+    ) -> list[Allocation]:
+        """What an action of cluster b gives to jobs, in order; nothing is carried out."""
+        if action == self._actions.wait:
+            return []
+        j, count, shape = describe(state, b, self.config.options, self._actions.num_waiting, int(action))
+        if count == 0:
+            waits = state.jobs["status"][b, j] == JobStatus.WAITING
+            return [Allocation(int(j), reject=bool(waits))]
+        places = tuple(sorted(int(one) for one in state.gpu_scratch[b, :count]))
+        if state.jobs["kind"][b, j] == JobKind.CPU_ONLY:
+            cap = shape.memory_bandwidth_cap
+            cores = shape.cores_per_worker
+            return [Allocation(int(j), (), cores, server=places[0], memory_bandwidth_cap=cap)]
+        return [Allocation(int(j), places, shape.cores_per_worker, shape.batch_size)]

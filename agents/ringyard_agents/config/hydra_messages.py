@@ -11,7 +11,7 @@ from omegaconf.errors import (
     MissingMandatoryValue,
 )
 
-from ringyard_agents.calls import nearest
+from ringyard_agents.config.target_validation import nearest
 
 __all__ = ["said_of"]
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
 from ringyard.drawing.history import history_of
-from ringyard_agents.evaluation.evaluate import RunResult, Task
+from ringyard_agents.evaluation.evaluate import Task
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.schedule_log import played
 
@@ -23,18 +24,16 @@ _INCHES, _DPI = (12.8, 7.2), 60
 _LONGEST_SECONDS = 60.0
 
 
-def schedules_of(tasks: Sequence[Task], results: Sequence[RunResult]) -> tuple[list[Task], list[str]]:
+def schedules_of(tasks: Sequence[Task], runs: pd.DataFrame) -> tuple[list[Task], list[str]]:
     """(tasks of the first workload that are drawn, labels of those that took too long).
 
     Args:
         tasks: of a comparison.
-        results: of the schedulers that finished.
+        runs: of `Results`, of the schedulers that finished.
     """
-    first = min(one.workload for one in results)
-    took: dict[str, float] = {}
-    for one in results:  # the first ones may have compiled something
-        took[one.label] = min(took.get(one.label, one.wall_seconds), one.wall_seconds)
-    own = [task for task in tasks if task.workload == first and task.label in took]
+    first = runs["workload"].min()
+    took = runs.groupby("scheduler")["wall_seconds"].min()  # the first ones may have compiled something
+    own = [task for task in tasks if task.workload == first and task.label in took.index]
     short = [task for task in own if took[task.label] <= _LONGEST_SECONDS]
     return short, [task.label for task in own if task not in short]
 

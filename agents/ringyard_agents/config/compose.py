@@ -11,8 +11,8 @@ from omegaconf.errors import OmegaConfBaseException
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
+from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.shipped_agents import ZOO
-from ringyard_agents.trust import Trust
 
 __all__ = [
     "WORLD",

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard.checks import Count, Positive, require
 from ringyard.errors import ConfigurationError, ConfigurationWarning
 from ringyard.sim.metrics import Window
-from ringyard_agents.calls import check_calls
+from ringyard_agents.config.target_validation import check_calls
 
 __all__ = ["SETTINGS", "Seed", "check_groups", "check_settings", "warn_of_unused"]
 

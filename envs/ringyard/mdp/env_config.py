@@ -16,7 +16,7 @@ from ringyard.performance.contention import ADA_SRSF_ALPHA_10GBE
 from ringyard.restart import RestartCost, constant
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic, Workload
 
-__all__ = ["Setting", "ten_gigabit_rings"]
+__all__ = ["EnvConfig", "ten_gigabit_rings"]
 
 
 def ten_gigabit_rings() -> PerformanceModel:
@@ -40,7 +40,7 @@ def _default_workload() -> Workload:
 
 @checked("setting")
 @dataclass(frozen=True)
-class Setting:
+class EnvConfig:
     """A decision process.
 
     Attributes:
