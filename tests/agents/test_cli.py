@@ -56,7 +56,7 @@ def process(folder, *arguments, code=0, warnings="ignore"):
         cwd=folder,
         capture_output=True,
         text=True,
-        env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "HOME": str(folder), "COLUMNS": "160"},
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "160"},
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr
