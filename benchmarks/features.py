@@ -18,13 +18,13 @@ from ringyard.restart import constant
 from ringyard.workloads import (
     Arrivals,
     Cancellations,
-    Cores,
     CpuJobs,
     Elastic,
     Extended,
     LogNormalDurations,
     ModelMix,
     ParameterServers,
+    PerWorker,
     Predictability,
     Sizes,
     Synthetic,
@@ -39,7 +39,7 @@ MODELS = (
     "lstm_wikitext2",
     "mobilenet_v2_imagenet",
 )
-CORES = Cores({1: 1, 2: 1, 4: 1})
+CORES = PerWorker("cores_per_worker", {1: 1, 2: 1, 4: 1})
 SERVED = ParameterServers(0.3, {"aiturbo_resnet50": 1, "aiturbo_vgg16": 1})
 
 
