@@ -11,7 +11,7 @@ from torch import nn
 
 import ringyard
 from ringyard import experiment, pack, queue_and_cluster
-from ringyard_baselines.classic.sjf import sjf
+from ringyard_baselines import sjf
 
 
 def choice(env, scheduler, jobs, mask):

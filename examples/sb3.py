@@ -6,9 +6,7 @@ from sb3_contrib import MaskablePPO
 
 import ringyard_agents
 from ringyard import experiment
-from ringyard_agents.learning.agent import AgentScheduler
-from ringyard_agents.learning.policies import GreedyPolicy, PointerPolicy
-from ringyard_agents.learning.vec_env import RingyardVecEnv
+from ringyard_agents import AgentScheduler, GreedyPolicy, PointerPolicy, RingyardVecEnv
 
 
 def main(total_steps=100_000, num_envs=32, seeds=10):

@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import re
 import sys
 import warnings
 
@@ -52,6 +53,11 @@ def test_an_example_runs(name, example):
         assert found > 0
     elif name == "ppo":
         assert math.isnan(found) or found > 0  # no episode may have ended so soon
+
+
+def test_examples_import_what_the_packages_export():
+    for file in FOLDER.glob("*.py"):
+        assert not re.search(r"^\s*(from|import) ringyard\w*\.", file.read_text(), re.MULTILINE), file.name
 
 
 def test_examples_are_short_and_listed():

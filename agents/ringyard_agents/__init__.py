@@ -1,4 +1,4 @@
-"""PPO agents on Ringyard: networks, training, evaluation, comparison and TensorBoard."""
+"""Agents on Ringyard: networks, training, evaluation, comparison and TensorBoard."""
 
 from importlib import import_module
 
@@ -7,12 +7,23 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ringyard_agents.evaluation.api import compare, evaluate
+    from ringyard_agents.learning.agent import AgentScheduler
     from ringyard_agents.learning.api import load
+    from ringyard_agents.learning.policies import GreedyPolicy, PointerPolicy
+    from ringyard_agents.learning.vec_env import RingyardVecEnv
 
-__all__ = ["compare", "evaluate", "load"]
+__all__ = ["AgentScheduler", "GreedyPolicy", "PointerPolicy", "RingyardVecEnv", "compare", "evaluate", "load"]
 
 #: imported when they are asked for: schedulers are measured without torch
-_WHERE = {"load": "learning.api", "compare": "evaluation.api", "evaluate": "evaluation.api"}
+_WHERE = {
+    "AgentScheduler": "learning.agent",
+    "GreedyPolicy": "learning.policies",
+    "PointerPolicy": "learning.policies",
+    "RingyardVecEnv": "learning.vec_env",
+    "compare": "evaluation.api",
+    "evaluate": "evaluation.api",
+    "load": "learning.api",
+}
 
 
 def __getattr__(name: str) -> "Any":
