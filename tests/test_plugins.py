@@ -243,6 +243,7 @@ def test_errors_travel_between_processes():
         assert str(other) == str(caught.value)
 
 
+@pytest.mark.slow
 def test_functions_of_the_house_keep_their_promises():
     """With RINGYARD_CHECK=1 they are watched as those of others are, which random worlds do not notice."""
     code = (

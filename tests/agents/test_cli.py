@@ -385,6 +385,7 @@ def test_every_agent_trains(tmp_path, agent):
     assert not scheduler.published
 
 
+@pytest.mark.slow
 def test_an_experiment_is_the_whole_command(tmp_path):
     ringyard(
         tmp_path, "train", "experiment=sharing", "workload.num_jobs=12", "num_workloads=8", "name=run",

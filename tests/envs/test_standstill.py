@@ -133,6 +133,7 @@ def test_a_scheduler_that_is_asked_every_round_and_starts_nothing(options):
         run(sim, Answering([]), np.random.default_rng(0))
 
 
+@pytest.mark.slow
 def test_a_scheduler_may_wait_for_a_repair_however_long_it_takes():
     sim = Simulator(
         Cluster((1,)), two_jobs(), ideal(), round_seconds=1.0, failures=Failures(5.0, 30_000.0, 1.0)

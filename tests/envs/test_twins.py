@@ -13,7 +13,7 @@ from twins import play, play_all
 from worlds import rings
 
 
-@pytest.mark.parametrize("worlds", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("worlds", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_engine_and_twin_agree_on_fresh_worlds(worlds):
     events, disagreements = play_all(fresh_seed(), worlds)  # conftest.py prints the seed
     assert events > 10 * worlds

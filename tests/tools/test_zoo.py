@@ -98,6 +98,7 @@ def test_an_agent_is_made_as_its_recipe_says(name, composing):
 
 
 @pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.slow
 def test_a_recipe_can_be_followed(name, composing):
     recipe = RECIPES[name]
     compose("train", recipe.words(0))
