@@ -30,9 +30,8 @@ slow: setup
 	$(RUN)python -m pytest -n auto --dist worksteal -m slow
 	$(MAKE) attack oldest
 
-# what a release needs beside `test` and `slow`: pages that are not stale, the wheel in an empty environment, mutants
+# what a release needs beside `test` and `slow`: the wheel in an empty environment
 release: setup
-	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[release]"
 	$(RUN)python -m pytest -m release
 
 # the oldest versions that pyproject.toml allows: every test (OLDEST=tests), or what they touch most
