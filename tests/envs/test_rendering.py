@@ -15,7 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
 from ringyard.rendering.chart import Chart, require_video, save_gantt, save_video
 from ringyard.rendering.history import bars_of, history_of, rings_of
-from ringyard.state.waiting import waiting_rows
+from ringyard.state.arrays import waiting_rows
 from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import simulator
 
