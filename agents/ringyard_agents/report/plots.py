@@ -16,13 +16,6 @@ from ringyard_agents.report.tables import pluralize
 from ringyard_agents.report.time_series import band_of_ratios, band_of_shares, curves, interquartile_mean
 from ringyard_agents.runs.run_index import Compared, find_runs, names_of
 
-__all__ = [
-    "draw_plots",
-    "draw_profiles",
-    "draw_world",
-    "plot_runs",
-]
-
 
 def plot_runs(
     places: Sequence[str], folder: Path, suffix: str, most: int

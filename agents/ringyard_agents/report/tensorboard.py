@@ -14,8 +14,6 @@ from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.report.time_series import Curves, curves
 from ringyard_agents.runs.atomic_write import atomic_folder
 
-__all__ = ["add_images", "add_schedule", "record_text", "write_tensorboard"]
-
 #: groups of tags say what the x axis is
 _TIME, _PERCENTILE = "simulated_seconds", "percentile_of_jobs"
 
