@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from ringyard.fabric import Fabric
-from ringyard.performance.allreduce import overlapped
+from ringyard.performance.ring import overlapped
 from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, Line, fit_line
 from ringyard_agents.measurements import servers_of
 
