@@ -16,8 +16,6 @@ from ringyard.profiles import catalogue, model_id
 from ringyard.resources import RESOURCES, Resource
 from ringyard.state.records import JobKind, JobOutcome
 
-__all__ = ["LONGEST_TEXT", "JobSpec", "JobTable", "Past"]
-
 
 @dataclass(frozen=True)
 class JobSpec:

@@ -16,8 +16,6 @@ from ringyard.compiled import FloatVector, IntVector, kernel, u8
 from ringyard.profiles import catalogue
 from ringyard.state.random_numbers import normal_at
 
-__all__ = ["EPOCHS", "hyperbola", "loss_history", "training_loss", "validation_metric"]
-
 #: assumption: a job validates this many times, evenly spread over its iterations
 EPOCHS: Final = 100
 

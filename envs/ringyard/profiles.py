@@ -13,8 +13,6 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 
-__all__ = ["GpuFigures", "ModelProfile", "catalogue", "model_id", "profile", "read_profile"]
-
 
 @checked("profile.gpus")
 @dataclass(frozen=True)

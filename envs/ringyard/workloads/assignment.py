@@ -11,8 +11,6 @@ from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import model_id
 
-__all__ = ["Assignment", "ModelMix", "UniformCosts"]
-
 
 class Assignment(Protocol):
     """Fills a table's compute seconds and gradient bytes."""

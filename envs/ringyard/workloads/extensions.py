@@ -21,20 +21,6 @@ from ringyard.state.records import JobKind, JobOutcome
 from ringyard.workloads.synthetic import Arrivals, Durations
 from ringyard.workloads.workload import Workload
 
-__all__ = [
-    "Cancellations",
-    "CpuJobs",
-    "Elastic",
-    "Extended",
-    "Extension",
-    "GradientCpuWork",
-    "Groups",
-    "ParameterServers",
-    "PerWorker",
-    "Predictability",
-]
-
-
 _BelowOne = Annotated[float, "[0, 1)"]
 
 

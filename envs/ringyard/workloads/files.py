@@ -17,8 +17,6 @@ from ringyard.checks import shown
 from ringyard.errors import WorkloadError
 from ringyard.jobs import LONGEST_TEXT
 
-__all__ = ["column", "dates", "frame_of", "ids", "named", "names", "numbers", "refuse", "text_of", "texts"]
-
 _PACKED = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
 
 #: how files say that there is nothing

@@ -9,8 +9,6 @@ from ringyard.checks import Count, Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 
-__all__ = ["GadgetJobs"]
-
 
 @checked("workload")
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from ringyard.checks import Count, Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 
-__all__ = ["PARTITIONED_MODELS", "PartitionedJobs", "requirement"]
-
 #: {model: (sequential seconds of 50 steps on one A100, bytes between operations per step)}; PAC-ML's
 #: simulator, five PipeDream profiles
 PARTITIONED_MODELS: Mapping[str, tuple[float, float]] = {

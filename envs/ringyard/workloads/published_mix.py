@@ -10,8 +10,6 @@ from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 from ringyard.workloads.assignment import Assignment
 
-__all__ = ["PublishedMix"]
-
 #: (jobs, GPUs): SJF-BCO technical report section 7; Ada-SRSF's public simulator, "microsoft-160"
 MIX = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
 

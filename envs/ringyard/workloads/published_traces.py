@@ -13,8 +13,6 @@ from ringyard.profiles import model_id
 from ringyard.state.records import JobKind
 from ringyard.workloads.extensions import ParameterServers
 
-__all__ = ["AITurboJobs", "OnesJobs"]
-
 
 class _Task(NamedTuple):
     """A row of ONES' trace.

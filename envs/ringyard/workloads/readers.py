@@ -24,8 +24,6 @@ from ringyard.state.records import JobOutcome
 from ringyard.workloads import files
 from ringyard.workloads.where import Times, Where, selected
 
-__all__ = ["read_csv", "read_helios", "read_pai", "read_philly"]
-
 _TENANTS = {"cluster": "cluster", "vc": "vc", "user": "user"}
 _STATES = ("state", "status")
 _TEXTS = ("job_id", *_TENANTS, *_STATES, "role")

@@ -16,8 +16,6 @@ from ringyard.jobs import JobTable, Past
 from ringyard.workloads.assignment import Assignment
 from ringyard.workloads.workload import scale_to_load
 
-__all__ = ["Replay", "replay_file"]
-
 
 @checked("workload")
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from ringyard.jobs import JobTable
 from ringyard.state.records import JobOutcome
 from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
 
-__all__ = ["SOURCES", "TraceReport", "TraceSource", "check_trace"]
-
 
 @dataclass(frozen=True)
 class TraceSource:

@@ -15,8 +15,6 @@ from ringyard.jobs import JobTable
 from ringyard.workloads.assignment import Assignment
 from ringyard.workloads.workload import EachOf
 
-__all__ = ["Arrivals", "Durations", "LogNormalDurations", "QuantileDurations", "Sizes", "Synthetic"]
-
 _DAY = 86400.0
 
 #: of one table, or of several

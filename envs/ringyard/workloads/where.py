@@ -11,8 +11,6 @@ from ringyard.checks import require, shown
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.workloads import files
 
-__all__ = ["Times", "Where", "selected"]
-
 #: {"cluster", "vc", "user" or a column of the file: one value or several; "submit_s": [from, to]}
 Where = Mapping[str, Any]
 

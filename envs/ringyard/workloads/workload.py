@@ -10,8 +10,6 @@ from ringyard.checks import Positive, checked
 from ringyard.cluster import Cluster
 from ringyard.jobs import JobTable
 
-__all__ = ["EachOf", "Workload", "draw_together", "scale_to_load"]
-
 
 class Workload(Protocol):
     """A distribution over job tables."""
