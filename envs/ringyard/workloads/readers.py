@@ -22,7 +22,7 @@ from ringyard.errors import WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import files
-from ringyard.workloads.where import Times, Where, selected
+from ringyard.workloads.files import Times, Where, selected
 
 _TENANTS = {"cluster": "cluster", "vc": "vc", "user": "user"}
 _STATES = ("state", "status")
