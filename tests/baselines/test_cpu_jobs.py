@@ -11,7 +11,7 @@ from ringyard.placement import consolidate, pack
 from ringyard.profiles import model_id
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.papers.coda import Coda
 from ringyard_baselines.papers.synergy import SynergyTune
 from worlds import arrived, simulated, times_of
