@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ringyard import Cluster, Simulator
+from ringyard import Cluster, JobTable, Simulator
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.sim.allocation import Allocation
