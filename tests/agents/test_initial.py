@@ -20,8 +20,8 @@ from ringyard_agents import cli
 from ringyard_agents.learning.agent_file import parts_of_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.resume import inherited
 from ringyard_agents.learning.score_learner import ScoreLearner
-from ringyard_agents.learning.warm_start import inherited
 from ringyard_agents.shipped_agents import shipped_agents
 
 WORLD = ["cluster.num_servers=2", "workload.num_jobs=10", "workload.load=8", "num_workloads=4"]
