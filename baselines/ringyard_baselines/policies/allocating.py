@@ -25,8 +25,8 @@ from ringyard.allocator import (
 from ringyard.checks import Amount, Positive, checked
 from ringyard.compiled import kernel
 from ringyard.information import check_reads
+from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.physics import Physics
 from ringyard.sim.speeds import IsolatedJobs
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state

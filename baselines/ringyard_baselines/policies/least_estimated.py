@@ -11,8 +11,8 @@ from ringyard.allocator import Estimate
 from ringyard.checks import Amount, Positive, checked
 from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel
 from ringyard.information import check_reads
+from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.physics import Physics
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from ringyard import Allocation, Cluster, JobTable, PlacementRule, Simulator
 from ringyard.compiled import kernel
 from ringyard.information import check_reads
+from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.physics import Physics
 from ringyard.sim.feasibility import current_allocation, gpus_of
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state

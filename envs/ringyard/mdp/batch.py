@@ -17,9 +17,9 @@ from ringyard.mdp.driver import driver_of
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.kernel import BEGIN, DONE, GOES_ON, SETTLE, STALLED, STEP, TRUNCATED, Bank, Outputs
+from ringyard.performance.model import physics_of
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.physics import physics_of
-from ringyard.sim.engine.standstill import raise_if_still
+from ringyard.sim.engine.livelock import raise_if_still
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
@@ -204,7 +204,7 @@ class ClusterBatch:
 
         Raises:
             SchedulerError: the policy waits while nothing runs and no template can ever place a job, or time
-                stands still (`standstill.time_stands_still`).
+                stands still (`livelock.time_stands_still`).
         """
         self._play(self._everyone if clusters is None else clusters, STEP, actions)
 

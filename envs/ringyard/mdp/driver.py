@@ -11,8 +11,8 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.step_discrete import DiscreteDriver
 from ringyard.mdp.step_scores import ScoresDriver
+from ringyard.performance.model import Physics
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.physics import Physics
 from ringyard.state.arrays import State
 
 __all__ = ["ActionDriver", "driver_of"]

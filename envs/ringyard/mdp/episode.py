@@ -14,7 +14,7 @@ from ringyard.compiled import (
     bundle,
     f4,
 )
-from ringyard.sim.engine.surroundings import Surroundings
+from ringyard.sim.engine.co_location import Surroundings
 from ringyard.state.arrays import Sizes, State, empty_state
 from ringyard.state.records import INTEGRALS
 

@@ -35,17 +35,16 @@ from ringyard.mdp.kernel import (
     enter,
 )
 from ringyard.mdp.positions import next_running, running_at
-from ringyard.placement.places import sort_ascending
+from ringyard.performance.model import Physics
+from ringyard.placement.room import sort_ascending
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine.co_location import evaluate_placement, seconds_in
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.livelock import count_step
 from ringyard.sim.engine.shape import ask
-from ringyard.sim.engine.standstill import count_step
-from ringyard.sim.engine.surroundings import look, seconds_in
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import slowdown
 from ringyard.state.records import JobKind, JobStatus
-from ringyard.state.waiting import waiting_at
 
 __all__ = ["DiscreteDriver"]
 
@@ -101,7 +100,7 @@ def _look_at_templates(
                 found.num_places = propose_start(state, b, j, options, t, out)
                 if found.num_places > 0:
                     sort_ascending(out, found.num_places)
-                    look(state, b, j, out, found.num_places, found)
+                    evaluate_placement(state, b, j, out, found.num_places, found)
                 if options.scaled:
                     ask(job)
             if found.num_places > 0:

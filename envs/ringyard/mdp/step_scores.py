@@ -34,11 +34,10 @@ from ringyard.mdp.kernel import (
     conclude,
     enter,
 )
+from ringyard.performance.model import Physics
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.clock import is_round
-from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.physics import Physics
-from ringyard.sim.engine.standstill import count_step
+from ringyard.sim.engine.events import advance, is_round
+from ringyard.sim.engine.livelock import count_step
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobStatus
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.compiled import BoolVector, FloatMatrix, FloatVector, IntVector, Records1, bundle, kernel
-from ringyard.sim.engine.physics import Physics
+from ringyard.performance.model import Physics
 from ringyard.state.records import Job
 
 __all__ = [

@@ -16,15 +16,14 @@ from ringyard.compiled import (
 )
 from ringyard.mdp.actions.space import IN_PLACE, PLACED, REJECT, STOP, Actions, Reject
 from ringyard.mdp.positions import running_at
+from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, pack, place
-from ringyard.sim.engine.holding import collect, lift, put_back
-from ringyard.sim.engine.life import carry_out, end, same_places, stop
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.allocation import collect, detach, reattach
+from ringyard.sim.engine.lifecycle import carry_out, end, same_places, stop
 from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
 from ringyard.sim.feasibility import FITS, fits
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobKind, JobOutcome
-from ringyard.state.waiting import waiting_at
 
 __all__ = [
     "Options",
@@ -177,12 +176,12 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
         return count if fits(state, b, j, shape, out).what == FITS else 0
     if shape.num_gpus - job.num_gpus > state.clusters[b].open_gpus:
         return 0
-    num_held = lift(state, b, j)
+    num_held = detach(state, b, j)
     set_shape(job, shape)
     count = place(state, b, j, options.rules[o], out)
     if same_shape and same_places(out, count, state.held_scratch[b], num_held):
         count = 0
-    put_back(state, b, j, num_held)
+    reattach(state, b, j, num_held)
     return count
 
 

@@ -8,9 +8,8 @@ from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.blocks import Block, Each, Feature
 from ringyard.mdp.observations.observation import Observation, Observe
 from ringyard.mdp.positions import next_running
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import attained_service, predicted_iterations, predicted_share, slowdown
-from ringyard.state.waiting import waiting_at
 
 __all__ = [
     "BLOCKS",

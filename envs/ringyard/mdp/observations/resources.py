@@ -11,10 +11,9 @@ from ringyard.mdp.observations.observation import Observation, Observe
 from ringyard.mdp.observations.queue import BLOCKS, QUEUE_KNOWS, squash, write_queue_and_cluster
 from ringyard.mdp.positions import next_running
 from ringyard.performance.elastic import statistical_efficiency
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import predicted_seconds
 from ringyard.state.records import JobKind
-from ringyard.state.waiting import waiting_at
 
 __all__ = ["queue_cluster_and_resources"]
 
