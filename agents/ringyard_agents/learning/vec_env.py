@@ -125,7 +125,7 @@ class RingyardVecEnv(VecEnv):
         Raises:
             ActionError: not one action for each cluster.
         """
-        self._actions = self.setting.actions.given(actions, self.num_envs)
+        self._actions = self.batch.given(actions)
 
     def step_wait(self) -> VecEnvStepReturn:
         """Carry them out.
@@ -141,7 +141,7 @@ class RingyardVecEnv(VecEnv):
         self.batch.rewards[self.idle] = 0.0
         masked = self.batch.valid(actions, stepped)
         self.batch.step(actions, stepped)
-        self._played.append(actions)  # a fresh array, see `ActionKind.given`
+        self._played.append(actions)  # a fresh array, see `ClusterBatch.given`
         ended = np.zeros(self.num_envs, np.bool_)
         ended[stepped] = (self.batch.done | self.batch.truncated)[stepped]
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -217,7 +217,7 @@ class RingyardVecEnv(VecEnv):
         over = self.batch.done | self.batch.truncated
         for step, actions in enumerate(played):
             playing = np.flatnonzero((begun <= step) & ~over)
-            if not self.batch.possible(self.setting.actions.given(actions, self.num_envs), playing):
+            if not self.batch.possible(self.batch.given(actions), playing):
                 raise CheckpointError("the saved actions are not possible in this world; it is another one")
             self.batch.step(actions, playing)
             over = self.batch.done | self.batch.truncated

@@ -18,6 +18,7 @@ from ringyard.compiled.numba_internals import (
     ir,
 )
 from ringyard.compiled.numba_internals import signature as numba_signature
+from ringyard.compiled.progress import announced
 from ringyard.compiled.types import signature_of
 from ringyard.errors import PluginError
 
@@ -144,8 +145,10 @@ class CompiledFunction(ByName):
         Raises:
             PluginError: it cannot be compiled.
         """
+        missing = [] if self._kernel.is_on_disk() else self._kernel.missing()
         try:
-            address = self._kernel.address
+            with announced(self.name, missing):
+                address = self._kernel.address
         except Exception as error:  # numba lets errors of many kinds through
             lines = [line for line in str(error).splitlines() if line and not line.startswith("Failed in")]
             raise PluginError(

@@ -15,7 +15,7 @@ from ringyard.compiled import (
     whole,
 )
 from ringyard.mdp.actions.space import IN_PLACE, PLACED, REJECT, STOP, Actions, Reject
-from ringyard.mdp.positions import running_at
+from ringyard.mdp.episode import running_at
 from ringyard.placement import PlacementRule, pack, place
 from ringyard.sim.engine.holding import collect, lift, put_back
 from ringyard.sim.engine.life import carry_out, end, same_places, stop
@@ -27,13 +27,13 @@ from ringyard.state.records import Job, JobKind, JobOutcome
 from ringyard.state.waiting import waiting_at
 
 __all__ = [
+    "NO_OPTIONS",
     "Options",
     "adjust",
     "describe",
     "options_of",
     "propose_adjustment",
     "propose_start",
-    "set_template_shape",
     "start_by",
     "target_shape",
 ]
@@ -65,6 +65,10 @@ class Options:
     scaled: bool
     num_templates: int
     num_adjustments: int
+
+
+#: of actions that are no numbers
+NO_OPTIONS = Options((), np.zeros((0, 4)), np.zeros(0, np.int64), False, 0, 0)
 
 
 def options_of(actions: Actions) -> Options:
@@ -114,12 +118,6 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
         cores = max(whole(scaled), 1)
     servers, server_cores = shape.parameter_servers, shape.cores_per_server_task
     return Shape(gpus, batch, cores, servers, server_cores, cap, shape.ram_per_worker)
-
-
-@kernel
-def set_template_shape(job: Job, options: Options, t: int) -> None:
-    """Give a waiting job, shaped as it asks, the shape of template t; `ask` undoes it."""
-    set_shape(job, target_shape(job, options, t))
 
 
 @linked_kernel

@@ -18,8 +18,7 @@ from ringyard.compiled import (
 )
 from ringyard.information import Information
 from ringyard.mdp.episode import Episode
-from ringyard.mdp.observations.blocks import Block, Each, Feature
-from ringyard.mdp.observations.observation import Observation, Observe
+from ringyard.mdp.observations.observation import Block, Each, Feature, Observation, Observe
 from ringyard.mdp.observations.queue import squash
 from ringyard.restart import restart_pause
 from ringyard.state.arrays import State

@@ -4,10 +4,8 @@ from typing import Annotated
 
 from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, fills, kernel, take_rows
 from ringyard.information import Information
-from ringyard.mdp.episode import Episode
-from ringyard.mdp.observations.blocks import Block, Each, Feature
-from ringyard.mdp.observations.observation import Observation, Observe
-from ringyard.mdp.positions import next_running
+from ringyard.mdp.episode import Episode, next_running
+from ringyard.mdp.observations.observation import Block, Each, Feature, Observation, Observe
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, predicted_iterations, predicted_share, slowdown
 from ringyard.state.waiting import waiting_at

@@ -5,11 +5,9 @@ from typing import Annotated
 import numpy as np
 
 from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, fills, kernel, take_rows
-from ringyard.mdp.episode import Episode
-from ringyard.mdp.observations.blocks import Block, Each, Feature
-from ringyard.mdp.observations.observation import Observation, Observe
+from ringyard.mdp.episode import Episode, next_running
+from ringyard.mdp.observations.observation import Block, Each, Feature, Observation, Observe
 from ringyard.mdp.observations.queue import BLOCKS, QUEUE_KNOWS, squash, write_queue_and_cluster
-from ringyard.mdp.positions import next_running
 from ringyard.performance.elastic import statistical_efficiency
 from ringyard.state.arrays import State
 from ringyard.state.progress import predicted_seconds
