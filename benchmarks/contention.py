@@ -11,7 +11,7 @@ from schedulers import workload
 from ringyard import Cluster, Simulator
 from ringyard.fabric import interconnect, network
 from ringyard.performance import composed
-from ringyard.performance.contention import ADA_SRSF_ALPHA_10GBE
+from ringyard.performance.ring import ADA_SRSF_ALPHA_10GBE
 from ringyard.placement import pack
 from ringyard_baselines.classic.fifo import fifo
 from ringyard_baselines.classic.srtf import srtf

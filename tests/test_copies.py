@@ -19,7 +19,7 @@ from ringyard.mdp.experiments import experiment
 from ringyard.mdp.registration import preset_ids
 from ringyard.performance import IterationSeconds
 from ringyard.restart import constant
-from ringyard.sim.engine.life import start
+from ringyard.sim.engine.lifecycle import start
 from ringyard.state.arrays import State
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic

@@ -1,9 +1,10 @@
 """Write the page of reproduced papers, docs/reproduction.md: `python -m tools.reproduction`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,17 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.statistics import mean_interval, ratio_interval, small_sample_warning
-from ringyard_agents.reproduction.claims import SweepTable, claim_rows, format_metric
-from ringyard_agents.reproduction.command import reproduce_paper
-from ringyard_agents.reproduction.run import Reproduction
+from ringyard_agents.reproduction.claims import (
+    Claim,
+    Measured,
+    claim_rows,
+    format_metric,
+    measure_claim,
+    read_claims,
+)
+from ringyard_agents.reproduction.run import Reproduction, reproduce_paper
 
-__all__ = ["main", "page", "summary"]
+__all__ = ["SweepTable", "main", "page", "read_ablation", "read_tables", "summary"]
 
 _INTRODUCTION = """# Published comparisons, run anew
 
@@ -54,6 +61,73 @@ _TITLES = {
 }
 
 
+@dataclass(frozen=True)
+class SweepTable:
+    """A metric over cases: a sweep, or one assumption changed at a time.
+
+    Attributes:
+        title: above the table.
+        metric: as of a `Claim`.
+        cases: its rows.
+        schedulers: its columns, those that a case has.
+        against: of `schedulers`: each other one's change from it is printed as well; None: nothing is.
+    """
+
+    title: str
+    metric: str
+    cases: Sequence[str]
+    schedulers: Sequence[str]
+    against: str | None = None
+
+
+def read_tables(
+    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, Mapping[str, Any]]
+) -> list[SweepTable]:
+    """Tables of a reproduction's yaml.
+
+    Args:
+        rows: `tables` of the yaml.
+        cases: of the yaml, by name.
+
+    Raises:
+        ConfigurationError: a case, or a scheduler, that is not there.
+    """
+    tables = [SweepTable(**row) for row in rows]
+    for table in tables:
+        for case in table.cases:
+            if case not in cases:
+                raise ConfigurationError(
+                    f"table {table.title!r} has case {case!r}; expected some of {list(cases)}"
+                )
+        found = {label for case in table.cases for label in cases[case]["schedulers"]}
+        wanted = [*table.schedulers, *([] if table.against is None else [table.against])]
+        missing = [label for label in wanted if label not in found]
+        if missing:
+            raise ConfigurationError(
+                f"table {table.title!r} has scheduler {missing[0]!r}; expected some of {sorted(found)}"
+            )
+    return tables
+
+
+def read_ablation(content: Mapping[str, Any]) -> Claim | None:
+    """What a yaml compares to show its mechanism alone; nothing is claimed of it.
+
+    Raises:
+        ConfigurationError: a row that makes no sense.
+    """
+    row = content["ablation"]
+    return None if row is None else read_claims([{**row, "claimed": 0.0}], list(content["cases"]))[0]
+
+
+def _headline(one: Reproduction) -> Measured:
+    """The claim that the paper is known for."""
+    wanted = one.content["headline"]
+    texts = [measured.claim.text for measured in one.measured]
+    if wanted not in texts:
+        raise ConfigurationError(f"{one.paper}: headline is {wanted!r}; expected one of the claims {texts}")
+    return one.measured[texts.index(wanted)]
+
+
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
@@ -63,12 +137,12 @@ def summary(reproductions: Sequence[Reproduction]) -> str:
     """One row a paper: its headline claim, what was measured, and the mechanism's own part."""
     rows = []
     for one in reproductions:
-        ((_, claimed, found, verdict),) = claim_rows([one.headline])
+        ((headline, claimed, found, verdict),) = claim_rows([_headline(one)])
         own = "cannot be switched off"
-        if one.ablation is not None:
-            ((text, _, change, _),) = claim_rows([one.ablation])
+        if (ablation := read_ablation(one.content)) is not None:
+            ((text, _, change, _),) = claim_rows([measure_claim(ablation, one.figures)])
             own = f"{text}: {change}"
-        rows.append((one.title, one.headline.claim.text, claimed, found, verdict, own))
+        rows.append((one.content["title"], headline, claimed, found, verdict, own))
     return _table(
         (
             "paper",
@@ -132,15 +206,17 @@ def _figures(reproduction: Reproduction) -> str:
 
 def _section(one: Reproduction) -> list[str]:
     """Parts of one paper's section."""
-    setting = [f"`ringyard reproduce {one.paper}`.", one.setting]
-    if one.rule is not None:
-        setting.append(f"Schedulers that name no placement rule and bring none use `{one.rule}`.")
+    content = one.content
+    setting = [f"`ringyard reproduce {one.paper}`.", content["setting"]]
+    if content["rule"] is not None:
+        setting.append(f"Schedulers that name no placement rule and bring none use `{content['rule']}`.")
+    tables = read_tables(content.get("tables", []), content["cases"])
     return [
-        f"## {one.title}",
+        f"## {content['title']}",
         " ".join(setting),
         _table(("claim", "claimed", "measured [95 % CI]", "reproduced"), claim_rows(one.measured)),
-        "What differs, and why:\n\n" + "\n".join(f"* {line}" for line in one.deviations),
-        *(_sweep(one, table) for table in one.tables),
+        "What differs, and why:\n\n" + "\n".join(f"* {line}" for line in content["deviations"]),
+        *(_sweep(one, table) for table in tables),
         _figures(one),
     ]
 
@@ -149,7 +225,9 @@ def page(reproductions: Sequence[Reproduction]) -> str:
     """Markdown."""
     parts = [_INTRODUCTION, summary(reproductions)]
     parts += [
-        f"**{one.title}: {warning}**" for one in reproductions if (warning := small_sample_warning(one.seeds))
+        f"**{one.content['title']}: {warning}**"
+        for one in reproductions
+        if (warning := small_sample_warning(one.seeds))
     ]
     for one in reproductions:
         parts += _section(one)

@@ -5,17 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ringyard_agents.command_line import Arguments, exit_code
-from ringyard_agents.validation.page import markdown_table, page, percent
 from ringyard_agents.validation.report import (
     check_choices,
     draw_plot,
     draw_sets,
+    markdown_table,
+    page,
+    percent,
     print_judged,
     print_table,
     require_predictions,
     write_predictions,
 )
-from ringyard_agents.validation.shipped import World
 from ringyard_agents.validation.shipped_errors import judge_all
 from tools.equations.cpu import core_curves
 from tools.equations.elastic import batch_efficiency, placements
@@ -77,7 +78,7 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
     check_choices(performance, links)
     data = Path(place).expanduser()
     found, absent = find_sets(data)
-    judged = judge_all(found, World(performance), links)
+    judged = judge_all(found, [f"performance={performance}"], links)
     print_judged(judged)
     profiles = any(isinstance(one.about, PublishedSet) and not one.about.collection for one in found)
     equations = compare_all(data) if profiles else {}

@@ -229,8 +229,7 @@ def _validate(words: Sequence[str]) -> None:
 
     links = {"network": options.network, "interconnect": options.interconnect}
     given = {name: leaf for name, leaf in links.items() if leaf is not None}
-    files = validate(options.place, options.out, options.performance, given)
-    print(f"page: {files[0]}")
+    print(f"page: {validate(options.place, options.out, options.performance, given)}")
 
 
 def _reproduce(words: Sequence[str]) -> None:
@@ -261,7 +260,7 @@ def _reproduce(words: Sequence[str]) -> None:
     require("--seeds", options.seeds, Annotated[int, "[2, 1000000]"] | None)
     require("--workers", options.workers, Annotated[int, "[1, 10000]"] | None)
 
-    from ringyard_agents.reproduction.command import reproduce_paper
+    from ringyard_agents.reproduction.run import reproduce_paper
 
     reproduce_paper(options.paper, options.seeds, options.workers)
 

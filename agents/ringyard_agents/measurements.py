@@ -16,6 +16,7 @@ from ringyard.gpu_types import GPU_MEMORY_BYTES
 
 __all__ = [
     "COLUMNS",
+    "REQUIRED",
     "Column",
     "MeasuredRows",
     "MeasuredSet",
@@ -76,6 +77,8 @@ COLUMNS: Mapping[str, Column] = {
     "note": Column("anything; rows of a set can be told apart by it"),
 }
 
+REQUIRED = tuple(name for name, column in COLUMNS.items() if column.required)
+
 #: other spellings of columns
 _ALSO = {"seconds_per_iteration": "seconds", "iteration_seconds": "seconds", "neighbor": "neighbour"}
 
@@ -87,18 +90,26 @@ def _bare(name: str) -> str:
 _GPU_TYPES = {_bare(name): name for name in GPU_MEMORY_BYTES}
 
 
-def _refuse(where: str, row: int, column: str, got: Any, expected: str) -> None:
-    said = "empty" if got == "" or got != got else shown(got)
-    raise ConfigurationError(
-        f"{where}, row {row + 1} (line {row + 2}): {column} is {said}; expected {expected}"
-    )
+def _column_name(name: object) -> str:
+    stripped = str(name).strip()
+    return _ALSO.get(stripped, stripped)
+
+
+def _refuse(values: "pd.Series[Any]", wrong: Any, where: str, expected: str) -> None:
+    """Raise ConfigurationError for the first wrong row of a column."""
+    for row in np.flatnonzero(wrong)[:1]:
+        got = values.iloc[row]
+        said = "empty" if got == "" or got != got else shown(got)
+        raise ConfigurationError(
+            f"{where}, row {row + 1} (line {row + 2}): {values.name} is {said}; expected {expected}"
+        )
 
 
 def _check_columns(names: Sequence[str], where: str) -> None:
-    for name, column in COLUMNS.items():
-        if column.required and name not in names:
+    for name in REQUIRED:
+        if name not in names:
             raise ConfigurationError(
-                f"{where}: there is no column {name} ({column.meaning});"
+                f"{where}: there is no column {name} ({COLUMNS[name].meaning});"
                 f" it has {', '.join(names) or 'nothing'}"
             )
     doubled = sorted({name for name in names if names.count(name) > 1})
@@ -109,28 +120,17 @@ def _check_columns(names: Sequence[str], where: str) -> None:
             raise ConfigurationError(f"{where}: there is a column {name}; did you mean {near}?")
 
 
-def _numbers(values: "pd.Series[Any]", name: str, interval: Interval, where: str) -> "pd.Series[Any]":
-    """[rows] a column of numbers, NaN where nothing stands."""
-    text = values.astype(str).str.strip()
-    empty = values.isna() | text.isin(("", "nan"))
-    numbers = pd.to_numeric(text.where(~empty), errors="coerce")
-    wrong = ~empty & ~pd.Series(interval.holds(numbers.fillna(-1.0).to_numpy()), index=values.index)
-    for row in np.flatnonzero(wrong)[:1]:
-        _refuse(where, int(row), name, values.iloc[row], str(interval))
-    return numbers.astype(np.float64)
-
-
 def _filled(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """Every column of the table, each of its kind."""
     columns: dict[str, Any] = {}
     for name, column in COLUMNS.items():
+        given = frame[name] if name in frame else pd.Series("", frame.index, name=name)
+        text = columns[name] = given.astype(object).fillna("").astype(str).str.strip()
         if column.numbers is not None:
-            given = frame[name] if name in frame else pd.Series(np.nan, index=frame.index)
-            columns[name] = _numbers(given, name, column.numbers, where)
-        elif name in frame:
-            columns[name] = frame[name].fillna("").astype(str).str.strip()
-        else:
-            columns[name] = pd.Series("", index=frame.index, dtype=object)
+            there = ~text.isin(("", "nan"))
+            numbers = pd.to_numeric(text.where(there), errors="coerce").astype(np.float64)
+            _refuse(given, there & ~column.numbers.holds(numbers.fillna(-1.0)), where, str(column.numbers))
+            columns[name] = numbers
     return pd.DataFrame(columns)
 
 
@@ -161,18 +161,7 @@ def _check_rows(table: pd.DataFrame, where: str) -> None:
         ("neighbour_placement", placed & none, "one GPU or more"),
     )
     for name, wrong, expected in rules:
-        for row in np.flatnonzero(wrong)[:1]:
-            _refuse(where, int(row), name, table[name].iloc[row], expected)
-
-
-def _one_measurement_each(table: pd.DataFrame) -> pd.DataFrame:
-    """Restarts of rows that say seconds, too, as rows of their own, after all others."""
-    both = table.seconds.notna() & table.restart_seconds.notna()
-    if not both.any():
-        return table
-    restarts = table[both].assign(seconds=np.nan)
-    alone = table.assign(restart_seconds=table.restart_seconds.mask(both))
-    return pd.concat([alone, restarts], ignore_index=True)
+        _refuse(table[name], wrong, where, expected)
 
 
 def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
@@ -188,14 +177,16 @@ def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
         ConfigurationError: a required column is missing or a value makes no sense: which row and column, what
             stands there, what was expected.
     """
-    frame = frame.rename(columns=lambda name: _ALSO.get(str(name).strip(), str(name).strip()))
-    _check_columns([str(name) for name in frame.columns], where)
+    frame = frame.rename(columns=_column_name)
+    _check_columns(list(frame.columns), where)
     if frame.empty:
         raise ConfigurationError(f"{where} holds no rows; expected one for each measurement")
     table = _filled(frame.reset_index(drop=True), where)
     table["gpu_type"] = table.gpu_type.map(lambda name: _GPU_TYPES.get(_bare(name), name.lower()))
     _check_rows(table, where)
-    return _one_measurement_each(table)
+    both = table.seconds.notna() & table.restart_seconds.notna()
+    alone = table.assign(restart_seconds=table.restart_seconds.mask(both))
+    return pd.concat([alone, table[both].assign(seconds=np.nan)], ignore_index=True)
 
 
 def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
@@ -229,10 +220,10 @@ def _is_tidy(file: Path) -> bool:
     Tables with a column `predicted` are results of ours, not measurements.
     """
     try:
-        names = {_ALSO.get(str(name).strip(), str(name).strip()) for name in _parsed(file, 0).columns}
+        names = set(map(_column_name, _parsed(file, 0).columns))
     except ConfigurationError:
         return False
-    return {name for name, column in COLUMNS.items() if column.required} <= names and "predicted" not in names
+    return names.issuperset(REQUIRED) and "predicted" not in names
 
 
 def servers_of(placement: str) -> tuple[int, ...]:
@@ -262,10 +253,6 @@ def parts_of(table: pd.DataFrame) -> "pd.Series[Any]":
     return pd.Series(np.select(list(choices.values()), list(choices), "one GPU"), index=table.index)
 
 
-def _sorted_places(placement: str) -> str:
-    return "+".join(sorted(placement.split("+")))
-
-
 def twins(table: pd.DataFrame) -> "pd.Series[Any]":
     """[rows] the situation that a row measures, as text.
 
@@ -277,9 +264,11 @@ def twins(table: pd.DataFrame) -> "pd.Series[Any]":
     other = table.neighbour + " " + table.neighbour_batch.map("{:g}".format)
     pairs = [" beside ".join(sorted(pair)) for pair in zip(own, other, strict=True)]
     jobs = table.model.mask(table.neighbour != "", pd.Series(pairs, index=table.index))
-    places = {text: _sorted_places(text) for text in set(table.placement) | set(table.neighbour_placement)}
-    around = table.placement.map(places) + " | " + table.neighbour_placement.map(places)
-    return table.gpu_type + " | " + jobs + " | " + around
+    own, other = (
+        column.map(lambda place: "+".join(sorted(place.split("+"))))
+        for column in (table.placement, table.neighbour_placement)
+    )
+    return table.gpu_type + " | " + jobs + " | " + own + " | " + other
 
 
 def columns_of(table: pd.DataFrame) -> list[str]:
@@ -338,14 +327,15 @@ def find_csvs(place: Path) -> list[MeasuredRows]:
         ConfigurationError: nothing is at that place, or a tidy CSV holds what `tidy` refuses.
     """
     if place.is_file():
-        return [_of_file(place, place.name)]
-    if not place.is_dir():
+        files = {place.name: place}
+    elif place.is_dir():
+        found = sorted([*place.rglob("*.csv"), *place.rglob("*.csv.gz")])
+        files = {str(file.relative_to(place)): file for file in found if _is_tidy(file)}
+    else:
         raise ConfigurationError(f"there is no folder or file {place}; give the one that holds measurements")
-    files = sorted([*place.rglob("*.csv"), *place.rglob("*.csv.gz")])
-    return [_of_file(file, str(file.relative_to(place))) for file in files if _is_tidy(file)]
-
-
-def _of_file(file: Path, name: str) -> MeasuredRows:
-    name = name.partition(".csv")[0]
-    about = MeasuredSet(title=name, source=f"{file.name}, a tidy table", fitted="unknown")
-    return MeasuredRows(name, about, read_rows(file))
+    sets = []
+    for path, file in files.items():
+        name = path.partition(".csv")[0]
+        about = MeasuredSet(title=name, source=f"{file.name}, a tidy table", fitted="unknown")
+        sets.append(MeasuredRows(name, about, read_rows(file)))
+    return sets

@@ -18,14 +18,17 @@ import math
 import os
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from numbers import Integral, Real
-from types import FunctionType, NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar
+from types import FunctionType, GenericAlias, NoneType, UnionType
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, BeforeValidator, Strict, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
+from typing_extensions import get_protocol_members
 
 from ringyard.errors import ConfigurationError
 
@@ -92,15 +95,7 @@ class Interval:
 
     def __str__(self) -> str:
         """What an error says was expected."""
-        low, high = self.text[1:-1].split(", ")
-        kind = "a whole number" if self.whole else "a number" if high == "inf" else f"a number in {self.text}"
-        if high != "inf":
-            return f"{kind}, {int(low):,} to {int(high):,}" if self.whole else kind
-        if self.text[-1] == ")":
-            kind = kind.replace("a ", "a finite ")
-        if low == "-inf":
-            return kind
-        return f"{kind} above {low}" if self.text[0] == "(" else f"{kind}, {low} or more"
+        return f"a {'whole ' * self.whole}number in {self.text}"
 
 
 def shown(value: Any) -> str:
@@ -109,84 +104,18 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-class _WrongError(Exception):
-    """A value is not what its annotation says."""
-
-    def __init__(self, where: str, value: Any, expected: str) -> None:
-        super().__init__(where, value, expected)
-        self.where, self.value, self.expected = where, value, expected
-
-
-@functools.cache
-def _interval(text: str, whole: bool) -> Interval:
-    return Interval(text, whole)
-
-
-def _number(value: Any, where: str, interval: Interval) -> None:
-    kind = Integral if interval.whole else Real
-    try:
-        right = isinstance(value, kind) and not isinstance(value, bool)
-        right = right and bool(interval.holds(float(value)))
-    except OverflowError:
-        right = False
-    if not right:
-        raise _WrongError(where, value, str(interval))
-
-
-def _union(value: Any, where: str, options: Sequence[Any]) -> None:
-    expected = []
-    for option in options:
-        try:
-            return _check(value, where, option)
-        except _WrongError as wrong:
-            if wrong.where != where:  # it is of this kind, but something in it is wrong
-                raise
-            expected.append(wrong.expected)
-    raise _WrongError(where, value, ", or ".join(expected))
-
-
-def _sequence(value: Any, where: str, arguments: Sequence[Any]) -> None:
-    flat = value.ndim == 1 if isinstance(value, np.ndarray) else isinstance(value, Sequence)
-    if not flat or isinstance(value, str | bytes):
-        raise _WrongError(where, value, "a list")
-    fixed = len(arguments) > 1 and arguments[-1] is not Ellipsis
-    if fixed and len(value) != len(arguments):
-        raise _WrongError(where, value, f"a list of {len(arguments)}")
-    for position, one in enumerate(value):
-        _check(one, f"{where}[{position}]", arguments[position if fixed else 0])
-
-
-def _mapping(value: Any, where: str, key: Any, item: Any) -> None:
-    if not isinstance(value, Mapping):
-        raise _WrongError(where, value, "a mapping {key: value}")
-    for name, one in value.items():
-        _check(name, f"a key of {where}", key)
-        _check(one, f"{where}[{name!r}]", item)
-
-
-def _members(protocol: Any) -> list[str]:
-    """What a protocol asks for: attributes, properties and methods, `__call__` among them."""
-    names: set[str] = set()
-    for base in protocol.__mro__[:-1]:
-        names |= set(getattr(base, "__annotations__", {}))
-        names |= {name for name, value in vars(base).items() if isinstance(value, FunctionType | property)}
-    return sorted(name for name in names if name == "__call__" or not name.startswith("_"))
-
-
-def _instance(value: Any, where: str, kind: type) -> None:
-    if getattr(kind, "_is_protocol", False):
-        members = _members(kind)
-        if isinstance(value, type) or not all(hasattr(value, name) for name in members):
-            raise _WrongError(where, value, f"a {kind.__name__}: something with {', '.join(members)}")
-    elif kind is bool:
-        if not isinstance(value, bool | np.bool_):
-            raise _WrongError(where, value, "true or false")
-    elif issubclass(kind, StrEnum):
-        if not isinstance(value, str) or value not in list(kind):
-            raise _WrongError(where, value, f"one of {', '.join(kind)}")
-    elif not isinstance(value, kind):
-        raise _WrongError(where, value, {str: "text", NoneType: "none"}.get(kind, f"a {kind.__name__}"))
-
+#: {error of pydantic: what was expected}, where its own words name a Python type
+_EXPECTED = {
+    "bool_type": "true or false",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "dict_type": "a mapping {key: value}",
+    "missing": "a longer list",
+    "none_required": "none",
+    "string_type": "text",
+    "too_long": "a shorter list",
+    "tuple_type": "a list",
+}
 
 #: what else an annotation may say of a list, a mapping or an array
 _RULES: Mapping[str, Callable[[Any], bool]] = {
@@ -198,44 +127,76 @@ _RULES: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-def _annotated(value: Any, where: str, base: Any, text: str) -> None:
-    if base is float or base is int:
-        return _number(value, where, _interval(text, base is int))
-    _check(value, where, base)
-    if not _RULES[text](value):
-        raise _WrongError(where, value, f"one that is {text}")
-    return None
+def _python_scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
-def _array(value: Any, where: str, kind: Any) -> None:
-    wanted = np.dtype(typing.get_args(kind)[0])
-    if not isinstance(value, np.ndarray) or value.dtype != wanted:
-        raise _WrongError(where, value, f"an array of {wanted}")
+def _python_tuple(value: Any) -> Any:
+    vector = isinstance(value, np.ndarray) and value.ndim == 1
+    listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return tuple(value) if vector or listed else value
 
 
-def _check(value: Any, where: str, hint: Any) -> None:
-    """Raise `_WrongError` unless the value is what the annotation says."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        _annotated(value, where, arguments[0], arguments[1])
-    elif hint is float or hint is int:
-        _number(value, where, _interval("(-inf, inf)", hint is int))
-    elif origin is Literal:
-        if not any(isinstance(value, type(one)) and value == one for one in arguments):
-            raise _WrongError(where, value, f"one of {', '.join(map(str, arguments))}")
-    elif origin in (typing.Union, UnionType):
-        _union(value, where, arguments)
-    elif origin is Callable:
-        if not callable(value):
-            raise _WrongError(where, value, "a function")
-    elif origin is np.ndarray:
-        _array(value, where, arguments[1])
-    elif isinstance(origin, type) and issubclass(origin, Mapping):
-        _mapping(value, where, *arguments)
-    elif isinstance(origin, type) and issubclass(origin, Sequence):
-        _sequence(value, where, arguments)
-    elif hint is not Any and isinstance(origin or hint, type):
-        _instance(value, where, origin or hint)
+def _expect(base: Any, holds: Callable[[Any], bool], expected: str) -> Any:
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise PydanticCustomError("rule", "{expected}", {"expected": expected})
+        return value
+
+    return Annotated[base, AfterValidator(check)]
+
+
+def _number(kind: Any, text: str) -> Any:
+    interval = Interval(text, kind is int)
+    low, high = interval.ends
+    strict = Annotated[kind, Strict(), BeforeValidator(_python_scalar)]
+    return _expect(strict, lambda value: low <= value <= high, str(interval))
+
+
+def _protocol(kind: Any) -> Any:
+    members = sorted(get_protocol_members(kind))
+    names = [name for name in members if isinstance(getattr(kind, name, property()), FunctionType | property)]
+    return _expect(
+        Any,
+        lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names),
+        f"a {kind.__name__}: something with {', '.join(names)}",
+    )
+
+
+def _read(hint: Any) -> Any:
+    """An annotation as pydantic reads it: strict but for NumPy's numbers and for lists in place of tuples."""
+    kind: Any = typing.get_origin(hint) or hint
+    arguments = typing.get_args(hint)
+    if kind is Annotated and arguments[0] in (int, float):
+        return _number(*arguments[:2])
+    if kind is Annotated:
+        base, rule = arguments[:2]
+        return _expect(_read(base), _RULES[rule], f"one that is {rule}")
+    if kind in (int, float):
+        return _number(kind, "(-inf, inf)")
+    if kind in (bool, str):
+        return Annotated[kind, Strict(), BeforeValidator(_python_scalar)]
+    if kind in (typing.Union, UnionType):
+        return typing.Union[tuple(map(_read, arguments))]  # noqa: UP007
+    if kind is np.ndarray:
+        dtype = np.dtype(typing.get_args(arguments[1])[0])
+        return _expect(Any, lambda value: getattr(value, "dtype", None) == dtype, f"an array of {dtype}")
+    if getattr(kind, "_is_protocol", False):
+        return _protocol(kind)
+    if kind in (Any, Callable, NoneType) or not isinstance(kind, type) or issubclass(kind, StrEnum):
+        return hint
+    read = tuple(one if one is ... else _read(one) for one in arguments)
+    if read and issubclass(kind, Mapping):
+        return GenericAlias(Mapping, read)
+    if read and issubclass(kind, Sequence):
+        many: Any = GenericAlias(tuple, read if kind is tuple else (*read, ...))
+        return Annotated[many, Strict(), BeforeValidator(_python_tuple)]
+    return _expect(Any, lambda value: isinstance(value, kind), f"a {kind.__name__}")
+
+
+@functools.cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(_read(hint))
 
 
 def require(name: str, value: Any, annotation: Any) -> None:
@@ -247,11 +208,25 @@ def require(name: str, value: Any, annotation: Any) -> None:
         annotation: `Positive`, `Count | None`, `Annotated[float, "(0, 1]"]`, a class ...
     """
     try:
-        _check(value, name, annotation)
-    except _WrongError as wrong:
-        raise ConfigurationError(
-            f"{wrong.where} is {shown(wrong.value)}; expected {wrong.expected}"
-        ) from None
+        _adapter(annotation).validate_python(value)
+    except ValidationError as wrong:
+        raise ConfigurationError(_said(name, value, wrong)) from None
+
+
+def _said(name: str, value: Any, wrong: ValidationError) -> str:
+    """What is wrong innermost: of a union, every kind that it may be there."""
+    found: dict[str, list[str]] = {}
+    for error in wrong.errors(include_url=False):
+        where, inside = name, value
+        for part in error["loc"]:
+            with suppress(LookupError, TypeError):  # the name of one kind of a union is no key
+                inside = inside[part]
+                where += f"[{part!r}]"
+        got = inside if isinstance(error["input"], tuple) else error["input"]  # as given, in place of a copy
+        expected = _EXPECTED.get(error["type"]) or error["msg"].removeprefix("Input should be ")
+        found.setdefault(f"{where} is {shown(got)}", []).append(expected)
+    deepest = max(found, key=lambda said: said.partition(" is ")[0].count("["))
+    return f"{deepest}; expected {', or '.join(dict.fromkeys(found[deepest]))}"
 
 
 def row_bytes(arrays: Iterable[NDArray[Any]]) -> int:
@@ -294,27 +269,25 @@ def checked(prefix: str) -> Callable[[T], T]:
 
     def decorate(target: T) -> T:
         made: Any = target
+        function = made.__init__ if isinstance(target, type) else made
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def guarded(*arguments: Any, **keywords: Any) -> Any:
+            hints = _hints(function)
+            for name, value in signature.bind(*arguments, **keywords).arguments.items():
+                if name in hints:
+                    require(f"{prefix}.{name}", value, hints[name])
+            return function(*arguments, **keywords)
+
         if isinstance(target, type):
-            made.__init__ = _guarded(prefix, made.__init__)
+            made.__init__ = guarded
             return target
-        guarded: T = _guarded(prefix, made)
-        return guarded
+        return typing.cast(T, guarded)
 
     return decorate
 
 
-def _guarded(prefix: str, function: Any) -> Any:
-    signature = inspect.signature(function)
-
-    @functools.cache
-    def hints() -> dict[str, Any]:
-        return typing.get_type_hints(function, include_extras=True)
-
-    @functools.wraps(function)
-    def guarded(*arguments: Any, **keywords: Any) -> Any:
-        for name, value in signature.bind(*arguments, **keywords).arguments.items():
-            if name in hints():
-                require(f"{prefix}.{name}", value, hints()[name])
-        return function(*arguments, **keywords)
-
-    return guarded
+@functools.cache
+def _hints(function: Any) -> dict[str, Any]:
+    return typing.get_type_hints(function, include_extras=True)

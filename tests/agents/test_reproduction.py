@@ -6,6 +6,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, composed
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
@@ -18,18 +19,25 @@ from ringyard_agents.evaluation.selection import (
 )
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction import run
-from ringyard_agents.reproduction.claims import Claim, claim_rows, measure_claim, read_claims, read_tables
-from ringyard_agents.reproduction.run import Reproduction, papers, read_ablation, reproduce
+from ringyard_agents.reproduction.claims import Claim, claim_rows, measure_claim, read_claims
+from ringyard_agents.reproduction.run import Reproduction, read_paper, reproduce, scheduler_tasks
 from tools import reproduction
-from tools.reproduction import page
+from tools.reproduction import page, read_ablation, read_tables
 
 
 def measured(form, claimed, own, other=None):
-    claim = Claim("text", "case", "a", None if other is None else "b", "mean_jct", form, claimed)
-    values = {("a", "mean_jct"): np.array(own, dtype=float)}
-    if other is not None:
-        values["b", "mean_jct"] = np.array(other, dtype=float)
-    return measure_claim(claim, values)
+    claim = Claim(
+        text="text",
+        case="case",
+        scheduler="a",
+        reference=None if other is None else "b",
+        metric="mean_jct",
+        form=form,
+        claimed=claimed,
+    )
+    runs = {"a": own} | ({} if other is None else {"b": other})
+    figures = {"case": {label: {"mean_jct": np.array(one, dtype=float)} for label, one in runs.items()}}
+    return measure_claim(claim, figures)
 
 
 def test_forms_of_claims():
@@ -72,15 +80,15 @@ def test_claims_are_checked():
             read_claims([row | wrong], ["only"])
 
 
-@pytest.mark.parametrize("paper", papers())
+@pytest.mark.parametrize("paper", config_files("reproduction"))
 def test_every_reproduction_composes_and_says_what_differs(paper):
-    content = run._read(paper)
+    content = read_paper(paper)
     assert content["seeds"] >= 20
     assert len(content["deviations"]) >= 1
     claims = read_claims(content["claims"], list(content["cases"]))
     assert content["headline"] in [claim.text for claim in claims]
     read_tables(content.get("tables", []), content["cases"])
-    if (ablation := read_ablation(content, list(content["cases"]))) is not None:
+    if (ablation := read_ablation(content)) is not None:
         claims.append(ablation)
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -90,7 +98,7 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
                     if "train" in entry:
                         assert compose("train", [*case["overrides"], *entry["train"]]).total_decisions > 0
                 ready = {k: v for k, v in case["schedulers"].items() if "train" not in v}
-                task = run._tasks({**case, "schedulers": ready}, 1, content["rule"])[0]
+                task = scheduler_tasks({**case, "schedulers": ready}, 1, content["rule"])[0]
                 assert len(simulator(task.world, 0, 0, None).jobs) > 0
             for claim in claims:
                 if claim.case == name:
@@ -98,10 +106,10 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
 
 
 def test_options_of_an_entry_say_only_what_differs():
-    case = run._read("ones")["cases"]["delta counts from a job's own last change"]
+    case = read_paper("ones")["cases"]["delta counts from a job's own last change"]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        ones, _ = run._tasks(case, 1, "pack")
+        ones, _ = scheduler_tasks(case, 1, "pack")
     told = {name: ones.scheduler[name] for name in ("clock", "generations", "epochs", "deploy")}
     assert told == {"clock": "own", "generations": 1, "epochs": "data_set", "deploy": "whole"}
 
@@ -112,14 +120,13 @@ def test_a_sweep_has_a_row_for_each_case():
         "large": {"schedulers": {"b": {}}},
     }
     row = {"title": "Sizes", "metric": "mean_jct", "cases": ["small", "large"], "schedulers": ["a", "b"]}
-    (table,) = read_tables([{**row, "against": "b"}], cases)
     figures = {
         "small": {"a": {"mean_jct": np.array([5.0, 5.0])}, "b": {"mean_jct": np.array([10.0, 10.0])}},
         "large": {"b": {"mean_jct": np.array([20.0, 20.0])}},
     }
-    claim = measured("value", 5.0, [5, 5])
-    one = Reproduction("p", "Title", "Setting.", "pack", ["x"], 2, [claim], claim, None, [table], figures)
-    text = page([one])
+    content = {"title": "Title", "setting": "Setting.", "rule": "pack", "deviations": ["x"]}
+    content |= {"headline": "text", "ablation": None, "tables": [{**row, "against": "b"}], "cases": cases}
+    text = page([Reproduction("p", content, 2, [measured("value", 5.0, [5, 5])], figures)])
     assert "| small | 5.00: -50.0% [-50.0%, -50.0%] | 10.00 [10.00, 10.00] |" in text
     assert "| large |  | 20.00 [20.00, 20.00] |" in text
     assert "small:\n\n| scheduler | mean JCT (s) |" in text.partition("<details>")[2]  # folded
@@ -135,13 +142,12 @@ def test_a_sweep_has_a_row_for_each_case():
 
 def test_reproduce_runs_and_writes_a_page(tmp_path, capsys, monkeypatch):
     def short(paper):
-        content = read(paper)
+        content = read_paper(paper)
         for case in content["cases"].values():
             case["overrides"].append("workload.num_jobs=30")
         return content
 
-    read = run._read
-    monkeypatch.setattr(run, "_read", short)
+    monkeypatch.setattr(run, "read_paper", short)
     GlobalHydra.instance().clear()
     file = tmp_path / "page.md"
     assert reproduction.main(["deeppool", "--seeds", "2", "--workers", "1", "--out", str(file)]) == 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ringyard import Cluster, JobTable, Simulator
-from ringyard.sim.engine.physics import iteration_seconds
+from ringyard.performance.model import iteration_seconds
 from ringyard_baselines.papers.sjf_bco.bisection import bisect, empty_trials, num_rows
 from ringyard_baselines.papers.sjf_bco.courses import empty_courses
 from ringyard_baselines.papers.sjf_bco.plan import SJF_BCO, Batch, Machine, Search, Task, empty_plan

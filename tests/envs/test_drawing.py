@@ -16,7 +16,7 @@ from ringyard.drawing.chart import Chart, save_gantt
 from ringyard.drawing.video import require_video, save_video
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
-from ringyard.state.waiting import waiting_rows
+from ringyard.state.arrays import waiting_rows
 from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import simulator
 

@@ -25,8 +25,8 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate, least_contended, pack, random_gpus
+from ringyard.state.arrays import waiting_rows
 from ringyard.state.records import Integral
-from ringyard.state.waiting import waiting_rows
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from worlds import nowhere
 

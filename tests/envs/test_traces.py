@@ -241,7 +241,7 @@ def user_file(tmp_path, *ids):
             " submit_s goes from 0 to 20",
         ),
         ({"submit_s": [3, 2]}, r"where\.submit_s is \[3, 2\]; expected \[from, to\], from before to"),
-        ({"submit_s": [3]}, r"where\.submit_s is \[3\]; expected a list of 2"),
+        ({"submit_s": [3]}, r"where\.submit_s is \[3\]; expected a longer list"),
         ({"submit_s": 3}, r"where\.submit_s is 3; expected a list"),
         ({"submit_s": ["2020-04-01", None]}, r"where\.submit_s is '2020-04-01'; expected seconds"),
         ({"vc": []}, r"where\.vc is \[\]; expected"),

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard.performance.storage import read_seconds, stored_bytes
+from ringyard.performance.host import read_seconds, stored_bytes
 from ringyard_agents.calibration.cpu import best_factor
 
 __all__ = ["dataset", "fit_dataset", "fit_storage"]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from ringyard.performance.allreduce import overlapped, ring_seconds
 from ringyard.performance.elastic import statistical_efficiency
+from ringyard.performance.ring import overlapped, ring_seconds
 from ringyard.profiles import profile
 from ringyard_agents.measurements import servers_of, twins
 from ringyard_agents.validation.shipped_errors import scatter

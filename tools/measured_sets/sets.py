@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from ringyard.checks import checked
 from ringyard.errors import ConfigurationError
-from ringyard_agents.measurements import COLUMNS, MeasuredRows, MeasuredSet, find_csvs
+from ringyard_agents.measurements import REQUIRED, MeasuredRows, MeasuredSet, find_csvs
 from tools.config_files import tool_config_files
 from tools.measured_sets.readers import MissingDataError, Reader
 
@@ -86,7 +86,7 @@ def find_sets(place: Path) -> tuple[list[MeasuredRows], dict[str, str]]:
     if not published and not own:
         raise ConfigurationError(
             f"{place} holds no measurements; expected published files ({', '.join(measured_sets())}) or CSVs"
-            f" with the columns {', '.join(name for name, column in COLUMNS.items() if column.required)}"
+            f" with the columns {', '.join(REQUIRED)}"
         )
     return [*published, *own], absent if published else {}
 

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from ringyard.performance.cpu import input_seconds, useful_cores
+from ringyard.performance.host import input_seconds, useful_cores
 
 __all__ = ["CoreCurve", "best_factor", "core_curves", "fit_core_curves"]
 
@@ -24,7 +24,7 @@ class CoreCurve:
 
     Attributes:
         samples_per_core_second: what one core prepares without serial work; inf: cores are no limit.
-        loading_serial_share: s of `ringyard.performance.cpu.useful_cores`.
+        loading_serial_share: s of `ringyard.performance.host.useful_cores`.
         sample_seconds: of one sample with cores to spare.
     """
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from ringyard.fabric import Fabric
-from ringyard.performance.allreduce import overlapped
+from ringyard.performance.ring import overlapped
 from ringyard_agents.calibration.lines import LEAST_FIXED_SECONDS, Line, fit_line
 from ringyard_agents.measurements import servers_of
 
@@ -64,7 +64,7 @@ class RingFit:
 def ring_iteration_seconds(
     compute: NDArray[np.float64], ring: NDArray[np.float64], exponent: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """[rows] `allreduce.overlapped`, for arrays."""
+    """[rows] `ring.overlapped`, for arrays."""
     longer, shorter = np.maximum(compute, ring), np.minimum(compute, ring)
     return np.asarray(longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent))
 

@@ -20,8 +20,7 @@ from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
-from ringyard.state.arrays import State, copy_state
-from ringyard.state.waiting import waiting_rows
+from ringyard.state.arrays import State, copy_state, waiting_rows
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy

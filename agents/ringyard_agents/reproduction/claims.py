@@ -1,12 +1,14 @@
 """What a paper claims, and the same number measured."""
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import checked
 from ringyard.errors import ConfigurationError
 from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.evaluation.statistics import Interval, mean_interval, ratio_interval
@@ -14,18 +16,22 @@ from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_util
 
 __all__ = [
     "Claim",
+    "Figures",
     "Measured",
-    "SweepTable",
     "claim_rows",
     "format_metric",
     "measure_claim",
     "metric_values",
     "read_claims",
-    "read_tables",
 ]
 
 
-@dataclass(frozen=True)
+#: {case: {scheduler: {metric: [seeds]}}}
+Figures = Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
+
+
+@checked("claim")
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """One number of a paper.
 
@@ -45,34 +51,24 @@ class Claim:
             reference: times larger), "at_most" (the same, and less is as good), "value" or "at_least" (a
             value, and more is as good).
         claimed: the number, in that form.
+
+    Raises:
+        ConfigurationError: a field of another kind, or a reference where the form has none.
     """
 
     text: str
     case: str
     scheduler: str
-    reference: str | None
     metric: str
-    form: str
+    form: Literal["change", "ratio", "growth", "at_most", "value", "at_least"]
     claimed: float
+    reference: str | None = None
 
-
-@dataclass(frozen=True)
-class SweepTable:
-    """A metric over cases: a sweep, or one assumption changed at a time.
-
-    Attributes:
-        title: above the table.
-        metric: as of a `Claim`.
-        cases: its rows.
-        schedulers: its columns, those that a case has.
-        against: of `schedulers`: each other one's change from it is printed as well; None: nothing is.
-    """
-
-    title: str
-    metric: str
-    cases: Sequence[str]
-    schedulers: Sequence[str]
-    against: str | None = None
+    def __post_init__(self) -> None:
+        if (self.form in ("value", "at_least")) != (self.reference is None):
+            raise ConfigurationError(
+                f"claim {self.text!r}: forms value and at_least have no reference, every other form one"
+            )
 
 
 @dataclass(frozen=True)
@@ -106,111 +102,68 @@ class Measured:
         return "direction only: " + ("stronger" if stronger else "weaker")
 
 
-def read_claims(rows: Sequence[Mapping[str, object]], cases: Sequence[str]) -> list[Claim]:
+def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list[Claim]:
     """Claims of a reproduction's yaml.
+
+    Args:
+        rows: fields of `Claim`; without `case`, of the first one.
+        cases: of the yaml, by name.
 
     Raises:
         ConfigurationError: a row that makes no sense.
     """
-    claims = []
-    for row in rows:
-        claim = Claim(
-            text=str(row["text"]),
-            case=str(row.get("case", cases[0])),
-            scheduler=str(row["scheduler"]),
-            reference=None if row.get("reference") is None else str(row["reference"]),
-            metric=str(row["metric"]),
-            form=str(row["form"]),
-            claimed=float(str(row["claimed"])),
-        )
+    claims = [Claim(**{"case": cases[0], **row}) for row in rows]
+    for claim in claims:
         if claim.case not in cases:
             raise ConfigurationError(
                 f"claim {claim.text!r} has case {claim.case!r}; expected one of {list(cases)}"
             )
-        if claim.form not in ("change", "ratio", "growth", "at_most", "value", "at_least"):
-            raise ConfigurationError(
-                f"claim {claim.text!r} has form {claim.form!r}; expected change, ratio, growth,"
-                " at_most, value or at_least"
-            )
-        if (claim.form in ("value", "at_least")) != (claim.reference is None):
-            raise ConfigurationError(
-                f"claim {claim.text!r}: forms value and at_least have no reference, every other form one"
-            )
-        claims.append(claim)
     return claims
 
 
-def read_tables(
-    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, Mapping[str, Any]]
-) -> list[SweepTable]:
-    """Tables of a reproduction's yaml.
-
-    Args:
-        rows: `tables` of the yaml.
-        cases: of the yaml, by name.
-
-    Raises:
-        ConfigurationError: a case, or a scheduler, that is not there.
-    """
-    tables = [SweepTable(**row) for row in rows]
-    for table in tables:
-        for case in table.cases:
-            if case not in cases:
-                raise ConfigurationError(
-                    f"table {table.title!r} has case {case!r}; expected some of {list(cases)}"
-                )
-        found = {label for case in table.cases for label in cases[case]["schedulers"]}
-        wanted = [*table.schedulers, *([] if table.against is None else [table.against])]
-        missing = [label for label in wanted if label not in found]
-        if missing:
-            raise ConfigurationError(
-                f"table {table.title!r} has scheduler {missing[0]!r}; expected some of {sorted(found)}"
-            )
-    return tables
-
-
-def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float64]:
-    """[seeds] a metric of one scheduler's runs."""
-    if metric == "cpu_queueing":
-        return np.array([r.times.queueing_seconds[r.times.num_gpus == 0].mean() for r in results])
-    if metric == "jct_over_bound":
-        return np.array([r.metrics.mean_jct / r.bounds.mean_jct for r in results])
-    if metric == "job_gpu_activity":
-        return np.array([np.nanmean(r.times.gpu_activity) for r in results])
-    if metric == "kernels_on_used_gpus":
-        return metric_values(results, "kernel_utilisation") / metric_values(results, "utilisation")
-    if metric == "utility":
-        return np.array([_utility(r) for r in results])
-    if metric == "finished_early":
-        return np.array([float((r.times.end_seconds <= r.times.submit_seconds.max()).sum()) for r in results])
-    return np.array([float(getattr(r.metrics, metric)) for r in results])
-
-
-def _utility(result: RunResult) -> float:
+def _utility(run: RunResult) -> float:
     """GADGET's total utility of the GPU time that jobs held."""
-    times = result.times
+    times = run.times
     drawn = drawn_utilities(int(times.rows.max()) + 1)
     own = Utilities(*(column[times.rows] for column in drawn))
     return total_utility(times.gpu_seconds / SLOT_SECONDS, own)
 
 
-def measure_claim(claim: Claim, values: Mapping[tuple[str, str], NDArray[np.float64]]) -> Measured:
+#: metrics that are no field of `Metrics`
+_METRICS: Mapping[str, Callable[[Any], float]] = {
+    "cpu_queueing": lambda run: run.times.queueing_seconds[run.times.num_gpus == 0].mean(),
+    "finished_early": lambda run: (run.times.end_seconds <= run.times.submit_seconds.max()).sum(),
+    "job_gpu_activity": lambda run: float(np.nanmean(run.times.gpu_activity)),
+    "jct_over_bound": lambda run: run.metrics.mean_jct / run.bounds.mean_jct,
+    "kernels_on_used_gpus": lambda run: run.metrics.kernel_utilisation / run.metrics.utilisation,
+    "utility": _utility,
+}
+
+
+def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float64]:
+    """[seeds] a metric of one scheduler's runs."""
+    measure = _METRICS.get(metric, operator.attrgetter(f"metrics.{metric}"))
+    return np.array([measure(run) for run in results], dtype=np.float64)
+
+
+def measure_claim(claim: Claim, figures: Figures) -> Measured:
     """The claim's number with its 95 % interval.
 
     Args:
         claim: what is claimed.
-        values: {(scheduler, metric): [seeds]} of the claim's case.
+        figures: of the reproduction.
     """
-    own = values[claim.scheduler, claim.metric]
+    of_case = figures[claim.case]
+    own = of_case[claim.scheduler][claim.metric]
     if claim.reference is None:
         return Measured(claim, mean_interval(own))
-    other = values[claim.reference, claim.metric]
+    other = of_case[claim.reference][claim.metric]
     if claim.form == "ratio":
         return Measured(claim, ratio_interval(other, own))
     ratio = ratio_interval(own, other)
-    if claim.form in ("growth", "at_most"):
-        return Measured(claim, ratio)
-    return Measured(claim, Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1))
+    if claim.form == "change":
+        ratio = Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1)
+    return Measured(claim, ratio)
 
 
 #: metrics in [0, 1]

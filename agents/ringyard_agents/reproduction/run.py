@@ -13,25 +13,27 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
+from rich.console import Console
+from rich.table import Table
 
-from ringyard.config_folder import config_folder
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import RunResult, Task, check, run_all
+from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.learning.agent_file import AGENT
 from ringyard_agents.reproduction.claims import (
-    Claim,
+    Figures,
     Measured,
-    SweepTable,
+    claim_rows,
     measure_claim,
     metric_values,
     read_claims,
-    read_tables,
 )
 from ringyard_baselines.papers.ada_srsf import transfers
 
-__all__ = ["Reproduction", "papers", "read_ablation", "reproduce"]
+__all__ = ["Reproduction", "read_paper", "reproduce", "reproduce_paper", "scheduler_tasks"]
 
 #: figures shown of every scheduler
 SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
@@ -43,63 +45,60 @@ class Reproduction:
 
     Attributes:
         paper: file name of its yaml.
-        title: of the paper.
-        setting: what is run, in words.
-        rule: of conf/placement, for schedulers that name none and bring none; None: there are none of these.
-        deviations: what is assumed, not said, or different in public code.
+        content: of the yaml.
         seeds: workloads.
         measured: claims.
-        headline: the one of them that the paper is known for.
-        ablation: what the mechanism itself brings, on against off; None: it cannot be switched off.
-        tables: of several cases each.
-        figures: {case: {scheduler: {metric: [seeds]}}} for the table of all figures.
+        figures: what was measured: `SHOWN` and every metric that the yaml names of a case.
     """
 
     paper: str
-    title: str
-    setting: str
-    rule: str | None
-    deviations: Sequence[str]
+    content: Mapping[str, Any]
     seeds: int
     measured: Sequence[Measured]
-    headline: Measured
-    ablation: Measured | None
-    tables: Sequence[SweepTable]
-    figures: Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
+    figures: Figures
 
 
-def papers() -> list[str]:
-    """Names of conf/reproduction."""
-    return sorted(file.stem for file in (config_folder() / "reproduction").glob("*.yaml"))
+def read_paper(paper: str) -> dict[str, Any]:
+    """The yaml of a paper.
 
+    Args:
+        paper: a name in conf/reproduction, or in such a folder of RINGYARD_CONF.
 
-def _read(paper: str) -> dict[str, Any]:
-    if paper not in papers():
-        raise ConfigurationError(f"unknown paper {paper!r}; expected one of {', '.join(papers())}")
-    content: dict[str, Any] = yaml.safe_load((config_folder() / "reproduction" / f"{paper}.yaml").read_text())
+    Raises:
+        ConfigurationError: no such paper, or a yaml that lacks something.
+    """
+    files = config_files("reproduction")
+    if paper not in files:
+        raise ConfigurationError(f"unknown paper {paper!r}; expected one of {', '.join(files)}")
+    content: dict[str, Any] = yaml.safe_load(files[paper].read_text())
     expected = ("title", "setting", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]
     if missing:
-        raise ConfigurationError(
-            f"conf/reproduction/{paper}.yaml lacks {', '.join(missing)}; expected as in the others"
-        )
+        raise ConfigurationError(f"{files[paper]} lacks {', '.join(missing)}; expected as in the others")
     return content
 
 
-def _scheduler(entry: str, overrides: Sequence[str], rule: str | None) -> Any:
-    """Config of an entry such as `fifo` (it takes that rule) or `fifo@share`, with overrides of its own.
+def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
+    """Config of an entry.
+
+    Args:
+        entry: `scheduler`, such as `fifo` (it takes the rule) or `fifo@share`; its `overrides`, and its
+            `options`, {name: value}, which YAML can merge.
+        rule: of conf/placement.
 
     Raises:
         ConfigurationError: it places by a rule, and neither the entry nor the yaml names one.
     """
-    name, _, own = entry.partition("@")
+    name, _, own = entry["scheduler"].partition("@")
     placement = own or rule
     words = [f"scheduler={name}", *([f"placement={placement}"] if placement else [])]
-    config = hydra.compose("entry", [*words, *overrides])
+    words += entry.get("overrides", [])
+    words += [f"scheduler.{option}={value}" for option, value in entry.get("options", {}).items()]
+    config = hydra.compose("entry", words)
     OmegaConf.resolve(config)
     if placement is None and config.scheduler.get("placement") == config.placement:
         raise ConfigurationError(
-            f"scheduler {entry!r} places by a rule and names none; expected {entry}@RULE, or a rule for all"
+            f"scheduler {name!r} places by a rule and names none; expected {name}@RULE, or a rule for all"
         )
     return plain(config.scheduler)
 
@@ -134,13 +133,7 @@ def _trained(
     return entries
 
 
-def _overrides(entry: Mapping[str, Any]) -> list[str]:
-    """Overrides of an entry: its own, and those of its `options`, {name: value}, which YAML can merge."""
-    options = entry.get("options", {})
-    return [*entry.get("overrides", []), *(f"scheduler.{name}={value}" for name, value in options.items())]
-
-
-def _tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[Task]:
+def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[Task]:
     """Every scheduler on every seed; clusters that are drawn are drawn anew for each.
 
     Args:
@@ -148,10 +141,7 @@ def _tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[Task]:
         seeds: how many.
         rule: of conf/placement, for entries that name none.
     """
-    schedulers = {
-        label: _scheduler(entry["scheduler"], _overrides(entry), rule)
-        for label, entry in case["schedulers"].items()
-    }
+    schedulers = {label: _scheduler(entry, rule) for label, entry in case["schedulers"].items()}
     tasks = []
     for seed in range(seeds):
         config = hydra.compose("compare", [*case["overrides"], f"seed={seed}"])
@@ -196,34 +186,13 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
     return figures
 
 
-def _headline(paper: str, text: str, claims: Sequence[Claim]) -> int:
-    """Position of the claim with this text."""
-    texts = [claim.text for claim in claims]
-    if text not in texts:
-        raise ConfigurationError(f"{paper}: headline is {text!r}; expected one of the claims {texts}")
-    return texts.index(text)
-
-
-def read_ablation(content: Mapping[str, Any], cases: Sequence[str]) -> Claim | None:
-    """What a yaml compares to show its mechanism alone; nothing is claimed of it.
-
-    Raises:
-        ConfigurationError: a row that makes no sense.
-    """
-    row = content["ablation"]
-    return None if row is None else read_claims([{**row, "claimed": float("nan")}], cases)[0]
-
-
-def _measured(
-    claim: Claim, figures: Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
-) -> Measured:
-    """A claim's number out of all figures."""
-    values = {
-        (label, metric): column
-        for label, row in figures[claim.case].items()
-        for metric, column in row.items()
-    }
-    return measure_claim(claim, values)
+def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
+    """`SHOWN`, and what claims, ablation and tables of a yaml say of one of its cases."""
+    first = next(iter(content["cases"]))
+    rows = [*content["claims"], *([content["ablation"]] if content.get("ablation") else [])]
+    wanted = {row["metric"] for row in rows if row.get("case", first) == name}
+    wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
+    return list(dict.fromkeys([*SHOWN, *sorted(wanted)]))
 
 
 def reproduce(
@@ -232,7 +201,7 @@ def reproduce(
     """Run everything a paper's claims need.
 
     Args:
-        paper: a name of `papers()`.
+        paper: see `read_paper`.
         seeds: workloads; None: as the yaml says.
         workers: processes; None: one per core.
         on_result: called with a line when a case begins.
@@ -241,40 +210,46 @@ def reproduce(
         ConfigurationError: no such paper, or a yaml that makes no sense.
         SchedulerError: an agent could not be trained.
     """
-    content = _read(paper)
+    content = read_paper(paper)
     count = seeds or int(content["seeds"])
     cases: dict[str, Any] = content["cases"]
     claims = read_claims(content["claims"], list(cases))
-    headline = _headline(paper, content["headline"], claims)
-    ablation = read_ablation(content, list(cases))
-    tables = read_tables(content.get("tables", []), cases)
-    asked = [*claims, *([] if ablation is None else [ablation])]
     figures: dict[str, Mapping[str, Mapping[str, NDArray[np.float64]]]] = {}
     with hydra_configs():
         for name, case in cases.items():
             on_result(f"{paper}: {name}, {len(case['schedulers'])} schedulers, {count} seeds")
-            wanted = {claim.metric for claim in asked if claim.case == name}
-            wanted |= {table.metric for table in tables if name in table.cases}
             if case.get("model") == "transfers":
                 figures[name] = _transfer_runs(case, count)
                 continue
             with TemporaryDirectory() as folder:
                 entries = _trained(case, Path(folder), on_result)
-                tasks = _tasks({**case, "schedulers": entries}, count, content["rule"])
+                tasks = scheduler_tasks({**case, "schedulers": entries}, count, content["rule"])
                 check(tasks)
                 results = run_all(tasks, workers, lambda result: None)
-            figures[name] = _by_scheduler(results, list(dict.fromkeys([*SHOWN, *sorted(wanted)])))
-    measured = [_measured(claim, figures) for claim in claims]
-    return Reproduction(
-        paper=paper,
-        title=content["title"],
-        setting=content["setting"],
-        rule=content["rule"],
-        deviations=content["deviations"],
-        seeds=count,
-        measured=measured,
-        headline=measured[headline],
-        ablation=None if ablation is None else _measured(ablation, figures),
-        tables=tables,
-        figures=figures,
-    )
+            figures[name] = _by_scheduler(results, _metrics(content, name))
+    return Reproduction(paper, content, count, [measure_claim(one, figures) for one in claims], figures)
+
+
+def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Reproduction:
+    """Run a paper's setting and print its claims beside what is measured.
+
+    Args:
+        paper: see `read_paper`.
+        seeds: workloads; None: the paper's own.
+        workers: processes; None: one per core.
+
+    Raises:
+        RingyardError: bad input.
+    """
+    console = Console()
+    one = reproduce(paper, seeds, workers, lambda line: console.print(line, style="dim"))
+    table = Table(title=f"{one.content['title']}; {one.seeds} seeds", title_justify="left")
+    for title in ("claim", "claimed", "measured [95% CI]", "reproduced"):
+        table.add_column(title)
+    for row in claim_rows(one.measured):
+        table.add_row(*row)
+    console.print(table)
+    warning = small_sample_warning(one.seeds)
+    if warning is not None:
+        console.print(warning, soft_wrap=True, highlight=False)
+    return one

@@ -17,21 +17,143 @@ from rich.table import Table
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard_agents.measurements import COLUMNS, columns_of, find_csvs
-from ringyard_agents.validation.page import BRIEF_HEADER, brief_rows, page
-from ringyard_agents.validation.shipped import World
+from ringyard_agents.measurements import COLUMNS, REQUIRED, columns_of, find_csvs
 from ringyard_agents.validation.shipped_errors import Judged, judge_all
 
 __all__ = [
     "check_choices",
     "draw_plot",
     "draw_sets",
+    "markdown_table",
+    "page",
+    "percent",
     "print_judged",
     "print_table",
     "require_predictions",
     "validate",
     "write_predictions",
 ]
+
+_HEAD = """# Validation: predicted against measured
+
+Written by `ringyard validate CSV`, a tidy CSV or a folder of them (the format is at the end of this page), or
+of published files by `python -m tools.validate FOLDER`; do not edit.
+Error: |predicted - measured| / measured.
+
+"""
+
+_SHIPPED = """## What ships
+
+What users run: a simulator with the shipped profiles, networks and performance model
+(`performance={performance}`). Each row of a set is a job started on exactly that placement, its neighbour
+beside it; the view says the seconds of an iteration. "Fitted to it" says which shipped constants were fitted
+to the same rows: the errors of such a set are in sample. A row is left out where what it needs does not ship.
+
+"""
+
+_FORMAT = """## Measurements of your own
+
+`ringyard validate FILE.csv` (or a folder of such files) judges what ships by them, `ringyard calibrate` makes
+profiles and networks of them. One row a measurement; these columns, of which the first five must be there:
+
+"""
+
+
+_HEADER = ("set", "mean", "median", "worst", "points", "left out", "aim", "fitted to it")
+_LONGEST_REASON = 100  # characters on the console
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return the lines of a table, with an empty line at the end."""
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    return [*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]
+
+
+def percent(value: float) -> str:
+    """Format a share; "" for NaN."""
+    return "" if value != value else f"{value:.1%}"
+
+
+def _percents(errors: "pd.Series[Any]") -> list[str]:
+    """Mean, median and largest."""
+    return [percent(value) for value in (errors.mean(), errors.median(), errors.max())]
+
+
+def _rows(judged: Sequence[Judged]) -> list[list[str]]:
+    """[sets] cells of the first table."""
+    rows = []
+    for one in judged:
+        errors = one.predicted.error
+        aims = {"mean": one.about.mean_aim, "median": one.about.median_aim}
+        aim = ", ".join(f"{word} {value:.0%}" for word, value in aims.items() if value is not None) or "none"
+        if one.met is not None:
+            aim += ": met" if one.met else ": **missed**"
+        counts = [str(len(errors)), str(len(one.rows) - len(errors))]
+        rows.append([one.about.title, *_percents(errors), *counts, aim, one.about.fitted or "nothing"])
+    return rows
+
+
+def _parts(one: Judged) -> list[str]:
+    """The table of a set by parts of the physics and places."""
+    columns = ["part", "place", "gpu_type"]
+    columns += [name for name in ("network", "interconnect") if one.predicted[name].nunique() > 1]
+    rows = [[*key, *_percents(errors), len(errors)] for key, errors in one.by(columns)]
+    derived = one.predicted[one.predicted.derived].error
+    if len(derived):
+        empty = [""] * (len(columns) - 1)
+        rows.append(["on derived figures", *empty, *_percents(derived), len(derived)])
+    return markdown_table([*columns, "mean", "median", "worst", "points"], rows)
+
+
+def _set(one: Judged, plot: str) -> list[str]:
+    """The section of a set."""
+    lines = [f"### {one.about.title}", "", f"{one.about.source}.", ""]
+    rows = one.predicted
+    if not rows.empty:
+        lines += _parts(one)
+    if rows.model.nunique() > 1:
+        grid = one.grid()
+        cells = [[name, *map(percent, errors)] for name, *errors in grid.itertuples(index=False)]
+        lines += ["Mean errors:", "", *markdown_table(list(grid.columns), cells)]
+    unnamed = int((rows.placement.str.contains("+", regex=False) & (rows.network == "")).sum())
+    if unnamed:
+        lines += [
+            f"{unnamed} rows span servers and name no network: predicted on the performance model's own.",
+            "",
+        ]
+    if one.left_out:
+        said = "; ".join(f"{why} ({count})" for why, count in one.left_out.items())
+        lines += [f"Left out: {said}.", ""]
+    if one.about.weak:
+        lines += [f"Weak: {one.about.weak}", ""]
+    return [*lines, *([f"![{one.about.title}]({plot})", ""] if plot else [])]
+
+
+def page(
+    judged: Sequence[Judged],
+    performance: str,
+    plots: Mapping[str, str],
+    absent: Mapping[str, str] | None = None,
+    equations: str = "",
+) -> str:
+    """The whole page.
+
+    Args:
+        judged: sets with what ships says of them.
+        performance: what the sets were predicted by.
+        plots: {name of a set: image}.
+        absent: {published set: why it is not there}.
+        equations: a section on the performance models' equations.
+    """
+    lines = markdown_table(_HEADER, _rows(judged))
+    if absent:
+        lines += ["Not there:", "", *(f"* {name}: {why}" for name, why in absent.items()), ""]
+    for one in judged:
+        lines += _set(one, plots.get(one.name, ""))
+    text = _HEAD + _SHIPPED.format(performance=performance) + "\n".join(lines)
+    meanings = [[f"`{name}`", column.meaning] for name, column in COLUMNS.items()]
+    form = markdown_table(["column", "what stands in it"], meanings)
+    return f"{text}{equations}\n{_FORMAT}" + "\n".join(form)
 
 
 def draw_plot(draw: Callable[[Any], None], title: str, file: Path) -> None:
@@ -61,12 +183,11 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     Console().print(table)
 
 
-_LONGEST_REASON = 100  # characters on the console
-
-
 def print_judged(judged: Sequence[Judged]) -> None:
     """Print the errors of each set, then a line for each reason why rows have no prediction."""
-    print_table("What ships", BRIEF_HEADER, brief_rows(judged))
+    words = {True: "met", False: "missed", None: ""}
+    brief = [[*row[:-2], words[one.met]] for one, row in zip(judged, _rows(judged), strict=True)]
+    print_table("What ships", _HEADER[:-1], brief)
     for one in judged:
         for why, count in one.left_out.items():
             said = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}..."
@@ -102,26 +223,20 @@ def draw_sets(judged: Sequence[Judged], folder: Path) -> dict[str, str]:
     return plots
 
 
-def write_predictions(judged: Sequence[Judged], folder: Path) -> list[Path]:
+def write_predictions(judged: Sequence[Judged], folder: Path) -> None:
     """Write predictions.csv: the rows with set, `predicted`, `error` and `reason` (why there is none).
 
     Args:
         judged: sets of users' files; without any, nothing is written.
         folder: of the page.
-
-    Returns:
-        The files written.
     """
     tables = [
         one.rows[[*columns_of(one.rows), "predicted", "error", "reason"]].assign(set=one.name)
         for one in judged
     ]
-    if not tables:
-        return []
-    table = pd.concat(tables, ignore_index=True)
-    file = folder / "predictions.csv"
-    table[["set", *table.columns.drop("set")]].to_csv(file, index=False)
-    return [file]
+    if tables:
+        table = pd.concat(tables, ignore_index=True)
+        table[["set", *table.columns.drop("set")]].to_csv(folder / "predictions.csv", index=False)
 
 
 def require_predictions(judged: Sequence[Judged], place: str) -> None:
@@ -133,8 +248,8 @@ def require_predictions(judged: Sequence[Judged], place: str) -> None:
         )
 
 
-def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Sequence[Path]:
-    """Judge, draw, write; the files written, the page first.
+def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Path:
+    """Judge, draw, write; the page.
 
     Args:
         place: a tidy CSV, or a folder of tidy CSVs.
@@ -149,16 +264,16 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
     data = Path(place).expanduser()
     found = find_csvs(data)
     if not found:
-        required = ", ".join(name for name, column in COLUMNS.items() if column.required)
         raise ConfigurationError(
-            f"{data} holds no measurements; expected CSVs with the columns {required} (published"
+            f"{data} holds no measurements; expected CSVs with the columns {', '.join(REQUIRED)} (published"
             " files are for `python -m tools.validate`, in a checkout of the repository)"
         )
-    judged = judge_all(found, World(performance), links)
+    judged = judge_all(found, [f"performance={performance}"], links)
     print_judged(judged)
     require_predictions(judged, place)
     folder = Path(out).expanduser()
     plots = draw_sets(judged, folder)
     text = folder / "validation.md"
     text.write_text(page(judged, performance, plots))
-    return [text, *write_predictions(judged, folder), *(folder / image for image in plots.values())]
+    write_predictions(judged, folder)
+    return text

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import hydra
@@ -19,43 +19,17 @@ from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.jobs import JobTable
 from ringyard.mdp.user_config import hydra_configs
 from ringyard.performance import PerformanceModel
-from ringyard.profiles import ModelProfile, catalogue, model_id
+from ringyard.profiles import ModelProfile, catalogue
 from ringyard.restart import RestartCost
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.state.records import JobKind
 from ringyard_agents.measurements import servers_of
 
-__all__ = ["Predicted", "World", "check_names", "predict"]
+__all__ = ["check_names", "predict"]
 
 _ROWS = 2000  # of one simulator
 _INSTANT = 1e-12  # seconds of a job that only sends
-
-
-@dataclass(frozen=True)
-class World:
-    """Whatever of what ships a set or the command line chooses.
-
-    Attributes:
-        performance: name of conf/performance.
-        overrides: Hydra's, of the performance model.
-    """
-
-    performance: str = "composed"
-    overrides: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """Predictions of a tidy table.
-
-    Attributes:
-        seconds: [rows] per iteration, or of the restart where a row measures one; NaN: none.
-        reasons: [rows] why there is none; "" where there is one.
-    """
-
-    seconds: NDArray[np.float64]
-    reasons: NDArray[np.str_]
 
 
 def check_names(rows: pd.DataFrame, where: str) -> None:
@@ -69,37 +43,22 @@ def check_names(rows: pd.DataFrame, where: str) -> None:
             )
 
 
-def _composed(name: str, overrides: Sequence[str]) -> Any:
-    """A config of ours, with the yamls of RINGYARD_CONF."""
+@functools.cache
+def _part(group: str, *overrides: str) -> Any:
+    """The performance model or restart cost that a config of ours has, with the yamls of RINGYARD_CONF."""
     with hydra_configs():
-        return hydra.compose(name, list(overrides))
+        return instantiate(hydra.compose("simulate", list(overrides))[group], _convert_="all")
 
 
-@functools.cache
-def _performance(world: World, network: str, interconnect: str) -> PerformanceModel:
-    chosen = [f"performance={world.performance}", *world.overrides]
-    for group, name in (("network", network), ("interconnect", interconnect)):
-        chosen += [f"{group}@performance.{group}={name}"] if name else []
-    model: PerformanceModel = instantiate(_composed("setting", chosen).performance, _convert_="all")
-    return model
-
-
-@functools.cache
-def _restart() -> RestartCost:
-    config = _composed("simulate", ["restart=per_model"])
-    cost: RestartCost = instantiate(config.restart, _convert_="all")
-    return cost
-
-
-@functools.cache
-def _by_name() -> dict[str, ModelProfile]:
-    return {model.name: model for model in catalogue()}
-
-
-def _lack(model: str, gpu_type: str, serves: bool, shares: bool) -> str:
-    """What a job of this model on this GPU type lacks to be simulated; "" if nothing.
+def _lack(
+    known: ModelProfile | None, model: str, gpu_type: str, serves: bool = False, shares: bool = False
+) -> str:
+    """What a job lacks to be simulated; "" if nothing.
 
     Args:
+        known: the profile of its model.
+        model: its name.
+        gpu_type: of its GPUs.
         serves: it has parameter servers.
         shares: another job is on its GPUs.
     """
@@ -107,16 +66,15 @@ def _lack(model: str, gpu_type: str, serves: bool, shares: bool) -> str:
         return f"GPU type {gpu_type} does not ship"
     if not model:
         return ""
-    found = _by_name().get(model)
-    if found is None:
+    if known is None:
         return f"model {model} does not ship"
-    if gpu_type not in found.gpus:
+    if gpu_type not in known.gpus:
         return f"model {model} has no figures for {gpu_type}"
-    if gpu_type != REFERENCE_GPU and None in (found.fixed_memory_bytes, found.sample_memory_bytes):
+    if gpu_type != REFERENCE_GPU and None in (known.fixed_memory_bytes, known.sample_memory_bytes):
         return f"model {model} has no GPU memory figures"
-    if serves and found.step_coefficients is None:
+    if serves and known.step_coefficients is None:
         return f"model {model} has no step_coefficients"
-    if shares and not found.gpus[gpu_type].sharing:
+    if shares and not known.gpus[gpu_type].sharing:
         return f"model {model} has no sharing figures for {gpu_type}"
     return ""
 
@@ -127,12 +85,17 @@ def _shares(rows: pd.DataFrame) -> "pd.Series[Any]":
 
 
 def _reasons(rows: pd.DataFrame) -> NDArray[np.str_]:
-    lack = functools.cache(_lack)
-    serves = rows.parameter_servers.notna()
-    shares = _shares(rows)
-    own = [lack(*one) for one in zip(rows.model, rows.gpu_type, serves, shares, strict=True)]
-    beside = [lack(m, g, False, s) for m, g, s in zip(rows.neighbour, rows.gpu_type, shares, strict=True)]
-    return np.array([first or second for first, second in zip(own, beside, strict=True)], dtype=str)
+    """[rows] what each lacks to be predicted."""
+    models = {model.name: model for model in catalogue()}
+    columns = (rows.model, rows.neighbour, rows.gpu_type, rows.parameter_servers.notna(), _shares(rows))
+    return np.array(
+        [
+            _lack(models.get(own), own, gpu_type, serves, shares)
+            or _lack(models.get(other), other, gpu_type, shares=shares)
+            for own, other, gpu_type, serves, shares in zip(*columns, strict=True)
+        ],
+        dtype=str,
+    )
 
 
 def _jobs(rows: pd.DataFrame) -> JobTable:
@@ -144,7 +107,8 @@ def _jobs(rows: pd.DataFrame) -> JobTable:
     models = np.concatenate([rows.model, np.where(beside, rows.neighbour, rows.model)])
     batch = np.concatenate([rows.batch, np.where(beside, rows.neighbour_batch, rows.batch)])
     batch = np.where(np.isnan(batch), 1.0, batch)
-    ids = np.array([model_id(model) if model else -1 for model in models])
+    position = {model.name: i for i, model in enumerate(catalogue())} | {"": -1}
+    ids = np.array([position[model] for model in models])
     fixed = np.array([catalogue()[i].fixed_seconds if i >= 0 else _INSTANT for i in ids])
     sample = np.array([catalogue()[i].sample_seconds if i >= 0 else 0.0 for i in ids])
     compute = np.maximum(fixed + sample * batch, _INSTANT)
@@ -190,49 +154,32 @@ def _cluster(rows: pd.DataFrame) -> Cluster:
 
 def _gpu_ids(counts: Sequence[int], taken: Sequence[int], per_server: int) -> tuple[int, ...]:
     """The first free GPUs of each server."""
-    ids: list[int] = []
-    for server, (count, before) in enumerate(zip(counts, taken, strict=True)):
-        ids += range(server * per_server + before, server * per_server + before + count)
-    return tuple(ids)
-
-
-def _alone_or_beside(sim: Simulator, row: int, own: tuple[int, ...], beside: tuple[int, ...]) -> float:
-    """Seconds per iteration of job `row` on its GPUs, its neighbour (if any) running on its own."""
-    neighbour = len(sim.jobs) // 2 + row
-    if beside:
-        sim.apply([Allocation(neighbour, beside)])
-    sim.apply([Allocation(row, own)])
-    seconds = float(sim.view().column("iteration_seconds")[row])
-    sim.apply([Allocation(row)])
-    if beside:
-        sim.apply([Allocation(neighbour)])
-    return seconds
-
-
-def _restarted(sim: Simulator, row: int, own: tuple[int, ...]) -> float:
-    """Seconds without progress when job `row` starts a second time."""
-    sim.apply([Allocation(row, own), Allocation(row), Allocation(row, own)])
-    pause = float(sim.view().column("progress_from_seconds")[row]) - sim.now
-    sim.apply([Allocation(row)])
-    return pause
+    firsts = [server * per_server + before for server, before in enumerate(taken)]
+    return tuple(first + i for first, count in zip(firsts, counts, strict=True) for i in range(count))
 
 
 def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.float64]:
     """[rows] predictions of rows that one cluster can hold one after the other."""
     cluster = _cluster(rows)
-    sim = Simulator(cluster, _jobs(rows), performance, _restart())
+    restart: RestartCost = _part("restart", "restart=per_model")
+    sim = Simulator(cluster, _jobs(rows), performance, restart)
     sim.advance()
-    per_server = cluster.gpus_per_server[0]
     predicted = np.empty(len(rows))
     columns = (rows.placement, rows.neighbour, rows.neighbour_placement, rows.seconds.isna())
-    for row, (placement, neighbour, apart, restart) in reversed(list(enumerate(zip(*columns, strict=True)))):
-        counts = servers_of(placement)
+    for row, (placement, neighbour, apart, restarts) in reversed(list(enumerate(zip(*columns, strict=True)))):
+        counts, per_server = servers_of(placement), cluster.gpus_per_server[0]
         own = _gpu_ids(counts, [0] * len(counts), per_server)
-        if restart:
-            predicted[row] = _restarted(sim, row, own)
-            continue
-        beside = _gpu_ids(servers_of(apart), counts, per_server) if apart else own if neighbour else ()
-        predicted[row] = _alone_or_beside(sim, row, own, beside)
+        if restarts:
+            sim.apply([Allocation(row, own), Allocation(row), Allocation(row, own)])
+            predicted[row] = float(sim.view().column("progress_from_seconds")[row]) - sim.now
+        else:
+            beside = _gpu_ids(servers_of(apart), counts, per_server) if apart else own if neighbour else ()
+            second = len(rows) + row
+            sim.apply([Allocation(second, beside)] if beside else [])
+            sim.apply([Allocation(row, own)])
+            predicted[row] = float(sim.view().column("iteration_seconds")[row])
+            sim.apply([Allocation(second)] if beside else [])
+        sim.apply([Allocation(row)])
     return predicted
 
 
@@ -245,7 +192,7 @@ def _groups(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
             yield group.iloc[begin : begin + _ROWS]
 
 
-def predict(rows: pd.DataFrame, world: World) -> Predicted:
+def predict(rows: pd.DataFrame, overrides: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
     """What ships says of each row.
 
     Each row's job starts on exactly its placement, on servers of its GPU type joined by its network, its
@@ -253,12 +200,17 @@ def predict(rows: pd.DataFrame, world: World) -> Predicted:
 
     Args:
         rows: [rows] a tidy table whose names `check_names` has looked at.
-        world: which performance model.
+        overrides: Hydra's, that choose the performance model.
+
+    Returns:
+        [rows] seconds per iteration, or of the restart where a row measures one; NaN: none. And [rows] why
+        there is none; "" where there is one.
     """
     reasons = _reasons(rows)
     seconds = np.full(len(rows), np.nan)
     for group in _groups(rows.reset_index(drop=True)[reasons == ""]):
         first: Any = group.iloc[0]
-        performance = _performance(world, first.network, first.interconnect)
-        seconds[group.index.to_numpy()] = _simulate(group, performance)
-    return Predicted(seconds, reasons)
+        links = {"network": first.network, "interconnect": first.interconnect}
+        chosen = [f"{link}@performance.{link}={name}" for link, name in links.items() if name]
+        seconds[group.index.to_numpy()] = _simulate(group, _part("performance", *overrides, *chosen))
+    return seconds, reasons

@@ -9,9 +9,9 @@ import pandas as pd
 
 from ringyard.profiles import catalogue
 from ringyard_agents.measurements import MeasuredRows, MeasuredSet, parts_of, servers_of
-from ringyard_agents.validation.shipped import World, check_names, predict
+from ringyard_agents.validation.shipped import check_names, predict
 
-__all__ = ["Judged", "judge", "judge_all", "scatter"]
+__all__ = ["Judged", "judge_all", "scatter"]
 
 _COLOURS, _LINES = 10, 40  # of a plot, of a grid
 
@@ -51,29 +51,23 @@ class Judged:
         found = (self.predicted.error.mean(), self.predicted.error.median())
         return all(aim is None or error <= aim for error, aim in zip(found, aims, strict=True))
 
-    def by(self, columns: Sequence[str]) -> pd.DataFrame:
-        """[groups] mean, median, worst and count of the errors of rows that agree in the columns."""
+    def by(self, columns: list[str]) -> Any:
+        """[groups] (what the columns hold, errors) of rows that agree in them, small placements first."""
         sizes = self.predicted.placement.map(lambda text: (text.count("+"), sum(servers_of(text))))
         order = self.predicted.assign(sizes=sizes).sort_values(["gpu_type", "sizes"], kind="stable")
-        groups = order.groupby(list(columns), sort=False)["error"]
-        return pd.DataFrame(groups.agg(["mean", "median", "max", "count"])).reset_index()
-
-    @property
-    def apart(self) -> bool:
-        """Whether `grid` tells batches apart: where one model has several at a place, and there are few."""
-        rows = self.predicted
-        several = rows.groupby(["model", "gpu_type", "place"])["batch"].nunique().max() > 1
-        return bool(several) and len(rows.drop_duplicates(["model", "batch"])) <= _LINES
+        return order.groupby(columns, sort=False)["error"]
 
     def grid(self) -> pd.DataFrame:
-        """[models (and samples per GPU, if `apart`) x GPU types] mean errors."""
+        """[models x GPU types] mean errors; where models have several batches at a place, by batch, too."""
         rows = self.predicted
-        names = rows.model + rows.batch.map(" {:g}".format) if self.apart else rows.model
-        order = rows.assign(name=names).sort_values(["model", "batch"]).name.unique()
-        table = rows.assign(name=names).pivot_table(
-            "error", "name", "gpu_type", "mean", sort=False, observed=True
-        )
-        return pd.DataFrame(table.reindex(order))
+        batches = rows.groupby(["model", "gpu_type", "place"])["batch"].nunique().max()
+        apart = batches > 1 and len(rows.drop_duplicates(["model", "batch"])) <= _LINES
+        title = "model, samples per GPU" if apart else "model"
+        names = rows.model + rows.batch.map(" {:g}".format) if apart else rows.model
+        rows = rows.assign(**{title: names})
+        order = rows.sort_values(["model", "batch"])[title].unique()
+        table = rows.pivot_table("error", title, "gpu_type", "mean", sort=False, observed=True)
+        return pd.DataFrame(table.reindex(order).reset_index())
 
     def draw(self, axes: Any) -> None:
         """Predicted over measured, a colour for each model (or GPU type, or part)."""
@@ -112,40 +106,43 @@ def _place(placement: str) -> str:
     return f"{count} {word}{'s' if count > 1 else ''}"
 
 
-def judge(measured: MeasuredRows, world: World) -> Judged:
+def judge(measured: MeasuredRows, overrides: Sequence[str]) -> Judged:
     """Predict every row of a set by what ships.
 
     Args:
         measured: the set.
-        world: the performance model; the set's own overrides come after its.
+        overrides: Hydra's, that choose the performance model; the set's own come after them.
 
     Raises:
         ConfigurationError: the set names a network or interconnect that does not ship.
     """
-    check_names(measured.rows, measured.name)
-    chosen = World(world.performance, (*world.overrides, *measured.about.overrides))
-    predicted = predict(measured.rows, chosen)
-    rows = measured.rows.assign(
-        part=parts_of(measured.rows),
-        place=measured.rows.placement.map(_place),
-        measured=measured.rows.seconds.fillna(measured.rows.restart_seconds),
-        predicted=predicted.seconds,
-        reason=predicted.reasons,
-        derived=_derived(measured.rows),
+    rows = measured.rows
+    check_names(rows, measured.name)
+    predicted, reasons = predict(rows, [*overrides, *measured.about.overrides])
+    seconds = rows.seconds.fillna(rows.restart_seconds)
+    rows = rows.assign(
+        part=parts_of(rows),
+        place=rows.placement.map(_place),
+        measured=seconds,
+        predicted=predicted,
+        reason=reasons,
+        derived=_derived(rows),
+        error=(predicted - seconds).abs() / seconds,
     )
-    error = (rows.predicted - rows.measured).abs() / rows.measured
-    return Judged(measured.name, measured.about, rows.assign(error=error))
+    return Judged(measured.name, measured.about, rows)
 
 
-def judge_all(found: Sequence[MeasuredRows], world: World, links: Mapping[str, str]) -> list[Judged]:
+def judge_all(
+    found: Sequence[MeasuredRows], overrides: Sequence[str], links: Mapping[str, str]
+) -> list[Judged]:
     """What ships against each set.
 
     Args:
         found: the sets.
-        world: the performance model.
+        overrides: Hydra's, that choose the performance model.
         links: {"network" or "interconnect": a name for all rows of all sets}.
 
     Raises:
         ConfigurationError: a network or interconnect that does not ship.
     """
-    return [judge(replace(one, rows=one.rows.assign(**links)), world) for one in found]
+    return [judge(replace(one, rows=one.rows.assign(**links)), overrides) for one in found]

@@ -26,9 +26,9 @@ from ringyard.compiled import (
     i8,
     kernel,
 )
+from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, place
-from ringyard.sim.engine.life import start, stop
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.lifecycle import start, stop
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.ranking import KeyChanges, Ranking, budget_of, complain_of_key, wake_of

@@ -10,10 +10,10 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
 from ringyard.information import check_reads
 from ringyard.jobs import JobTable
+from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.physics import Physics
 from ringyard.sim.feasibility import current_allocation, gpus_of
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live

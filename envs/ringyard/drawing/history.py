@@ -106,7 +106,7 @@ def history_of(state: State, b: int, cluster: Cluster) -> History:
 
 
 def _live(state: State, b: int) -> NDArray[np.void]:
-    """What running jobs hold now, as `ringyard.sim.engine.segments` will write it when they stop."""
+    """What running jobs hold now, as `ringyard.sim.engine.lifecycle` will write it when they stop."""
     jobs, slots = state.jobs[b], state.slots[b]
     rows = []
     for j in state.running[b, : state.clusters[b]["num_running"]].tolist():

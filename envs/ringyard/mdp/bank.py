@@ -28,7 +28,6 @@ _AHEAD_JOBS, _AHEAD = 2048, 16
 #: entries that are kept at least, if there are so many
 _KEPT = 1024
 
-__all__ = ["QUEUE_TAKES", "WorkloadBank", "queue_priority", "static_features"]
 
 #: what each `Actions.queue_order` goes by
 QUEUE_TAKES = {

@@ -30,16 +30,14 @@ from ringyard.mdp.step import (
 )
 from ringyard.mdp.step_discrete import DiscreteDriver
 from ringyard.mdp.step_scores import ScoresDriver, with_rates
+from ringyard.performance.model import physics_of
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.physics import physics_of
+from ringyard.sim.engine.livelock import raise_if_still
 from ringyard.sim.engine.setup import new_state
-from ringyard.sim.engine.standstill import raise_if_still
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
 from ringyard.threads import get_num_threads, in_parts
-
-__all__ = ["ClusterBatch"]
 
 
 @functools.cache
@@ -310,7 +308,7 @@ class ClusterBatch:
 
         Raises:
             SchedulerError: the policy waits while nothing runs and no template can ever place a job, or time
-                stands still (`standstill.time_stands_still`).
+                stands still (`livelock.time_stands_still`).
         """
         self._play(self._everyone if clusters is None else clusters, STEP, actions)
 

@@ -24,21 +24,9 @@ from ringyard.compiled import (
     kernel,
     whole,
 )
-from ringyard.sim.engine.surroundings import Surroundings
+from ringyard.sim.engine.co_location import Surroundings
 from ringyard.state.arrays import Sizes, State, copied, empty_state
 from ringyard.state.records import INTEGRALS, Job
-
-__all__ = [
-    "Episode",
-    "StaticFeatures",
-    "StepOutputs",
-    "WorkloadRows",
-    "arrays_of",
-    "copied_bundle",
-    "empty_episode",
-    "next_running",
-    "running_at",
-]
 
 BUNDLE = TypeVar("BUNDLE")
 
@@ -67,7 +55,7 @@ class Episode:
 
     Attributes:
         static: [clusters, jobs] `StaticFeatures`.
-        looks: [clusters, V, T] `Surroundings`: what the visible job would find where the template puts it.
+        placement_contexts: [clusters, V, T] `Surroundings` of the visible job where the template puts it.
         template_slowdown: [clusters, V, T] `progress.slowdown` there, in (-1, 1).
         class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
         reward_weights: [clusters, Integral] reward per unit of each integral's growth.
@@ -81,7 +69,7 @@ class Episode:
     """
 
     static: Records2[StaticFeatures]
-    looks: Records3[Surroundings]
+    placement_contexts: Records3[Surroundings]
     template_slowdown: Float32Cube
     class_slot: Int32Matrix
     reward_weights: FloatMatrix
@@ -152,7 +140,7 @@ def empty_episode(
     table = (num_clusters, num_visible, num_templates)
     return Episode(
         static=StaticFeatures.zeros(num_clusters, num_jobs),
-        looks=Surroundings.zeros(*table),
+        placement_contexts=Surroundings.zeros(*table),
         template_slowdown=np.zeros(table, np.float32),
         class_slot=np.zeros((num_clusters, num_classes), np.int32),
         reward_weights=np.zeros((num_clusters, INTEGRALS)),

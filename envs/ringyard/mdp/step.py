@@ -21,25 +21,10 @@ from ringyard.compiled import (
 from ringyard.mdp.actions.moves import Options
 from ringyard.mdp.episode import Episode, StepOutputs, WorkloadRows
 from ringyard.mdp.observations.observation import Observe
-from ringyard.sim.engine.physics import Physics
+from ringyard.performance.model import Physics
+from ringyard.sim.engine.livelock import count_step
 from ringyard.sim.engine.setup import load
-from ringyard.sim.engine.standstill import count_step
 from ringyard.state.arrays import State
-
-__all__ = [
-    "BEGIN",
-    "DONE",
-    "GOES_ON",
-    "SETTLE",
-    "STALLED",
-    "STEP",
-    "TRUNCATED",
-    "ActionConfig",
-    "Decode",
-    "StepConfig",
-    "all_valid",
-    "step",
-]
 
 #: values of an observation lie between minus this and this
 LIMIT = 10.0

@@ -10,30 +10,27 @@ from ringyard.errors import ActionError
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.actions.moves import (
     Options,
-    adjust,
+    decoded,
     describe,
     options_of,
+    perform,
     propose_adjustment,
     propose_start,
-    start_by,
     target_shape,
 )
 from ringyard.mdp.actions.space import REJECT, STOP
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.mdp.episode import Episode, empty_episode, next_running, running_at
+from ringyard.mdp.episode import Episode, empty_episode, next_running
 from ringyard.mdp.step import DONE, GOES_ON, STALLED, TRUNCATED, ActionConfig, Decode
-from ringyard.placement.places import sort_ascending
+from ringyard.performance.model import Physics
+from ringyard.placement.room import sort_ascending
 from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine.co_location import evaluate_placement, seconds_in
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import ask, set_shape
-from ringyard.sim.engine.surroundings import look, seconds_in
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import slowdown
 from ringyard.state.records import JobKind, JobStatus
-from ringyard.state.waiting import waiting_at
-
-__all__ = ["DiscreteDriver"]
 
 
 @kernel
@@ -45,7 +42,7 @@ def _look_at_templates(state: State, episode: Episode, b: int, options: Options,
     cluster = state.clusters[b]
     cluster.stamp += 1
     stamp = cluster.stamp
-    visible = min(episode.looks.shape[1], cluster.num_waiting)
+    visible = min(episode.placement_contexts.shape[1], cluster.num_waiting)
     out = state.gpu_scratch[b]
     whole_only = cluster.jobs_per_gpu == 1
     for i in range(visible):
@@ -58,17 +55,17 @@ def _look_at_templates(state: State, episode: Episode, b: int, options: Options,
             episode.class_slot[b, demand] = i
         slot = episode.class_slot[b, demand]
         for t in range(options.num_templates):
-            found = episode.looks[b, i, t]
+            found = episode.placement_contexts[b, i, t]
             if known:
-                found = episode.looks[b, slot, t]
-                episode.looks[b, i, t] = found
+                found = episode.placement_contexts[b, slot, t]
+                episode.placement_contexts[b, i, t] = found
             elif whole_only and job.min_gpus > cluster.free_gpus and options.kinds[t] != REJECT:
                 found.num_places = 0
             else:
                 found.num_places = propose_start(state, b, j, options, t, out)
                 if found.num_places > 0:
                     sort_ascending(out, found.num_places)
-                    look(state, b, j, out, found.num_places, found)
+                    evaluate_placement(state, b, j, out, found.num_places, found)
                 if options.scaled:
                     ask(job)
             if found.num_places > 0:
@@ -118,13 +115,13 @@ def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, ma
     time_can_pass = cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs
     mask[:] = False
     any_valid = False
-    num_waiting = episode.looks.shape[1]
+    num_waiting = episode.placement_contexts.shape[1]
     for i in range(min(num_waiting, cluster.num_waiting)):
         stopped_now = state.jobs[b, waiting_at(state, b, i)].last_stop_seconds == cluster.now
         if options.num_adjustments > 0 and stopped_now and time_can_pass:
             continue
         for t in range(num_templates):
-            if episode.looks[b, i, t].num_places > 0:
+            if episode.placement_contexts[b, i, t].num_places > 0:
                 mask[i * num_templates + t] = True
                 any_valid = True
     if options.num_adjustments > 0:
@@ -132,24 +129,6 @@ def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, ma
             any_valid = True
     mask[len(mask) - 1] = time_can_pass or not any_valid
     return any_valid
-
-
-@kernel
-def _carry_out(
-    state: State, episode: Episode, b: int, action: int, config: ActionConfig, physics: Physics
-) -> bool:
-    """Carry out a valid action; False if it waits and nothing can happen."""
-    options = config.options
-    change = action - episode.looks.shape[1] * options.num_templates
-    if change < 0:
-        j = waiting_at(state, b, action // options.num_templates)
-        start_by(state, b, j, options, action % options.num_templates, physics)
-    elif change < config.num_running * options.num_adjustments:
-        j = running_at(state, b, change // options.num_adjustments)
-        adjust(state, b, j, options, change % options.num_adjustments, physics)
-    else:
-        return advance(state, b, physics)
-    return True
 
 
 @fills(Decode)
@@ -164,10 +143,13 @@ def _decode(
     physics: Physics,
     mask: BoolVector,
 ) -> int:
-    if acts and not _carry_out(state, episode, b, action, config, physics):
+    options, cluster = config.options, state.clusters[b]
+    if acts and action < len(mask) - 1:
+        j, o = decoded(state, b, options, episode.placement_contexts.shape[1], action)
+        perform(state, b, j, options, o, physics)
+    elif acts and not advance(state, b, physics):
         return STALLED
-    cluster = state.clusters[b]
-    changes = config.options.num_adjustments > 0
+    changes = options.num_adjustments > 0
     while True:
         if cluster.num_done == cluster.num_jobs:
             mask[:] = False
@@ -175,7 +157,7 @@ def _decode(
             return DONE
         late = cluster.now >= cluster.limit_seconds
         if late or changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.smallest_demand):
-            _look_at_templates(state, episode, b, config.options, physics)
+            _look_at_templates(state, episode, b, options, physics)
             if _write_mask(state, episode, b, config, mask) or late:
                 return TRUNCATED if late else GOES_ON
         if not advance(state, b, physics):
@@ -234,7 +216,9 @@ class DiscreteDriver:
         """What a valid action of cluster b gives to a job, none if it waits; nothing is carried out."""
         if action == self._actions.wait:
             return []
-        j, count, shape = describe(state, b, self.config.options, self._actions.num_waiting, int(action))
+        options = self.config.options
+        j, o = decoded(state, b, options, self._actions.num_waiting, int(action))
+        count, shape = describe(state, b, j, options, o)
         if count == 0:
             waits = state.jobs["status"][b, j] == JobStatus.WAITING
             return [Allocation(int(j), reject=bool(waits))]

@@ -24,14 +24,11 @@ from ringyard.mdp.actions.moves import NO_OPTIONS
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, empty_episode
 from ringyard.mdp.step import DONE, GOES_ON, STALLED, TRUNCATED, ActionConfig, Decode
+from ringyard.performance.model import Physics
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.clock import is_round
-from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.events import advance, is_round
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobStatus
-
-__all__ = ["ScoresDriver", "with_rates"]
 
 _DONE = int(JobStatus.DONE)
 

@@ -12,19 +12,6 @@ from ringyard.jobs import JobTable
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral, JobOutcome, JobStatus
 
-__all__ = [
-    "LOSSES",
-    "JobTimes",
-    "Metrics",
-    "TenantMetrics",
-    "Window",
-    "by_tenant",
-    "job_times",
-    "measure",
-    "measured_rows",
-    "timeline",
-]
-
 #: what a job's time is lost to beside queueing: `lost_to_...` of `JobTimes` and `Metrics`
 LOSSES = (
     "restarts",
@@ -71,7 +58,7 @@ class JobTimes:
         lost_to_failures: seconds of work done again since a server failed.
         lost_to_contention: seconds more because other rings used its links. As those below, of what it
             trained: what the iterations would have taken otherwise is asked of the performance model, one
-            thing after the other, in this order (`ringyard.sim.engine.losses`). Below 0: gained.
+            thing after the other, in this order (`ringyard.sim.engine.slowdown_accounting`). Below 0: gained.
         lost_to_spread: because it was not on the fewest servers, in one rack.
         lost_to_interference: because of neighbours on its GPUs.
         lost_to_input: waiting for its input pipeline (cores, RAM, storage, memory bandwidth); of a CPU-only

@@ -4,7 +4,7 @@ import numpy as np
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector, bundle, kernel
-from ringyard.sim.engine.physics import Physics, iteration_seconds
+from ringyard.performance.model import Physics, iteration_seconds
 from ringyard_baselines.papers.sjf_bco.plan import Batch
 
 __all__ = ["EXIT", "HIGHEST", "TIME", "Courses", "begin", "commit", "copy", "empty_courses"]

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, Records1, bundle
-from ringyard.sim.engine.physics import Physics
+from ringyard.performance.model import Physics
 from ringyard.state.records import Job
 
 __all__ = [

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import FloatVector, IntVector, kernel
-from ringyard.sim.engine.physics import Physics, iteration_seconds
+from ringyard.performance.model import Physics, iteration_seconds
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     RANDOM,

@@ -25,8 +25,6 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, predicted_iterations, run_seconds
 from ringyard.state.records import JobKind, JobStatus
 
-__all__ = ["live_jobs"]
-
 
 class JobFeatures(Record):
     """What is shown of a job that gets a score."""

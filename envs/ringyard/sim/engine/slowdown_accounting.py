@@ -19,15 +19,13 @@ is lost to failures. All of it together is the time that the job ran.
 """
 
 from ringyard.compiled import kernel, linked_kernel
-from ringyard.sim.engine.links import contenders_alone
-from ringyard.sim.engine.physics import Physics, iteration_seconds
+from ringyard.performance.model import Physics, iteration_seconds
+from ringyard.sim.engine.network import contenders_alone
 from ringyard.sim.engine.shape import asked_shape, set_shape
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_on, least_slowness, slowness_on
 from ringyard.state.progress import remaining_iterations
 from ringyard.state.records import Job, JobKind, Losses
-
-__all__ = ["count_kernels", "count_lost", "count_rolled_back", "empty_losses", "rate_losses"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 

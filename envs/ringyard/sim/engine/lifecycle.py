@@ -1,31 +1,64 @@
-"""The life of a job: it arrives, starts, changes, stops and ends."""
+"""The life of a job: it arrives, starts, changes, stops and ends; who held what, for drawing."""
 
 import numpy as np
 
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
+from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.restart import cores_pause, resize_pause, restart_pause, servers_pause
-from ringyard.sim.engine.holding import collect, hold, let_go
-from ringyard.sim.engine.losses import count_kernels, count_lost, count_rolled_back, rate_losses
-from ringyard.sim.engine.pace import expect_end, rerate_neighbours, rerate_rings, straggle, sync
-from ringyard.sim.engine.physics import Physics, iteration_seconds
+from ringyard.sim.engine.allocation import allocate, collect, release
+from ringyard.sim.engine.co_location import surround, unplace
 from ringyard.sim.engine.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
-from ringyard.sim.engine.segments import log_segments
+from ringyard.sim.engine.rates import expect_end, rerate_neighbours, rerate_rings, sample_straggler, sync
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
-from ringyard.sim.engine.surroundings import nowhere, surround
+from ringyard.sim.engine.slowdown_accounting import count_kernels, count_lost, count_rolled_back, rate_losses
 from ringyard.state.arrays import State
 from ringyard.state.progress import seconds_to_compute
-from ringyard.state.records import Integral, Job, JobKind, JobOutcome, JobStatus
+from ringyard.state.records import Integral, Job, JobKind, JobOutcome, JobStatus, Segment
 
-__all__ = [
-    "arrive",
-    "become_predictable",
-    "carry_out",
-    "end",
-    "lose",
-    "same_places",
-    "start",
-    "stop",
-]
+
+@kernel
+def _log(state: State, b: int, j: int, server: int, start: float, stop: float) -> Segment:
+    """The next row, the oldest if all are taken, with no GPUs yet."""
+    cluster = state.clusters[b]
+    row = state.segments[b, cluster.num_segments % state.segments.shape[1]]
+    cluster.num_segments += 1
+    row.job = j
+    row.server = server
+    row.gpu_bits = np.uint64(0)
+    row.start_seconds = start
+    row.stop_seconds = stop
+    return row
+
+
+@kernel
+def log_down(state: State, b: int, s: int) -> None:
+    """Remember that server s is down from now on until it returns: a row of no job."""
+    if state.segments.shape[1] > 0:
+        _log(state, b, -1, s, state.clusters[b].now, state.servers[b, s].next_change_seconds)
+
+
+@kernel
+def log_segments(state: State, b: int, j: int) -> None:
+    """Remember which GPUs of which servers job j held since its last start; a CPU-only job: where it was."""
+    if state.segments.shape[1] == 0:
+        return
+    now = state.clusters[b].now
+    job = state.jobs[b, j]
+    if job.server >= 0:
+        _log(state, b, j, job.server, job.last_start_seconds, now)
+    i = job.first_slot
+    while i >= 0:
+        server = state.slots[b, i].server
+        row = _log(state, b, j, server, job.last_start_seconds, now)
+        bits = np.uint64(0)
+        held = i
+        while held >= 0 and state.slots[b, held].server == server:
+            here = state.slots[b, held].gpu - state.servers[b, server].first_gpu
+            bits |= np.uint64(1) << np.uint64(here)
+            held = state.slots[b, held].next_slot
+        row.gpu_bits = bits
+        i = state.slots[b, i].next_server_slot
+
 
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)
@@ -49,13 +82,13 @@ def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physic
     if counts and job.kind != _CPU_ONLY:
         for k in range(job.num_gpus):
             count_kernels(state, b, places[k])
-    hold(state, b, j, places, num_places(shape_of(job)))
+    allocate(state, b, j, places, num_places(shape_of(job)))
     job.computed_seconds += seconds_to_compute(job)
     job.synced_seconds = now
     job.last_start_seconds = now
     job.progress_from_seconds = now + pause
     if cluster.straggler_cv > 0.0:
-        straggle(cluster, job, j)
+        sample_straggler(cluster, job, j)
     surround(state, b, j)
     if cluster.global_links and job.num_servers > 1:
         rerate_rings(state, b, j, 1, physics)
@@ -98,7 +131,7 @@ def _release(state: State, b: int, j: int, physics: Physics) -> None:
     job.computed_seconds -= seconds_to_compute(job)
     log_segments(state, b, j)
     heap_remove(state, b, j)
-    let_go(state, b, j)
+    release(state, b, j)
     if cluster.global_links and job.num_servers > 1:
         rerate_rings(state, b, j, -1, physics)
     rerate_neighbours(state, b, j, physics)
@@ -106,7 +139,7 @@ def _release(state: State, b: int, j: int, physics: Physics) -> None:
     job.server = -1
     job.num_racks = 0
     job.straggler = 1.0
-    nowhere(job)
+    unplace(job)
 
 
 @kernel
@@ -130,7 +163,7 @@ def stop(state: State, b: int, j: int, physics: Physics) -> None:
 
 
 @kernel
-def lose(state: State, b: int, j: int, physics: Physics) -> None:
+def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
     """A server under running job j failed: it waits again, with the progress of its last checkpoint."""
     _release(state, b, j, physics)
     job = state.jobs[b, j]

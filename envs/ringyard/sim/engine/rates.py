@@ -3,17 +3,21 @@
 import numpy as np
 
 from ringyard.compiled import kernel, linked_kernel
-from ringyard.sim.engine.links import count_links, crowd, find_rings_beside, put_on_links, weigh
-from ringyard.sim.engine.losses import count_lost, rate_losses
-from ringyard.sim.engine.physics import Physics, iteration_seconds
+from ringyard.performance.model import Physics, iteration_seconds
+from ringyard.sim.engine.co_location import surround
+from ringyard.sim.engine.network import (
+    count_links,
+    find_rings_beside,
+    link_contenders,
+    put_on_links,
+    weigh_ring,
+)
 from ringyard.sim.engine.queues import heap_update
-from ringyard.sim.engine.surroundings import surround
+from ringyard.sim.engine.slowdown_accounting import count_lost, rate_losses
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations, run_seconds
 from ringyard.state.random_numbers import normal_at
 from ringyard.state.records import ClusterRecord, Job, JobKind, Network
-
-__all__ = ["expect_end", "rerate_neighbours", "rerate_rings", "straggle", "sync"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _NO_NETWORK = int(Network.NONE)
@@ -108,14 +112,14 @@ def rerate_rings(state: State, b: int, j: int, sign: int, physics: Physics) -> N
         return
     job = state.jobs[b, j]
     if sign > 0:
-        weigh(state, b, j)
+        weigh_ring(state, b, j)
     put_on_links(state, b, j, sign)
     if sign > 0:
-        job.contenders = crowd(state, b, j, job.link_weight)
+        job.contenders = link_contenders(state, b, j, job.link_weight)
     for i in range(find_rings_beside(state, b, j)):
         k = state.ring_scratch[b, i]
         other = state.jobs[b, k]
-        contenders = crowd(state, b, k, other.link_weight)
+        contenders = link_contenders(state, b, k, other.link_weight)
         if contenders != other.contenders:
             other.contenders = contenders
             _rerate(state, b, k, physics)
@@ -162,7 +166,7 @@ def rerate_neighbours(state: State, b: int, j: int, physics: Physics) -> None:
 
 
 @kernel
-def straggle(cluster: ClusterRecord, job: Job, j: int) -> None:
+def sample_straggler(cluster: ClusterRecord, job: Job, j: int) -> None:
     """Draw how much slower the slowest worker is: log-normal of mean 1 each, at least 1; 1 for one worker."""
     variance = np.log(1.0 + cluster.straggler_cv**2)
     slowest = -np.inf

@@ -1,11 +1,9 @@
-"""CPU side of a job: the input pipeline of training workers, and jobs that use no GPU at all."""
+"""What jobs need of their servers beside GPUs: cores, memory bandwidth, storage."""
 
 import numpy as np
 
 from ringyard.compiled import kernel, whole
 from ringyard.state.records import Job
-
-__all__ = ["bandwidth_asked", "bandwidth_stretch", "cpu_job_seconds", "input_seconds", "useful_cores"]
 
 
 @kernel
@@ -66,3 +64,42 @@ def bandwidth_stretch(demand: float, capacity: float) -> float:
 def bandwidth_asked(job: Job, cores: int) -> int:
     """Bytes per second of memory bandwidth that `cores` cores of a job ask for, its cap applied."""
     return whole(np.ceil(job.memory_bandwidth * job.memory_bandwidth_cap)) * cores
+
+
+@kernel
+def stored_bytes(sample_bytes: float, dataset_bytes: float, cached_bytes: float) -> float:
+    """Bytes of a sample that come from storage, on average over an epoch: S (1 - min(cached / D, 1)).
+
+    What is cached stays (MinIO: Mohan et al., VLDB 2021), so that hits are the part of the data set that is
+    cached. Assumptions: all of a job's RAM caches, and its workers share what they cache (CoorDL's
+    partitioned cache) at no cost.
+
+    Args:
+        sample_bytes: S, of one sample on storage.
+        dataset_bytes: D, above 0; infinity: nothing of it is worth caching.
+        cached_bytes: RAM of all its workers together.
+    """
+    return sample_bytes * (1.0 - min(cached_bytes / dataset_bytes, 1.0))
+
+
+@kernel
+def seconds_per_byte(readers: int, bytes_per_second: float) -> float:
+    """For one of the workers that read from a server's storage: each gets an equal share of it.
+
+    Args:
+        readers: workers there that read, itself included.
+        bytes_per_second: of the server's storage.
+    """
+    return float(readers) / bytes_per_second
+
+
+@kernel
+def read_seconds(samples: float, stored: float, seconds_each: float) -> float:
+    """Seconds to read one worker's samples of an iteration from storage.
+
+    Args:
+        samples: of one worker and iteration.
+        stored: bytes of each that come from storage (`stored_bytes`).
+        seconds_each: `seconds_per_byte`; 0: storage is never the bottleneck.
+    """
+    return samples * stored * seconds_each

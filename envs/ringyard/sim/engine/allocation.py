@@ -1,16 +1,13 @@
 """Who holds what: jobs take and give back GPU slots, memory, cores, RAM, bandwidth and storage."""
 
 from ringyard.compiled import Int32Vector, kernel
-from ringyard.performance.cpu import bandwidth_asked
-from ringyard.placement.places import dealt, held_by, sort_ascending
+from ringyard.performance.host import bandwidth_asked
+from ringyard.placement.room import dealt, held_by, sort_ascending
 from ringyard.resources import NUM_RESOURCES
 from ringyard.state.arrays import State
-from ringyard.state.counted import free_on, held_of, set_free, there_on
 from ringyard.state.free_servers import move_server
 from ringyard.state.on_gpus import Shared, shared_on, slowness_on
-from ringyard.state.records import DOWN, Job, JobKind, Server
-
-__all__ = ["collect", "held_there", "hold", "let_go", "lift", "put_back", "repair", "take_down"]
+from ringyard.state.records import DOWN, Job, JobKind, Server, free_on, held_of, set_free, there_on
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
@@ -123,7 +120,7 @@ def _span(state: State, b: int, j: int, sign: int) -> None:
 
 
 @kernel
-def hold(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
+def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
     """Chain GPUs (sorted in place) to job j in ascending order; a CPU-only job joins the server places[0]."""
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:
@@ -169,7 +166,7 @@ def hold(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
 
 
 @kernel
-def let_go(state: State, b: int, j: int) -> None:
+def release(state: State, b: int, j: int) -> None:
     """Take everything from job j; its chain (and server) can still be walked until somebody takes them."""
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:
@@ -237,7 +234,7 @@ def held_there(state: State, b: int, j: int, s: int, r: int) -> int:
 
 
 @kernel
-def lift(state: State, b: int, j: int) -> int:
+def detach(state: State, b: int, j: int) -> int:
     """Take everything from job j for a moment, unnoticed; how many places `put_back` has to give back.
 
     What it held is in `held_scratch`, its record in the scratch row: one job can be lifted at a time.
@@ -247,16 +244,16 @@ def lift(state: State, b: int, j: int) -> int:
     if job.first_slot < 0 and job.server < 0:
         return 0
     num_held = collect(state, b, j, state.held_scratch[b])
-    let_go(state, b, j)
+    release(state, b, j)
     return num_held
 
 
 @kernel
-def put_back(state: State, b: int, j: int, num_held: int) -> None:
+def reattach(state: State, b: int, j: int, num_held: int) -> None:
     """Undo `lift`, whatever shape the job was given since; it holds nothing now."""
     state.jobs[b, j] = state.jobs[b, state.jobs.shape[1] - 1]
     if num_held > 0:
-        hold(state, b, j, state.held_scratch[b], num_held)
+        allocate(state, b, j, state.held_scratch[b], num_held)
 
 
 @kernel

@@ -4,26 +4,16 @@ import numpy as np
 
 from ringyard.compiled import kernel
 from ringyard.fabric import latency_seconds, ring_bytes_per_second
-from ringyard.performance.allreduce import overlapped, ring_seconds
+from ringyard.performance.ring import overlapped, ring_seconds
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import summable
 from ringyard.state.records import Network
-
-__all__ = [
-    "clear_links",
-    "contenders_alone",
-    "count_links",
-    "crowd",
-    "find_rings_beside",
-    "put_on_links",
-    "weigh",
-]
 
 _LIVE = int(Network.LIVE_TRANSFERS)
 
 
 @kernel
-def weigh(state: State, b: int, j: int) -> None:
+def weigh_ring(state: State, b: int, j: int) -> None:
     """Write what job j adds to the load of each of its links: the share of its time it would send, alone."""
     job = state.jobs[b, j]
     job.link_weight = 1.0
@@ -91,7 +81,7 @@ def _load_links(state: State, b: int, extra: int) -> None:
     for i in range(cluster.num_running + 1):
         j = _ring(state, b, i, extra)
         if j >= 0:
-            weigh(state, b, j)
+            weigh_ring(state, b, j)
             put_on_links(state, b, j, 1.0)
 
 
@@ -109,7 +99,7 @@ def contenders_alone(state: State, b: int, j: int) -> float:
 
 
 @kernel
-def crowd(state: State, b: int, j: int, weight: float) -> float:
+def link_contenders(state: State, b: int, j: int, weight: float) -> float:
     """Rings on the worst link of job j, itself counted as one, relative to what the link carries.
 
     Args:

@@ -4,15 +4,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import Int32Vector, Record, Records1, f8, i4, kernel
-from ringyard.performance.cpu import bandwidth_asked, bandwidth_stretch
-from ringyard.performance.storage import seconds_per_byte
-from ringyard.sim.engine.physics import Physics, iteration_seconds
+from ringyard.compiled import Int32Vector, Record, Records1, f8, i4, kernel, linked_kernel
+from ringyard.performance.host import bandwidth_asked, bandwidth_stretch, seconds_per_byte
+from ringyard.performance.model import Physics, iteration_seconds
+from ringyard.sim.engine.allocation import allocate, detach, reattach, release
+from ringyard.sim.engine.network import count_links, link_contenders, put_on_links
+from ringyard.sim.engine.shape import Shape, num_places, set_shape
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_on, shared_on, slowness_on
 from ringyard.state.records import Job, JobKind, Network
-
-__all__ = ["Surroundings", "alone", "look", "nowhere", "seconds_in", "sharing_slowdown", "surround"]
 
 
 class Surroundings(Record):
@@ -124,7 +124,9 @@ def surround(state: State, b: int, j: int) -> bool:
 
 
 @kernel
-def look(state: State, b: int, j: int, places: Int32Vector, count: int, out: Surroundings) -> None:
+def evaluate_placement(
+    state: State, b: int, j: int, places: Int32Vector, count: int, out: Surroundings
+) -> None:
     """What waiting job j would find on `places[:count]` (ascending), written to `out`.
 
     As `what_if` would find it, but quicker. Where links are counted all together, the rings on the servers'
@@ -191,7 +193,7 @@ def _stretch_with(state: State, b: int, j: int, s: int, cores: int) -> float:
     return bandwidth_stretch(float(demand), float(server.memory_bandwidth))
 
 
-def alone(
+def isolated_places(
     cluster: Cluster,
     num_gpus: NDArray[np.int64],
     num_servers: NDArray[np.int64] | None = None,
@@ -218,7 +220,7 @@ def alone(
 
 
 @kernel
-def nowhere(job: Job) -> None:
+def unplace(job: Job) -> None:
     """The job is in no place: it holds nothing."""
     job.num_servers = 0
     job.contenders = 0.0
@@ -238,5 +240,39 @@ def seconds_in(job: Job, j: int, place: Surroundings, physics: Physics) -> float
     job.bandwidth_slowdown = place.bandwidth_slowdown
     job.storage_seconds_per_byte = place.storage_seconds_per_byte
     seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
-    nowhere(job)
+    unplace(job)
+    return seconds
+
+
+_MAX_MIN = int(Network.MAX_MIN)
+
+
+@linked_kernel
+def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> float:
+    """Seconds per base iteration of job j elsewhere or in another shape, the others where they are.
+
+    The job is put there for a moment, unnoticed, and back again. Arguments are as in `lifecycle.carry_out`.
+    """
+    job = state.jobs[b, j]
+    network = state.clusters[b].network
+    is_ring = state.clusters[b].global_links != 0 and job.num_servers > 1
+    if is_ring and network != _MAX_MIN:
+        put_on_links(state, b, j, -1.0)
+    num_held = detach(state, b, j)
+    set_shape(job, shape)
+    allocate(state, b, j, places, num_places(shape))
+    surround(state, b, j)
+    if state.clusters[b].global_links and job.num_servers > 1:
+        if network == _MAX_MIN:
+            count_links(state, b, -1 if num_held > 0 else j)
+            job.contenders = job.new_contenders
+        else:
+            job.contenders = link_contenders(state, b, j, 0.0)
+    seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
+    release(state, b, j)
+    reattach(state, b, j, num_held)
+    if network == _MAX_MIN:
+        count_links(state, b, -1)  # `look` reads the links' loads
+    elif is_ring:
+        put_on_links(state, b, j, 1.0)
     return seconds

@@ -8,8 +8,6 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import remaining_iterations
 from ringyard.state.records import ClusterRecord
 
-__all__ = ["count_step", "raise_if_still", "time_stands_still"]
-
 #: steps that a simulation may take at one moment: these, and so many for each job
 _STEPS, _STEPS_PER_JOB = 1000, 10
 #: stops and resizes after which some job must have got some work done: these, and so many for each job
