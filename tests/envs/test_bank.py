@@ -209,8 +209,10 @@ def test_what_was_needed_longest_ago_makes_way(monkeypatch):
     for kept in (bank, pickle.loads(pickle.dumps(bank)), copy.deepcopy(bank)):
         for entry, row in zip((0, 8, 4, 5), kept.rows_of(np.array([0, 8, 4, 5])), strict=True):
             table = kept.table(entry)
-            assert kept.num_jobs[row] == len(table)
-            assert np.array_equal(kept.records["submit_seconds"][row, : len(table)], table.submit_seconds)
+            assert kept.rows.num_jobs[row] == len(table)
+            assert np.array_equal(
+                kept.rows.records["submit_seconds"][row, : len(table)], table.submit_seconds
+            )
             assert len(kept.rates[entry].worth) == len(table)
 
 

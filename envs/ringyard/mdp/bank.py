@@ -140,7 +140,7 @@ class WorkloadBank:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Room for as many entries, and those that were there."""
-        self.__dict__.update(state, rows=self._empty(self.setting, self.num_rows))
+        self.__dict__.update(state, rows=self._empty(state["setting"], state["num_rows"]))
         for room, made in zip(arrays_of(self.rows), state["rows"], strict=True):
             room[list(self._row_of.values())] = made
 
