@@ -29,7 +29,7 @@ PRESETS = sorted(preset_ids().values())
 FACES = {
     "single": lambda setting: ClusterEnv(setting),
     "vector": lambda setting: ClusterVectorEnv(3, setting, "SameStep"),
-    "agents": lambda setting: RingyardVecEnv(setting, 4, group_size=2),
+    "agents": lambda setting: RingyardVecEnv(setting, 4),
 }
 COPIES = {"pickle": lambda one: pickle.loads(pickle.dumps(one)), "deepcopy": copy.deepcopy}
 

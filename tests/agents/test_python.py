@@ -18,8 +18,7 @@ from ringyard_agents.evaluation.compare import comparisons
 from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.learning.agent_file import parts_of, save_agent
-from ringyard_agents.learning.learner import world_of
-from ringyard_agents.learning.torch_state import weights_with_spaces
+from ringyard_agents.learning.learner import weights_with_spaces, world_of
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 SMALL = ("workload.num_jobs=20",)

@@ -110,7 +110,6 @@ def constructions(setting) -> Iterator[Misuse]:
         yield Misuse(lambda size, make=make: make(replace(setting, num_workloads=size)), [0, 10**30])
     yield Misuse(lambda count: ClusterVectorEnv(count, setting), counts)
     yield Misuse(lambda count: RingyardVecEnv(setting, count), counts)
-    yield Misuse(lambda size: RingyardVecEnv(setting, 4, size), [*NOTHING_WHOLE, None, 0, 3])
     yield Misuse(lambda seed: RingyardVecEnv(setting, 4, seed=seed), [*NOTHING_WHOLE, None])
     yield Misuse(lambda mode: ClusterEnv(setting, render_mode=mode), wrong_modes)
     yield Misuse(

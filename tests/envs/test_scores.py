@@ -293,13 +293,13 @@ def test_copies_go_on_as_they_would():
 
 def test_agents_environments_go_on_where_they_were_saved():
     setting = scored("sharing", True, num_jobs=8)
-    env = RingyardVecEnv(setting, 4, group_size=2, seed=5)
+    env = RingyardVecEnv(setting, 4, seed=5)
     env.reset()
     rng = np.random.default_rng(0)
     scores = [rng.uniform(-1, 1, (4, 8)).astype(np.float32) for _ in range(700)]
     ends = sum(env.step(one)[2].sum() for one in scores[:600])
     assert ends > 0
-    other = RingyardVecEnv(setting, 4, group_size=2, seed=5)
+    other = RingyardVecEnv(setting, 4, seed=5)
     other.restore(env.position())
     for one in scores[600:]:
         assert np.array_equal(env.step(one)[0], other.step(one)[0])

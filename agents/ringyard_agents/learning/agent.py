@@ -1,15 +1,17 @@
-"""A trained policy as a scheduler, on any cluster."""
+"""A trained policy to act with in an environment, or to be measured as a scheduler on any cluster."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from ringyard.allocator import Rates
 from ringyard.checks import Amount, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
+from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Template
 from ringyard.mdp.bank import QUEUE_TAKES, queue_priority
@@ -28,7 +30,7 @@ from ringyard_agents.learning.score_networks import ScorePolicy
 from ringyard_baselines.policies import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
 
-__all__ = ["AgentScheduler", "load_agent", "powers_of"]
+__all__ = ["AgentScheduler", "act", "load", "load_agent", "powers_of"]
 
 #: live jobs that an agent scores at most, those that came first: attention among more takes 0.2 s a decision
 _MOST_SCORED = 4096
@@ -49,6 +51,18 @@ def powers_of(actions: ActionKind) -> Powers:
         if one.core_factor != 1.0 or getattr(one, "bandwidth_cap", None) is not None:
             may |= Powers.CORES
     return may
+
+
+def act(policy: Policy, observation: Any, mask: Any) -> Any:
+    """A policy's action in an environment, or [clusters, ...] actions; see `AgentScheduler.act`."""
+    masks = np.asarray(mask, np.bool_)
+    if masks.ndim == 2:
+        return policy.act(observation, masks)
+    if isinstance(observation, dict):
+        many: Any = {name: block[None] for name, block in observation.items()}
+    else:
+        many = np.asarray(observation)[None]
+    return policy.act(many, masks[None])[0]
 
 
 class AgentScheduler(Scheduler):
@@ -98,14 +112,7 @@ class AgentScheduler(Scheduler):
         Raises:
             CheckpointError: observations or masks of other shapes.
         """
-        masks = np.asarray(mask, np.bool_)
-        if masks.ndim == 2:
-            return self.policy.act(observation, masks)
-        if isinstance(observation, dict):
-            many: Any = {name: block[None] for name, block in observation.items()}
-        else:
-            many = np.asarray(observation)[None]
-        return self.policy.act(many, masks[None])[0]
+        return act(self.policy, observation, mask)
 
     def drive(self, sim: Simulator) -> None:
         """Simulate until every job has finished."""
@@ -193,3 +200,98 @@ def load_agent(
     if stop_price is not None:
         actions = _priced(actions, stop_price, name)
     return AgentScheduler(policy, observation, actions, name)
+
+
+def load(
+    checkpoint: str | Path | None = None,
+    env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any] | EnvConfig | None = None,
+    trust: Trust = (),
+) -> AgentScheduler:
+    """A trained agent: `.act(observation, mask)` in an environment, `.decide(view)` as a scheduler.
+
+    Args:
+        checkpoint: an agent.safetensors, its run folder, zoo:NAME, or None for the newest under runs/.
+        env: in which it shall act, wrapped or not, one cluster or many, or its setting; None: not checked.
+        trust: full names of classes of yours that the agent may name; True: of anybody's.
+
+    Raises:
+        CheckpointError: there is none, it cannot be read, it is not trusted, or what it reads and answers is
+            not what `env` gives and takes: the sentence says what differs.
+        ConfigurationError: an argument of another kind.
+    """
+    name = "agent" if checkpoint is None else str(checkpoint)
+    agent = load_agent(None if checkpoint is None else str(checkpoint), name, trust)
+    if env is not None:
+        setting = getattr(getattr(env, "unwrapped", None), "setting", env)
+        if not isinstance(setting, EnvConfig):
+            raise ConfigurationError(
+                f"env is {env!r}; expected one of Ringyard's environments, or an EnvConfig"
+            )
+        found = [*_seen(agent.observation, setting.observation), *_done(agent.actions, setting.actions)]
+        found += [] if found or not agent.observation.flat else _lengths(agent, setting)
+        if found:
+            raise CheckpointError(f"{name} cannot act in this environment: {'; '.join(found)}")
+    return agent
+
+
+def _seen(own: Observation, given: Observation) -> list[str]:
+    """What differs between what an agent reads and what it would see."""
+    if own.flat != given.flat:
+        kinds = {True: "one row of numbers (flat=True)", False: "blocks (flat=False)"}
+        return [f"it reads {kinds[own.flat]}, the observation is {kinds[given.flat]}"]
+    ours, theirs = ({block.name: block.features for block in one.blocks} for one in (own, given))
+    found = []
+    if missing := [name for name in ours if name not in theirs]:
+        found.append(f"it reads the blocks {', '.join(missing)}, which the observation lacks")
+    if more := [name for name in theirs if name not in ours]:
+        found.append(f"the observation has the blocks {', '.join(more)}, which it does not know")
+    for name in ours.keys() & theirs.keys():
+        names = [[feature.name for feature in block[name]] for block in (ours, theirs)]
+        if names[0] != names[1]:
+            found.append(f"of block {name} it reads {', '.join(names[0])}; given are {', '.join(names[1])}")
+    return found
+
+
+def _options(actions: Actions) -> dict[str, list[str]]:
+    """What a number of `Actions` can mean, by name."""
+    changes = ["stop"] if actions.preemptive else []
+    for one in actions.adjustments:
+        place = "stays" if one.placement is None else one.placement.name
+        cap = "" if one.bandwidth_cap is None else f" cap {one.bandwidth_cap:g}"
+        factors = f"gpus x{one.gpu_factor:g} batch x{one.batch_factor:g} cores x{one.core_factor:g}"
+        changes.append(f"{place} {factors}{cap}")
+    return {"starts": [one.name for one in actions.starts], "changes": changes}
+
+
+def _done(own: ActionKind, given: ActionKind) -> list[str]:
+    """What differs between what an agent answers and what would be taken."""
+    if isinstance(own, Scores) != isinstance(given, Scores):
+        kinds = {True: "scores jobs (action=scores)", False: "chooses one of several actions"}
+        return [f"it {kinds[isinstance(own, Scores)]}, the environment {kinds[isinstance(given, Scores)]}"]
+    if isinstance(own, Scores) and isinstance(given, Scores) and own.type_scores != given.type_scores:
+        words = [", ".join(one.type_scores) or "none" for one in (own, given)]
+        return [f"it scores jobs on the GPU types {words[0]}, the environment takes scores on {words[1]}"]
+    if not (isinstance(own, Actions) and isinstance(given, Actions)):
+        return []
+    ours, theirs = _options(own), _options(given)
+    return [
+        f"its {what} are {', '.join(ours[what]) or 'none'}, the environment's"
+        f" {', '.join(theirs[what]) or 'none'}"
+        for what in ours
+        if ours[what] != theirs[what]
+    ]
+
+
+def _lengths(agent: AgentScheduler, setting: EnvConfig) -> list[str]:
+    """Of rows and answers of a network that fits one cluster only."""
+    network = getattr(agent.policy, "network", None)
+    spaces = getattr(network, "observation_space", None), getattr(network, "action_space", None)
+    here = setting.observation.space(setting.cluster, setting.actions), setting.actions.space
+    words = "observation", "action"
+    return [
+        f"its {word} space is {own}, the environment's {given}: it was trained on another cluster, or with"
+        " other numbers of visible jobs"
+        for word, own, given in zip(words, spaces, here, strict=True)
+        if (own is not None and getattr(own, "shape", None) != given.shape)
+        or getattr(own, "n", None) != getattr(given, "n", None)
+    ]

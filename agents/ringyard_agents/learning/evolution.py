@@ -10,7 +10,7 @@ from torch.func import functional_call, vmap
 
 from ringyard.checks import Count, Positive, checked
 from ringyard_agents.learning.process_group import on
-from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
+from ringyard_agents.learning.score_learner import ScoreLearner, Spread
 from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork
 
 __all__ = ["EvolutionStrategies", "Population"]
@@ -68,7 +68,6 @@ class EvolutionStrategies(ScoreLearner):
     group that plays the same workload, which has both of each mirrored pair; worlds count the same.
 
     Attributes:
-        group_size: even: each group has both of its mirrored pairs.
         spread: of the changes, in weights.
     """
 
@@ -78,9 +77,6 @@ class EvolutionStrategies(ScoreLearner):
     averaging: Annotated[float, "[0, 1)"] = 0.8
     spread: Spread = 0.1
     learns_types = True
-
-    def __post_init__(self) -> None:
-        require_pairs(self.group_size)
 
     def _round(self) -> dict[str, float]:
         half = self.workloads * self.group_size // 2
@@ -96,12 +92,8 @@ class EvolutionStrategies(ScoreLearner):
         places = [_centred_ranks(one.returns.reshape(-1, self.group_size)) for one in played.values()]
         shares = torch.as_tensor(np.mean(places, axis=0).reshape(-1), dtype=torch.float32)
         total = self.hardware.peers.total(shares.to(changes.device) @ changes)
-        self._climb(total / (2 * half * self.spread))
-        return self._count(played)
-
-    def _climb(self, gradient: torch.Tensor) -> None:
-        """A step of the optimiser up the gradient [weights]."""
-        up = _by_weight(self._network, gradient)
+        up = _by_weight(self._network, total / (2 * half * self.spread))
         for name, own in self._network.named_parameters():
             own.grad = -up[name]
         self._optimizer.step()
+        return self._count(played)

@@ -14,7 +14,7 @@ from ringyard.checks import Count, Positive, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
-from ringyard_agents.learning.episodes import World
+from ringyard_agents.learning.episodes import ScoreWorld
 from ringyard_agents.learning.process_group import on
 from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, scores_of
 
@@ -41,7 +41,7 @@ class _Watched(NamedTuple):
 class _Playing:
     """Scores at which an allocator weighs jobs as another one does; some of its decisions are kept."""
 
-    def __init__(self, world: World, teacher: Allocator, share: float, rng: np.random.Generator) -> None:
+    def __init__(self, world: ScoreWorld, teacher: Allocator, share: float, rng: np.random.Generator) -> None:
         actions = world.setting.actions
         assert isinstance(actions, Scores)  # `ScoreLearner.setup` sees to it
         self._kinds = 1 + len(actions.type_scores)
@@ -184,7 +184,7 @@ class ImitateAllocator:
 
     def _watch(self, label: str, setting: EnvConfig, rng: np.random.Generator) -> list[_Watched]:
         """Decisions of a world's teacher."""
-        world = World(setting, min(_CLUSTERS, self.episodes))
+        world = ScoreWorld(setting, min(_CLUSTERS, self.episodes))
         playing = _Playing(world, self._teacher(label, setting), self.share, rng)
         for first in range(0, self.episodes, world.batch.num_clusters):
             entries = np.arange(first, first + world.batch.num_clusters)
