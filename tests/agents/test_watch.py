@@ -7,7 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import srtf
 
 from conftest import composed
 from ringyard.placement import consolidate
