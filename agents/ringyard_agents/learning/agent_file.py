@@ -16,20 +16,6 @@ from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import Learner, Policy
 from ringyard_agents.shipped_agents import agent_place
 
-__all__ = [
-    "AGENT",
-    "LAST",
-    "PARTS",
-    "checked_parts",
-    "find_checkpoint",
-    "load_policy",
-    "parts_of",
-    "parts_of_agent",
-    "read_agent",
-    "save_agent",
-]
-
-
 AGENT = "agent.safetensors"  # best on the evaluation workloads
 LAST = "last.safetensors"  # newest, to go on from
 

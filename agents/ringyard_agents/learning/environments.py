@@ -17,9 +17,6 @@ from ringyard.mdp.experiments import setting_of
 from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.learning.learner import Learner, world_of
 
-__all__ = ["OWN", "environments_of", "settings_of"]
-
-
 #: what curves call the world of the run's own settings beside others
 OWN = "own"
 

@@ -12,8 +12,6 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
 from ringyard_agents.learning.score_networks import PolicyInput, as_action, look
 
-__all__ = ["Constraint", "Episodes", "Player", "ScorePlayer", "ScoreWorld", "World", "stacked", "take"]
-
 #: share of a bound that an episode without a served job, so without a metric, counts as using: assumption
 _UNSERVED = 2.0
 

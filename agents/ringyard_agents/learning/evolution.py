@@ -13,8 +13,6 @@ from ringyard_agents.learning.process_group import on
 from ringyard_agents.learning.score_learner import ScoreLearner, Spread
 from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork
 
-__all__ = ["EvolutionStrategies", "Population"]
-
 
 def _by_weight(network: ScoreNetwork, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
     """{name of a weight: [..., its shape]} of vectors [..., weights] of all of them."""

@@ -40,8 +40,6 @@ from ringyard_agents.learning.agent_file import (
 from ringyard_agents.learning.learner import Learner
 from ringyard_agents.runs.run_folder import leaves
 
-__all__ = ["check_agreement", "inherited", "load_initial_weights", "read_run_config", "resumed_config"]
-
 #: settings that a run may change when it goes on
 _CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plots", "callbacks")
 _OF_THE_COMMAND = ("resume", "overwrite", "trust", *_CHANGEABLE)

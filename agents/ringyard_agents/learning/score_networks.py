@@ -11,8 +11,6 @@ from ringyard.checks import checked
 from ringyard.errors import CheckpointError
 from ringyard_agents.learning.process_group import on
 
-__all__ = ["PolicyInput", "ScoreNetwork", "ScorePolicy", "as_action", "look", "scores_of"]
-
 
 @checked("agent.network")
 class ScoreNetwork(nn.Module):
@@ -106,10 +104,6 @@ class _Attention(nn.Module):
         return attended
 
 
-#: blocks of the observation
-_JOBS, _CLUSTER = "jobs", "cluster"
-
-
 class PolicyInput(NamedTuple):
     """What is seen of some clusters; as many slots as the fullest of them has jobs.
 
@@ -124,6 +118,19 @@ class PolicyInput(NamedTuple):
     cluster: NDArray[np.float32]
 
 
+def filled(rows: NDArray[np.float32], counts: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """([decisions, slots, ...] rows in the first slots, 0 behind them; [decisions, slots] where they are).
+
+    Args:
+        rows: [samples, ...] decision after decision.
+        counts: [decisions] rows of each.
+    """
+    present = np.arange(counts.max()) < counts[:, None]
+    slots = np.zeros((*present.shape, *rows.shape[1:]), np.float32)
+    slots[present] = rows
+    return slots, present
+
+
 def look(observations: Any, masks: NDArray[np.bool_]) -> PolicyInput:
     """What observations with the blocks `jobs` and `cluster` show.
 
@@ -134,15 +141,15 @@ def look(observations: Any, masks: NDArray[np.bool_]) -> PolicyInput:
     Raises:
         CheckpointError: other blocks.
     """
-    if not isinstance(observations, dict) or not {_JOBS, _CLUSTER} <= set(observations):
+    if not isinstance(observations, dict) or not {"jobs", "cluster"} <= set(observations):
         raise CheckpointError(
-            f"a score network reads the blocks {_JOBS} and {_CLUSTER} of an observation; play it with"
+            "a score network reads the blocks jobs and cluster of an observation; play it with"
             " action=scores observation=live_jobs, or train another agent"
         )
     num_clusters, num_jobs = masks.shape
     slots = int(masks.sum(axis=1).max(initial=1))
-    jobs = observations[_JOBS].reshape(num_clusters, num_jobs, -1)[:, :slots]
-    return PolicyInput(jobs, masks[:, :slots], observations[_CLUSTER])
+    jobs = observations["jobs"].reshape(num_clusters, num_jobs, -1)[:, :slots]
+    return PolicyInput(jobs, masks[:, :slots], observations["cluster"])
 
 
 def scores_of(network: ScoreNetwork, seen: PolicyInput) -> torch.Tensor:

@@ -22,18 +22,7 @@ from ringyard_agents.learning.policy_gradient import (
 )
 from ringyard_agents.learning.process_group import ProcessGroup, on
 from ringyard_agents.learning.score_learner import ScoreLearner, Spread
-from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, scores_of
-
-__all__ = [
-    "ForkAndCompare",
-    "GroupNoise",
-    "PerturbedPolicy",
-    "RolloutBatch",
-    "add_gradient",
-    "antithetic_noise",
-    "deterministic",
-]
-
+from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, filled, scores_of
 
 #: parts of a minibatch that are filled up to the fullest cluster of each, so that little is computed in vain
 _PARTS = 8
@@ -69,10 +58,7 @@ class RolloutBatch(NamedTuple):
 
     def seen(self) -> PolicyInput:
         """As networks read them."""
-        present = np.arange(self.counts.max()) < self.counts[:, None]
-        jobs = np.zeros((*present.shape, self.jobs.shape[1]), np.float32)
-        jobs[present] = self.jobs
-        return PolicyInput(jobs, present, self.cluster)
+        return PolicyInput(*filled(self.jobs, self.counts), self.cluster)
 
     @staticmethod
     def joined(parts: list["RolloutBatch"]) -> "RolloutBatch":

@@ -29,8 +29,6 @@ from ringyard_agents.learning.training_run import TrainingRun, read_last, remove
 from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
 from ringyard_agents.runs.study import Pruning
 
-__all__ = ["train"]
-
 
 class _EnoughError(Exception):
     """Learning ends before all decisions are made."""
