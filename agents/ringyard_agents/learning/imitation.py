@@ -16,10 +16,10 @@ from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.episodes import ScoreWorld
 from ringyard_agents.learning.process_group import on
-from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, filled, scores_of
+from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, ScoreNetwork, filled, scores_of
 
 #: (jobs [jobs, F], cluster [C], scores [jobs] to give) of a decision
-_Decision = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+_Decision = tuple[Floats, Floats, Floats]
 
 #: played at once
 _CLUSTERS = 16
@@ -147,13 +147,13 @@ class ImitateAllocator:
         return {"clone/decisions": kept_decisions, "clone/error": float(np.sqrt(np.mean(last)))}
 
     def _watch(self, label: str, setting: EnvConfig, rng: np.random.Generator) -> list[_Decision]:
-        """Decisions of a world's teacher, which plays by scores that make the world's allocator weigh jobs so."""
+        """Decisions of a world's teacher, as scores with which the world's allocator weighs jobs like it."""
         world, actions = ScoreWorld(setting, min(_CLUSTERS, self.episodes)), setting.actions
         assert isinstance(actions, Scores)  # `ScoreLearner.setup` sees to it
         state, plan = world.batch.state, world.batch.episode.plan
         teacher, kept = self._teacher(label, setting), list[_Decision]()
 
-        def player(seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]) -> Any:
+        def player(seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Any:
             given = np.zeros((*seen.present.shape, 1 + len(actions.type_scores)), np.float32)
             scores = given[..., 0]
             for i, b in enumerate(clusters.tolist()):

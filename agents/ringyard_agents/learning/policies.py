@@ -33,7 +33,7 @@ _KNOWN = [*itertools.chain(*_ITEMS.values()), *_MASKS]
 
 
 class _Blocks(BaseFeaturesExtractor):
-    """Hands the observation's blocks to the network as they are."""
+    """Passes the observation's blocks to the network as they are."""
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
         if not isinstance(observation_space, spaces.Dict) or set(_NEEDED) - set(observation_space.spaces):

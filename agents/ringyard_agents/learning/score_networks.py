@@ -104,6 +104,11 @@ class _Attention(nn.Module):
         return attended
 
 
+Floats = NDArray[np.float32]
+Masks = NDArray[np.bool_]
+Ids = NDArray[np.int64]
+
+
 class PolicyInput(NamedTuple):
     """What is seen of some clusters; as many slots as the fullest of them has jobs.
 
@@ -113,12 +118,12 @@ class PolicyInput(NamedTuple):
         cluster: [clusters, C].
     """
 
-    jobs: NDArray[np.float32]
-    present: NDArray[np.bool_]
-    cluster: NDArray[np.float32]
+    jobs: Floats
+    present: Masks
+    cluster: Floats
 
 
-def filled(rows: NDArray[np.float32], counts: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def filled(rows: Floats, counts: Ids) -> tuple[NDArray[Any], Masks]:
     """([decisions, slots, ...] rows in the first slots, 0 behind them; [decisions, slots] where they are).
 
     Args:
@@ -131,7 +136,7 @@ def filled(rows: NDArray[np.float32], counts: NDArray[np.int64]) -> tuple[NDArra
     return slots, present
 
 
-def look(observations: Any, masks: NDArray[np.bool_]) -> PolicyInput:
+def look(observations: Any, masks: Masks) -> PolicyInput:
     """What observations with the blocks `jobs` and `cluster` show.
 
     Args:
@@ -160,7 +165,7 @@ def scores_of(network: ScoreNetwork, seen: PolicyInput) -> torch.Tensor:
     return scores
 
 
-def as_action(scores: NDArray[np.float32], seen: PolicyInput, num_jobs: int) -> NDArray[np.float32]:
+def as_action(scores: Floats, seen: PolicyInput, num_jobs: int) -> Floats:
     """[clusters, scores] of the action space, 0 where there is no job.
 
     Args:
@@ -188,7 +193,7 @@ class ScorePolicy:
         torch.set_num_threads(1)
         self.network = network
 
-    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def act(self, observations: Any, masks: Masks) -> Floats:
         """[clusters, scores] from -1 to 1, 0 where there is no job.
 
         Raises:
