@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ringyard.performance.host import read_seconds, stored_bytes
-from ringyard_agents.calibration.cpu import best_factor
+from ringyard_agents.calibration.fits import best_factor
 
 __all__ = ["dataset", "fit_dataset", "fit_storage"]
 

@@ -18,7 +18,15 @@ from ringyard.state.random_numbers import own_seed
 from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build, simulator
-from ringyard_agents.evaluation.tuned_configs import Best, at_best, class_of, read_best, says_how, tuned_for
+from ringyard_agents.evaluation.tuned_configs import (
+    Best,
+    at_best,
+    built,
+    class_of,
+    read_best,
+    says_how,
+    tuned_for,
+)
 from ringyard_agents.shipped_agents import agents_judged_in
 from ringyard_baselines.scheduler import Scheduler
 
@@ -257,11 +265,11 @@ def competitors(rule: Entry, request: ComparisonRequest) -> list[Entry]:
     name = request.best_name(world)
     best = {} if name is None else read_best(name)
     [at_its_best] = at_best({rule.label: rule}, best).values()
-    agent = _built(at_its_best)
+    agent = built(at_its_best)
     known = {one: _tried(one, best) for one in scheduler_names()}
     at_their_best = {one: plain(scheduler_config(tried[0])) for one, tried in known.items()}
     fit, _ = supported_schedulers(at_their_best, world, request.seed + SEED_OFFSET)
-    found = (next((one for one in known[name] if _is_rival(_built(one), agent)), None) for name in fit)
+    found = (next((one for one in known[name] if _is_rival(built(one), agent)), None) for name in fit)
     return [one for one in found if one is not None]
 
 
@@ -270,10 +278,6 @@ def _tried(name: str, best: Mapping[str, Best]) -> list[Entry]:
     if name not in best:
         return [Entry.read(name)]
     return [best[name].entry, *(one.entry for one in best[name].others if says_how(one.entry))]
-
-
-def _built(entry: Entry) -> Scheduler:
-    return build(plain(scheduler_config(entry)))
 
 
 def _is_rival(scheduler: Scheduler, agent: Scheduler) -> bool:

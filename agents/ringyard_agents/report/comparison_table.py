@@ -9,7 +9,7 @@ import pandas as pd
 from ringyard.sim.metrics import LOSSES, Window
 from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.report.tables import markdown
+from ringyard_agents.report.tables import markdown, pluralize
 
 __all__ = [
     "LOSS_COLUMNS",
@@ -19,7 +19,6 @@ __all__ = [
     "loss_names",
     "notes_of_equal_rows",
     "notes_of_equal_workloads",
-    "pluralize",
     "printed_columns",
     "printed_markdown",
     "table_rows",
@@ -82,11 +81,6 @@ def printed_markdown(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) ->
     columns = [*printed_columns(rows[0]), ["scheduler", "queueing (s)", *loss_names(rows)]]
     tables = [markdown([{name: row[name] for name in names} for row in rows]).rstrip() for names in columns]
     return "\n\n".join([*tables, *notes, "All columns are in table.csv and table.md."])
-
-
-def pluralize(number: int, what: str) -> str:
-    """`1 workload`, `2 workloads`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _text(form: str, value: float, nothing: str = NOTHING) -> str:
