@@ -7,7 +7,6 @@ import subprocess
 
 import numpy as np
 import pytest
-from ringyard_baselines.classic.preemptive import srtf
 
 from conftest import composed
 from ringyard.placement import consolidate
@@ -17,6 +16,7 @@ from ringyard_agents.evaluation.evaluate import played, simulator
 from ringyard_agents.evaluation.selection import SEED_OFFSET
 from ringyard_agents.watching.schedule import PARTS
 from ringyard_agents.watching.watch import page_of
+from ringyard_baselines.classic.preemptive import srtf
 
 SMALL = ("experiment=full",)
 COUNT = 190  # its jobs
