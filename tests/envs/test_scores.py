@@ -245,7 +245,7 @@ def test_what_is_known_of_speeds_is_kept_and_grows():
         ends = play(batch, constant(0.0))
         assert np.array_equal(ends, [alone[entry], alone[3 - entry]])
     assert len(set(widths)) > 1
-    records = batch.bank.records[0, : batch.bank.num_jobs[0]]
+    records = batch.bank.rows.records[0, : batch.bank.rows.num_jobs[0]]
     assert np.array_equal(tables(records).worth, batch.bank.rates[0].worth)
 
 
@@ -358,7 +358,7 @@ def test_presets_take_parts_that_there_are():
 def test_the_memory_of_speeds_is_known_before_it_is_taken(monkeypatch):
     batch = batch_of(scored("elastic"), range(4))
     arrays = [one for rates in batch.bank.rates.values() for one in rates]
-    for holder in (batch.state, batch.episode, batch.episode.plan, batch._out, batch.bank):
+    for holder in (batch.state, batch.episode, batch.episode.plan, batch._out, batch.bank.rows):
         arrays += [one for one in vars(holder).values() if isinstance(one, np.ndarray)]
     taken = sum(array.nbytes for array in arrays)
     for share, fits in ((0.98, False), (1.02, True)):

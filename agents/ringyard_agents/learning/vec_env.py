@@ -12,8 +12,6 @@ from ringyard.errors import CheckpointError, ConfigurationError, EpisodeError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 
-__all__ = ["RingyardVecEnv"]
-
 
 class RingyardVecEnv(VecEnv):
     """`num_envs` clusters stepped by one compiled call; resets within the step, as Stable-Baselines3 does.
@@ -79,7 +77,7 @@ class RingyardVecEnv(VecEnv):
         Raises:
             ActionError: not one action for each cluster.
         """
-        self._actions = self.setting.actions.given(actions, self.num_envs)
+        self._actions = self.batch.given(actions)
 
     def step_wait(self) -> VecEnvStepReturn:
         """Carry them out.
@@ -94,7 +92,7 @@ class RingyardVecEnv(VecEnv):
         batch, everyone = self.batch, np.arange(self.num_envs)
         masked = batch.valid(actions, everyone)
         batch.step(actions)
-        self._played.append(actions)  # a fresh array, see `ActionKind.given`
+        self._played.append(actions)  # a fresh array, see `ClusterBatch.given`
         rewards, ended = batch.rewards.astype(np.float32), batch.done | batch.truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for b in everyone[masked].tolist():
@@ -157,7 +155,7 @@ class RingyardVecEnv(VecEnv):
         self.reset()
         for step, actions in enumerate(played):
             playing = np.flatnonzero(begun <= step)
-            if not self.batch.possible(self.setting.actions.given(actions, self.num_envs), playing):
+            if not self.batch.possible(self.batch.given(actions), playing):
                 raise CheckpointError("the saved actions are not possible in this world; it is another one")
             self.batch.step(actions, playing)
         self._begun[:] = begun

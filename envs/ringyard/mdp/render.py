@@ -12,8 +12,6 @@ from ringyard.errors import ConfigurationError
 from ringyard.rendering.history import history_of
 from ringyard.state.arrays import State
 
-__all__ = ["MODES", "Screen"]
-
 MODES = ("human", "rgb_array")
 
 #: seconds that a window is left to draw itself
