@@ -291,7 +291,7 @@ def _traces(words: Sequence[str]) -> None:
     parser = Arguments(
         prog="ringyard traces",
         usage="ringyard traces [-h] | ringyard traces NAME FILE",
-        description="Without words: where each public trace is, its licence and size. NAME FILE: what a local"
+        description="Without words: where each public trace is, and its licence. NAME FILE: what a local"
         " copy holds.",
     )
     parser.add_argument(

@@ -20,8 +20,6 @@ def list_traces() -> None:
         table.add_row("release", source.url)
         table.add_row("file", source.file)
         table.add_row("licence", source.licence)
-        table.add_row("size", source.size)
-        table.add_row("sha256", source.sha256 or "not known")
         table.add_row("GPU jobs", f"{source.jobs:,}")
         table.add_row("note", source.note)
         console.print(table)

@@ -373,7 +373,7 @@ def test_workloads_of_the_resets_to_come_are_made_together_and_the_draws_stay_th
     assert made == [1, 17, 17]  # after a seed, nobody knows whether its draws are gone on with
     alone = env.batch.bank.table(played[3])
     np.testing.assert_array_equal(
-        env.batch.bank.records["submit_seconds"][env.batch.bank.rows_of(np.array(played[3:4]))[0]],
+        env.batch.bank.rows.records["submit_seconds"][env.batch.bank.rows_of(np.array(played[3:4]))[0]],
         alone.submit_seconds,
     )
 

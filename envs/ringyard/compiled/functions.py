@@ -233,15 +233,23 @@ class Kernel(ByName):
         compile_signature = dispatcher.compile
 
         def compile_announced(signature: Any) -> Any:
-            if is_foreign(self.python) or cache.has(signature):
-                return compile_signature(signature)
-            parts = [one for one in _made_of(self.python, set(), through_linked=True) if one.declares]
-            missing = [one.name for one in parts if not one._inside[1].has(one.signature)]
+            missing = [] if cache.has(signature) else self.missing()
             with announced(self.python.__qualname__, missing):
                 return compile_signature(signature)
 
         dispatcher.compile = compile_announced
         return dispatcher
+
+    def is_on_disk(self) -> bool:
+        """Whether there is machine code for the types it declares."""
+        return self._inside[1].has(self.signature)
+
+    def missing(self) -> list[str]:
+        """Names of the kernels in it whose machine code is not on disk; none for functions of others."""
+        if is_foreign(self.python):
+            return []
+        parts = [one for one in _made_of(self.python, set(), through_linked=True) if one.declares]
+        return [one.name for one in parts if not one.is_on_disk()]
 
     @FoundOnce
     def address(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
+from ringyard.compiled.cache import announced
 from ringyard.compiled.functions import WATCH_ALL, ByName, FoundOnce, Kernel, is_foreign, raising_kernel
 from ringyard.compiled.numba_internals import (
     ALLOC_FLAG_IDX,
@@ -219,8 +220,10 @@ class CompiledFunction(ByName):
         Raises:
             PluginError: it cannot be compiled.
         """
+        missing = [] if self._kernel.is_on_disk() else self._kernel.missing()
         try:
-            address = self._kernel.address
+            with announced(self.name, missing):
+                address = self._kernel.address
         except Exception as error:  # numba lets errors of many kinds through
             lines = [line for line in str(error).splitlines() if line and not line.startswith("Failed in")]
             raise PluginError(

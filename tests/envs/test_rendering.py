@@ -11,11 +11,10 @@ from gymnasium.utils.env_checker import check_env
 
 from conftest import composed, leaf
 from ringyard import Allocation, Cluster, ClusterEnv, JobTable, Simulator, ideal
-from ringyard.drawing import bars_of, history_of, rings_of
-from ringyard.drawing.chart import Chart, save_gantt
-from ringyard.drawing.video import require_video, save_video
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
+from ringyard.rendering.chart import Chart, require_video, save_gantt, save_video
+from ringyard.rendering.history import bars_of, history_of, rings_of
 from ringyard.state.arrays import waiting_rows
 from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import simulator
@@ -192,7 +191,7 @@ def test_files_are_what_their_names_say(shared, tmp_path, monkeypatch):
     assert (tmp_path / "a.gif").read_bytes().startswith(b"GIF89a")
     with pytest.raises(ConfigurationError, match=r"output\.video is 'a\.avi'; expected \.gif"):
         require_video("output.video", tmp_path.relative_to(tmp_path) / "a.avi")
-    monkeypatch.setattr("ringyard.drawing.video.FFMpegWriter.isAvailable", lambda: False)
+    monkeypatch.setattr("ringyard.rendering.chart.FFMpegWriter.isAvailable", lambda: False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
         ConfigurationError, match=r'needs ffmpeg: pip install "ringyard\[render\]", or name a .gif'

@@ -1,23 +1,30 @@
-"""A schedule as a matplotlib figure: GPUs by server over time, who waits, links that are shared."""
+"""A schedule as a picture or a video: GPUs by server over time, jobs that wait, links that are shared."""
 
 import colorsys
+import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rcParams
+from matplotlib.animation import FFMpegWriter, PillowWriter
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.drawing.bars import Bars, Rings, bars_of, rings_of
-from ringyard.drawing.history import History
+from ringyard.errors import ConfigurationError
+from ringyard.rendering.history import Bars, History, Rings, bars_of, rings_of
 
-__all__ = ["Chart", "save_gantt"]
+#: files that `save_gantt` writes
+PICTURES = (".png", ".pdf", ".svg")
+
+_FRAMES_PER_SECOND = 10
+_BY_FFMPEG = (".mp4", ".mkv", ".mov", ".webm")
 
 _INCHES = (12.8, 7.2)
-_DPI = 100
 _GAP = 0.9  # lines between two servers
 _MOST_WAITING = 18  # jobs in the list
 _FREE, _DOWN, _EDGE = "#eceef1", "#b9bec6", "#15181d"
@@ -57,11 +64,12 @@ class Chart:
         cluster: of the schedules to be drawn.
         live: also say who waits and how many rings each link carries at the moment; without, time has all of
             the width.
-        figure: to draw into, such as a window's; None: one of its own, 1280 x 720 pixels.
+        figure: to draw into, such as a window's; None: one of its own, 12.8 x 7.2 inches.
+        dpi: pixels of an inch of that.
     """
 
-    def __init__(self, cluster: Cluster, live: bool = True, figure: Any = None) -> None:
-        self.figure = Figure(figsize=_INCHES, dpi=_DPI) if figure is None else figure
+    def __init__(self, cluster: Cluster, live: bool = True, figure: Any = None, dpi: int = 100) -> None:
+        self.figure = Figure(figsize=_INCHES, dpi=dpi) if figure is None else figure
         if figure is None:
             FigureCanvasAgg(self.figure)
         self._servers = np.asarray(cluster.server_of_gpu)
@@ -258,3 +266,49 @@ def save_gantt(file: Path, history: History) -> None:
     chart = Chart(history.cluster, live=False)
     chart.draw(history)
     chart.figure.savefig(file, dpi=150)
+
+
+def require_video(setting: str, file: Path) -> None:
+    """Raise a ConfigurationError unless a video of that name can be written here.
+
+    Args:
+        setting: that names it.
+        file: .gif, which matplotlib writes by itself, or one of ffmpeg's.
+    """
+    suffix = file.suffix.lower()
+    if suffix != ".gif" and suffix not in _BY_FFMPEG:
+        raise ConfigurationError(f"{setting} is {str(file)!r}; expected .gif, {', '.join(_BY_FFMPEG)}")
+    if suffix != ".gif" and not (importlib.util.find_spec("imageio_ffmpeg") or FFMpegWriter.isAvailable()):
+        raise ConfigurationError(
+            f'{setting} is {str(file)!r}, which needs ffmpeg: pip install "ringyard[render]", or name a .gif'
+        )
+
+
+def _writer(suffix: str) -> Any:
+    if suffix == ".gif":
+        return PillowWriter(_FRAMES_PER_SECOND)
+    if not FFMpegWriter.isAvailable():
+        import imageio_ffmpeg
+
+        rcParams["animation.ffmpeg_path"] = imageio_ffmpeg.get_ffmpeg_exe()
+    return FFMpegWriter(_FRAMES_PER_SECOND)
+
+
+def save_video(file: Path, history: History, frames: int) -> Iterator[int]:
+    """Write pictures of equally distant moments, from the first arrival to the end.
+
+    Args:
+        file: as `require_video` wants it.
+        history: of the whole schedule.
+        frames: 1 or more.
+
+    Yields:
+        How many pictures are drawn; the file is whole after the last.
+    """
+    chart = Chart(history.cluster)
+    writer = _writer(file.suffix.lower())
+    with writer.saving(chart.figure, str(file), dpi=100):
+        for drawn, moment in enumerate(np.linspace(history.begins, history.now, frames + 1)[1:], 1):
+            chart.draw(history.until(float(moment)))
+            writer.grab_frame()
+            yield drawn
