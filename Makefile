@@ -30,8 +30,9 @@ slow: setup
 	$(RUN)python -m pytest -n auto --dist worksteal -m slow
 	$(MAKE) attack oldest
 
-# what a release needs beside `test` and `slow`: the wheel in an empty environment
+# what a release needs beside `test` and `slow`: the wheel in an empty environment, mutants that tests must notice
 release: setup
+	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutation]"
 	$(RUN)python -m pytest -m release
 
 # the oldest versions that pyproject.toml allows: every test (OLDEST=tests), or what they touch most

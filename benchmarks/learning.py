@@ -58,7 +58,7 @@ def update(clusters):
     """(million operations of an update of one decision, 1e9/s of the update, 1e9/s of its products alone)."""
     learner = begun("group_relative", clusters, Hardware())
     set_num_threads(1)
-    choices = learner._play()[0].choices
+    choices = learner._play()[0]
     rows = np.arange(min(4096, len(choices.actions)))
     gradient = partial(add_ppo_gradient, learner._network, choices, rows, len(rows), 0.2, 1e-3)
     network = learner._network.mlp_extractor

@@ -44,7 +44,7 @@ class Stopwatch:
 def watched(learner):
     """Who steps, who chooses actions and who updates: three (owner, method)."""
     if isinstance(learner, GroupRelative):
-        return (learner._env, "step"), (learner, "_decide"), (learner, "_update")
+        return (learner._world.batch, "step"), (learner, "_decide"), (learner, "_update")
     model = learner._running
     return (model.env, "step"), (model.policy, "forward"), (model, "train")
 
@@ -53,7 +53,8 @@ def measure(learner, decisions):
     """(samples/s, share of the time in environment, forward, update)."""
     world = world_of(learner, EnvConfig(num_workloads=512))
     learner.setup({"one": world}, 0)
-    learner._env.batch.bank.rows_of(np.arange(512))
+    batch = learner._world.batch if isinstance(learner, GroupRelative) else learner._env.batch
+    batch.bank.rows_of(np.arange(512))
     learner.learn(1, lambda measured: None)
     watch = Stopwatch()
     labels = ("environment", "forward", "update")

@@ -19,7 +19,7 @@ from ringyard.mdp.experiments import experiment
 from ringyard.mdp.registration import preset_ids
 from ringyard.performance import IterationSeconds
 from ringyard.restart import constant
-from ringyard.sim.engine.life import start
+from ringyard.sim.engine.lifecycle import start
 from ringyard.state.arrays import State
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
@@ -29,7 +29,7 @@ PRESETS = sorted(preset_ids().values())
 FACES = {
     "single": lambda setting: ClusterEnv(setting),
     "vector": lambda setting: ClusterVectorEnv(3, setting, "SameStep"),
-    "agents": lambda setting: RingyardVecEnv(setting, 4, group_size=2),
+    "agents": lambda setting: RingyardVecEnv(setting, 4),
 }
 COPIES = {"pickle": lambda one: pickle.loads(pickle.dumps(one)), "deepcopy": copy.deepcopy}
 
@@ -157,7 +157,7 @@ def test_a_shallow_copy_is_a_second_name_of_the_episode():
 
 def test_pickles_hold_only_the_job_tables_that_were_made():
     setting = experiment("contention")
-    assert len(pickle.dumps(ClusterEnv(setting))) < 1e6 < ClusterEnv(setting).batch.bank.records.nbytes
+    assert len(pickle.dumps(ClusterEnv(setting))) < 1e6 < ClusterEnv(setting).batch.bank.rows.records.nbytes
 
 
 def _play_elsewhere(given, pipe):

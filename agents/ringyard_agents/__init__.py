@@ -7,8 +7,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ringyard_agents.evaluation.api import compare, evaluate
-    from ringyard_agents.learning.agent import AgentScheduler
-    from ringyard_agents.learning.api import load
+    from ringyard_agents.learning.agent import AgentScheduler, load
     from ringyard_agents.learning.policies import GreedyPolicy, PointerPolicy
     from ringyard_agents.learning.vec_env import RingyardVecEnv
 
@@ -22,7 +21,7 @@ _WHERE = {
     "RingyardVecEnv": "learning.vec_env",
     "compare": "evaluation.api",
     "evaluate": "evaluation.api",
-    "load": "learning.api",
+    "load": "learning.agent",
 }
 
 

@@ -267,7 +267,7 @@ _PARSED: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, A
     ),
     "traces": (
         _traces,
-        "Without words: where each public trace is, licence and size. NAME FILE: what a local copy holds.",
+        "Without words: where each public trace is, and its licence. NAME FILE: what a local copy holds.",
         {
             "name": dict(metavar="NAME", nargs="?", help="as workload=NAME; csv: your own file"),
             "file": dict(metavar="FILE", nargs="?", help="a CSV, or what the trace is published as"),

@@ -45,7 +45,7 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
     task = job(command, recipe)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     if command == "train" and any(word.lstrip("+").startswith(_SAY_INIT) for word in words):
-        from ringyard_agents.learning.warm_start import inherited
+        from ringyard_agents.learning.resume import inherited
 
         words = inherited(words)  # with the parts of the agent that is to learn on
     program = "ringyard" if options.shell_completion else f"ringyard {command}"

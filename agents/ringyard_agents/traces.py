@@ -17,8 +17,8 @@ def list_traces() -> None:
     console = Console()
     for source in SOURCES:
         table = Table(title=f"workload={source.name}", show_header=False, title_justify="left")
-        rows = {"release": source.url, "file": source.file, "licence": source.licence, "size": source.size}
-        rows |= {"sha256": source.sha256 or "not known", "GPU jobs": f"{source.jobs:,}", "note": source.note}
+        rows = {"release": source.url, "file": source.file, "licence": source.licence}
+        rows |= {"GPU jobs": f"{source.jobs:,}", "note": source.note}
         for row in rows.items():
             table.add_row(*row)
         console.print(table)

@@ -7,7 +7,7 @@ from ringyard.mdp.actions import Actions, Adjustment
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
-from ringyard.mdp.observations.tables import feature_table
+from ringyard.mdp.observations.observation import feature_table
 from ringyard.mdp.registration import preset_ids
 
 from .sources import Leaf, first_table, leaf, leaves, page, parts_of, rendered, section

@@ -36,21 +36,6 @@ from ringyard.jobs import JobTable
 from ringyard.profiles import ModelProfile, catalogue
 from ringyard.state.records import Job, JobKind
 
-__all__ = [
-    "CORES_SECONDS",
-    "Figures",
-    "Pause",
-    "RestartCost",
-    "constant",
-    "cores_pause",
-    "growing",
-    "pause_seconds",
-    "per_model",
-    "resize_pause",
-    "restart_pause",
-    "servers_pause",
-]
-
 #: of a change of cores, until the new workers of the input pipeline have the next batch ready; assumption
 CORES_SECONDS = 1.0
 

@@ -12,7 +12,7 @@ from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import live_jobs
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
-from ringyard_agents.learning.constraint import Constraint
+from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.evolution import EvolutionStrategies
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.policies import PointerPolicy

@@ -24,6 +24,7 @@ from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Sy
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
+from ringyard_agents.learning.episodes import World
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.policies import (
@@ -35,7 +36,7 @@ from ringyard_agents.learning.policies import (
 from ringyard_agents.learning.ppo import Choices, GroupRelative, add_ppo_gradient, choose, group_advantages
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_agents.learning.vec_env import RingyardVecEnv
-from ringyard_baselines.classic.sjf import sjf
+from ringyard_baselines.classic.start_only import sjf
 from ringyard_baselines.scheduler import run
 
 WORKLOAD = Synthetic(
@@ -195,43 +196,39 @@ def test_equal_episodes_have_no_advantage_whenever_they_were_decided_in():
     assert np.abs(advantages).max() < 1e-6
 
 
-def test_groups_share_workloads_and_rounds_idle():
-    env = RingyardVecEnv(setting(), 8, group_size=4, one_episode_per_round=True)
-    env.reset()
-    entries = env.batch.entries
-    assert len(set(entries[:4])) == 1
-    assert len(set(entries[4:])) == 1
-    rng = np.random.default_rng(0)
-    ended = np.zeros(8, bool)
-    for _ in range(400):
-        masks = env.action_masks()
-        actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in masks])
-        before = env.idle.copy()
-        _, rewards, dones, _ = env.step(actions)
-        assert (rewards[before] == 0).all()
-        assert not dones[before].any()
-        ended |= dones
-        if env.idle.all():
-            break
-    assert ended.all()
-    first = entries.copy()
-    env.next_round()
-    assert len(set(env.batch.entries[:4])) == 1
-    assert not np.array_equal(first, env.batch.entries)
+def test_groups_play_the_same_workloads_and_each_round_others():
+    learner = group_relative(setting(), num_envs=8, group_size=4)
+    rounds = []
+    learner.learn(400, lambda measured: rounds.append(learner._world.batch.entries.tolist()))
+    assert all(len(set(entries[:4])) == len(set(entries[4:])) == 1 for entries in rounds)
+    assert rounds[1] != rounds[2]
+    assert rounds[1][0] != rounds[1][4]
+
+
+def test_clusters_whose_episode_is_over_wait_for_the_others():
+    world, rng = World(setting(), 8), np.random.default_rng(0)
+
+    def player(observations, masks, clusters):
+        assert len(observations["waiting"]) == len(masks) == len(clusters)
+        return np.array([rng.choice(np.flatnonzero(mask)) for mask in masks])
+
+    played = world.play(np.arange(8), player)
+    assert world.batch.done.all()
+    assert np.array_equal(played.valid.sum(axis=0), world.batch.lengths)
+    assert played.returns == pytest.approx(world.batch.returns)
+    assert not np.diff(played.valid.astype(int), axis=0).max() > 0  # once over, over
 
 
 def test_teacher_is_the_heuristic():
-    env = RingyardVecEnv(setting(), 6, one_episode_per_round=True)
-    env.reset()
-    teacher = QueueTeacher(env.setting.actions, ["consolidate"])
-    while not env.idle.all():
-        env.step(teacher.act(None, env.action_masks()))
+    world = World(setting(), 6)
+    teacher = QueueTeacher(world.setting.actions, ["consolidate"])
+    world.play(np.arange(6), lambda seen, masks, clusters: teacher.act(seen, masks))
     for b in range(6):
-        jobs = env.batch.bank.table(int(env.batch.entries[b]))
-        sim = Simulator(env.setting.cluster, jobs, env.setting.performance)
+        jobs = world.batch.bank.table(b)
+        sim = Simulator(world.setting.cluster, jobs, world.setting.performance)
         run(sim, sjf(consolidate()), np.random.default_rng(0))
-        assert env.batch.mean_jct(b) == pytest.approx(sim.metrics().mean_jct, rel=1e-12)
-        assert env.batch.metrics(b).as_dict() == pytest.approx(sim.metrics().as_dict(), rel=1e-9)
+        assert world.batch.mean_jct(b) == pytest.approx(sim.metrics().mean_jct, rel=1e-12)
+        assert world.batch.metrics(b).as_dict() == pytest.approx(sim.metrics().as_dict(), rel=1e-9)
 
 
 def test_teacher_must_be_among_the_templates():
@@ -383,8 +380,11 @@ def test_vec_env_speaks_stable_baselines(rng):
         for b in np.flatnonzero(dones):
             assert infos[b]["episode"]["l"] > 0
             assert infos[b]["terminal_observation"].shape == observation[b].shape
-    with pytest.raises(ConfigurationError, match="multiple"):
-        RingyardVecEnv(setting(), 6, group_size=4)
+
+
+def test_clusters_fill_groups():
+    with pytest.raises(ConfigurationError, match=r"agent\.num_envs is 6; expected a multiple"):
+        group_relative(setting(), num_envs=6, group_size=4)
 
 
 def learners():

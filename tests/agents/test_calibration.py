@@ -12,9 +12,10 @@ from ringyard.config_folder import OWN_FOLDERS, config_files, config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
 from ringyard.profiles import read_profile
+from ringyard_agents.calibration.command import missing
+from ringyard_agents.calibration.fits import Line, fit_line, restart_growth
 from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
-from ringyard_agents.calibration.lines import Line, fit_line, restart_growth
-from ringyard_agents.calibration.own_fits import fit_rows, held_out, missing
+from ringyard_agents.calibration.own_fits import fit_rows, held_out
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import scheduler_names
 from ringyard_agents.evaluation.selection import benchmarks

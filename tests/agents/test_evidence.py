@@ -33,8 +33,8 @@ def physics(pages):
     return pages.PHYSICS
 
 
-def test_every_benchmark_has_its_page(physics):
-    assert set(physics) == set(benchmarks())
+def test_pages_name_benchmarks_and_schedulers(physics):
+    assert set(physics) <= set(benchmarks())
     for one in physics.values():
         assert {one.ignores.partition("@")[0], one.heeds, *one.left_out} <= set(scheduler_names())
         assert one.heeds not in one.left_out

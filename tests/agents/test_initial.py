@@ -17,13 +17,15 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 from ringyard.mdp.experiments import setting_of
 from ringyard_agents import cli
-from ringyard_agents.learning.agent_file import parts_of_agent
+from ringyard_agents.learning.agent_file import read_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import world_of
-from ringyard_agents.learning.warm_start import inherited
+from ringyard_agents.learning.resume import inherited
+from ringyard_agents.learning.score_learner import ScoreLearner
 from ringyard_agents.shipped_agents import shipped_agents
 
 WORLD = ["cluster.num_servers=2", "workload.num_jobs=10", "workload.load=8", "num_workloads=4"]
+SCORES = ["workload.num_jobs=6", "action=scores", "observation=live_jobs"]
 JUDGED = ["evaluate.workloads=3", "evaluate.every=100", "evaluate.schedulers=[fifo]"]
 FIRST = [
     "train", "name=first", *WORLD, *JUDGED, "action=scores", "observation=live_jobs", "agent=evolution",
@@ -99,7 +101,7 @@ def test_an_experiment_of_ones_own_says_init_as_the_command_line_does(tmp_path):
         done = subprocess.run(command, cwd=tmp_path, env=around, capture_output=True, text=True)
         return done.stderr + done.stdout
 
-    parts, on = parts_of_agent(shipped_agents()["elastic"]), OmegaConf.create(train("experiment=on"))
+    parts, on = read_agent(shipped_agents()["elastic"])[0], OmegaConf.create(train("experiment=on"))
     assert on.observation == parts["observation"]
     assert on.action == parts["action"]
     assert on.agent == {**parts["agent"], "spread": 0.02}
@@ -132,11 +134,10 @@ def test_an_agent_of_damaged_parts_is_refused(tmp_path, change, said):
 
 @pytest.mark.parametrize("agent", names("agent"))
 def test_every_learner_begins_with_weights_of_its_network(agent):
-    words = ["debug=tiny_training", f"agent={agent}"]
-    if agent in ("evolution", "evolution_taught", "fork_and_compare", "group_noise"):
-        words = ["workload.num_jobs=6", "action=scores", "observation=live_jobs", f"agent={agent}"]
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        config = compose("train", words)
+        learner = instantiate(compose("train", [f"agent={agent}"]).agent, _convert_="all")
+        small = SCORES if isinstance(learner, ScoreLearner) else ["debug=tiny_training"]
+        config = compose("train", [f"agent={agent}", *small])
     learners = [instantiate(config.agent, _convert_="all") for _ in range(2)]
     for seed, learner in enumerate(learners):
         learner.setup({"one": world_of(learner, setting_of(config, 4, 0))}, seed)

@@ -18,7 +18,7 @@ from ringyard.profiles import model_id
 from ringyard.restart import constant
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.episodes import World
+from ringyard_agents.learning.episodes import ScoreWorld
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.evolution import EvolutionStrategies, Population
 from ringyard_agents.learning.process_group import ALONE
@@ -283,7 +283,7 @@ def test_evolution_learns_scores_for_gpu_types(tmp_path):
 
 
 def test_copies_of_a_moment_go_on_alike_but_for_the_noise():
-    world = World(toy(workload=random_workload(), cluster=Cluster.homogeneous(2, 4)), 6)
+    world = ScoreWorld(toy(workload=random_workload(), cluster=Cluster.homogeneous(2, 4)), 6)
     calm = deterministic(ScoreNetwork(*features_of(world)))
     world.reset(np.array([3, 5]))
     world.go_on(calm, arrivals=np.array([4.0, 9.0]))
@@ -295,7 +295,7 @@ def test_copies_of_a_moment_go_on_alike_but_for_the_noise():
         assert len(set(played.returns[group])) == len(set(played.ends[group])) == 1
     clusters = world.batch.state.clusters
     assert clusters["num_done"].tolist() == np.repeat(np.minimum(came + 2, 12), 3).tolist()
-    alone = World(world.setting, 2)
+    alone = ScoreWorld(world.setting, 2)
     alone.reset(np.array([3, 5]))
     whole = alone.go_on(calm)
     world.reset(np.array([3, 5]))

@@ -92,8 +92,7 @@ def test_a_training_of_two_processes_writes_one_run_that_a_single_one_goes_on_wi
 
 
 def test_what_processes_cannot_share_is_refused():
-    three = ProcessGroup()
-    three.size = 3
+    three = ProcessGroup(size=3)
     learner = learns_together.learners()["evolution"]
     learner.hardware = Hardware(peers=three)
     with pytest.raises(ConfigurationError, match=r"agent\.workloads is 4 and there are 3 processes"):

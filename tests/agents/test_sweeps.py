@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.command_line import one_line
-from ringyard_agents.report.sweep_plot import draw_sweep
+from ringyard_agents.report.sweep_report import draw_sweep
 from ringyard_agents.runs.run_folder import RunFolder, register_run_folders
 from ringyard_agents.runs.sweep import _logarithmic, planned
 from ringyard_agents.runs.sweep_job import Job, JobRecord, job, job_records

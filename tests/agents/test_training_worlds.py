@@ -12,7 +12,7 @@ from ringyard import Cluster, JobTable
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
 from ringyard_agents import cli
-from ringyard_agents.learning.constraint import Constraint
+from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.evaluation import Evaluation, rank
 from ringyard_agents.learning.learner import world_of
 from toy_learner import ToyLearner

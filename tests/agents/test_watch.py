@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from conftest import composed
+from ringyard.placement import consolidate
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import WORLD, plain
-from ringyard_agents.evaluation import schedule_log
-from ringyard_agents.evaluation.evaluate import simulator
+from ringyard_agents.evaluation.evaluate import played, simulator
 from ringyard_agents.evaluation.selection import SEED_OFFSET
-from ringyard_agents.watching.page import page_of
 from ringyard_agents.watching.schedule import PARTS
+from ringyard_agents.watching.watch import page_of
+from ringyard_baselines.classic.preemptive import srtf
 
 SMALL = ("experiment=full",)
 COUNT = 190  # its jobs
@@ -77,20 +78,14 @@ def test_users_texts_cannot_leave_the_data():
     assert data_of(page) == bad
 
 
-def test_too_few_rows_are_noticed(monkeypatch):
+def test_a_schedule_with_more_rows_than_were_kept_is_played_again():
     config = composed("compare", *SMALL)
     world = {part: plain(config[part]) for part in WORLD}
-    asked = []
-
-    def play(rows):
-        asked.append(rows)
-        sim = simulator(world, 0, 1, None, segment_rows=rows)
-        sim.state.clusters["num_segments"] = 7
-        return sim
-
-    monkeypatch.setattr(schedule_log, "ROWS", 3)
-    assert schedule_log.recorded(play).state.segments.shape == (1, 7)
-    assert asked == [3, 7]
+    few, enough = (played(srtf(consolidate()), world, 0, 1, segment_rows=rows) for rows in (3, 10_000))
+    written = int(enough.state.clusters["num_segments"][0])
+    assert few.state.segments.shape == (1, written)
+    assert few.state.segments[0].tolist() == enough.state.segments[0, :written].tolist()
+    assert played(srtf(consolidate()), world, 0, 1, segment_rows=0).state.segments.shape == (1, 0)
 
 
 @pytest.mark.parametrize(

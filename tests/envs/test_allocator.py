@@ -16,9 +16,9 @@ from ringyard.errors import InformationError, PluginError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.performance import composed, ideal, pair_table
+from ringyard.performance.model import physics_of
 from ringyard.profiles import model_id
 from ringyard.restart import constant
-from ringyard.sim.engine.physics import physics_of
 from ringyard.sim.engine.shape import shape_of
 from ringyard.state.arrays import State
 from ringyard_baselines.policies.allocating import AllocatingScheduler, allocator

@@ -115,7 +115,7 @@ def test_jobs_of_one_demand_class_ask_for_the_same(name):
 def test_values_without_number_are_counted_anew(monkeypatch):
     setting = experiment("full")
     table = setting.workload.sample(setting.cluster, rng(0))
-    monkeypatch.setattr("ringyard.sim.engine.demand._MOST_CODES", 100)
+    monkeypatch.setattr("ringyard.sim.engine.prepare._MOST_CODES", 100)
     classes = prepare_jobs(table, setting.cluster, setting.performance, setting.restart)["demand_class"]
     assert classes.tolist() == demand_classes(table, setting.cluster).tolist()
 
@@ -125,7 +125,7 @@ def test_elastic_jobs_of_other_tables_tell_no_jobs_apart():
     bank = WorkloadBank(setting)
     for entry, row in enumerate(bank.rows_of(np.arange(40))):
         classes = demand_classes(bank.table(entry), setting.cluster)
-        assert bank.records["demand_class"][row].tolist() == classes.tolist()
+        assert bank.rows.records["demand_class"][row].tolist() == classes.tolist()
 
 
 @pytest.mark.parametrize("part", ["durations", "models"])
@@ -187,8 +187,8 @@ def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
             continue
         made += 1
         table = bank.table(entry)
-        assert np.array_equal(bank.records["submit_seconds"][row], table.submit_seconds)
-        rows = list(bank._rows.values())
+        assert np.array_equal(bank.rows.records["submit_seconds"][row], table.submit_seconds)
+        rows = list(bank._row_of.values())
         assert sorted([*rows, *bank._free]) == [0, 1, 2, 3]
     assert 4 < made < 60
 
@@ -209,8 +209,10 @@ def test_what_was_needed_longest_ago_makes_way(monkeypatch):
     for kept in (bank, pickle.loads(pickle.dumps(bank)), copy.deepcopy(bank)):
         for entry, row in zip((0, 8, 4, 5), kept.rows_of(np.array([0, 8, 4, 5])), strict=True):
             table = kept.table(entry)
-            assert kept.num_jobs[row] == len(table)
-            assert np.array_equal(kept.records["submit_seconds"][row, : len(table)], table.submit_seconds)
+            assert kept.rows.num_jobs[row] == len(table)
+            assert np.array_equal(
+                kept.rows.records["submit_seconds"][row, : len(table)], table.submit_seconds
+            )
             assert len(kept.rates[entry].worth) == len(table)
 
 

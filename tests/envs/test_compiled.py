@@ -30,7 +30,6 @@ from ringyard.compiled import (
     i4,
     kernel,
     linked_kernel,
-    progress,
     slot,
     whole,
 )
@@ -413,9 +412,9 @@ def test_threads_that_ask_at_once_get_one_machine_code():
 
 def test_a_long_compilation_is_said_before_and_after(capsys):
     names = [f"room.kernel_{i}" for i in range(30)]
-    with progress.announced("play", names), progress.announced("inside", names):
-        progress.compiled_one(names[0])
-    with progress.announced("short", names[:3]):
+    with cache.announced("play", names), cache.announced("inside", names):
+        cache.compiled_one(names[0])
+    with cache.announced("short", names[:3]):
         pass
     before, after = capsys.readouterr().err.splitlines()  # no terminal: no line for each kernel
     assert before == "ringyard: compiling play and 30 kernels that it calls, once for this machine ..."
@@ -423,7 +422,7 @@ def test_a_long_compilation_is_said_before_and_after(capsys):
 
 
 def test_a_compilation_that_is_interrupted_is_not_said_to_be_done(capsys):
-    with pytest.raises(KeyboardInterrupt), progress.announced("play", [f"kernel_{i}" for i in range(30)]):
+    with pytest.raises(KeyboardInterrupt), cache.announced("play", [f"kernel_{i}" for i in range(30)]):
         raise KeyboardInterrupt
     assert capsys.readouterr().err.splitlines()[-1] == "ringyard: compilation stopped after 0 s"
 
@@ -431,7 +430,7 @@ def test_a_compilation_that_is_interrupted_is_not_said_to_be_done(capsys):
 def test_a_terminal_follows_what_is_compiled(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     names = [f"room.kernel_{i}" for i in range(30)]
-    with progress.announced("play", names):
-        progress.compiled_one(names[4])
-        progress.compiled_one("another")
+    with cache.announced("play", names):
+        cache.compiled_one(names[4])
+        cache.compiled_one("another")
     assert "\r\x1b[K  1 of 30: room.kernel_4\r" in capsys.readouterr().err

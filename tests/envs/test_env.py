@@ -25,8 +25,8 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate, least_contended, pack, random_gpus
+from ringyard.state.arrays import waiting_rows
 from ringyard.state.records import Integral
-from ringyard.state.waiting import waiting_rows
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from worlds import nowhere
 
@@ -373,7 +373,7 @@ def test_workloads_of_the_resets_to_come_are_made_together_and_the_draws_stay_th
     assert made == [1, 17, 17]  # after a seed, nobody knows whether its draws are gone on with
     alone = env.batch.bank.table(played[3])
     np.testing.assert_array_equal(
-        env.batch.bank.records["submit_seconds"][env.batch.bank.rows_of(np.array(played[3:4]))[0]],
+        env.batch.bank.rows.records["submit_seconds"][env.batch.bank.rows_of(np.array(played[3:4]))[0]],
         alone.submit_seconds,
     )
 

@@ -30,7 +30,7 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job, JobStatus, Server
 from ringyard.workloads import ModelMix
-from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
 
 SINGLE = list(Information.EVERYTHING)

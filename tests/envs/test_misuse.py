@@ -87,7 +87,7 @@ def test_the_memory_of_environments_is_known_before_it_is_taken(setting, monkeyp
     """The estimate is what they take, give or take what does not grow with their number."""
     small = replace(setting, num_workloads=40)
     batch = ClusterBatch(small, 60)
-    holders = (batch.state, batch.episode, batch._out, batch.bank)
+    holders = (batch.state, batch.episode, batch._out, batch.bank.rows)
     arrays = [one for holder in holders for one in vars(holder).values() if isinstance(one, np.ndarray)]
     taken = sum(array.nbytes for array in arrays)
     told = r"is \d+, at [\d,]+ bytes for each .* expected at most .* GB, which this machine has; take fewer"

@@ -1,5 +1,6 @@
 """Blocks of observations: spaces, windows and documentation all follow from them."""
 
+import inspect
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +15,19 @@ from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations import queue_and_cluster
-from ringyard.mdp.observations.blocks import Each
-from ringyard.mdp.observations.tables import feature_table, observations_page
+from ringyard.mdp.observations.observation import Each, feature_table
 
+INTRODUCTION = """# Observations
+
+What an agent sees, feature by feature. This page is generated from the blocks in `ringyard.mdp.observations`;
+`pytest tests/envs/test_observations.py --update-docs` writes it anew.
+
+An observation is a Dict of float32 blocks, or, with `flat=True`, the same numbers in the same order as one
+Box. A block has a row of features for each item: V visible waiting jobs, T templates, R running slots, N live
+jobs that get a score, S servers. `env.metadata["blocks"]` has each block's shape and the names of its
+features. Values are within [-10, 10], most within [0, 1]; `s(x, c)` is x / (x + c). Unused slots are 0 and
+have a 0 in the block's mask.
+"""
 CLUSTER = Cluster((2, 4, 4))
 ACTIONS = Actions(num_waiting=5, num_running=7)
 
@@ -65,7 +76,7 @@ def test_writers_stay_inside_their_row(factory):
     batch = ClusterBatch(setting, 1)
     batch.reset(np.array([0]), np.array([0]))
     size = observation.size(setting.cluster, actions)
-    num_running = actions.items.get("R", 0)
+    num_running = actions.items.get("R", (0,))[0]
     for _ in range(200):
         if batch.done[0]:
             batch.reset(np.array([0]), np.array([0]))
@@ -124,6 +135,21 @@ def test_metadata_describe_the_observation(factory):
 def test_the_environments_page_holds_the_table():
     assert feature_table(queue_and_cluster().blocks) in ClusterEnv.__doc__
     assert "| waiting [V x 12] | 0 | run_time |" in ClusterEnv.__doc__
+
+
+def observations_page(factories):
+    """The page docs/observations.md; a block that an earlier observation has is named, not repeated."""
+    page = [INTRODUCTION]
+    described = set()
+    for factory in factories:
+        blocks = factory().blocks
+        new = [block for block in blocks if block not in described]
+        old = ", ".join(f"`{block.name}`" for block in blocks if block in described)
+        page.append(f"## `{factory.__name__}`\n\n{(inspect.getdoc(factory) or '').splitlines()[0]}\n")
+        page += [f"The blocks above ({old}), followed by:\n"] if old else []
+        page.append(feature_table(new))
+        described.update(new)
+    return "\n".join(page)
 
 
 def test_the_page_of_observations_is_what_the_code_says(update_docs):

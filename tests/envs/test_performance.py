@@ -7,8 +7,7 @@ import pytest
 
 from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ring_contention
 from ringyard.errors import ConfigurationError
-from ringyard.performance.allreduce import ring_seconds
-from ringyard.performance.contention import contention_factor, effective_contenders, live_share
+from ringyard.performance.ring import contention_factor, effective_contenders, live_share, ring_seconds
 from ringyard.profiles import catalogue, profile
 from worlds import rings
 

@@ -13,16 +13,23 @@ from ringyard.bounds import bounds_of, fastest_alone
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric, interconnect, latency_seconds, network, ring_bytes_per_second
 from ringyard.performance import composed
-from ringyard.performance.allreduce import overlapped
-from ringyard.performance.cpu import bandwidth_stretch, cpu_job_seconds, input_seconds, useful_cores
 from ringyard.performance.elastic import progress_per_iteration, statistical_efficiency
+from ringyard.performance.host import (
+    bandwidth_stretch,
+    cpu_job_seconds,
+    input_seconds,
+    read_seconds,
+    seconds_per_byte,
+    stored_bytes,
+    useful_cores,
+)
 from ringyard.performance.parameter_server import (
     calibration_design,
     coefficient_row,
     server_efficiency,
     step_seconds,
 )
-from ringyard.performance.storage import read_seconds, seconds_per_byte, stored_bytes
+from ringyard.performance.ring import overlapped
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant
 from ringyard.state.records import JobKind

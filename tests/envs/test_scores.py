@@ -245,7 +245,7 @@ def test_what_is_known_of_speeds_is_kept_and_grows():
         ends = play(batch, constant(0.0))
         assert np.array_equal(ends, [alone[entry], alone[3 - entry]])
     assert len(set(widths)) > 1
-    records = batch.bank.records[0, : batch.bank.num_jobs[0]]
+    records = batch.bank.rows.records[0, : batch.bank.rows.num_jobs[0]]
     assert np.array_equal(tables(records).worth, batch.bank.rates[0].worth)
 
 
@@ -293,13 +293,13 @@ def test_copies_go_on_as_they_would():
 
 def test_agents_environments_go_on_where_they_were_saved():
     setting = scored("sharing", True, num_jobs=8)
-    env = RingyardVecEnv(setting, 4, group_size=2, seed=5)
+    env = RingyardVecEnv(setting, 4, seed=5)
     env.reset()
     rng = np.random.default_rng(0)
     scores = [rng.uniform(-1, 1, (4, 8)).astype(np.float32) for _ in range(700)]
     ends = sum(env.step(one)[2].sum() for one in scores[:600])
     assert ends > 0
-    other = RingyardVecEnv(setting, 4, group_size=2, seed=5)
+    other = RingyardVecEnv(setting, 4, seed=5)
     other.restore(env.position())
     for one in scores[600:]:
         assert np.array_equal(env.step(one)[0], other.step(one)[0])
@@ -358,7 +358,7 @@ def test_presets_take_parts_that_there_are():
 def test_the_memory_of_speeds_is_known_before_it_is_taken(monkeypatch):
     batch = batch_of(scored("elastic"), range(4))
     arrays = [one for rates in batch.bank.rates.values() for one in rates]
-    for holder in (batch.state, batch.episode, batch.episode.plan, batch._out, batch.bank):
+    for holder in (batch.state, batch.episode, batch.episode.plan, batch._out, batch.bank.rows):
         arrays += [one for one in vars(holder).values() if isinstance(one, np.ndarray)]
     taken = sum(array.nbytes for array in arrays)
     for share, fits in ((0.98, False), (1.02, True)):

@@ -13,10 +13,12 @@ from conftest import shared
 from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.information import Information
-from ringyard.sim.metrics import by_tenant, job_times
+from ringyard.sim.metrics import job_times
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import read_csv, read_helios, read_pai, read_philly
 from ringyard.workloads.sources import check_trace
+from ringyard_agents.evaluation.results_frame import jobs_frame
+from ringyard_agents.report.tenants import by_tenant
 from ringyard_baselines.scheduler import Scheduler, run
 
 COMPLETED, FAILED, CANCELLED = JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.CANCELLED
@@ -366,15 +368,17 @@ def test_schedulers_see_tenants_and_metrics_tell_them_apart(rng):
         seconds = float(jobs.duration_seconds[row])
         expected[users[row]].append((now + seconds, now, (now + seconds) / seconds, seconds))
         now += seconds
-    found = {one.tenant: one for one in by_tenant(times, "user")}
+    frame = jobs_frame("turns", 0, times)
+    by_user = by_tenant(frame, "user")
+    found = {one.tenant: one for one in by_user.itertuples()}
     assert set(found) == set(expected)
     for tenant, rows in expected.items():
         one = found[tenant]
         means = (one.mean_jct, one.mean_queueing, one.mean_slowdown)
         assert (one.jobs, means) == (len(rows), pytest.approx(np.mean(rows, axis=0)[:3]))
         assert one.gpu_seconds == pytest.approx(sum(row[3] for row in rows))
-    assert [one.tenant for one in by_tenant(times, "user")] == ["a", "b", ""]
-    assert [one.tenant for one in by_tenant(times, "vc")] == ["v"]
+    assert by_user["tenant"].tolist() == ["a", "b", ""]
+    assert by_tenant(frame, "vc")["tenant"].tolist() == ["v"]
 
 
 def test_reports_say_who_is_in_a_file(tmp_path):

@@ -318,7 +318,7 @@ class ReferencePhysics:
     def loss_rates(self, job: ReferenceJob, seconds: float) -> dict[str, float]:
         """{loss: seconds of one base iteration}, and "work", of a running job that takes `seconds`.
 
-        What each is, and why in this order: `ringyard.sim.engine.losses`.
+        What each is, and why in this order: `ringyard.sim.engine.slowdown_accounting`.
         """
         worst = max((1.0 / self._capacity(link) for link in self._links(job)), default=0.0)
         fewest = int(self.cluster.fewest_servers(np.array([max(job.num_gpus, 1)]))[0])

@@ -3,10 +3,10 @@
 import numpy as np
 
 from ringyard.compiled import FloatVector, Int32Vector, IntVector, bundle, kernel
+from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.life import start, stop
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.lifecycle import start, stop
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.ordered import raise_stalled
@@ -95,8 +95,6 @@ def _choose(state: State, b: int, memory: Memory, ranking: Ranking, rule: Placem
         if demand <= budget:
             memory.chosen[j] = decision
             budget -= demand
-        elif ranking.strict:
-            break
         i += 1
     return i
 

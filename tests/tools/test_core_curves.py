@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from conftest import shared
-from ringyard.performance.storage import read_seconds, seconds_per_byte, stored_bytes
-from ringyard_agents.calibration.cpu import CoreCurve, fit_core_curves
+from ringyard.performance.host import read_seconds, seconds_per_byte, stored_bytes
+from ringyard_agents.calibration.fits import CoreCurve, fit_core_curves
 from tools.calibration.storage import fit_dataset, fit_storage
 from tools.measured_sets.readers import synergy
 

@@ -10,12 +10,10 @@ from scipy.optimize import least_squares
 
 from ringyard.errors import ConfigurationError
 from ringyard.learning_curves import hyperbola
-from ringyard_agents.calibration.lines import restart_growth
+from ringyard_agents.calibration.fits import restart_growth
 from ringyard_agents.calibration.yamls import Fields, six_digits_down
 from tools.measured_sets.aiturbo import MORE_RESTARTS, RESTARTS
 from tools.measured_sets.readers import MissingDataError
-
-__all__ = ["fields_of"]
 
 #: keys of a model in the recipe that are no fields
 NO_FIELDS = ("title", "task", "names", "kind", "gpus", "sharing", "overlap_exponent", "as")

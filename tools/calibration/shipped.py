@@ -1,7 +1,7 @@
 """Everything that ships, out of the folder of published measurements."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,21 @@ import yaml
 
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
-from ringyard_agents.calibration.cpu import core_curves
+from ringyard_agents.calibration.fits import (
+    LEAST_FIXED_SECONDS,
+    Line,
+    Sharing,
+    core_curves,
+    fit_line,
+    fit_sharing,
+)
 from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
-from ringyard_agents.calibration.lines import LEAST_FIXED_SECONDS, Line, fit_line
 from ringyard_agents.calibration.rings import RingFit, fit_rings
-from ringyard_agents.calibration.sharing import Sharing, fit_sharing
-from ringyard_agents.calibration.yamls import Fields, digits, fabric_yaml, profile_yaml
+from ringyard_agents.calibration.yamls import CalibratedModel, Fields, digits, fabric_yaml, profile_yaml
 from tools.calibration.fields import fields_of
 from tools.calibration.storage import dataset
 from tools.config_files import TOOLS_CONF
 from tools.measured_sets.sets import rows_of
-
-__all__ = ["COMMAND", "Shipped", "calibrate_shipped", "read_recipe", "texts_of"]
 
 #: how the header of each file says that it is written
 COMMAND = "python -m tools.calibrate FOLDER --out conf"
@@ -96,15 +99,15 @@ def texts_of(shipped: Shipped) -> Mapping[str, str]:
     """{path under conf: text} of every profile, network and interconnect."""
     recipe, texts = read_recipe(), {}
     for name, model in recipe["models"].items():
-        texts[f"profiles/{name}.yaml"] = profile_yaml(
+        calibrated = CalibratedModel(
             name,
             model["title"],
             model.get("task", ""),
             shipped.fields[name],
             shipped.gpus[name],
             shipped.sharing[name],
-            COMMAND,
         )
+        texts[f"profiles/{name}.yaml"] = profile_yaml(calibrated, COMMAND)
     for group, fits in (("network", shipped.rings.networks), ("interconnect", shipped.rings.interconnects)):
         for name, about in recipe[f"{group}s"].items():
             texts[f"{group}/{name}.yaml"] = fabric_yaml(about["head"], fits[name], about["source"], COMMAND)
@@ -157,13 +160,15 @@ class _Supplies:
         """Every joint fit of the recipe; exponents found by one are held in the next."""
         gradient_bytes = {name: one.values["gradient_bytes"] for name, one in self.fields.items()}
         everything = RingFit()
+        parts = [field.name for field in fields(RingFit)]
         for name, fit in self.recipe["rings"].items():
             rows = _where(self.rows(fit["sets"]), fit.get("where", {}))
             alone = rows[(rows.neighbour == "") & rows.seconds.notna()]
             exponents = {**everything.exponents, **fit.get("exponents", {})}
             held = RingFit(lines=self._held_lines(alone), exponents=exponents)
             self.rings[name] = fit_rings(alone, gradient_bytes, held)
-            everything = everything.with_more(self.rings[name])
+            found = self.rings[name]
+            everything = RingFit(*({**getattr(everything, part), **getattr(found, part)} for part in parts))
         return everything
 
     def _held_lines(self, rows: pd.DataFrame) -> Mapping[tuple[str, str], Line]:

@@ -6,10 +6,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard.performance.storage import read_seconds, stored_bytes
-from ringyard_agents.calibration.cpu import best_factor
-
-__all__ = ["dataset", "fit_dataset", "fit_storage"]
+from ringyard.performance.host import read_seconds, stored_bytes
+from ringyard_agents.calibration.fits import best_factor
 
 #: with so many cores per worker it is storage that limits, not the cores (Synergy)
 _CORES_TO_SPARE = 9

@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from ringyard.performance.cpu import input_seconds, useful_cores
+from ringyard.performance.host import input_seconds, useful_cores
 from tools.equations.result import Comparison, Part, read, relative
-
-__all__ = ["core_curves"]
 
 CORES = np.array([1, 2, 3, 4, 5, 6, 9, 12, 24])
 FITTED = np.array([True, False, True, False, True, False, True, False, True])
@@ -56,8 +54,8 @@ def core_curves(data: Path) -> Comparison:
         title="CPU cores",
         source="Synergy's V100 profiles, memory to spare (numbers transcribed from its source code)",
         form=(
-            "t = max(t_gpu, b / (useful c x rate)), useful c = c / (1 + s c) (`cpu.input_seconds`,"
-            f" `cpu.useful_cores`); one s for all, {np.exp(found[0]):.3f}; fitted at 1, 3, 5, 9, 24 cores,"
+            "t = max(t_gpu, b / (useful c x rate)), useful c = c / (1 + s c) (`host.input_seconds`,"
+            f" `host.useful_cores`); one s for all, {np.exp(found[0]):.3f}; fitted at 1, 3, 5, 9, 24 cores,"
             " held out 2, 4, 6, 12"
         ),
         parts=parts,

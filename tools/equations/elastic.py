@@ -6,16 +6,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from ringyard.performance.allreduce import overlapped, ring_seconds
 from ringyard.performance.elastic import statistical_efficiency
+from ringyard.performance.ring import overlapped, ring_seconds
 from ringyard.profiles import profile
 from ringyard_agents.measurements import servers_of, twins
 from ringyard_agents.validation.shipped_errors import scatter
 from tools.equations.result import Comparison, Part, halves, read, relative
 from tools.measured_sets.readers import POLLUX
 from tools.measured_sets.sets import rows_of
-
-__all__ = ["batch_efficiency", "placements"]
 
 _ring = np.vectorize(ring_seconds, otypes=[float])
 _overlapped = np.vectorize(overlapped, otypes=[float])

@@ -8,11 +8,9 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from ringyard.fabric import Fabric
-from ringyard.performance.allreduce import ring_seconds
+from ringyard.performance.ring import ring_seconds
 from ringyard_agents.validation.shipped_errors import scatter
 from tools.equations.result import Comparison, Part, halves, read, relative
-
-__all__ = ["inside_a_server", "rings"]
 
 _ring = np.vectorize(ring_seconds, otypes=[float])
 
@@ -43,7 +41,7 @@ def rings(data: Path) -> Comparison:
     return Comparison(
         title="Ring iteration times",
         source="HKBU ddl-benchmarks, all-reduce of ResNet-50, BERT-base and BERT-large, 4 GPUs per server",
-        form="t = t(1 GPU, measured) + 2 m (w-1)/w / B (`allreduce.ring_seconds`); one B per network",
+        form="t = t(1 GPU, measured) + 2 m (w-1)/w / B (`ring.ring_seconds`); one B per network",
         parts=parts,
         aim=0.05,
         weakness="Worst on 100GbE with TCP, where the bandwidth seems to fall with the number of GPUs.",

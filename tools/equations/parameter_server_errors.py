@@ -10,12 +10,10 @@ from scipy.optimize import nnls
 from ringyard.performance.parameter_server import calibration_design, step_seconds
 from ringyard.profiles import profile
 from ringyard.restart import pause_seconds
-from ringyard_agents.calibration.lines import restart_growth
+from ringyard_agents.calibration.fits import restart_growth
 from ringyard_agents.validation.shipped_errors import scatter
 from tools.equations.result import Comparison, Part, relative
 from tools.measured_sets.aiturbo import CALIBRATION, MORE_RESTARTS, PARAMETERS, POINTS, RESTARTS
-
-__all__ = ["parameter_server_steps", "refit", "restart_growths", "restart_rule", "restart_table", "restarts"]
 
 
 def refit(name: str, points: np.ndarray[Any, Any] = POINTS, rows: Any = slice(None)) -> Any:

@@ -9,8 +9,6 @@ from ringyard_agents.report.figures import save_plot
 from ringyard_agents.report.tables import markdown
 from ringyard_agents.shipped_agents import ZOO
 
-__all__ = ["agents_page", "draw_training"]
-
 _INTRODUCTION = """# Agents that ship
 
 Written by `python -m tools.agents`, which trains what is not trained yet, judges, and writes this page;

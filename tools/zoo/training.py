@@ -25,13 +25,10 @@ from ringyard_agents.config.compose import plain
 from ringyard_agents.config.schema import check_settings
 from ringyard_agents.learning.agent_file import AGENT, LAST
 from ringyard_agents.learning.evaluation import rank
-from ringyard_agents.learning.resume import check_agreement, read_run_config
+from ringyard_agents.learning.resume import check_agreement, inherited, read_run_config
 from ringyard_agents.learning.training_run import read_last
-from ringyard_agents.learning.warm_start import inherited
 from ringyard_agents.runs.atomic_write import atomic_write
 from tools.zoo.recipes import Recipe
-
-__all__ = ["hardware", "is_trained", "require_training", "ship", "train_all", "training_record"]
 
 
 def hardware(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -8,7 +8,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from rich.console import Console
@@ -18,15 +17,15 @@ from ringyard.checks import shown
 from ringyard.config_folder import OWN_FOLDERS
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue
-from ringyard_agents.calibration.own_fits import Constants, fit_rows, held_out, missing
-from ringyard_agents.calibration.own_profiles import OwnModel, own_models
-from ringyard_agents.calibration.yamls import fabric_yaml, profile_yaml, write_yamls
+from ringyard_agents.calibration.own_fits import fit_rows, held_out
+from ringyard_agents.calibration.own_profiles import own_models
+from ringyard_agents.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
 from ringyard_agents.measurements import parts_of, read_rows
-
-__all__ = ["calibrate"]
 
 _COMMAND = "ringyard calibrate"
 _MOST_BYTES = 1e15  # of one all-reduce
+_NAME = re.compile(r"\w[\w.+-]*")
+_PARTS = ("one GPU", "inside a server", "between servers", "sharing a GPU", "all-reduce")
 
 
 def calibrate(
@@ -61,7 +60,7 @@ def calibrate(
     for column, name in (("network", network), ("interconnect", interconnect)):
         rows[column] = rows[column].mask(rows[column] == "", name)
     _check_names(rows, path)
-    given = _gradient_bytes(rows, _split(gradient_bytes))
+    given = _gradient_bytes(rows, gradient_bytes)
     usable = rows[rows.seconds.notna() & parts_of(rows).isin(_PARTS)].reset_index(drop=True)
     if usable.empty:
         raise ConfigurationError(
@@ -70,14 +69,21 @@ def calibrate(
     judged = held_out(usable, given)
     constants = fit_rows(usable, given)
     models = own_models(rows, constants, given, path.name)
+    written_by = f"{_COMMAND} {path.name}"
+    texts = {f"profiles/{one.name}.yaml": profile_yaml(one, written_by) for one in models}
+    rings = constants.rings
+    for group, fits in (("network", rings.networks), ("interconnect", rings.interconnects)):
+        for name, fit in fits.items():
+            texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fit, path.name, written_by)
     folder = Path(out)
-    write_yamls(folder, _texts(models, constants, path.name), _COMMAND, overwrite)
+    write_yamls(folder, texts, _COMMAND, overwrite)
     judged.to_csv(folder / "held_out.csv", index=False)
     _draw(judged, folder / "held_out.png")
-    _report(models, judged, missing(rows), folder)
-
-
-_NAME = re.compile(r"\w[\w.+-]*")
+    _report(models, judged)
+    for line in missing(rows):
+        print(f"missing: {line}")
+    print(f"rows: {folder / 'held_out.csv'}, plot: {folder / 'held_out.png'}")
+    print(f"use them: {OWN_FOLDERS}={folder} ringyard simulate ... (docs/calibration.md)")
 
 
 def _check_names(rows: pd.DataFrame, path: Path) -> None:
@@ -91,64 +97,40 @@ def _check_names(rows: pd.DataFrame, path: Path) -> None:
                 )
 
 
-def _gradient_bytes(rows: pd.DataFrame, given: Mapping[str, float]) -> Mapping[str, float]:
+def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, float]:
     """{model: bytes of one all-reduce}: given, else of the profile of that name.
 
+    Args:
+        rows: name the models.
+        words: NAME=BYTES of some.
+
     Raises:
-        ConfigurationError: a model has neither, or bytes are given of a model that the rows do not name.
+        ConfigurationError: another word, a model with neither, or bytes of a model that the rows do not name.
     """
-    known: dict[str, float] = {model.name: model.gradient_bytes for model in catalogue()}
+    given: dict[str, float] = {}
+    for word in words:
+        name, _, number = word.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = -1.0
+        if not name or not 0 <= value <= _MOST_BYTES or name in given:
+            raise ConfigurationError(
+                f"--gradient-bytes is {word!r}; expected NAME=BYTES, such as mynet=102e6, once for each model"
+            )
+        given[name] = value
+    known = {model.name: model.gradient_bytes for model in catalogue()} | given
     models = sorted(set(rows.model) - {""})
     for name in sorted(set(given) - set(models)):
         raise ConfigurationError(
             f"--gradient-bytes names {name!r}, of which there is no row; expected one of {', '.join(models)}"
         )
     for name in models:
-        if name not in known and name not in given:
+        if name not in known:
             raise ConfigurationError(
                 f"model {name} has no profile; give --gradient-bytes {name}=BYTES (4 x parameters in fp32)"
             )
-    return {**known, **given}
-
-
-def _split(words: Sequence[str]) -> Mapping[str, float]:
-    """{model: bytes} of NAME=BYTES.
-
-    Raises:
-        ConfigurationError: something else.
-    """
-    given: dict[str, float] = {}
-    for word in words:
-        name, equals, number = word.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = -1.0
-        if not name or not equals or not 0 <= value <= _MOST_BYTES or name in given:
-            raise ConfigurationError(
-                f"--gradient-bytes is {word!r}; expected NAME=BYTES, such as mynet=102e6, once for each model"
-            )
-        given[name] = value
-    return given
-
-
-_PARTS = ("one GPU", "inside a server", "between servers", "sharing a GPU", "all-reduce")
-
-
-def _texts(models: Sequence[OwnModel], constants: Constants, where: str) -> Mapping[str, str]:
-    texts = {
-        f"profiles/{one.name}.yaml": profile_yaml(
-            one.name, one.head, one.task, one.fields, one.gpus, one.sharing, f"{_COMMAND} {where}"
-        )
-        for one in models
-    }
-    for group, fits in (
-        ("network", constants.rings.networks),
-        ("interconnect", constants.rings.interconnects),
-    ):
-        for name, fit in fits.items():
-            texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fit, where, f"{_COMMAND} {where}")
-    return texts
+    return known
 
 
 def _draw(judged: pd.DataFrame, file: Path) -> None:
@@ -167,38 +149,70 @@ def _draw(judged: pd.DataFrame, file: Path) -> None:
     plt.close(figure)
 
 
-def _report(models: Sequence[OwnModel], judged: pd.DataFrame, absent: Sequence[str], folder: Path) -> None:
-    console = Console()
+def _report(models: Sequence[CalibratedModel], judged: pd.DataFrame) -> None:
+    """Print constants, and errors of held-out rows."""
     table = Table(
         title="seconds of an iteration = fixed + per sample x samples per GPU; errors of held-out rows"
     )
     for column in ("model", "GPU", "fixed", "per sample", "overlap", "rows", "mean", "median"):
         table.add_column(column, overflow="fold")
     for one in models:
+        overlap = one.fields.values.get("overlap_exponent")
         for kind, figure in one.gpus.items():
             mine = judged[(judged.model == one.name) & (judged.gpu_type == kind)]
             if mine.empty:
                 continue
-            errors = mine.error.dropna().to_numpy()
-            shown = [f"{np.mean(errors):.1%}", f"{np.median(errors):.1%}"] if len(errors) else ["-", "-"]
-            overlap = one.fields.values.get("overlap_exponent")
-            table.add_row(
-                one.name,
-                kind,
-                f"{figure.line.fixed:.4g}",
-                f"{figure.line.sample:.4g}",
-                "-" if overlap is None else f"{overlap:.3g}",
-                str(len(errors)),
-                *shown,
-            )
-    console.print(table)
+            errors = mine.error.dropna()
+            cells = [f"{value:.4g}" for value in figure.line]
+            cells += ["-" if overlap is None else f"{overlap:.3g}", str(len(errors))]
+            cells += [f"{value:.1%}" if len(errors) else "-" for value in (errors.mean(), errors.median())]
+            table.add_row(one.name, kind, *cells)
+    Console().print(table)
     seen = judged.error.dropna()
     if len(seen):
         print(f"held out: mean error {seen.mean():.1%}, median {seen.median():.1%}, {len(seen)} rows")
-    unseen = int(judged.error.isna().sum())
-    if unseen:
-        print(f"{unseen} rows could not be held out: nothing else says what they say")
-    for line in absent:
-        print(f"missing: {line}")
-    print(f"rows: {folder / 'held_out.csv'}, plot: {folder / 'held_out.png'}")
-    print(f"use them: {OWN_FOLDERS}={folder} ringyard simulate ... (docs/calibration.md)")
+    if len(seen) < len(judged):
+        print(f"{len(judged) - len(seen)} rows could not be held out: nothing else says what they say")
+
+
+#: parts of the physics, one of which is to be measured of each model: what lacks without
+_LACKS = {
+    (
+        "inside a server",
+        "between servers",
+    ): "no row on several GPUs, so nothing says how transfers overlap; measure one server and two",
+    ("restart",): "no restart; add restart_seconds on one GPU and on several",
+    ("cores",): "no row with cores; measure 1, 2, 4 and 8 cores per GPU if CPU may be scarce",
+}
+
+
+def missing(rows: pd.DataFrame) -> list[str]:
+    """What the rows cannot say, and what to measure for it; a line each."""
+    rows, said = rows[rows.model != ""], []
+    rows = rows.assign(part=parts_of(rows))
+    for job, mine in rows.groupby(rows.model + " on " + rows.gpu_type):
+        alone = mine[mine.part == "one GPU"]
+        if alone.empty:
+            said.append(f"{job}: no row on one GPU; measure one batch there, better two")
+        elif alone.batch.nunique() == 1:
+            said.append(
+                f"{job}: only batch {alone.batch.iloc[0]:g}: fixed and per-sample seconds cannot be told"
+                " apart (all counted per sample); measure a second batch"
+            )
+        if not (mine.part == "sharing a GPU").any():
+            said.append(f"{job}: no row beside a neighbour; measure a pair if jobs shall share GPUs")
+    models = set(rows.model)
+    remembered = {
+        model.name
+        for model in catalogue()
+        if None not in (model.fixed_memory_bytes, model.sample_memory_bytes)
+    }
+    lacking = [(models - set(rows.model[rows.part.isin(parts)]), why) for parts, why in _LACKS.items()]
+    lacking.append(
+        (
+            models - remembered,
+            "no GPU memory, so the largest batches are taken to fill their GPUs (sources say so); measure the"
+            " bytes at two batches and write them into the profile",
+        )
+    )
+    return said + [f"{', '.join(sorted(without))}: {why}" for without, why in lacking if without]

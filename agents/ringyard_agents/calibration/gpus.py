@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.calibration.lines import Line
-
-__all__ = ["Factor", "Figure", "derive", "factors_between"]
+from ringyard_agents.calibration.fits import Line
 
 
 @dataclass(frozen=True)
@@ -87,11 +85,10 @@ def derive(
         factors: {GPU type: {kind: factor to the type it comes from}}.
         types: all that are wanted.
     """
-    result = dict(measured)
-    for gpu_type in types:
-        if gpu_type not in result:
-            result[gpu_type] = _derived(gpu_type, measured, kind, chains, factors)
-    return {gpu_type: result[gpu_type] for gpu_type in types}
+    return {
+        gpu_type: measured.get(gpu_type) or _derived(gpu_type, measured, kind, chains, factors)
+        for gpu_type in types
+    }
 
 
 def _steps_down(gpu_type: str, chains: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -110,29 +107,27 @@ def _derived(
     factors: Mapping[str, Mapping[str, Factor]],
 ) -> Figure:
     """By the measured type with the fewest factors between, the first of `measured` among equals."""
-    ways: dict[str, tuple[list[str], list[str]]] = {}
+    ways: dict[str, list[tuple[str, float]]] = {}  # {measured type: [(type, exponent of its factor)]}
     here = _steps_down(gpu_type, chains)
     for known in measured:
         there = _steps_down(known, chains)
         common = next((step for step in here if step in there), None)
         if common is not None:
-            ways[known] = (here[: here.index(common)], there[: there.index(common)])
+            down, up = there[: there.index(common)], here[: here.index(common)]
+            ways[known] = [*((step, -1.0) for step in down), *((step, 1.0) for step in reversed(up))]
     if not ways:
         raise ConfigurationError(f"calibration: nothing leads from {', '.join(measured)} to {gpu_type}")
-    start = min(ways, key=lambda known: len(ways[known][0]) + len(ways[known][1]))
-    up, down = ways[start]
+    start = min(ways, key=lambda known: len(ways[known]))
     total, said = 1.0, []
-    for steps, sign in ((down, -1.0), (up[::-1], 1.0)):
-        for step in steps:
-            factor = factors[step].get(kind) or factors[step][""]
-            total *= factor.factor**sign
-            said.append(_words(step, chains[step]["from"], factor))
+    for step, exponent in ways[start]:
+        factor = factors[step].get(kind) or factors[step][""]
+        total *= factor.factor**exponent
+        said.append(_words(step, chains[step]["from"], factor))
     fixed, sample = measured[start].line
+    source = f"x {total:.3g}; {'; '.join(said)}"
     if sample > 0:
-        return Figure(
-            Line(fixed, sample * total), f"derived: {start}, per sample x {total:.3g}; {'; '.join(said)}"
-        )
-    return Figure(Line(fixed * total, 0.0), f"derived: {start} x {total:.3g}; {'; '.join(said)}")
+        return Figure(Line(fixed, sample * total), f"derived: {start}, per sample {source}")
+    return Figure(Line(fixed * total, 0.0), f"derived: {start} {source}")
 
 
 def _words(gpu_type: str, root: str, factor: Factor) -> str:

@@ -10,13 +10,8 @@ import numpy as np
 import yaml
 
 from ringyard.errors import ConfigurationError
+from ringyard.fabric import Fabric
 from ringyard_agents.calibration.gpus import Figure
-from ringyard_agents.calibration.rings import FabricFit
-
-__all__ = ["Fields", "digits", "fabric_yaml", "profile_yaml", "six_digits_down", "write_yamls"]
-
-#: {samples per GPU: (sensitivity, pressure)}
-_Curve = Mapping[float, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -25,6 +20,27 @@ class Fields:
 
     values: Mapping[str, Any]
     sources: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class CalibratedModel:
+    """What becomes a profile.
+
+    Attributes:
+        name: of the model.
+        head: for people: what it is.
+        task: what it is trained for; "": not said.
+        fields: every field but those of GPU types.
+        gpus: {GPU type: figure}.
+        sharing: {GPU type: {samples per GPU: (sensitivity, pressure)}}.
+    """
+
+    name: str
+    head: str
+    task: str
+    fields: Fields
+    gpus: Mapping[str, Figure]
+    sharing: Mapping[str, Mapping[float, tuple[float, float]]]
 
 
 def digits(value: float, count: int = 4) -> float:
@@ -64,11 +80,10 @@ def _word(text: str) -> str:
     return text if yaml.safe_load(text) == text else _text(text)
 
 
-def _gpu(gpu_type: str, figure: Figure, sharing: _Curve) -> str:
+def _gpu(gpu_type: str, figure: Figure, sharing: Mapping[float, tuple[float, float]]) -> str:
     fixed, sample = (_number(digits(one)) for one in figure.line)
     pairs = ", ".join(
-        f"{_number(batch)}: [{_number(digits(one))}, {_number(digits(other))}]"
-        for batch, (one, other) in sorted(sharing.items())
+        f"{_number(batch)}: {_value(list(map(digits, pair)))}" for batch, pair in sorted(sharing.items())
     )
     shared = f"sharing: {{{pairs}}}, " if pairs else ""
     return (
@@ -77,61 +92,52 @@ def _gpu(gpu_type: str, figure: Figure, sharing: _Curve) -> str:
     )
 
 
-def profile_yaml(
-    name: str,
-    head: str,
-    task: str,
-    fields: Fields,
-    gpus: Mapping[str, Figure],
-    sharing: Mapping[str, _Curve],
-    command: str,
-) -> str:
+def profile_yaml(model: CalibratedModel, command: str) -> str:
     """One profile, as `ringyard.profiles.read_profile` reads it.
 
     Args:
-        name: of the model.
-        head: for people: what it is.
-        task: what it is trained for; "" leaves it out.
-        fields: every field but those of GPU types.
-        gpus: {GPU type: figure}.
-        sharing: {GPU type: {samples per GPU: (sensitivity, pressure)}}.
+        model: the model.
         command: that writes the file.
     """
-    lines = [f"# {head} Written by `{command}`; do not edit.", f"name: {_word(name)}"]
-    if task:
-        lines.append(f"task: {task}")
-    written = [f"{field}: {_value(value)}" for field, value in fields.values.items()]
-    first = next(i for i, line in enumerate(written) if line.startswith("batch_size:")) + 1
-    lines += written[:first]
-    lines.append(
+    fields = [f"{field}: {_value(value)}" for field, value in model.fields.values.items()]
+    first = list(model.fields.values).index("batch_size") + 1
+    lines = [
+        f"# {model.head} Written by `{command}`; do not edit.",
+        f"name: {_word(model.name)}",
+        *([f"task: {model.task}"] if model.task else []),
+        *fields[:first],
         "gpus:  # by GPU type: seconds of an iteration = fixed_seconds + sample_seconds x samples per GPU;"
-        " sharing: {samples: [sensitivity, pressure]}"
-    )
-    lines += [_gpu(kind, figure, sharing.get(kind, {})) for kind, figure in gpus.items()]
-    lines += written[first:]
-    lines.append("sources:")
-    lines += [f"  {field}: {_text(source)}" for field, source in fields.sources.items()]
+        " sharing: {samples: [sensitivity, pressure]}",
+        *(_gpu(kind, figure, model.sharing.get(kind, {})) for kind, figure in model.gpus.items()),
+        *fields[first:],
+        "sources:",
+        *(f"  {field}: {_text(source)}" for field, source in model.fields.sources.items()),
+    ]
     return "\n".join(lines) + "\n"
 
 
-def fabric_yaml(head: str, fit: FabricFit, source: str, command: str) -> str:
-    """One network or interconnect, as `ringyard.Fabric` takes it."""
-    figures = {count: digits(value) for count, value in fit.bytes_per_second.items()}
-    bandwidth = ", ".join(f"{count}: {_number(value)}" for count, value in figures.items())
+def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
+    """One network or interconnect, as `ringyard.Fabric` takes it.
+
+    Args:
+        head: for people: what it is.
+        fabric: with bandwidths by count.
+        source: of its figures.
+        command: that writes the file.
+    """
+    assert isinstance(fabric.bytes_per_second, Mapping)
+    figures = {count: _number(digits(value)) for count, value in fabric.bytes_per_second.items()}
+    said = f"{{{', '.join(f'{count}: {figure}' for count, figure in figures.items())}}}"
     if len(set(figures.values())) == 1:
-        said = _number(next(iter(figures.values())))
-    else:
-        said = f"{{{bandwidth}}}"
-    return "\n".join(
-        [
-            f"# {head} Written by `{command}`; do not edit.",
-            "_target_: ringyard.Fabric",
-            f"bytes_per_second: {said}",
-            f"latency_seconds: {_number(digits(fit.latency_seconds))}",
-            f"source: {_text(source)}",
-            "",
-        ]
-    )
+        (said,) = set(figures.values())
+    lines = [
+        f"# {head} Written by `{command}`; do not edit.",
+        "_target_: ringyard.Fabric",
+        f"bytes_per_second: {said}",
+        f"latency_seconds: {_number(digits(fabric.latency_seconds))}",
+        f"source: {_text(source)}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def write_yamls(folder: Path, texts: Mapping[str, str], command: str, overwrite: bool) -> None:
@@ -146,12 +152,11 @@ def write_yamls(folder: Path, texts: Mapping[str, str], command: str, overwrite:
     Raises:
         ConfigurationError: a file that the command has not written is in the way; nothing is written.
     """
-    for file in (folder / name for name in texts):
-        if (
-            not overwrite
-            and file.is_file()
-            and f"Written by `{command}" not in file.read_text().partition("\n")[0]
-        ):
+    for name in texts:
+        file = folder / name
+        if overwrite or not file.is_file():
+            continue
+        if f"Written by `{command}" not in file.read_text().partition("\n")[0]:
             raise ConfigurationError(
                 f"{file} was not written by {command} and would be replaced; give another --out,"
                 " or --overwrite"

@@ -1,18 +1,25 @@
 """`ringyard compare`: several schedulers on the same workloads."""
 
+import contextlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from omegaconf import DictConfig
 from rich.console import Console
+from rich.progress import Progress
 
 from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.rendering.history import history_of
 from ringyard_agents.config.compose import Entry, plain, scheduler_config, takes_rule
-from ringyard_agents.evaluation.evaluate import Task, check
+from ringyard_agents.evaluation.evaluate import Task, build, check, played
+from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.evaluation.selection import (
@@ -30,11 +37,15 @@ from ringyard_agents.evaluation.tuned_configs import (
     found_elsewhere,
     read_best,
 )
-from ringyard_agents.report.comparison_report import ComparisonReport, remove_stale_worlds, say
+from ringyard_agents.report.comparison_report import remove_stale_tables, report_comparison
 from ringyard_agents.report.comparison_table import notes_of_equal_workloads
+from ringyard_agents.report.tables import say
 from ringyard_agents.runs.run_folder import RunFolder
 
-__all__ = ["Comparison", "compare", "comparisons"]
+_DPI = 60  # of pictures of schedules
+
+#: seconds; schedulers whose fastest run took longer are not played again to be drawn
+_LONGEST_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -60,9 +71,6 @@ class Comparison:
 
 def comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
     """{environment: what its table takes}; Hydra must be initialised.
-
-    Args:
-        request: of the command.
 
     Raises:
         RingyardError: bad input.
@@ -123,9 +131,6 @@ def compare(config: DictConfig) -> float | None:
 
     Each result is cached as its run ends; the same command in the same folder does not run it again.
 
-    Args:
-        config: of the command.
-
     Returns:
         Mean JCT in seconds of the first agent among `schedulers`, else of the first scheduler; over several
         environments, the geometric mean.
@@ -144,7 +149,7 @@ def compare(config: DictConfig) -> float | None:
             folder.cache.unlink(missing_ok=True)
         folder.record(config, {"seed": request.seed, "workloads": request.seeds})
         if config.overwrite:
-            remove_stale_worlds(folder.path, ())  # no table or plot of another run while this one runs
+            remove_stale_tables(folder.path, ())  # no table or plot of another run while this one runs
         return _compare(wanted, folder, config.workers, plots, tensorboard)
 
 
@@ -153,11 +158,7 @@ _WRITTEN_BY = {"plots": "matplotlib", "tensorboard": "tensorboard"}
 
 
 def _wanted(setting: str, said: bool | None) -> bool:
-    """Whether to write something: by default, if its library is installed.
-
-    Args:
-        setting: of the command.
-        said: its value.
+    """Whether to write what a setting says, or by default if its library is installed.
 
     Raises:
         ConfigurationError: it is wanted, and the library is not installed.
@@ -191,57 +192,73 @@ def _compare(
         if not found:
             continue
         results = Results.of(found)
-        times = {label: [one.times for one in found if one.label == label] for label in comparison.entries}
-        _report_of(name, comparison, plots, text).write(console, home.path / name, results, times)
+        report_comparison(
+            console,
+            home.path / name,
+            results,
+            title=name,
+            reference=comparison.reference,
+            options={label: format_options(entry) for label, entry in comparison.entries.items()},
+            notes=[*_untuned_note(comparison.untuned), *comparison.notes],
+            window=comparison.tasks[0].measured_jobs,
+            plots=plots,
+            tensorboard=text,
+        )
         if plots and tensorboard:
-            _draw_schedules(console, home, name, comparison, results, workers)
+            runs = home.path / name / "tensorboard"
+            _draw_schedules(console, runs, comparison.tasks, results.runs, workers)
         reported.append(name)
         means += _mean_of_first(comparison.entries, results.runs)
         for label, reason in comparison.refused.items():
-            console.print(f"left out: {label}: {reason}", soft_wrap=True, markup=False)
-    remove_stale_worlds(home.path, reported)
+            say(console, f"left out: {label}: {reason}")
+    remove_stale_tables(home.path, reported)
     if failures:
         raise SchedulerError("; ".join(failures))
     return geometric_mean(means) if means and min(means) > 0 else None
 
 
-def _report_of(name: str, comparison: Comparison, plots: bool, tensorboard: str | None) -> ComparisonReport:
-    untuned = []
-    if comparison.untuned:
-        untuned = [
-            f"not tuned here: {', '.join(comparison.untuned)}: rule and options as named, else the usual"
-            " ones; `ringyard tune` finds better ones, and best=FILE takes them"
-        ]
-    return ComparisonReport(
-        title=name,
-        reference=comparison.reference,
-        options={label: format_options(entry) for label, entry in comparison.entries.items()},
-        notes=[*untuned, *comparison.notes],
-        window=comparison.tasks[0].measured_jobs,
-        plots=plots,
-        tensorboard=tensorboard,
-    )
+def _untuned_note(untuned: Sequence[str]) -> list[str]:
+    if not untuned:
+        return []
+    return [
+        f"not tuned here: {', '.join(untuned)}: rule and options as named, else the usual ones; `ringyard"
+        " tune` finds better ones, and best=FILE takes them"
+    ]
 
 
 def _draw_schedules(
-    console: Console,
-    home: RunFolder,
-    name: str,
-    comparison: Comparison,
-    results: Results,
-    workers: int | None,
+    console: Console, folder: Path, tasks: Sequence[Task], runs: pd.DataFrame, workers: int | None
 ) -> None:
-    """Write one schedule of each scheduler into its TensorBoard run, after everything else."""
-    from ringyard_agents.evaluation.schedule_pictures import add_schedules, schedules_of
+    """Play each scheduler that finished once more, and draw the schedule into its TensorBoard run.
 
-    tasks, left_out = schedules_of(comparison.tasks, results.runs)
-    if left_out:
-        say(
-            console,
-            f"schedules that took long are not drawn: {', '.join(left_out)}; `ringyard watch` shows them",
-        )
-    if tasks:
-        add_schedules(tasks, home.path / name / "tensorboard", workers, console)
+    Schedulers that took long are left out, and so are those that fail.
+    """
+    from ringyard_agents.report.tensorboard import add_schedule
+
+    first = runs["workload"].min()
+    took = runs.groupby("scheduler")["wall_seconds"].min()  # the first ones may have compiled something
+    own = [task for task in tasks if task.workload == first and task.label in took.index]
+    short = [task for task in own if took[task.label] <= _LONGEST_SECONDS]
+    if len(short) < len(own):
+        long = ", ".join(task.label for task in own if task not in short)
+        say(console, f"schedules that took long are not drawn: {long}; `ringyard watch` shows them")
+    outcomes = run_in_processes(_picture, short, workers)
+    with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:
+        for task, picture in bar.track(outcomes, len(short), description="drawing schedules"):
+            if isinstance(picture, Exception):
+                say(console, f"no schedule of {task.label}: {picture}")
+            else:
+                add_schedule(folder / task.label, picture, task.workload)
+
+
+def _picture(task: Task) -> NDArray[np.uint8]:
+    """[height, width, 3] pixels of which job held which GPUs, from the first arrival to the last end."""
+    from ringyard.rendering.chart import Chart
+
+    sim = played(build(task.scheduler), task.world, task.workload, task.seed)
+    chart = Chart(sim.cluster, live=False, dpi=_DPI)
+    chart.draw(history_of(sim.state, 0, sim.cluster))
+    return chart.pixels()
 
 
 def _mean_of_first(entries: Mapping[str, Entry], runs: pd.DataFrame) -> list[float]:

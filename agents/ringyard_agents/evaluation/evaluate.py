@@ -22,7 +22,8 @@ from ringyard_agents.config.compose import plain
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 
-__all__ = ["RunResult", "Task", "build", "check", "evaluate", "measured", "run_all", "simulator"]
+#: rows of which job held what that a recorded simulation keeps at first, 32 bytes each
+_SEGMENT_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,35 @@ def simulator(
         segment_rows=segment_rows,
         losses=True,
     )
+
+
+def played(
+    scheduler: Scheduler,
+    world: Mapping[str, Any],
+    workload: int,
+    seed: int,
+    round_seconds: float | None = None,
+    rounds_only: bool = False,
+    segment_rows: int = _SEGMENT_ROWS,
+) -> Simulator:
+    """A run as `ringyard compare` makes it, which has ended and remembers all of which job held what.
+
+    Args:
+        scheduler: decides.
+        world: configs.
+        workload: its number.
+        seed: of the comparison.
+        round_seconds: between two decisions at most; None: what the scheduler asks for.
+        rounds_only: decide at no other time.
+        segment_rows: kept at first; a run that needs more is played again. 0: remember nothing.
+    """
+    rounds = scheduler.round_seconds if round_seconds is None else round_seconds
+    sim = simulator(world, workload, seed, rounds, rounds_only, segment_rows)
+    run(sim, scheduler, np.random.default_rng((seed, workload, 1)))
+    written = int(sim.state.clusters["num_segments"][0])
+    if 0 < segment_rows < written:
+        return played(scheduler, world, workload, seed, round_seconds, rounds_only, written)
+    return sim
 
 
 def check(tasks: Sequence[Task]) -> int:

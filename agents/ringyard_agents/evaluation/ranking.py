@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from ringyard.sim.metrics import Metrics
 from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval
 
-__all__ = ["Ranking", "rank", "schedulers_frame", "values_of"]
-
 
 @dataclass(frozen=True)
 class Ranking:

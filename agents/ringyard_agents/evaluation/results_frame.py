@@ -7,12 +7,10 @@ from typing import Self
 
 import pandas as pd
 
-from ringyard.sim.metrics import LOSSES
+from ringyard.sim.metrics import LOSSES, JobTimes
 from ringyard.state.records import JobOutcome
 from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.runs.atomic_write import atomic_write
-
-__all__ = ["Results", "outcome_names", "runs_frame", "write_frame"]
 
 #: {column: field of JobTimes} of a job's row, after its names and before what it lost time to
 _JOB_COLUMNS = {
@@ -35,7 +33,7 @@ def outcome_names(outcomes: Sequence[int]) -> list[str]:
 
 
 def write_frame(file: Path, frame: pd.DataFrame) -> None:
-    """A CSV whose numbers read back bit for bit; what has no value is empty."""
+    """Write a CSV whose numbers read back bit for bit; a cell without a value is empty."""
     with atomic_write(file) as partial:
         frame.to_csv(partial, index=False)
 
@@ -66,31 +64,31 @@ class Results:
 
     @classmethod
     def of(cls, results: Sequence[RunResult]) -> Self:
-        """The frames of some runs.
-
-        Args:
-            results: one or more, in the order of the rows.
-        """
-        jobs = pd.concat([_jobs_of(one) for one in results], ignore_index=True)
-        timelines = pd.concat([_timeline_of(one) for one in results], ignore_index=True)
-        return cls(runs_frame(results), jobs, timelines)
+        """The frames of one run or more, in the order of the rows."""
+        jobs = pd.concat(
+            [jobs_frame(one.label, one.workload, one.times) for one in results], ignore_index=True
+        )
+        names = ("end_seconds", "waiting", "utilisation")
+        bins = [
+            pd.DataFrame(
+                {
+                    "scheduler": one.label,
+                    "workload": one.workload,
+                    **dict(zip(names, one.timeline, strict=True)),
+                }
+            )
+            for one in results
+        ]
+        return cls(runs_frame(results), jobs, pd.concat(bins, ignore_index=True))
 
     def only(self, labels: Collection[str]) -> Self:
-        """The rows of some schedulers.
-
-        Args:
-            labels: of the schedulers.
-        """
+        """The rows of the schedulers with these labels."""
         frames = (self.runs, self.jobs, self.timelines)
         return type(self)(*(frame[frame["scheduler"].isin(labels)] for frame in frames))
 
 
 def runs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
-    """The runs of `Results`.
-
-    Args:
-        results: one or more.
-    """
+    """The runs of `Results`, one or more."""
     return pd.DataFrame(
         {
             "scheduler": one.label,
@@ -109,27 +107,20 @@ def runs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
     )
 
 
-def _timeline_of(result: RunResult) -> pd.DataFrame:
-    ends, waiting, utilisation = result.timeline
-    return pd.DataFrame(
-        {
-            "scheduler": result.label,
-            "workload": result.workload,
-            "end_seconds": ends,
-            "waiting": waiting,
-            "utilisation": utilisation,
-        }
-    )
+def jobs_frame(label: str, workload: int, times: JobTimes) -> pd.DataFrame:
+    """The jobs of `Results`, of one run.
 
-
-def _jobs_of(result: RunResult) -> pd.DataFrame:
-    times = result.times
+    Args:
+        label: of the scheduler.
+        workload: its number.
+        times: of the jobs that count.
+    """
     columns = {name: getattr(times, field) for name, field in _JOB_COLUMNS.items()}
     columns |= {f"lost_to_{name}": getattr(times, f"lost_to_{name}") for name in LOSSES}
     return pd.DataFrame(
         {
-            "scheduler": result.label,
-            "workload": result.workload,
+            "scheduler": label,
+            "workload": workload,
             "job_id": times.job_id,
             "vc": times.vc,
             "user": times.user,

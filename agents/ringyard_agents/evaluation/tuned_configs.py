@@ -1,15 +1,15 @@
-"""Each scheduler at its best: the rule and options that suit it, as `ringyard tune` found them."""
+"""The placement rule and options that suit each scheduler, as `ringyard tune` found them."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from ringyard.checks import Count, require
+from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
@@ -18,86 +18,78 @@ from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Powers, Scheduler
 
-__all__ = [
-    "Best",
-    "Setting",
-    "TunedConfig",
-    "alternatives",
-    "at_best",
-    "class_of",
-    "format_options",
-    "found_elsewhere",
-    "read_best",
-    "says_how",
-    "tuned_for",
-    "write_best",
-]
-
 #: to know how long a job will run, or a guess of it
 _HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
 
-#: {field: what it may be} of a file
-_ENTRY_FIELDS = {"scheduler": str, "options": Mapping[str, object], "workloads": Count}
-_BEST_FIELDS = {**_ENTRY_FIELDS, "mean": float}
-_OTHER_FIELDS = {**_ENTRY_FIELDS, "change": Annotated[float, "[-1, inf]"]}
-
 #: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
 _FOUND_IN = "found_in"
-_SETTING_FIELDS = {"world": str, "command": str}
 
 #: safe, and in C where libyaml is there: files are long
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Where schedulers were tuned.
+class _Tried(BaseModel):
+    """A scheduler with a rule and options.
 
     Attributes:
-        world: configs.
-        command: as it was called.
+        scheduler: `name` or `name@rule`.
+        options: replace those of the scheduler's yaml.
+        workloads: how many it ran.
     """
 
-    world: Mapping[str, Any]
-    command: str
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    scheduler: str
+    options: dict[str, Any]
+    workloads: Annotated[int, Field(ge=1)]
+
+    @classmethod
+    def of(cls, entry: Entry, workloads: int, **found: Any) -> Self:
+        """What was found of an entry; `found` are the fields of its own kind."""
+        return cls(scheduler=entry.scheduler, options=dict(entry.options), workloads=workloads, **found)
 
     @property
-    def digest(self) -> str:
-        """Equal for equal worlds, 12 hexadecimal digits."""
-        return hashlib.sha256(json.dumps(self.world, sort_keys=True).encode()).hexdigest()[:12]
+    def entry(self) -> Entry:
+        """As commands run it; its label names the rule."""
+        return Entry(self.scheduler, self.scheduler, self.options)
 
 
-@dataclass(frozen=True)
-class TunedConfig:
-    """What was tried besides the best.
+class TunedConfig(_Tried):
+    """A configuration that was tried besides the best.
 
     Attributes:
-        entry: rule and options.
-        workloads: how many it ran.
         change: its mean of the metric over that of the best on the same workloads, minus 1; infinite beside a
             best of 0 (nothing blocked).
     """
 
-    entry: Entry
-    workloads: int
-    change: float
+    change: Annotated[float, Field(ge=-1)]
 
 
-@dataclass(frozen=True)
-class Best:
+class Best(_Tried):
     """A scheduler at its best.
 
     Attributes:
-        entry: rule and options; the label names the rule.
-        workloads: tuning workloads that chose it.
-        mean: of the metric on them.
+        mean: of the metric on the workloads that chose it.
         others: what else was tried, the best first; of a file, what `competitors` may take instead.
     """
 
-    entry: Entry
-    workloads: int
-    mean: float
-    others: tuple[TunedConfig, ...]
+    mean: Annotated[float, Field(allow_inf_nan=False)]
+    others: list[TunedConfig] = []
+
+
+_FILE = TypeAdapter(dict[str, Best])
+
+
+class _Setting(BaseModel):
+    """Digest of the configs of the world where schedulers were tuned, and the command as it was called."""
+
+    world: str
+    command: str
+
+
+def _digest(world: Mapping[str, Any]) -> str:
+    """12 hexadecimal digits, equal for equal worlds."""
+    return hashlib.sha256(json.dumps(world, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def format_options(entry: Entry) -> str:
@@ -106,10 +98,7 @@ def format_options(entry: Entry) -> str:
 
 
 def read_best(given: str) -> dict[str, Best]:
-    """{scheduler: its best}.
-
-    Args:
-        given: a file that `ringyard tune` wrote, or the name of one in conf/tuned.
+    """{scheduler: its best} of a file that `ringyard tune` wrote, or of the name of one in conf/tuned.
 
     Raises:
         ConfigurationError: there is none, or it says something else.
@@ -118,7 +107,7 @@ def read_best(given: str) -> dict[str, Best]:
 
 
 def found_elsewhere(given: str, world: Mapping[str, Any]) -> list[str]:
-    """What to say if a file was not tuned in this world; a file that does not say where is taken to be.
+    """A note if a file was not tuned in this world; a file that does not say where is taken to be.
 
     Args:
         given: as of `read_best`.
@@ -128,29 +117,26 @@ def found_elsewhere(given: str, world: Mapping[str, Any]) -> list[str]:
         ConfigurationError: as there.
     """
     found = _content(given)[0]
-    if found is None or found["world"] == Setting(world, "").digest:
+    if found is None or found.world == _digest(world):
         return []
-    return [f"best={given} was found in another setting ({found['command']})"]
+    return [f"best={given} was found in another setting ({found.command})"]
 
 
 def tuned_for(world: Mapping[str, Any]) -> str | None:
-    """The leaf of conf/tuned that says it was found in this world, or None.
-
-    Args:
-        world: configs.
+    """The leaf of conf/tuned that says it was found in the world of these configs, or None.
 
     Raises:
         ConfigurationError: a leaf is not as `ringyard tune` writes it.
     """
-    digest = Setting(world, "").digest
+    digest = _digest(world)
     for name in config_files("tuned"):
         found = _content(name)[0]
-        if found is not None and found["world"] == digest:
+        if found is not None and found.world == digest:
             return name
     return None
 
 
-def _content(given: str) -> tuple[Mapping[str, str] | None, dict[str, Best]]:
+def _content(given: str) -> tuple[_Setting | None, dict[str, Best]]:
     """(where it was found, if it says so; {scheduler: its best})."""
     shipped = config_files("tuned")
     file = shipped[given] if given in shipped else Path(given).expanduser()
@@ -160,53 +146,32 @@ def _content(given: str) -> tuple[Mapping[str, str] | None, dict[str, Best]]:
         )
     try:
         content = yaml.load(file.read_text(), _LOADER)
-        if content is None:
-            raise ConfigurationError("it is empty; expected {scheduler: what was found}")
-        require("it", content, Mapping[str, Mapping[str, object]])
-        setting = content.pop(_FOUND_IN, None)
-        if setting is not None:
-            _require_fields(_FOUND_IN, setting, _SETTING_FIELDS)
-        return setting, {name: _read(name, row) for name, row in content.items()}
-    except (ConfigurationError, UnicodeError, yaml.YAMLError) as error:
+        setting = content.pop(_FOUND_IN, None) if isinstance(content, dict) else None
+        found = _FILE.validate_python(content)
+        for name, best in found.items():
+            _require_scheduler(name, best.scheduler)
+        return None if setting is None else _Setting.model_validate(setting), found
+    except (ConfigurationError, UnicodeError, ValidationError, yaml.YAMLError) as error:
         raise ConfigurationError(
-            f"best is {given!r}, which is not as `ringyard tune` writes it: {error}; write one with `ringyard"
-            " tune output=FILE`"
+            f"best is {given!r}, which is not as `ringyard tune` writes it: {_one_line(error)}; write one"
+            " with `ringyard tune output=FILE`"
         ) from error
 
 
-def _read(name: str, row: Mapping[str, Any]) -> Best:
-    _require_fields(name, row, _BEST_FIELDS)
-    entry = _entry(row)
-    if entry.name != name:
-        raise ConfigurationError(f"{name}.scheduler is {entry.scheduler!r}; expected {name} or {name}@rule")
-    if "@" in entry.scheduler:
-        require_rule(f"{name}.scheduler", entry.scheduler.partition("@")[2])
-    others = []
-    rows = row.get("others", [])
-    require(f"{name}.others", rows, Sequence[Mapping[str, object]])
-    for number, one in enumerate(rows):
-        _require_fields(f"{name}.others[{number}]", one, _OTHER_FIELDS)
-        others.append(TunedConfig(_entry(one), one["workloads"], one["change"]))
-    return Best(entry, row["workloads"], row["mean"], tuple(others))
+def _one_line(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "it"
+    return f"{where} is {shown(first['input'])}; {first['msg']}"
 
 
-def _require_fields(where: str, row: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-    for key, annotation in fields.items():
-        if key not in row:
-            raise ConfigurationError(f"{where} has no {key}; expected {', '.join(fields)}")
-        require(f"{where}.{key}", row[key], annotation)
-
-
-def _entry(row: Mapping[str, Any]) -> Entry:
-    return Entry(row["scheduler"], row["scheduler"], row["options"])
-
-
-def _row(entry: Entry, workloads: int) -> dict[str, Any]:
-    return {"scheduler": entry.scheduler, "options": dict(entry.options), "workloads": workloads}
-
-
-def _other(tried: TunedConfig) -> dict[str, Any]:
-    return {**_row(tried.entry, tried.workloads), "change": round(tried.change, 5)}
+def _require_scheduler(name: str, scheduler: str) -> None:
+    named, _, rule = scheduler.partition("@")
+    if named != name:
+        raise ConfigurationError(f"{name}.scheduler is {scheduler!r}; expected {name} or {name}@rule")
+    if rule:
+        require_rule(f"{name}.scheduler", rule)
 
 
 class _Plain(yaml.SafeDumper):
@@ -217,50 +182,46 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def write_best(file: Path, found: Mapping[str, Best], setting: Setting, comment: str) -> None:
-    """What `read_best` reads.
+def write_best(
+    file: Path, found: Mapping[str, Best], world: Mapping[str, Any], command: str, comment: str
+) -> None:
+    """Write what `read_best` reads.
 
     Args:
         file: to write.
         found: {scheduler: its best}.
-        setting: where it was found.
+        world: configs of where it was found.
+        command: that found it, as it was called.
         comment: one line, by what.
     """
-    content: dict[str, Any] = {_FOUND_IN: {"world": setting.digest, "command": setting.command}}
-    content |= {
-        name: {
-            **_row(best.entry, best.workloads),
-            "mean": round(best.mean, 6),
-            **({"others": others} if (others := [_other(one) for one in best.others]) else {}),
-        }
-        for name, best in found.items()
-    }
+    content: dict[str, Any] = {_FOUND_IN: {"world": _digest(world), "command": command}}
+    for name, best in found.items():
+        content[name] = best.model_dump(exclude_defaults=True) | {"mean": round(best.mean, 6)}
+        for other in content[name].get("others", ()):
+            other["change"] = round(other["change"], 5)
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as partial:
         text = yaml.dump(content, Dumper=_Plain, sort_keys=False, width=1000)
-        partial.write_text(f"# {setting.command}: {comment}\n{text}")
+        partial.write_text(f"# {command}: {comment}\n{text}")
 
 
-def alternatives(best: Best) -> tuple[TunedConfig, ...]:
+def alternatives(best: Best) -> list[TunedConfig]:
     """The other configurations that `competitors` may take in place of the best; Hydra must be initialised.
 
     These are the first that are not told how long jobs will run where all better ones are, or that only start
     jobs where all better ones preempt.
 
-    Args:
-        best: a scheduler with everything that was tried, the best first.
-
     Raises:
         RingyardError: a configuration cannot be built.
     """
-    seen, found = [class_of(_built(best.entry))], []
+    seen, found = [class_of(built(best.entry))], []
     for one in best.others:
         if says_how(one.entry):
-            told, only_starts = class_of(_built(one.entry))
+            told, only_starts = class_of(built(one.entry))
             if not any(before[0] <= told and before[1] >= only_starts for before in seen):
                 seen.append((told, only_starts))
                 found.append(one)
-    return tuple(found)
+    return found
 
 
 def says_how(entry: Entry) -> bool:
@@ -273,7 +234,8 @@ def class_of(scheduler: Scheduler) -> tuple[bool, bool]:
     return bool(scheduler.knows & _HOW_LONG), scheduler.may == Powers.STARTS
 
 
-def _built(entry: Entry) -> Scheduler:
+def built(entry: Entry) -> Scheduler:
+    """The scheduler of an entry; Hydra must be initialised."""
     return build(plain(scheduler_config(entry)))
 
 

@@ -1,15 +1,17 @@
-"""A trained policy as a scheduler, on any cluster."""
+"""A trained policy to act with in an environment, or to be measured as a scheduler on any cluster."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from ringyard.allocator import Rates
 from ringyard.checks import Amount, checked
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
+from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Template
 from ringyard.mdp.bank import QUEUE_TAKES, queue_priority
@@ -20,16 +22,13 @@ from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
-from ringyard.state.arrays import State, copy_state
-from ringyard.state.waiting import waiting_rows
+from ringyard.state.arrays import State, copy_state, waiting_rows
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.learning.score_networks import ScorePolicy
 from ringyard_baselines.policies import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
-
-__all__ = ["AgentScheduler", "load_agent", "powers_of"]
 
 #: live jobs that an agent scores at most, those that came first: attention among more takes 0.2 s a decision
 _MOST_SCORED = 4096
@@ -50,6 +49,18 @@ def powers_of(actions: ActionKind) -> Powers:
         if one.core_factor != 1.0 or getattr(one, "bandwidth_cap", None) is not None:
             may |= Powers.CORES
     return may
+
+
+def act(policy: Policy, observation: Any, mask: Any) -> Any:
+    """A policy's action in an environment, or [clusters, ...] actions; see `AgentScheduler.act`."""
+    masks = np.asarray(mask, np.bool_)
+    if masks.ndim == 2:
+        return policy.act(observation, masks)
+    if isinstance(observation, dict):
+        many: Any = {name: block[None] for name, block in observation.items()}
+    else:
+        many = np.asarray(observation)[None]
+    return policy.act(many, masks[None])[0]
 
 
 class AgentScheduler(Scheduler):
@@ -99,14 +110,7 @@ class AgentScheduler(Scheduler):
         Raises:
             CheckpointError: observations or masks of other shapes.
         """
-        masks = np.asarray(mask, np.bool_)
-        if masks.ndim == 2:
-            return self.policy.act(observation, masks)
-        if isinstance(observation, dict):
-            many: Any = {name: block[None] for name, block in observation.items()}
-        else:
-            many = np.asarray(observation)[None]
-        return self.policy.act(many, masks[None])[0]
+        return act(self.policy, observation, mask)
 
     def drive(self, sim: Simulator) -> None:
         """Simulate until every job has finished."""
@@ -194,3 +198,71 @@ def load_agent(
     if stop_price is not None:
         actions = _priced(actions, stop_price, name)
     return AgentScheduler(policy, observation, actions, name)
+
+
+def load(
+    checkpoint: str | Path | None = None,
+    env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any] | EnvConfig | None = None,
+    trust: Trust = (),
+) -> AgentScheduler:
+    """A trained agent: `.act(observation, mask)` in an environment, `.decide(view)` as a scheduler.
+
+    Args:
+        checkpoint: an agent.safetensors, its run folder, zoo:NAME, or None for the newest under runs/.
+        env: in which it shall act, wrapped or not, one cluster or many, or its setting; None: not checked.
+        trust: full names of classes of yours that the agent may name; True: of anybody's.
+
+    Raises:
+        CheckpointError: there is none, it cannot be read, it is not trusted, or what it reads and answers is
+            not what `env` gives and takes: the sentence says what differs.
+        ConfigurationError: an argument of another kind.
+    """
+    name = "agent" if checkpoint is None else str(checkpoint)
+    agent = load_agent(None if checkpoint is None else str(checkpoint), name, trust)
+    if env is not None:
+        setting = getattr(getattr(env, "unwrapped", None), "setting", env)
+        if not isinstance(setting, EnvConfig):
+            raise ConfigurationError(
+                f"env is {env!r}; expected one of Ringyard's environments, or an EnvConfig"
+            )
+        own, here = (_interface(one.observation, one.actions) for one in (agent, setting))
+        found = [
+            f"its {what}: {own[what]}; the environment's: {here[what]}"
+            for what in own
+            if what in here and own[what] != here[what]
+        ]
+        spaces = setting.observation.space(setting.cluster, setting.actions), setting.actions.space
+        for what, space in zip(("observation_space", "action_space"), spaces, strict=True):
+            learnt = getattr(getattr(agent.policy, "network", None), what, None)
+            if found or learnt is None or not agent.observation.flat:  # other networks fit any cluster
+                continue
+            if learnt.shape != space.shape or getattr(learnt, "n", None) != getattr(space, "n", None):
+                found.append(
+                    f"its {what} is {learnt}, the environment's {space}: it was trained on another cluster,"
+                    " or with other numbers of visible jobs"
+                )
+        if found:
+            raise CheckpointError(f"{name} cannot act in this environment: {'; '.join(found)}")
+    return agent
+
+
+def _interface(observation: Observation, actions: ActionKind) -> dict[str, str]:
+    """{what an agent reads or answers: in words}."""
+    found = {"observation": "one row of numbers (flat=True)" if observation.flat else "blocks (flat=False)"}
+    found["blocks"] = ", ".join(block.name for block in observation.blocks)
+    for block in observation.blocks:
+        found[f"block {block.name}"] = ", ".join(feature.name for feature in block.features)
+    if isinstance(actions, Scores):
+        found["actions"] = "scores of jobs (action=scores)"
+        found["scored GPU types"] = ", ".join(actions.type_scores) or "none"
+    elif isinstance(actions, Actions):
+        found["actions"] = "one of several (Discrete)"
+        changes = ["stop"] if actions.preemptive else []
+        for one in actions.adjustments:
+            place = "stays" if one.placement is None else one.placement.name
+            cap = "" if one.bandwidth_cap is None else f" cap {one.bandwidth_cap:g}"
+            factors = f"gpus x{one.gpu_factor:g} batch x{one.batch_factor:g} cores x{one.core_factor:g}"
+            changes.append(f"{place} {factors}{cap}")
+        found["starts"] = ", ".join(one.name for one in actions.starts) or "none"
+        found["changes"] = ", ".join(changes) or "none"
+    return found

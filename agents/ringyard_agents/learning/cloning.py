@@ -1,4 +1,4 @@
-"""Behaviour cloning: start from the best heuristic the agent can imitate with its own moves."""
+"""Behaviour cloning: start from the best heuristic that the agent can imitate with its own actions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,9 @@ from stable_baselines3.common.utils import obs_as_tensor
 
 from ringyard.checks import Count, Positive, checked
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.actions.space import Actions
+from ringyard.mdp.actions import ActionKind, Actions
+from ringyard_agents.learning.episodes import stacked, take
 from ringyard_agents.learning.learner import Policy
-from ringyard_agents.learning.vec_env import RingyardVecEnv, stacked, take
-
-__all__ = ["CloneTeacher", "QueueTeacher"]
 
 
 class QueueTeacher:
@@ -46,7 +44,7 @@ class QueueTeacher:
         self.template = names.index(known[0])
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """[clusters] what the teacher does; it reads the masks [clusters, actions] only."""
+        """[clusters] the teacher's actions; it reads the masks [clusters, actions] only."""
         wait, num_templates = self.actions.wait, len(self.actions.starts)
         starts = masks[:, self.template : self.actions.num_starts : num_templates]
         chosen = starts.argmax(axis=1) * num_templates + self.template
@@ -54,10 +52,30 @@ class QueueTeacher:
         return np.where(starts.any(axis=1), chosen, waits)
 
 
+class Watched:
+    """Plays as a policy does, and keeps its decisions among several valid actions; see `episodes.Player`."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._kept: list[tuple[Any, NDArray[np.bool_], NDArray[np.int64]]] = []
+
+    def __call__(self, observations: Any, masks: NDArray[np.bool_], clusters: Any = None) -> Any:
+        """[clusters] actions."""
+        actions = self._policy.act(observations, masks)
+        rows = np.flatnonzero(masks.sum(axis=1) > 1)
+        self._kept.append((take(observations, rows), masks[rows], actions[rows]))
+        return actions
+
+    def decisions(self) -> tuple[Any, NDArray[np.bool_], NDArray[np.int64]]:
+        """(observations, masks, actions), each [decisions, ...]."""
+        observations, masks, actions = (stacked(column) for column in zip(*self._kept, strict=True))
+        return observations, masks, actions
+
+
 @checked("agent.teacher")
 @dataclass(frozen=True)
 class CloneTeacher:
-    """Watches a teacher for some steps, then fits a network to its choices.
+    """Fits a network to the choices of a teacher that plays for some steps.
 
     Attributes:
         teacher: makes the policy to imitate, for the environment's actions.
@@ -73,57 +91,44 @@ class CloneTeacher:
     batch_size: Count = 512
     learning_rate: Positive = 1e-3
 
-    def fit(self, network: MaskableActorCriticPolicy, env: RingyardVecEnv, seed: int) -> dict[str, float]:
+    def watched(self, actions: ActionKind) -> Watched:
+        """The teacher, for an environment with these actions."""
+        assert isinstance(actions, Actions)  # `world_of` sees to it
+        return Watched(self.teacher(actions))
+
+    def fit(self, network: MaskableActorCriticPolicy, watched: Watched, seed: int) -> dict[str, float]:
         """Fit the network; curves to plot.
 
         Args:
             network: learns.
-            env: is played by the teacher.
+            watched: the teacher, which has played.
             seed: of the minibatches.
 
         Returns:
-            clone/accuracy, the share of the teacher's choices the clone makes, and clone/decisions, how
-            many it has watched.
+            clone/accuracy, the share of the teacher's choices that the clone makes, and clone/decisions, the
+            number of choices watched.
         """
-        watched = self._watch(env)
+        decisions = watched.decisions()
         network.set_training_mode(True)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
         rng = np.random.default_rng(seed)
-        count = len(watched[2])
+        count = len(decisions[2])
         for _ in range(self.batches):
             rows = rng.integers(count, size=self.batch_size)
-            loss = -_log_prob(network, watched, rows)[0].mean()
+            loss = -_log_prob(network, decisions, rows)[0].mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         with torch.no_grad():
-            _, right = _log_prob(network, watched, rng.integers(count, size=4096))
+            _, right = _log_prob(network, decisions, rng.integers(count, size=4096))
         return {"clone/accuracy": float(right.float().mean()), "clone/decisions": float(count)}
-
-    def _watch(self, env: RingyardVecEnv) -> tuple[Any, NDArray[np.bool_], NDArray[np.int64]]:
-        """Decisions with a choice: (observations, masks, actions), each [decisions, ...]."""
-        assert isinstance(env.setting.actions, Actions)  # `world_of` sees to it
-        teacher = self.teacher(env.setting.actions)
-        seen, masks, actions = [], [], []
-        observations = env.reset()
-        for _ in range(self.steps):
-            if env.idle.all():
-                observations = env.next_round()
-            mask = env.action_masks().copy()
-            action = teacher.act(observations, mask)
-            kept = np.flatnonzero(~env.idle & (mask.sum(axis=1) > 1))
-            seen.append(take(observations, kept))
-            masks.append(mask[kept])
-            actions.append(action[kept])
-            observations = env.step(action)[0]
-        return stacked(seen), np.concatenate(masks), np.concatenate(actions)
 
 
 def _log_prob(
-    network: MaskableActorCriticPolicy, watched: tuple[Any, Any, Any], rows: NDArray[np.int64]
+    network: MaskableActorCriticPolicy, decisions: tuple[Any, Any, Any], rows: NDArray[np.int64]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log probability of the teacher's choices, and whether they are the network's favourites."""
-    observations, masks, actions = watched
+    observations, masks, actions = decisions
     tensor = obs_as_tensor(take(observations, rows), network.device)
     chosen = torch.as_tensor(actions[rows], device=network.device)
     distribution = network.get_distribution(tensor, action_masks=masks[rows])

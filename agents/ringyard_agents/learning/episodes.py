@@ -1,24 +1,54 @@
-"""Whole episodes played with scores, many clusters of a world at once."""
+"""Whole episodes of many clusters at once, and the price of a metric that they have to keep low."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
-from ringyard_agents.learning.score_networks import PolicyInput, as_action, look
+from ringyard.sim.metrics import Metrics
+from ringyard_agents.learning.score_networks import Floats, Ids, Masks, PolicyInput, as_action, look
 
-__all__ = ["Episodes", "ScorePlayer", "World"]
+#: share of a bound that an episode without a served job, so without a metric, counts as using: assumption
+_UNSERVED = 2.0
+
+
+def take(observations: Any, rows: Ids) -> Any:
+    """Some rows, by number, of [clusters, size] or of {block: [clusters, ...]}."""
+    if isinstance(observations, dict):
+        return {name: block.take(rows, axis=0) for name, block in observations.items()}
+    return observations.take(rows, axis=0)
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """All rows of several observations, masks or actions in one."""
+    if isinstance(parts[0], dict):
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return np.concatenate(parts)
+
+
+class Player(Protocol):
+    """Chooses an action for each of some clusters."""
+
+    def __call__(self, observations: Any, masks: Masks, clusters: Ids) -> Any:
+        """[clusters, ...] actions.
+
+        Args:
+            observations: [clusters, size], or {block: [clusters, ...]}.
+            masks: [clusters, actions] True where an action is valid.
+            clusters: their indices, ascending.
+        """
+        ...
 
 
 class ScorePlayer(Protocol):
     """Scores the jobs of some clusters."""
 
-    def __call__(
-        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
-        """[clusters, slots, 1 + GPU types scored] scores; what is beyond -1 and 1 is cut off.
+    def __call__(self, seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
+        """[clusters, slots, 1 + GPU types scored] scores, which are clipped to [-1, 1].
 
         Args:
             seen: of the clusters.
@@ -29,7 +59,7 @@ class ScorePlayer(Protocol):
 
 
 class Episodes(NamedTuple):
-    """What came of one episode in each cluster.
+    """Rewards and times of one episode in each cluster.
 
     Attributes:
         rewards: [steps, clusters] after each decision.
@@ -38,9 +68,9 @@ class Episodes(NamedTuple):
         ends: [clusters] simulated seconds at which each was over.
     """
 
-    rewards: NDArray[np.float32]
+    rewards: Floats
     times: NDArray[np.float64]
-    valid: NDArray[np.bool_]
+    valid: Masks
     ends: NDArray[np.float64]
 
     @property
@@ -49,7 +79,7 @@ class Episodes(NamedTuple):
         return np.asarray((self.rewards * self.valid).sum(axis=0, dtype=np.float64))
 
     def then(self, later: "Episodes") -> "Episodes":
-        """These and what came of the same clusters afterwards."""
+        """These steps and those of the same clusters afterwards."""
         return Episodes(
             np.concatenate((self.rewards, later.rewards)),
             np.concatenate((self.times, later.times)),
@@ -59,7 +89,7 @@ class Episodes(NamedTuple):
 
 
 class World:
-    """Clusters of a setting whose actions are scores.
+    """Clusters of a setting, which play their episodes together.
 
     Args:
         setting: the decision process.
@@ -69,23 +99,24 @@ class World:
     def __init__(self, setting: EnvConfig, num_clusters: int) -> None:
         self.setting = setting
         self.batch = ClusterBatch(setting, num_clusters)
+        self._space: Any = setting.actions.space
 
-    def play(self, entries: NDArray[np.int64], player: ScorePlayer) -> Episodes:
+    def play(self, entries: Ids, player: Any) -> Episodes:
         """One episode of job table `entries[b]` in each cluster b."""
         self.reset(entries)
         return self.go_on(player)
 
-    def reset(self, entries: NDArray[np.int64]) -> None:
+    def reset(self, entries: Ids) -> None:
         """Begin job table `entries[b]` in each of the first clusters b."""
         self.batch.reset(np.arange(len(entries)), entries)
 
     def go_on(
-        self, player: ScorePlayer, arrivals: NDArray[np.float64] | None = None, events: float = np.inf
+        self, player: Any, arrivals: NDArray[np.float64] | None = None, events: float = np.inf
     ) -> Episodes:
-        """Play from where the clusters are until all of their episodes are over, or earlier.
+        """Play on until all episodes are over, or earlier.
 
         Args:
-            player: scores jobs.
+            player: a `Player`; of a `ScoreWorld` a `ScorePlayer`.
             arrivals: go on with the first clusters only, and until so many of their jobs have come.
             events: at most so many decisions.
         """
@@ -93,9 +124,9 @@ class World:
         until = np.full(batch.num_clusters, np.inf if arrivals is None else -np.inf)
         if arrivals is not None:
             until[: len(arrivals)] = arrivals
-        rewards: list[NDArray[np.float32]] = []
+        rewards: list[Floats] = []
         times: list[NDArray[np.float64]] = []
-        valid: list[NDArray[np.bool_]] = []
+        valid: list[Masks] = []
         while len(times) < events:
             playing = (batch.state.clusters["next_arrival"] < until) & ~(batch.done | batch.truncated)
             clusters = np.flatnonzero(playing)
@@ -103,9 +134,11 @@ class World:
                 break
             times.append(batch.state.clusters["now"].copy())
             valid.append(playing)
-            scores = self._scores(player, clusters)
-            batch.valid(scores, clusters)
-            batch.step(scores, clusters)
+            actions = np.zeros((len(playing), *self._space.shape), self._space.dtype)
+            seen = take(batch.split(batch.observations), clusters)
+            actions[clusters] = self._choose(player, seen, batch.masks[clusters], clusters)
+            batch.valid(actions, clusters)
+            batch.step(actions, clusters)
             rewards.append(batch.rewards.astype(np.float32))
         shape = (len(times), batch.num_clusters)
         return Episodes(
@@ -115,19 +148,68 @@ class World:
             batch.state.clusters["now"].copy(),
         )
 
-    def fork(self, sources: NDArray[np.int64], arrivals: int) -> None:
+    def _choose(self, player: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
+        return player(observations, masks, clusters)
+
+
+class ScoreWorld(World):
+    """Clusters whose actions are scores; their players are each a `ScorePlayer`."""
+
+    def fork(self, sources: Ids, arrivals: int) -> None:
         """Make each cluster b a copy of cluster `sources[b]`, to which at most so many more jobs come."""
         self.batch.copy_clusters(sources)
         clusters = self.batch.state.clusters
         clusters["num_jobs"] = np.minimum(clusters["num_jobs"], clusters["next_arrival"] + arrivals)
 
-    def _scores(self, player: ScorePlayer, clusters: NDArray[np.int64]) -> NDArray[np.float32]:
-        """[all clusters, scores] a player's for some clusters."""
-        batch = self.batch
-        observations = {name: block[clusters] for name, block in batch.split(batch.observations).items()}
-        seen = look(observations, batch.masks[clusters])
-        rows = batch.episode.live[clusters, : seen.present.shape[1]]
-        chosen = as_action(player(seen, clusters, rows), seen, batch.masks.shape[1])
-        scores = np.zeros((len(batch.masks), chosen.shape[1]), np.float32)
-        scores[clusters] = chosen
-        return scores
+    def _choose(self, player: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
+        seen = look(observations, masks)
+        rows = self.batch.episode.live[clusters, : seen.present.shape[1]]
+        return as_action(player(seen, clusters, rows), seen, masks.shape[1])
+
+
+@dataclass
+class Constraint:
+    """An upper bound on the mean of a metric, enforced by a Lagrangian price that rises while it is broken.
+
+    The share of the bound that an episode uses is its metric over the bound, or 2 if no job was served.
+
+    Attributes:
+        metric: field of `Metrics`; less is better.
+        most: {label: bound} of each world.
+        step: at each evaluation the price grows by this times (share used - 1), which may be negative.
+        price: of using the bound once, in mean sizes of the returns of a round's episodes; never below 0.
+    """
+
+    metric: str
+    most: Mapping[str, float]
+    step: float
+    price: float = 0.0
+
+    def adjust(self, used: float) -> None:
+        """Set the price by the share of the bound that an evaluation used."""
+        self.price = max(0.0, self.price + self.step * (used - 1.0))
+
+    def used(self, label: str, metrics: Sequence[Metrics]) -> NDArray[np.float64]:
+        """[episodes] share of a world's bound that each used.
+
+        Args:
+            label: of the world.
+            metrics: [episodes] of episodes that have ended.
+        """
+        shares = np.array([float(getattr(one, self.metric)) for one in metrics]) / self.most[label]
+        return np.where(np.isnan(shares), _UNSERVED, shares)
+
+    def charge(self, label: str, played: Episodes, metrics: Sequence[Metrics], usual: float) -> Episodes:
+        """The same episodes with the price of the bound that they used taken off their last rewards.
+
+        Args:
+            label: of the world.
+            played: in it.
+            metrics: [clusters] of the episodes.
+            usual: mean size of the round's returns in that world.
+        """
+        used = self.used(label, metrics)
+        rewards = played.rewards.copy()
+        last = len(rewards) - 1 - np.argmax(played.valid[::-1], axis=0)
+        rewards[last, np.arange(len(used))] -= self.price * usual * used
+        return played._replace(rewards=rewards)

@@ -14,54 +14,41 @@ from ringyard.sim.metrics import Metrics
 from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import Task, check, run_all
-from ringyard_agents.learning.constraint import Constraint
+from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.learner import Learner, Policy
-
-__all__ = [
-    "Evaluation",
-    "Unseen",
-    "baselines_of",
-    "constraint_of",
-    "episode_metrics",
-    "over_worlds",
-    "rank",
-    "ratio",
-]
 
 
 def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
     """[clusters] metrics under a policy: cluster b plays workload b from its beginning."""
     everyone = np.arange(batch.num_clusters)
     batch.reset(everyone, everyone)
-    active = np.flatnonzero(~(batch.done | batch.truncated))
-    while len(active):
+    while len(active := np.flatnonzero(~(batch.done | batch.truncated))):
         actions = policy.act(batch.split(batch.observations), batch.masks)
         batch.valid(actions, active)
         batch.step(actions, active)
-        active = np.flatnonzero(~(batch.done | batch.truncated))
     return [batch.metrics(b) for b in everyone.tolist()]
 
 
 def ratio(value: float, baseline: float) -> float:
-    """How many times the baseline; NaN beside a baseline of 0."""
+    """The value over the baseline; NaN beside a baseline of 0."""
     return value / baseline if baseline else float("nan")
 
 
-def over_worlds(values: Iterable[float]) -> float:
-    """The geometric mean: a world whose jobs take longer counts no more than another."""
+def _over_worlds(values: Iterable[float]) -> float:
+    """The geometric mean: worlds of longer jobs count no more than others."""
     every = list(values)
     return every[0] if len(every) == 1 else float(np.prod(np.power(every, 1 / len(every))))
 
 
-def _mean(episodes: Sequence[Metrics], metric: str) -> float:
+def _mean(episodes: Iterable[Metrics], metric: str) -> float:
     return float(np.mean([getattr(episode, metric) for episode in episodes]))
 
 
 def rank(used: float | None, value: float) -> tuple[float, float]:
-    """How good an agent is; less is better: who keeps a constraint comes first, then who uses less of it.
+    """How good an agent is; less is better: keeping a constraint comes first, then using less of its bound.
 
     Args:
-        used: what it uses of the constraint's bound, 1: all; NaN or None: there is no constraint.
+        used: share of the constraint's bound that it uses; NaN or None: there is no constraint.
         value: of the metric.
     """
     if used is None or np.isnan(used):
@@ -75,11 +62,11 @@ class Evaluation:
     Episodes end when every job has ended, whatever their `limit_seconds`, as those of the baselines do: means
     of the jobs that happen to end before a limit are of other jobs under each scheduler.
 
-    In several worlds it is the geometric mean (`over_worlds`) of each world's mean; so is what is used of a
-    constraint's bound. `rank` says who is better.
+    In several worlds it is the geometric mean of each world's mean; so is the share of a constraint's bound
+    that is used. `rank` orders agents.
 
     Args:
-        learner: who learns.
+        learner: that is evaluated.
         worlds: {label: setting with the evaluation workloads}; their reward names the metric.
         every: decisions between evaluations.
         constraint: whose price it sets; None: there is none.
@@ -89,8 +76,8 @@ class Evaluation:
         baselines: {name: the metric on the same workloads}, to be set.
         best: of the best so far; infinity before the first evaluation.
         latest: at the last evaluation; NaN before the first.
-        best_used: what the best so far uses of the constraint's bound; infinity before the first evaluation,
-            NaN without a constraint.
+        best_used: share of the constraint's bound that the best so far uses; infinity before the first
+            evaluation, NaN without a constraint.
         used: the same at the last evaluation; NaN before the first, or without a constraint.
         in_vain: evaluations since the best.
         worlds: as they are played.
@@ -108,10 +95,8 @@ class Evaluation:
         self.constraint = constraint
         self.baselines: Mapping[str, float] = {}
         self.every = every
-        self.best = float("inf")
-        self.latest = float("nan")
-        self.best_used = float("inf")
-        self.used = float("nan")
+        self.best, self.best_used = float("inf"), float("inf")
+        self.latest, self.used = float("nan"), float("nan")
         self.in_vain = 0
         self._means: dict[str, float] = {}
         self.worlds = {label: replace(one, limit_seconds=None) for label, one in worlds.items()}
@@ -126,62 +111,49 @@ class Evaluation:
 
     @property
     def up_to_date(self) -> bool:
-        """What was learnt last has been evaluated."""
+        """The agent as it is has been evaluated."""
         return self._evaluated == self.learner.decisions
 
     @property
     def number(self) -> int:
-        """Which evaluation the last one was, by the decisions learnt from; the first is 0."""
+        """Number of the last evaluation, by the decisions learnt from; the first is 0."""
         return round(self._evaluated / self.every)
 
     def evaluate(self) -> bool:
-        """Measure the agent as it is; is it the best so far?"""
+        """Measure the agent as it is, and set the constraint's price; True: it is the best so far."""
         self._evaluated = self.learner.decisions
         self._next = self._evaluated + self.every
         episodes = {
             label: episode_metrics(self.learner.policy, batch) for label, batch in self._batches.items()
         }
         self._means = {label: _mean(of_world, self.metric) for label, of_world in episodes.items()}
-        self.latest = over_worlds(self._means.values())
-        self._judge(episodes)
+        self.latest = _over_worlds(self._means.values())
+        if self.constraint is not None:
+            used = self.constraint.used
+            self.used = _over_worlds(float(used(label, one).mean()) for label, one in episodes.items())
+            self.constraint.adjust(self.used)
         better = rank(self.used, self.latest) < rank(self.best_used, self.best)
         if better:
             self.best, self.best_used = self.latest, self.used
         self.in_vain = 0 if better else self.in_vain + 1
         return better
 
-    def _judge(self, episodes: Mapping[str, Sequence[Metrics]]) -> None:
-        """See what is used of the constraint's bound, and set its price."""
-        if self.constraint is None:
-            return
-        self.used = over_worlds(
-            float(self.constraint.used(label, of_world).mean()) for label, of_world in episodes.items()
-        )
-        self.constraint.adjust(self.used)
-
     @property
     def curves(self) -> dict[str, float]:
         """The last evaluation, {curve: value}."""
-        ratios = {
-            f"eval/{self.metric}_ratio_to_{name}": ratio(self.latest, value)
-            for name, value in self.baselines.items()
-        }
-        lines = {f"baselines/{name}": value for name, value in self.baselines.items()}
-        several = self._means if len(self._means) > 1 else {}
-        by_world = {f"eval/{label}/{self.metric}": mean for label, mean in several.items()}
-        return {f"eval/{self.metric}": self.latest, **lines, **ratios, **by_world, **self._constraint_curves}
-
-    @property
-    def _constraint_curves(self) -> dict[str, float]:
-        if self.constraint is None:
-            return {}
-        return {
-            f"eval/{self.constraint.metric}_over_bound": self.used,
-            "eval/price": self.constraint.price,
-        }
+        found = {f"eval/{self.metric}": self.latest}
+        found |= {f"baselines/{name}": value for name, value in self.baselines.items()}
+        for name, value in self.baselines.items():
+            found[f"eval/{self.metric}_ratio_to_{name}"] = ratio(self.latest, value)
+        if len(self._means) > 1:
+            found |= {f"eval/{label}/{self.metric}": mean for label, mean in self._means.items()}
+        if self.constraint is not None:
+            found[f"eval/{self.constraint.metric}_over_bound"] = self.used
+            found["eval/price"] = self.constraint.price
+        return found
 
     def state(self) -> dict[str, Any]:
-        """What `restore` needs, as plain data."""
+        """Plain data for `restore`."""
         return {
             "best": self.best,
             "latest": self.latest,
@@ -211,7 +183,7 @@ class Unseen(NamedTuple):
         environments: {label: config} of the run.
         workloads: job tables in each.
         seed: of these.
-        trust: what the checkpoints of schedulers may name.
+        trust: classes that the checkpoints of schedulers may name.
     """
 
     environments: Mapping[str, DictConfig]
@@ -231,8 +203,7 @@ class Unseen(NamedTuple):
             parts = {name: plain(environment[name]) for name in WORLD}
             tasks = [Task(entry.label, scheduler, parts, i, self.seed) for i in range(self.workloads)]
             check(tasks[:1])  # the scheduler
-            results = run_all(tasks, 1, lambda result: None)
-            means[label] = float(np.mean([getattr(one.metrics, metric) for one in results]))
+            means[label] = _mean((one.metrics for one in run_all(tasks, 1, lambda result: None)), metric)
         return means
 
 
@@ -241,24 +212,24 @@ def baselines_of(schedulers: Sequence[Any], unseen: Unseen, metric: str) -> dict
 
     Args:
         schedulers: entries of `evaluate.schedulers`.
-        unseen: what they are measured on.
+        unseen: workloads to measure them on.
         metric: field of `Metrics`.
 
     Raises:
         RingyardError: no such scheduler, or it cannot serve the jobs of an environment.
     """
     entries = [Entry.read(one, "evaluate.schedulers") for one in schedulers]
-    return {entry.label: over_worlds(unseen.means(entry, metric).values()) for entry in entries}
+    return {entry.label: _over_worlds(unseen.means(entry, metric).values()) for entry in entries}
 
 
 def constraint_of(metric: str | None, most: Any, step: float, unseen: Unseen) -> Constraint | None:
-    """What the agent has to keep, if anything.
+    """The constraint of a run; None: there is none.
 
     Args:
         metric: field of `Metrics`.
         most: a number, or the entry of a scheduler whose own metric is the bound.
         step: see `Constraint`.
-        unseen: what a scheduler is measured on.
+        unseen: workloads to measure a scheduler on.
 
     Raises:
         ConfigurationError: half a constraint, a scheduler whose own metric is no bound, or episodes that are

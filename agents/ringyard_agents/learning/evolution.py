@@ -10,10 +10,8 @@ from torch.func import functional_call, vmap
 
 from ringyard.checks import Count, Positive, checked
 from ringyard_agents.learning.process_group import on
-from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
-from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork
-
-__all__ = ["EvolutionStrategies", "Population"]
+from ringyard_agents.learning.score_learner import ScoreLearner, Spread
+from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, ScoreNetwork
 
 
 def _by_weight(network: ScoreNetwork, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -40,15 +38,13 @@ class Population:
         self._device = changes.device
         self._scores = vmap(lambda weights, *seen: functional_call(network, weights, seen))
 
-    def __call__(
-        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
+    def __call__(self, seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         """See `ScorePlayer`."""
         own = {name: values[clusters] for name, values in self._weights.items()}
         jobs, present, cluster = (on(self._device, part) for part in seen)
         with torch.no_grad():
             scores = self._scores(own, jobs, present.float(), cluster)
-        found: NDArray[np.float32] = scores.cpu().numpy()
+        found: Floats = scores.cpu().numpy()
         return found
 
 
@@ -68,7 +64,6 @@ class EvolutionStrategies(ScoreLearner):
     group that plays the same workload, which has both of each mirrored pair; worlds count the same.
 
     Attributes:
-        group_size: even: each group has both of its mirrored pairs.
         spread: of the changes, in weights.
     """
 
@@ -78,9 +73,6 @@ class EvolutionStrategies(ScoreLearner):
     averaging: Annotated[float, "[0, 1)"] = 0.8
     spread: Spread = 0.1
     learns_types = True
-
-    def __post_init__(self) -> None:
-        require_pairs(self.group_size)
 
     def _round(self) -> dict[str, float]:
         half = self.workloads * self.group_size // 2
@@ -96,12 +88,8 @@ class EvolutionStrategies(ScoreLearner):
         places = [_centred_ranks(one.returns.reshape(-1, self.group_size)) for one in played.values()]
         shares = torch.as_tensor(np.mean(places, axis=0).reshape(-1), dtype=torch.float32)
         total = self.hardware.peers.total(shares.to(changes.device) @ changes)
-        self._climb(total / (2 * half * self.spread))
-        return self._count(played)
-
-    def _climb(self, gradient: torch.Tensor) -> None:
-        """A step of the optimiser up the gradient [weights]."""
-        up = _by_weight(self._network, gradient)
+        up = _by_weight(self._network, total / (2 * half * self.spread))
         for name, own in self._network.named_parameters():
             own.grad = -up[name]
         self._optimizer.step()
+        return self._count(played)

@@ -1,4 +1,4 @@
-"""What learners by policy gradients share: advantages within groups, PPO's objective, gradients by parts."""
+"""Shared parts of policy-gradient learners: advantages within groups, PPO's objective, gradient steps."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeVar
@@ -7,11 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ringyard.threads import get_num_threads, in_parts
 from ringyard_agents.learning.process_group import ProcessGroup
-
-__all__ = ["Credit", "RoundOrder", "add_gradients", "clipped_gain", "group_advantages", "round_order"]
 
 Credit = Literal["episode", "time_aligned"]
 
@@ -113,6 +112,21 @@ def clipped_gain(log_ratio: Tensor, advantages: Tensor, clip_range: float) -> tu
     with torch.no_grad():
         moved, outside = (ratio - 1 - log_ratio).sum(), (torch.abs(ratio - 1) > clip_range).sum()
     return gain, moved.item(), outside.item()
+
+
+def descend(network: nn.Module, optimizer: Optimizer, peers: ProcessGroup, max_grad_norm: float) -> None:
+    """Take a step down the gradient that all processes have added to a network.
+
+    Args:
+        network: whose parameters learn.
+        optimizer: of these.
+        peers: processes, each with a part of the gradient.
+        max_grad_norm: longer gradients are shortened.
+    """
+    parameters = list(network.parameters())
+    peers.add_up(parameters)
+    torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+    optimizer.step()
 
 
 class RoundOrder(NamedTuple):

@@ -14,32 +14,30 @@ from stable_baselines3.common.utils import set_random_seed
 from torch import Tensor
 
 from ringyard.checks import Amount, Count, Positive, checked
-from ringyard.errors import ConfigurationError
+from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
-from ringyard_agents.learning.learner import Callback, only_world
-from ringyard_agents.learning.policies import GreedyPolicy
+from ringyard_agents.learning.episodes import Episodes, World, stacked, take
+from ringyard_agents.learning.learner import (
+    Callback,
+    network_state,
+    only_world,
+    random_state,
+    restore_network,
+    restore_random,
+)
+from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.policy_gradient import (
     Credit,
     RoundOrder,
     add_gradients,
     clipped_gain,
+    descend,
     group_advantages,
     round_order,
 )
 from ringyard_agents.learning.process_group import Hardware, on
-from ringyard_agents.learning.torch_state import (
-    network_state,
-    random_state,
-    restore_network,
-    restore_random,
-    restore_spaces,
-    weights_with_spaces,
-)
-from ringyard_agents.learning.vec_env import RingyardVecEnv, stacked, take
-
-__all__ = ["Choices", "GroupRelative", "add_ppo_gradient", "choose"]
 
 #: decisions whose gradient one thread computes at once: few enough for its caches, enough to be worth a call
 _PART = 2048
@@ -73,13 +71,7 @@ class Choices(NamedTuple):
 
     def some(self, rows: NDArray[np.int64]) -> "Choices":
         """Some of them."""
-        return Choices(
-            take(self.observations, rows),
-            self.masks.take(rows, axis=0),
-            self.actions[rows],
-            self.log_probs[rows],
-            self.advantages[rows],
-        )
+        return Choices(*(take(column, rows) for column in self))
 
 
 def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
@@ -87,14 +79,14 @@ def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDA
 
     The network's own distribution is not used: threads may share a network.
     """
-    seen: Any
-    if isinstance(observations, dict):
-        seen = {name: on(network.device, block) for name, block in observations.items()}
+    device, seen = network.device, observations
+    if isinstance(seen, dict):
+        seen = {name: on(device, block) for name, block in seen.items()}
     else:
-        seen = on(network.device, observations)
+        seen = on(device, seen)
     features: Any = network.extract_features(seen, network.pi_features_extractor)
     logits = network.action_net(network.mlp_extractor.forward_actor(features))
-    return torch.log_softmax(logits.masked_fill(~on(network.device, masks), -1e8), 1)
+    return torch.log_softmax(logits.masked_fill(~on(device, masks), -1e8), 1)
 
 
 def choose(
@@ -158,21 +150,9 @@ def add_ppo_gradient(
     return found
 
 
-class _Round(NamedTuple):
-    """What one round has brought.
-
-    Attributes:
-        choices: of this process's clusters, without those of clusters whose episode was over.
-        order: of the decisions of all processes.
-    """
-
-    choices: Choices
-    order: RoundOrder
-
-
 @checked("agent")
 @dataclass
-class GroupRelative:
+class GroupRelative(NetworkLearner):
     """PPO without a critic: every cluster plays one episode a round, groups of clusters the same workload.
 
     Attributes:
@@ -183,8 +163,8 @@ class GroupRelative:
         credit: how decisions share their episode's return, see `group_advantages`.
         learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in
             Stable-Baselines3's PPO.
-        teacher: whom to imitate before learning.
-        hardware: what it computes with.
+        teacher: imitated before learning.
+        hardware: device and processes.
         masked: its policy chooses valid actions only.
     """
 
@@ -205,15 +185,14 @@ class GroupRelative:
     masked: bool = field(default=True, init=False)
     decisions: int = field(default=0, init=False)
     _network: MaskableActorCriticPolicy = field(init=False, repr=False)
-    _env: RingyardVecEnv = field(init=False, repr=False)
+    _world: World = field(init=False, repr=False)
     _seed: int = field(init=False, repr=False)
     _rng: np.random.RandomState = field(init=False, repr=False)
-    _started: bool = field(default=False, init=False, repr=False)
+    #: which round comes next; they are counted from 1, 0: nothing was played yet
+    _round: int = field(default=0, init=False, repr=False)
 
-    @property
-    def policy(self) -> GreedyPolicy:
-        """What has been learnt so far."""
-        return GreedyPolicy(self._network, self.flat, self.masked)
+    def _trained(self) -> MaskableActorCriticPolicy:
+        return self._network
 
     def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Any:
         return self.network(observation_space, action_space, lambda progress: self.learning_rate)
@@ -223,116 +202,102 @@ class GroupRelative:
         setting = only_world(worlds)
         torch.set_num_threads(1)
         set_random_seed(seed)
-        self._seed, self._rng, self.decisions, self._started = seed, np.random.RandomState(seed), 0, False
-        own = self._own
-        first_group = own.start // self.group_size
-        self._env = RingyardVecEnv(
-            setting, own.stop - own.start, self.group_size, True, seed, first_group=first_group
-        )
-        network = self._build(self._env.observation_space, self._env.action_space)
-        self._network = network.to(self.hardware.device)
+        self._seed, self._rng, self.decisions, self._round = seed, np.random.RandomState(seed), 0, 0
+        own, space = self._own, setting.observation.space(setting.cluster, setting.actions)
+        self._world = World(setting, own.stop - own.start)
+        self._network = self._build(space, setting.actions.space).to(self.hardware.device)
         if saved is not None:
             self._restore(saved)
 
     @property
     def _own(self) -> slice:
-        """Which of all clusters this process plays."""
+        """The clusters of this process among all."""
         if self.num_envs % self.group_size:
             raise ConfigurationError(
                 f"agent.num_envs is {self.num_envs}; expected a multiple of agent.group_size,"
                 f" {self.group_size}"
             )
-        groups = self.hardware.peers.part(
-            "agent.num_envs / agent.group_size", self.num_envs // self.group_size
-        )
-        return slice(groups.start * self.group_size, groups.stop * self.group_size)
+        groups = self.num_envs // self.group_size
+        return self.hardware.peers.part("agent.num_envs / agent.group_size", groups, self.group_size)
 
     def _restore(self, saved: Checkpoint) -> None:
         facts, arrays = saved.facts, saved.arrays
         restore_network(self._network, saved, self._network.optimizer)
-        self.decisions, self._started = facts["decisions"], facts["started"]
-        if self._started:
-            self._env.restore_round(arrays["episodes"])
+        self.decisions = facts["decisions"]
+        if facts["started"]:
+            rounds = np.unique(arrays["episodes"])
+            if len(rounds) != 1 or rounds[0] < 1:
+                raise CheckpointError("the saved episodes are not those of clusters that play in rounds")
+            self._round = int(rounds[0])
         self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
         restore_random(saved)
-
-    def load_weights(self, weights: Checkpoint) -> None:
-        """Begin with these weights."""
-        restore_network(self._network, weights)
 
     def state(self) -> Checkpoint:
         """Weights, optimiser, counters and random states; between rounds no episode matters."""
         network, random = network_state(self._network, self._network.optimizer), random_state()
         _, keys, *drawn = self._rng.get_state()
-        episodes = np.full(self.num_envs, self._env.rounds)
+        episodes = np.full(self.num_envs, self._round)
         arrays = {**network.arrays, **random.arrays, "episodes": episodes, "minibatches": np.array(keys)}
-        facts = {"decisions": self.decisions, "started": self._started, "minibatches": drawn}
+        facts = {"decisions": self.decisions, "started": self._round > 0, "minibatches": drawn}
         return Checkpoint(arrays, {**network.facts, **random.facts, **facts})
-
-    def weights(self) -> Checkpoint:
-        """Of the network, and its spaces."""
-        network = self._network
-        return weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
-
-    def load(self, saved: Checkpoint) -> GreedyPolicy:
-        """The policy of saved weights."""
-        network = self._build(*restore_spaces(saved.facts["spaces"]))
-        restore_network(network, saved)
-        return GreedyPolicy(network, self.flat, self.masked)
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
         """Clone the teacher, if there is one and nothing was played yet; then play and learn in rounds."""
         measured: dict[str, float] = {}
-        if not self._started:
-            self._env.reset()
+        if not self._round:
+            self._round = 1
             if self.teacher is not None:
                 measured = self._imitate(self.teacher)
-            self._started = True
         callback(measured)
         while self.decisions < total_decisions:
-            played, measured = self._play()
-            callback(measured | self._update(played))
+            choices, order, measured = self._play()
+            callback(measured | self._update(choices, order))
 
     def _imitate(self, teacher: CloneTeacher) -> dict[str, float]:
-        """Fit the network to the teacher, in the first process for all; what to plot."""
+        """Fit the network to the teacher, in the first process for all; curves to plot."""
         peers, measured = self.hardware.peers, {}
         if peers.rank == 0:
-            measured = teacher.fit(self._network, self._env, self._seed)
-        known = self._network.state_dict(), random_state(), self._env.rounds, measured
-        weights, random, rounds, measured = peers.from_first(known)
+            watched, steps = teacher.watched(self._world.setting.actions), teacher.steps
+            while steps > 0:
+                self._begin_round()
+                steps -= len(self._world.go_on(watched, events=steps).times)
+            measured = teacher.fit(self._network, watched, self._seed)
+        known = self._network.state_dict(), random_state(), self._round, measured
+        weights, random, self._round, measured = peers.from_first(known)
         if peers.rank > 0:
             self._network.load_state_dict(weights)
             restore_random(random)
-            self._env.restore_round(np.full(self.num_envs, rounds))
         return measured
 
-    def _play(self) -> tuple[_Round, dict[str, float]]:
-        """One round, and the mean return and length of its episodes."""
-        env = self._env
+    def _begin_round(self) -> None:
+        self._world.reset(self._entries(self._round))
+        self._round += 1
+        self._world.batch.bank.needed_soon(self._entries(self._round))
+
+    def _entries(self, number: int) -> NDArray[np.int64]:
+        """[own clusters] job tables of a round; each group draws its own."""
+        own, most = self._own, self._world.setting.num_workloads
+        groups = range(own.start // self.group_size, own.stop // self.group_size)
+        drawn = [np.random.default_rng((self._seed, g)).integers(most, size=number + 1)[-1] for g in groups]
+        return np.repeat(drawn, self.group_size)
+
+    def _play(self) -> tuple[Choices, RoundOrder, dict[str, float]]:
+        """One round: (own decisions, order of all processes' decisions, means of returns and lengths)."""
         self._network.set_training_mode(False)
-        observations: Any = env.next_round()
+        self._begin_round()
         decided: list[tuple[Any, ...]] = []
-        outcomes: list[tuple[Any, ...]] = []
-        # a job is started once and a wait passes an arrival or a completion; what stops more is cut off
-        most_steps = 4 * env.setting.workload.num_jobs + 8
-        while not env.idle.all() and len(decided) < most_steps:
-            valid, times = ~env.idle, env.batch.state.clusters["now"].copy()
-            playing = np.flatnonzero(valid)
-            rows, masks = take(observations, playing), env.action_masks()[playing]
-            chosen, log_probs = self._decide(rows, masks, self._noise(masks.shape[1])[playing])
-            decided.append((rows, masks, chosen, log_probs))
-            actions = np.zeros(env.num_envs, np.int64)
-            actions[playing] = chosen
-            observations, rewards, _, _ = env.step(actions)
-            outcomes.append((rewards, times, valid))
-        rewards, times, valid = (np.stack(column) for column in zip(*outcomes, strict=True))
-        ends = env.batch.state.clusters["now"].copy()
-        advantages = group_advantages(rewards, times, valid, ends, self.group_size, self.credit)
+
+        def player(observations: Any, masks: NDArray[np.bool_], clusters: NDArray[np.int64]) -> Any:
+            actions, log_probs = self._decide(observations, masks, self._noise()[clusters])
+            decided.append((observations, masks, actions, log_probs))
+            return actions
+
+        # a job is started once and a wait passes an arrival or a completion; episodes with more are cut off
+        played = self._world.go_on(player, events=4 * self._world.setting.workload.num_jobs + 8)
+        advantages = group_advantages(*played, self.group_size, self.credit)[played.valid]
         seen, masks, actions, log_probs = (stacked(column) for column in zip(*decided, strict=True))
-        order = round_order(self.hardware.peers, [valid])
-        measured = self._count(rewards, valid)
-        choices = Choices(seen, masks, actions, log_probs, advantages[valid])
-        return _Round(choices, order), measured
+        order = round_order(self.hardware.peers, [played.valid])
+        return Choices(seen, masks, actions, log_probs, advantages), order, self._count(played)
 
     @torch.inference_mode()
     def _decide(
@@ -341,41 +306,39 @@ class GroupRelative:
         """Actions drawn, and the logarithms of their probabilities; see `choose`."""
         return choose(_log_probs(self._network, observations, masks), masks, noise)
 
-    def _noise(self, num_actions: int) -> NDArray[np.float32]:
+    def _noise(self) -> NDArray[np.float32]:
         """[own clusters, actions] for `choose`; of all clusters, so that every process draws the same."""
-        drawn: NDArray[np.float32] = torch.empty(self.num_envs, num_actions).exponential_().numpy()
+        size = (self.num_envs, self._world.batch.masks.shape[1])
+        drawn: NDArray[np.float32] = torch.empty(size).exponential_().numpy()
         return drawn[self._own]
 
-    def _count(self, rewards: NDArray[np.float32], valid: NDArray[np.bool_]) -> dict[str, float]:
+    def _count(self, played: Episodes) -> dict[str, float]:
         """Count the decisions of a round and draw as often as the longest; means of returns and lengths."""
-        peers, clusters = self.hardware.peers, self.num_envs
-        for _ in range(int(peers.gathered(np.array([len(valid)])).max()) - len(valid)):
-            self._noise(self._env.action_masks().shape[1])
-        returns, decisions = peers.sums(np.array([(rewards * valid).sum(dtype=np.float64), valid.sum()]))
+        peers, clusters, steps = self.hardware.peers, self.num_envs, len(played.times)
+        for _ in range(int(peers.gathered(np.array([steps])).max()) - steps):
+            self._noise()
+        sums = [(played.rewards * played.valid).sum(dtype=np.float64), played.valid.sum()]
+        returns, decisions = peers.sums(np.array(sums))
         self.decisions += int(decisions)
         return {"rollout/ep_rew_mean": returns / clusters, "rollout/ep_len_mean": decisions / clusters}
 
-    def _update(self, played: _Round) -> dict[str, float]:
-        """Epochs of PPO's clipped updates on a round; means of what they measured."""
-        self._network.set_training_mode(True)
+    def _update(self, choices: Choices, order: RoundOrder) -> dict[str, float]:
+        """Epochs of PPO's clipped updates on a round; means of `CURVES`."""
+        network, peers = self._network, self.hardware.peers
+        network.set_training_mode(True)
         measured: list[NDArray[np.float64]] = []
-        peers, parameters = self.hardware.peers, list(self._network.parameters())
-        count = len(played.order.counts)
+        count = len(order.counts)
         for _ in range(self.n_epochs):
             every = self._rng.permutation(count)
             for begin in range(0, count, self.batch_size):
                 batch = every[begin : begin + self.batch_size]
-                own = played.order.among_own(batch)
-                self._network.optimizer.zero_grad()
-                part = add_ppo_gradient(
-                    self._network, played.choices, own, len(batch), self.clip_range, self.ent_coef
-                )
+                network.optimizer.zero_grad()
+                own = order.among_own(batch)
+                part = add_ppo_gradient(network, choices, own, len(batch), self.clip_range, self.ent_coef)
                 measured.append(peers.sums(part))
                 if self.target_kl is not None and measured[-1][3] > 1.5 * self.target_kl:
                     return _means(measured)
-                peers.add_up(parameters)
-                torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
-                self._network.optimizer.step()
+                descend(network, network.optimizer, peers, self.max_grad_norm)
         return _means(measured)
 
 

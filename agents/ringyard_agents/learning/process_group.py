@@ -5,7 +5,7 @@ import importlib
 import os
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -13,64 +13,61 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
-from ringyard.threads import usable_cores
-
-__all__ = [
-    "ALONE",
-    "Device",
-    "Equipped",
-    "Hardware",
-    "ProcessGroup",
-    "device_of",
-    "equip",
-    "join_process_group",
-    "on",
-    "threads_of_process",
-]
-
 
 THING = TypeVar("THING")
 
 
+@dataclass(frozen=True)
 class ProcessGroup:
     """The processes of a training; every method but `part` is called by all of them, in the same order.
 
     Attributes:
         rank: of this one; 0 writes the run.
-        size: how many there are.
+        size: number of processes.
     """
 
-    rank = 0
-    size = 1
+    rank: int = 0
+    size: int = 1
 
-    def part(self, what: str, count: int) -> slice:
-        """Which of so many things are this process's.
+    def part(self, what: str, count: int, members: int = 1) -> slice:
+        """The things of this process.
 
         Args:
-            what: they are, as users know it.
-            count: of all processes together.
+            what: their name for users.
+            count: groups of things of all processes together.
+            members: things in each group.
 
         Raises:
-            ConfigurationError: not the same number for each.
+            ConfigurationError: the groups cannot be shared out evenly.
         """
         if count % self.size:
             raise ConfigurationError(
                 f"{what} is {count} and there are {self.size} processes; expected a multiple of them"
             )
-        own = count // self.size
+        own = count // self.size * members
         return slice(self.rank * own, (self.rank + 1) * own)
 
     def total(self, tensor: torch.Tensor) -> torch.Tensor:
         """The sum over processes, in place; the same bits in each."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
         return tensor
 
     def gathered(self, array: NDArray[Any]) -> NDArray[Any]:
         """The arrays of all processes behind each other, [rows, ...]; each may have other rows."""
-        return array
+        if self.size == 1:
+            return array
+        parts: list[Any] = [None] * self.size
+        dist.all_gather_object(parts, array)
+        return np.concatenate(parts)
 
     def from_first(self, thing: THING) -> THING:
         """What process 0 gives."""
-        return thing
+        given: list[Any] = [thing]
+        if self.size > 1:
+            dist.broadcast_object_list(given, src=0)
+        found: THING = given[0]
+        return found
 
     def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n] sums over processes."""
@@ -87,28 +84,6 @@ class ProcessGroup:
         parts = torch.split(self.total(every), [one.numel() for one in parameters])
         for one, part in zip(parameters, parts, strict=True):
             one.grad = part.reshape(one.shape)
-
-
-class _TorchGroup(ProcessGroup):
-    """Processes that have found one another."""
-
-    def __init__(self) -> None:
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-
-    def total(self, tensor: torch.Tensor) -> torch.Tensor:
-        dist.all_reduce(tensor)
-        return tensor
-
-    def gathered(self, array: NDArray[Any]) -> NDArray[Any]:
-        parts: list[Any] = [None] * self.size
-        dist.all_gather_object(parts, array)
-        return np.concatenate(parts)
-
-    def from_first(self, thing: THING) -> THING:
-        given: list[Any] = [thing]
-        dist.broadcast_object_list(given, src=0)
-        found: THING = given[0]
-        return found
 
 
 #: a process that learns by itself
@@ -136,15 +111,7 @@ def join_process_group() -> ProcessGroup:
                 f" {error}; start them with torchrun --nproc-per-node=N -m ringyard_agents train ..."
             ) from error
         atexit.register(dist.destroy_process_group)  # else its threads may abort the process as it ends
-    return _TorchGroup()
-
-
-def threads_of_process() -> int:
-    """This process's share of the cores, beside those that `torchrun` has started on the same machine."""
-    return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-
-
-Device = Literal["auto", "cpu", "cuda"]
+    return ProcessGroup(dist.get_rank(), dist.get_world_size())
 
 
 @dataclass(frozen=True)
@@ -160,24 +127,13 @@ class Hardware:
     peers: ProcessGroup = ALONE
 
 
-@runtime_checkable
-class Equipped(Protocol):
-    """A learner that can use a GPU, or several processes.
-
-    Attributes:
-        hardware: what it computes with, to be set before `setup`.
-    """
-
-    hardware: Hardware
-
-
-def equip(learner: object, hardware: Hardware) -> None:
-    """Say what a learner computes with.
+def equip(learner: Any, hardware: Hardware) -> None:
+    """Set a learner's attribute `hardware`, before `setup`.
 
     Raises:
-        ConfigurationError: it can use the processor only, in one process, and there is more.
+        ConfigurationError: it has none, and there is more than the processor and one process.
     """
-    if isinstance(learner, Equipped):
+    if hasattr(learner, "hardware"):
         learner.hardware = hardware
     elif hardware.device.type != "cpu" or hardware.peers.size > 1:
         raise ConfigurationError(
@@ -187,7 +143,7 @@ def equip(learner: object, hardware: Hardware) -> None:
         )
 
 
-def device_of(name: Device) -> torch.device:
+def device_of(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
     """The device of that name; `auto`: a GPU if there is one. Processes of one machine take one GPU each.
 
     Raises:

@@ -1,21 +1,38 @@
-"""What a run that goes on is: its own config, with the few changes that it allows."""
+"""Runs that begin with an earlier one: `resume=RUN` goes on with it, `init=AGENT` with an agent's weights.
 
-from collections.abc import Iterator, Sequence
+A run that goes on has its own config, with the few changes that it allows. A run that begins with an agent is
+made of the agent's parts (its learner, observation and actions) wherever the command line, or the experiment
+that says `init`, chooses nothing else, so that it begins exactly as good as the agent is. Optimiser, counters
+and random states are new.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import hydra
+import yaml
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.config.compose import plain
 from ringyard_agents.config.safe_load import Trust, check_classes, groups_of_runs
 from ringyard_agents.config.schema import check_settings
-
-__all__ = ["check_agreement", "read_run_config", "resumed_config"]
+from ringyard_agents.learning.agent_file import PARTS, checked_parts, find_checkpoint, read_agent
+from ringyard_agents.learning.learner import Learner
+from ringyard_agents.runs.run_folder import leaves
 
 #: settings that a run may change when it goes on
 _CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plots", "callbacks")
@@ -32,12 +49,15 @@ _LATER: dict[str, Any] = {
     "constraint": {"metric": None, "most": None, "step": 1.0},
 }
 
-#: groups whose leaves change any setting
+#: groups whose leaves change any setting, and may say `init`
 _ANYTHING = ("experiment", "debug")
+
+#: name of an agent's own parts in their groups of Hydra's
+_OWN = "init"
 
 
 def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
-    """A run folder's config.yaml, as plain data that names nobody's classes but Ringyard's and trusted ones.
+    """A run folder's config.yaml, as plain data that names only Ringyard's and trusted classes.
 
     Raises:
         CheckpointError: it is missing or damaged, or names other classes.
@@ -76,23 +96,19 @@ def resumed_config(config: DictConfig) -> tuple[DictConfig, int]:
     check_agreement(words, asked, saved, file)
     named = {_key(word).partition(".")[0] for word in words}
     changed = {key: asked[key] for key in _CHANGEABLE if key in named}
-    # whom to trust is never for a file to say
+    # a file never decides what is trusted
     command = {"resume": asked["resume"], "trust": asked["trust"]}
     return OmegaConf.create({**asked, **saved, **changed, **command}), saved["total_decisions"]
 
 
+def _parsed(word: str) -> Override:
+    return OverridesParser.create().parse_override(word)
+
+
 def _key(word: str) -> str:
-    """What an override is about: `agent.learning_rate` of `++agent.learning_rate=0.1`."""
-    key: str = OverridesParser.create().parse_override(word).key_or_group
+    """The key of an override: `agent.learning_rate` of `++agent.learning_rate=0.1`."""
+    key: str = _parsed(word).key_or_group
     return key
-
-
-def _leaves(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(config, dict) and config:
-        for name, value in config.items():
-            yield from _leaves(value, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, config
 
 
 def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) -> None:
@@ -104,7 +120,7 @@ def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) ->
         saved: plain config of the run.
         file: where that is from.
     """
-    new, old = dict(_leaves(asked)), dict(_leaves(saved))
+    new, old = leaves(asked), leaves(saved)
     for word in sorted(words, key=lambda word: "." not in _key(word)):  # a leaf's own word before its group's
         key = _key(word)
         if key.partition(".")[0] in _OF_THE_COMMAND:
@@ -117,3 +133,154 @@ def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) ->
                     f" {file} it is {old.get(leaf)!r}; leave {key} out, a run keeps its settings (only"
                     f" {', '.join(_CHANGEABLE)} may change), or train a new one"
                 )
+
+
+def inherited(words: Sequence[str]) -> list[str]:
+    """The words of `ringyard train` with the parts of the agent that `init` names, where they choose none.
+
+    Hydra then knows these parts as `agent=init`, `observation=init` and `action=init`: other words, such as
+    `agent.learning_rate=1e-4`, change them. With `resume`, words that speak of a part speak of the run's own.
+
+    Args:
+        words: of the command line, after `train`; the yaml of an experiment may say `init` as well.
+
+    Raises:
+        CheckpointError: no such agent or run, or it names classes that are not trusted.
+        ConfigurationError: several agents, or one that shall imitate a teacher again.
+    """
+    chosen = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
+    if "resume" in chosen and _value(chosen["resume"]) is not None:
+        return _with_parts_of_run(words, chosen)
+    said = [chosen[one] for one in ("init", *_ANYTHING) if one in chosen]
+    if not said:
+        return list(words)
+    if "init" in chosen:
+        agent, chosen_by_yamls = _value(chosen["init"]), set[str]()
+    else:
+        agent, chosen_by_yamls = _said_by_yamls(said)
+    if agent is None:
+        return list(words)
+    parts, _ = read_agent(find_checkpoint(str(agent)), _trust(chosen))
+    if any(key.startswith("agent.teacher.") for key in chosen):
+        raise _not_twice(agent)
+    if parts["agent"].get("teacher") is not None:
+        parts["agent"]["teacher"] = None
+    left = [group for group in parts if group not in chosen and group not in chosen_by_yamls]
+    return _with_parts(words, said[0], parts, left)
+
+
+def _with_parts(
+    words: Sequence[str], first: str, parts: Mapping[str, Any], groups: Sequence[str]
+) -> list[str]:
+    """Words of the command line that take some groups from known parts, which Hydra is told of.
+
+    Args:
+        words: of the command line.
+        first: the override before which they go; options, which may stand around, must not come between.
+        parts: {group: plain config}.
+        groups: those to take.
+    """
+    for group, part in parts.items():
+        ConfigStore.instance().store(_OWN, part, group)
+    place = words.index(first)
+    return [*words[:place], *(f"{group}={_OWN}" for group in groups), *words[place:]]
+
+
+def _with_parts_of_run(words: Sequence[str], chosen: Mapping[str, str]) -> list[str]:
+    """Words that go on with a run, with its own parts where they change one; a new run would have others."""
+    changed = [
+        part for part in PARTS if part not in chosen and any(key.startswith(f"{part}.") for key in chosen)
+    ]
+    if not changed or any(group in chosen for group in _ANYTHING):
+        return list(words)
+    trust, file = _trust(chosen), Path(str(_value(chosen["resume"]))).expanduser() / "config.yaml"
+    parts = checked_parts(read_run_config(file, trust), trust, file)
+    return _with_parts(words, chosen["resume"], parts, changed)
+
+
+def _trust(chosen: Mapping[str, str]) -> Trust:
+    return _value(chosen["trust"]) if "trust" in chosen else ()
+
+
+def _not_twice(agent: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"agent.teacher would be imitated in place of what {agent} has learnt; leave agent.teacher out, or"
+        " set agent.teacher=null"
+    )
+
+
+def _value(word: str) -> Any:
+    """The value of an override: 3 of `seed=3`."""
+    override = _parsed(word)
+    if override.is_sweep_override():
+        raise _several(word)
+    return override.value()
+
+
+def _several(said: str) -> ConfigurationError:
+    return ConfigurationError(f"{said}: a run begins with one agent; expected one, or a command for each")
+
+
+def _said_by_yamls(words: Sequence[str]) -> tuple[Any, set[str]]:
+    """(`init` of the yamls that words choose, groups of which these yamls choose a leaf themselves)."""
+    agents, groups = set[Any](), set[str]()
+    for chosen in itertools.product(*map(_chosen_leaves, words)):
+        try:  # Hydra may be on our configs already
+            with nullcontext() if GlobalHydra.instance().is_initialized() else hydra_configs():
+                agents.add(hydra.compose("train", ["=".join(one) for one in chosen]).init)
+        except (HydraException, OmegaConfBaseException):
+            return None, set()  # the command itself meets it
+        groups.update(*(_overridden(*one) for one in chosen))
+    if len(agents) > 1:
+        raise _several(" ".join(words))
+    return agents.pop(), groups
+
+
+def _chosen_leaves(word: str) -> list[tuple[str, str]]:
+    """[(group, leaf)] that an override chooses, one after the other if it sweeps."""
+    override = _parsed(word)
+    sweeps = override.is_sweep_override()
+    names = override.sweep_string_iterator() if sweeps else [override.get_value_element_as_str()]
+    return [(override.key_or_group, str(name)) for name in names]
+
+
+def _overridden(group: str, leaf: str) -> set[str]:
+    """Groups of which a yaml chooses a leaf: `- override /action: scores`."""
+    file = config_files(group).get(leaf)
+    content = {} if file is None else yaml.safe_load(file.read_text())
+    entries = [one for one in content.get("defaults", ()) if isinstance(one, Mapping)]
+    return {str(key).removeprefix("override").strip(" /") for entry in entries for key in entry}
+
+
+def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], trust: Trust) -> None:
+    """Give a learner that has been set up the weights of an agent.
+
+    Args:
+        learner: new.
+        agent: `init` of a run.
+        own: parts of the run's agent, see `agent_file.parts_of`.
+        trust: full names of classes of yours that the agent may name; True: any.
+
+    Raises:
+        CheckpointError: there is no such agent, it sees or does something else, or its network is another.
+        ConfigurationError: the learner would forget it.
+    """
+    file = find_checkpoint(agent)
+    parts, weights = read_agent(file, trust)
+    same_kind = own["action"].get("_target_") == parts["action"].get("_target_")  # its figures may be others
+    for part, same in (("observation", own["observation"] == parts["observation"]), ("action", same_kind)):
+        if not same:
+            raise CheckpointError(
+                f"cannot begin with {file}: it was trained with {part} {parts[part]}, the run has"
+                f" {own[part]}; leave {part}= out, a run takes it from the agent"
+            )
+    if own["agent"].get("teacher") is not None:
+        raise _not_twice(file)
+    try:
+        learner.load_weights(weights)
+    except (CheckpointError, KeyError, TypeError) as error:
+        network = parts["agent"].get("network", parts["agent"].get("model"))
+        raise CheckpointError(
+            f"cannot begin with {file}: the run's agent has another network than {network}; leave agent="
+            f" out, or give it that one ({error})"
+        ) from error

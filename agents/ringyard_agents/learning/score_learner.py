@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -15,15 +15,11 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.constraint import Constraint
-from ringyard_agents.learning.episodes import Episodes, World
+from ringyard_agents.learning.episodes import Constraint, Episodes, ScoreWorld
 from ringyard_agents.learning.imitation import ImitateAllocator
-from ringyard_agents.learning.learner import Callback
+from ringyard_agents.learning.learner import Callback, network_state, restore_network, weights_of
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
-from ringyard_agents.learning.torch_state import network_state, restore_network, weights_of
-
-__all__ = ["ScoreLearner", "Spread", "require_pairs"]
 
 #: of what is tried: weights and scores are of the order of 1
 Spread = Annotated[float, "(0, 10]"]
@@ -42,7 +38,7 @@ class ScoreLearner(ABC):
             (F, C, type_scores=T) -> the same.
         learns_types: whether it learns scores for GPU types, too.
         workloads: played in each world and round, by all processes together.
-        group_size: clusters that play each of them, which are compared.
+        group_size: clusters that play each of them, which are compared; even, for mirrored pairs.
         learning_rate: of Adam; falls linearly to 0 at the last decision.
         averaging: after each round the policy's weights are this much the old ones, the rest the newest.
         teacher: what the network imitates before it learns; None: all scores are 0 at first.
@@ -65,40 +61,43 @@ class ScoreLearner(ABC):
     _network: ScoreNetwork = field(init=False, repr=False)
     _average: ScoreNetwork = field(init=False, repr=False)
     _optimizer: torch.optim.Adam = field(init=False, repr=False)
-    _worlds: dict[str, World] = field(init=False, repr=False)
+    _worlds: dict[str, ScoreWorld] = field(init=False, repr=False)
     _seed: int = field(init=False, repr=False)
     _rounds: int = field(default=0, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        if self.group_size % 2:
+            raise ConfigurationError(
+                f"agent.group_size is {self.group_size}; expected an even number, for mirrored pairs"
+            )
+
     @property
     def policy(self) -> ScorePolicy:
-        """What has been learnt so far."""
+        """The policy learnt so far."""
         return ScorePolicy(self._average)
 
     def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
         """Make the network, new or as saved, and its worlds."""
         torch.set_num_threads(1)
-        own = self._own_workloads
+        own = self._own_clusters
         sizes = {_size_in(label, setting) for label, setting in worlds.items()}
         if len(sizes) > 1:
             raise ConfigurationError(
                 "worlds differ in what they show of a job, of the cluster, or in action.type_scores:"
-                f" {', '.join(str(tuple(size)) for size in sorted(sizes))}; expected the same in all"
+                f" {', '.join(map(str, sorted(sizes)))}; expected the same in all"
             )
-        size = sizes.pop()
-        if size.type_scores and not self.learns_types:
+        (size,) = sizes
+        if size[2] and not self.learns_types:
             raise ConfigurationError(
-                f"action.type_scores names {size.type_scores} GPU types; this agent learns one score of each"
+                f"action.type_scores names {size[2]} GPU types; this agent learns one score of each"
                 " job alone: expected none, or agent=evolution"
             )
         if self.teacher is not None:
             self.teacher.check(worlds)
-        self._worlds = {
-            label: World(setting, (own.stop - own.start) * self.group_size)
-            for label, setting in worlds.items()
-        }
+        self._worlds = {label: ScoreWorld(one, own.stop - own.start) for label, one in worlds.items()}
         self._seed, self.decisions, self._rounds = seed, 0, 0
         torch.manual_seed(seed)
-        self._network = self._new_network(size).to(self.hardware.device)
+        self._network = self._new_network(*size).to(self.hardware.device)
         self._optimizer = torch.optim.Adam(self._network.parameters(), self.learning_rate)
         self._average = deepcopy(self._network)
         if saved is not None:
@@ -111,10 +110,10 @@ class ScoreLearner(ABC):
         counters = {"decisions": self.decisions, "rounds": self._rounds}
         return Checkpoint({**network.arrays, **average}, {**network.facts, **counters})
 
-    def _new_network(self, size: "_Size") -> ScoreNetwork:
+    def _new_network(self, job: int, cluster: int, type_scores: int) -> ScoreNetwork:
         # networks of others need not know the word
-        more = {"type_scores": size.type_scores} if size.type_scores else {}
-        return self.network(size.job, size.cluster, **more)
+        more = {"type_scores": type_scores} if type_scores else {}
+        return self.network(job, cluster, **more)
 
     def _restore(self, saved: Checkpoint) -> None:
         restore_network(self._network, saved, self._optimizer)
@@ -138,8 +137,7 @@ class ScoreLearner(ABC):
     def load(self, saved: Checkpoint) -> ScorePolicy:
         """The policy of saved weights."""
         job, cluster = saved.facts["features"]
-        types = saved.facts.get("type_scores", 0)  # older agents have none
-        network = self._new_network(_Size(job, cluster, types))
+        network = self._new_network(job, cluster, saved.facts.get("type_scores", 0))  # older agents have none
         restore_network(network, saved)
         return ScorePolicy(network)
 
@@ -178,21 +176,15 @@ class ScoreLearner(ABC):
         return np.random.default_rng((self._seed, self._rounds, *what))
 
     @property
-    def _own_workloads(self) -> slice:
-        """Which of a world's workloads this process plays."""
-        return self.hardware.peers.part("agent.workloads", self.workloads)
-
-    @property
     def _own_clusters(self) -> slice:
-        """Which of a world's clusters this process plays."""
-        own = self._own_workloads
-        return slice(own.start * self.group_size, own.stop * self.group_size)
+        """The clusters of this process among all of a world."""
+        return self.hardware.peers.part("agent.workloads", self.workloads, self.group_size)
 
     def _entries(self, world: int) -> NDArray[np.int64]:
         """[own clusters] the workloads of this round, each as often as a group has members."""
         setting = list(self._worlds.values())[world].setting
         drawn = self._rng(world).integers(setting.num_workloads, size=self.workloads)
-        return np.repeat(drawn[self._own_workloads], self.group_size)
+        return np.repeat(drawn, self.group_size)[self._own_clusters]
 
     def _count(self, played: Mapping[str, Episodes]) -> dict[str, float]:
         """Count the decisions of a round; the means of its returns and lengths."""
@@ -210,24 +202,8 @@ class ScoreLearner(ABC):
         return measured
 
 
-def require_pairs(group_size: int) -> None:
-    """Raise a ConfigurationError unless mirrored pairs fill a group."""
-    if group_size % 2:
-        raise ConfigurationError(
-            f"agent.group_size is {group_size}; expected an even number, for mirrored pairs"
-        )
-
-
-class _Size(NamedTuple):
-    """What a network reads and says: numbers seen of a job, of the cluster, and GPU types scored."""
-
-    job: int
-    cluster: int
-    type_scores: int
-
-
-def _size_in(label: str, setting: EnvConfig) -> _Size:
-    """What a network reads and says in a world.
+def _size_in(label: str, setting: EnvConfig) -> tuple[int, int, int]:
+    """(numbers seen of a job, numbers seen of the cluster, GPU types scored) in a world.
 
     Raises:
         ConfigurationError: its actions are no scores, or its observation does not show jobs by themselves.
@@ -239,4 +215,4 @@ def _size_in(label: str, setting: EnvConfig) -> _Size:
             f" and cluster (observation=live_jobs); got {type(actions).__name__} and {', '.join(windows)}"
         )
     length = {name: window.stop - window.start for name, window in windows.items()}
-    return _Size(length["jobs"] // actions.num_jobs, length["cluster"], len(actions.type_scores))
+    return (length["jobs"] // actions.num_jobs, length["cluster"], len(actions.type_scores))

@@ -1,5 +1,6 @@
 """PPO without a critic on the scores of single jobs, which differ by noise."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -9,30 +10,27 @@ import torch
 from numpy.typing import NDArray
 
 from ringyard.checks import Count, Positive, checked
-from ringyard_agents.learning.episodes import Episodes, ScorePlayer, World
+from ringyard_agents.learning.episodes import Episodes, ScorePlayer, ScoreWorld
 from ringyard_agents.learning.policy_gradient import (
     Credit,
     RoundOrder,
     add_gradients,
     clipped_gain,
+    descend,
     group_advantages,
     round_order,
 )
 from ringyard_agents.learning.process_group import ProcessGroup, on
-from ringyard_agents.learning.score_learner import ScoreLearner, Spread, require_pairs
-from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, scores_of
-
-__all__ = [
-    "ForkAndCompare",
-    "GroupNoise",
-    "PerturbedPolicy",
-    "RolloutBatch",
-    "add_gradient",
-    "antithetic_noise",
-    "curves_of",
-    "deterministic",
-]
-
+from ringyard_agents.learning.score_learner import ScoreLearner, Spread
+from ringyard_agents.learning.score_networks import (
+    Floats,
+    Ids,
+    Masks,
+    PolicyInput,
+    ScoreNetwork,
+    filled,
+    scores_of,
+)
 
 #: parts of a minibatch that are filled up to the fullest cluster of each, so that little is computed in vain
 _PARTS = 8
@@ -50,14 +48,14 @@ class RolloutBatch(NamedTuple):
         cluster: [decisions, C] what was seen of the clusters.
     """
 
-    jobs: NDArray[np.float32]
-    scores: NDArray[np.float32]
-    noise: NDArray[np.float32]
-    advantages: NDArray[np.float32]
-    counts: NDArray[np.int64]
-    cluster: NDArray[np.float32]
+    jobs: Floats
+    scores: Floats
+    noise: Floats
+    advantages: Floats
+    counts: Ids
+    cluster: Floats
 
-    def some(self, decisions: NDArray[np.int64]) -> "RolloutBatch":
+    def some(self, decisions: Ids) -> "RolloutBatch":
         """Those of some decisions."""
         counts = self.counts[decisions]
         ends = np.cumsum(counts)
@@ -68,10 +66,7 @@ class RolloutBatch(NamedTuple):
 
     def seen(self) -> PolicyInput:
         """As networks read them."""
-        present = np.arange(self.counts.max()) < self.counts[:, None]
-        jobs = np.zeros((*present.shape, self.jobs.shape[1]), np.float32)
-        jobs[present] = self.jobs
-        return PolicyInput(jobs, present, self.cluster)
+        return PolicyInput(*filled(self.jobs, self.counts), self.cluster)
 
     @staticmethod
     def joined(parts: list["RolloutBatch"]) -> "RolloutBatch":
@@ -82,17 +77,15 @@ class RolloutBatch(NamedTuple):
 def deterministic(network: ScoreNetwork) -> ScorePlayer:
     """Plays a network's scores."""
 
-    def player(
-        seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
+    def player(seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         with torch.no_grad():
-            scores: NDArray[np.float32] = scores_of(network, seen).cpu().numpy()
+            scores: Floats = scores_of(network, seen).cpu().numpy()
         return scores
 
     return player
 
 
-def antithetic_noise(rng: np.random.Generator, clusters: int, jobs: int) -> NDArray[np.float32]:
+def antithetic_noise(rng: np.random.Generator, clusters: int, jobs: int) -> Floats:
     """[clusters, jobs] of unit spread; each odd cluster has that of the one before it with the other sign."""
     drawn = rng.standard_normal((clusters // 2, 1, jobs), np.float32)
     return np.concatenate((drawn, -drawn), axis=1).reshape(clusters, jobs)
@@ -107,20 +100,18 @@ class PerturbedPolicy:
         spread: of the noise, in scores.
     """
 
-    def __init__(self, network: ScoreNetwork, noise: NDArray[np.float32], spread: float) -> None:
+    def __init__(self, network: ScoreNetwork, noise: Floats, spread: float) -> None:
         self._network, self._noise, self._spread = network, noise, np.float32(spread)
         #: [clusters x jobs] decision in which the job was first scored
         self._first = np.full(noise.size, -1)
         self._decisions = 0
         self._noted: list[tuple[NDArray[Any], ...]] = []
 
-    def __call__(
-        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
+    def __call__(self, seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         """See `ScorePlayer`."""
         noise, here = self._noise[clusters[:, None], rows], seen.present
         with torch.no_grad():
-            found: NDArray[np.float32] = scores_of(self._network, seen).cpu().numpy()
+            found: Floats = scores_of(self._network, seen).cpu().numpy()
         scores = found[..., 0] + self._spread * noise
         which, slots = np.nonzero(here)
         jobs = clusters[which] * self._noise.shape[1] + rows[which, slots]
@@ -130,7 +121,7 @@ class PerturbedPolicy:
         self._noted.append((seen.jobs[here], scores[here], noise[here], jobs, here.sum(axis=1), seen.cluster))
         return scores[..., None]
 
-    def samples(self, advantages: NDArray[np.float32], peers: ProcessGroup) -> RolloutBatch:
+    def samples(self, advantages: Floats, peers: ProcessGroup) -> RolloutBatch:
         """Of all decisions, in order.
 
         A job's noise acts from its first decision on: what came of it is that decision's advantage, a share
@@ -187,27 +178,59 @@ def add_gradient(
     return found
 
 
-def curves_of(means: NDArray[np.float64]) -> dict[str, float]:
-    """What to plot of `add_gradient`'s means, of the whole minibatch."""
-    names = ("train/policy_gradient_loss", "train/approx_kl", "train/clip_fraction")
-    return dict(zip(names, means.tolist(), strict=True))
+#: what `add_gradient` measures, in its order, as TensorBoard calls it
+_CURVES = ("train/policy_gradient_loss", "train/approx_kl", "train/clip_fraction")
 
 
+#: (episodes, samples of decisions with noise, [steps, clusters] where these were made)
+_Explored = tuple[Episodes, RolloutBatch, Masks]
+#: [gradient steps] measurements of `add_gradient`
+_Steps = list[NDArray[np.float64]]
+
+
+@dataclass(kw_only=True)
 class _ScorePPO(ScoreLearner):
-    """What learners by gradients of scores share."""
+    """Learners by gradients of scores that differ by noise: explore in every world, then update."""
 
-    def _descend(self, means: NDArray[np.float64], max_grad_norm: float) -> dict[str, float]:
-        """A step down the gradient of all processes; what to plot.
+    noise: Spread
+    batch_size: Count
+    max_grad_norm: Positive = 0.5
 
-        Args:
-            means: of this process's part, see `add_gradient`.
-            max_grad_norm: longer gradients are shortened.
-        """
-        parameters, peers = list(self._network.parameters()), self.hardware.peers
-        peers.add_up(parameters)
-        torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        self._optimizer.step()
-        return curves_of(peers.sums(means))
+    def _round(self) -> dict[str, float]:
+        played, samples, valid = {}, [], []
+        for number, (label, world) in enumerate(self._worlds.items()):
+            played[label], noted, noisy = self._explore(number, label, world)
+            samples.append(noted)
+            valid.append(noisy)
+        joined = RolloutBatch.joined(samples)
+        order = round_order(self.hardware.peers, valid, joined.counts)
+        measured = self._update(joined, order, self._rng(len(self._worlds)))
+        columns = zip(_CURVES, zip(*measured, strict=True), strict=True)
+        return self._count(played) | {curve: float(np.mean(values)) for curve, values in columns}
+
+    @abstractmethod
+    def _explore(self, number: int, label: str, world: ScoreWorld) -> _Explored:
+        """Play a world with noise in this process's clusters."""
+
+    @abstractmethod
+    def _update(self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator) -> _Steps:
+        """Take gradient steps on a round."""
+
+    def _perturbed(self, rng: np.random.Generator, world: ScoreWorld) -> PerturbedPolicy:
+        """The network with noise for this process's clusters of a world."""
+        jobs, everyone = world.setting.workload.num_jobs, self.workloads * self.group_size
+        noise = antithetic_noise(rng, everyone, jobs)[self._own_clusters]
+        return PerturbedPolicy(self._network, noise, self.noise)
+
+    def _step(
+        self, samples: RolloutBatch, order: RoundOrder, decisions: Ids, clip_range: float
+    ) -> NDArray[np.float64]:
+        """A gradient step on some decisions of all processes; [3] as `add_gradient` measures."""
+        self._optimizer.zero_grad()
+        own, scores = samples.some(order.among_own(decisions)), int(order.counts[decisions].sum())
+        means = add_gradient(self._network, own, scores, self.noise, clip_range)
+        descend(self._network, self._optimizer, self.hardware.peers, self.max_grad_norm)
+        return self.hardware.peers.sums(means)
 
 
 @checked("agent")
@@ -215,9 +238,9 @@ class _ScorePPO(ScoreLearner):
 class GroupNoise(_ScorePPO):
     """PPO without a critic (Schulman et al. 2017; Shao et al. 2024) on the score of every single job.
 
-    A job's score is the network's plus noise drawn once for its whole episode: what a single noisy decision
-    does washes out, what an episode of them does is seen. Advantages compare clusters with the same workload,
-    in which noise comes in mirrored pairs.
+    A job's score is the network's plus noise drawn once for its whole episode: the effect of a single noisy
+    decision washes out, that of an episode of them is seen. Advantages compare clusters with the same
+    workload, in which noise comes in mirrored pairs.
 
     Attributes:
         noise: its spread, in scores.
@@ -233,43 +256,22 @@ class GroupNoise(_ScorePPO):
     n_epochs: Count = 2
     batch_size: Count = 32768
     clip_range: Positive = 0.2
-    max_grad_norm: Positive = 0.5
 
-    def __post_init__(self) -> None:
-        require_pairs(self.group_size)
+    def _explore(self, number: int, label: str, world: ScoreWorld) -> _Explored:
+        player = self._perturbed(self._rng(number, 1), world)
+        played = self._paid(label, world.play(self._entries(number), player))
+        advantages = group_advantages(*played, self.group_size, self.credit)[played.valid]
+        return played, player.samples(advantages, self.hardware.peers), played.valid
 
-    def _round(self) -> dict[str, float]:
-        played, samples, peers = {}, [], self.hardware.peers
-        for number, (label, world) in enumerate(self._worlds.items()):
-            jobs = world.setting.workload.num_jobs
-            everyone = self.workloads * self.group_size
-            noise = antithetic_noise(self._rng(number, 1), everyone, jobs)[self._own_clusters]
-            player = PerturbedPolicy(self._network, noise, self.noise)
-            one = played[label] = self._paid(label, world.play(self._entries(number), player))
-            advantages = group_advantages(*one, self.group_size, self.credit)[one.valid]
-            samples.append(player.samples(advantages, peers))
-        joined = RolloutBatch.joined(samples)
-        order = round_order(peers, [one.valid for one in played.values()], joined.counts)
-        return self._count(played) | self._update(joined, order)
-
-    def _update(self, samples: RolloutBatch, round_: RoundOrder) -> dict[str, float]:
-        """Epochs of gradient steps on a round; means of what they measured."""
-        measured: list[dict[str, float]] = []
-        rng = self._rng(len(self._worlds))
+    def _update(self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator) -> _Steps:
+        measured = []
         for _ in range(self.n_epochs):
-            order = rng.permutation(len(round_.counts))
-            total = np.cumsum(round_.counts[order])
+            every = rng.permutation(len(order.counts))
+            total = np.cumsum(order.counts[every])
             steps = max(1, round(total[-1] / self.batch_size))
-            for decisions in np.split(order, np.searchsorted(total, total[-1] * np.arange(1, steps) / steps)):
-                scores = int(round_.counts[decisions].sum())
-                measured.append(self._step(samples.some(round_.among_own(decisions)), scores))
-        return {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
-
-    def _step(self, samples: RolloutBatch, scores: int) -> dict[str, float]:
-        """A gradient step on this process's part of so many scores; what to plot."""
-        self._optimizer.zero_grad()
-        means = add_gradient(self._network, samples, scores, self.noise, self.clip_range)
-        return self._descend(means, self.max_grad_norm)
+            for decisions in np.split(every, np.searchsorted(total, total[-1] * np.arange(1, steps) / steps)):
+                measured.append(self._step(samples, order, decisions, self.clip_range))
+        return measured
 
 
 #: how far one group outweighs a usual one, whose returns differ by this share of their mean
@@ -283,7 +285,7 @@ class ForkAndCompare(_ScorePPO):
 
     The copies see the same jobs and the same future. Each plays some decisions with noise drawn once per job,
     in mirrored pairs, and then goes on without noise, with no more than the next arrivals, until all is done.
-    What noise does late in an episode is not drowned by what it did early; episodes may be long.
+    The effect of late noise is not drowned by that of early noise; episodes may be long.
 
     Attributes:
         workloads: moments in each world and round.
@@ -302,51 +304,29 @@ class ForkAndCompare(_ScorePPO):
     events: Count = 48
     arrivals: Count = 400
     batch_size: Count = 16384
-    max_grad_norm: Positive = 0.5
 
-    def __post_init__(self) -> None:
-        require_pairs(self.group_size)
-
-    def _round(self) -> dict[str, float]:
-        played, samples, valid = {}, [], []
-        for number, (label, world) in enumerate(self._worlds.items()):
-            played[label], noted, noisy = self._compare(number, label, world)
-            samples.append(noted)
-            valid.append(noisy)
-        joined = RolloutBatch.joined(samples)
-        order = round_order(self.hardware.peers, valid, joined.counts)
-        return self._count(played) | self._step(joined, order)
-
-    def _compare(
-        self, number: int, label: str, world: World
-    ) -> tuple[Episodes, RolloutBatch, NDArray[np.bool_]]:
-        """Copies of moments of a world, samples of their decisions with noise, and where these were made."""
-        calm, own = deterministic(self._network), self._own_workloads
+    def _explore(self, number: int, label: str, world: ScoreWorld) -> _Explored:
+        calm, own = deterministic(self._network), self.hardware.peers.part("agent.workloads", self.workloads)
         rng, num_jobs = self._rng(number, 1), world.setting.workload.num_jobs
         world.reset(self._entries(number)[:: self.group_size])
         world.go_on(calm, arrivals=rng.uniform(0, num_jobs, self.workloads)[own])
         world.fork(np.repeat(np.arange(own.stop - own.start), self.group_size), self.arrivals)
-        noise = antithetic_noise(rng, self.workloads * self.group_size, num_jobs)[self._own_clusters]
-        player = PerturbedPolicy(self._network, noise, self.noise)
+        player = self._perturbed(rng, world)
         noisy = world.go_on(player, events=self.events)
         played = self._paid(label, noisy.then(world.go_on(calm)))
         better = _advantages(played.returns, self.group_size)
         advantages = np.broadcast_to(better, noisy.valid.shape)[noisy.valid]
         return played, player.samples(advantages, self.hardware.peers), noisy.valid
 
-    def _step(self, samples: RolloutBatch, round_: RoundOrder) -> dict[str, float]:
-        """One gradient step on some of the decisions; what to plot."""
-        order = self._rng(len(self._worlds)).permutation(len(round_.counts))
-        some = order[: np.searchsorted(np.cumsum(round_.counts[order]), self.batch_size) + 1]
-        self._optimizer.zero_grad()
-        own, scores = samples.some(round_.among_own(some)), int(round_.counts[some].sum())
+    def _update(self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator) -> _Steps:
+        every = rng.permutation(len(order.counts))
+        some = every[: np.searchsorted(np.cumsum(order.counts[every]), self.batch_size) + 1]
         # from where the noise was drawn: every ratio is 1, nothing is clipped
-        means = add_gradient(self._network, own, scores, self.noise, np.inf)
-        return self._descend(means, self.max_grad_norm)
+        return [self._step(samples, order, some, np.inf)]
 
 
-def _advantages(returns: NDArray[np.float64], group_size: int) -> NDArray[np.float32]:
-    """[clusters] of unit spread in each group, times a weight that grows with what noise changed there."""
+def _advantages(returns: NDArray[np.float64], group_size: int) -> Floats:
+    """[clusters] of unit spread in each group, times a weight that grows with the effect of noise there."""
     groups = returns.reshape(-1, group_size)
     mean, spread = groups.mean(axis=1, keepdims=True), groups.std(axis=1, keepdims=True)
     weight = np.minimum(np.sqrt(spread / (np.abs(mean) + 1e-12) / _USUAL_SPREAD), _MOST_WEIGHT)

@@ -9,32 +9,30 @@ from numbers import Real
 from typing import Annotated, Any
 
 import torch
+from gymnasium import spaces
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import BasePolicy
 
 from ringyard.checks import Amount, Count, Positive, Share, checked, require, require_memory
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
-from ringyard_agents.learning.learner import Callback, only_world
-from ringyard_agents.learning.policies import GreedyPolicy
-from ringyard_agents.learning.process_group import Hardware
-from ringyard_agents.learning.torch_state import (
+from ringyard_agents.learning.learner import (
+    Callback,
     network_state,
+    only_world,
     random_state,
     restore_network,
     restore_random,
-    restore_spaces,
-    weights_with_spaces,
 )
+from ringyard_agents.learning.policies import NetworkLearner
+from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.vec_env import RingyardVecEnv
-
-__all__ = ["StableBaselines"]
-
 
 #: what Stable-Baselines3 counts from the start of the process, or what says how far the run is anyway
 _OF_THIS_PROCESS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
@@ -44,34 +42,26 @@ _OF_THIS_PROCESS = ("time/iterations", "time/time_elapsed", "time/total_timestep
 _KEPT_NUMBERS = 8
 
 
-class _Measured(KVWriter):
-    """Keeps the numbers an algorithm logs."""
+class _BetweenRollouts(BaseCallback, KVWriter):
+    """Hands the numbers that an algorithm has logged since its last rollout to a `Callback`."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, float] = {}
+    def __init__(self, callback: Callback) -> None:
+        super().__init__()
+        self.measured: dict[str, float] = {}
+        self._callback = callback
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
-        """Take what is a number."""
-        for name, value in key_values.items():
-            if isinstance(value, Real) and name not in _OF_THIS_PROCESS:
-                self.values[name] = float(value)
+        """Keep the numbers."""
+        numbers = {name: value for name, value in key_values.items() if isinstance(value, Real)}
+        self.measured |= {name: float(one) for name, one in numbers.items() if name not in _OF_THIS_PROCESS}
 
     def close(self) -> None:
         """Nothing to close."""
 
-
-class _BetweenRollouts(BaseCallback):
-    """Hands what was logged since the last rollout to a `Callback`."""
-
-    def __init__(self, callback: Callback) -> None:
-        super().__init__()
-        self.measured = _Measured()
-        self._callback = callback
-
     def _on_rollout_start(self) -> None:
         self.logger.dump(self.num_timesteps)
-        self._callback(self.measured.values)
-        self.measured.values = {}
+        self._callback(self.measured)
+        self.measured = {}
 
     def _on_step(self) -> bool:
         return True
@@ -96,7 +86,7 @@ _ARGUMENTS = {
 
 @checked("agent")
 @dataclass
-class StableBaselines:
+class StableBaselines(NetworkLearner):
     """Learns with any on-policy algorithm, PPO or MaskablePPO for instance.
 
     Attributes:
@@ -119,7 +109,7 @@ class StableBaselines:
     _seed: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        algorithm = self._algorithm()
+        algorithm: Any = self.model.func
         if not issubclass(algorithm, OnPolicyAlgorithm):
             raise ConfigurationError(
                 f"agent.model is {algorithm.__name__}; expected an on-policy algorithm such as"
@@ -135,24 +125,26 @@ class StableBaselines:
                 " set agent.teacher=null"
             )
 
-    def _algorithm(self) -> Any:
-        return self.model.func
-
-    def _given(self) -> dict[str, Any]:
-        """The algorithm's arguments by name."""
-        return (
-            inspect.signature(self.model.func).bind_partial(*self.model.args, **self.model.keywords).arguments
-        )
+    def _given(self, name: str) -> Any:
+        """An argument of the algorithm, or its default."""
+        bound = inspect.signature(self.model.func).bind_partial(*self.model.args, **self.model.keywords)
+        bound.apply_defaults()
+        return bound.arguments.get(name)
 
     @property
     def decisions(self) -> int:
         """Environment decisions learnt from so far."""
         return self._running.num_timesteps
 
-    @property
-    def policy(self) -> GreedyPolicy:
-        """What has been learnt so far."""
-        return GreedyPolicy(self._running.policy, self.flat, self.masked)
+    def _trained(self) -> BasePolicy:
+        return self._running.policy
+
+    def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> BasePolicy:
+        algorithm: Any = self.model.func
+        chosen, options = self._given("policy"), self._given("policy_kwargs") or {}
+        network_class: Any = algorithm.policy_aliases[chosen] if isinstance(chosen, str) else chosen
+        network: BasePolicy = network_class(observation_space, action_space, lambda progress: 0.0, **options)
+        return network
 
     def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
         """Make the model, new or as saved, in its only world."""
@@ -171,9 +163,7 @@ class StableBaselines:
 
     def _require_memory(self, setting: EnvConfig) -> None:
         """Raise a ConfigurationError unless a rollout fits, which is kept as float32 and copied once."""
-        steps = self._given().get(
-            "n_steps", inspect.signature(self._algorithm()).parameters["n_steps"].default
-        )
+        steps = self._given("n_steps")
         if type(steps) is int:  # algorithms of others may have none
             actions = setting.actions
             kept = setting.observation.size(setting.cluster, actions) + len(actions.idle_mask) + _KEPT_NUMBERS
@@ -190,10 +180,6 @@ class StableBaselines:
             model.ep_info_buffer = deque(facts["episodes"], maxlen=model._stats_window_size)
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         restore_random(saved)
-
-    def load_weights(self, weights: Checkpoint) -> None:
-        """Begin with these weights."""
-        restore_network(self._running.policy, weights)
 
     def state(self) -> Checkpoint:
         """Weights, optimiser, counters, random states and running episodes."""
@@ -213,23 +199,11 @@ class StableBaselines:
     def learn(self, total_decisions: int, callback: Callback) -> None:
         """Clone the teacher if there is one and nothing was played yet; then learn."""
         model, between = self._running, _BetweenRollouts(callback)
-        model.set_logger(Logger(None, [between.measured]))
+        model.set_logger(Logger(None, [between]))
         if self.teacher is not None and model._last_obs is None:
             assert isinstance(model.policy, MaskableActorCriticPolicy)  # of MaskablePPO
-            between.measured.values = self.teacher.fit(model.policy, self._env, self._seed)
+            watched, seen = self.teacher.watched(self._env.setting.actions), self._env.reset()
+            for _ in range(self.teacher.steps):
+                seen = self._env.step(watched(seen, self._env.action_masks()))[0]
+            between.measured = self.teacher.fit(model.policy, watched, self._seed)
         model.learn(max(total_decisions - self.decisions, 0), between, reset_num_timesteps=False)
-
-    def weights(self) -> Checkpoint:
-        """Of the policy, and its spaces."""
-        network = self._running.policy
-        return weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
-
-    def load(self, saved: Checkpoint) -> GreedyPolicy:
-        """The policy of saved weights."""
-        given = self._given()
-        chosen: Any = given["policy"]
-        network_class = self._algorithm().policy_aliases[chosen] if isinstance(chosen, str) else chosen
-        options = given.get("policy_kwargs") or {}
-        network = network_class(*restore_spaces(saved.facts["spaces"]), lambda progress: 0.0, **options)
-        restore_network(network, saved)
-        return GreedyPolicy(network, self.flat, self.masked)

@@ -1,43 +1,37 @@
-"""`ringyard train`: learn a policy, evaluate it on the way."""
+"""`ringyard train`: learn a policy and evaluate it on the way; the first of several processes leads."""
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.env_config import EnvConfig
-from ringyard.threads import set_num_threads
+from ringyard.threads import set_num_threads, usable_cores
 from ringyard_agents.config.compose import plain
 from ringyard_agents.config.safe_load import Trust, check_classes, groups_of_runs
 from ringyard_agents.learning.agent_file import AGENT, LAST, parts_of
 from ringyard_agents.learning.callbacks import callbacks_of
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.constraint import Constrained, Constraint
-from ringyard_agents.learning.distributed import EnoughError, Training, follow, tell
 from ringyard_agents.learning.environments import environments_of, settings_of
+from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.evaluation import Evaluation, Unseen, baselines_of, constraint_of, ratio
 from ringyard_agents.learning.learner import Learner
-from ringyard_agents.learning.process_group import (
-    Hardware,
-    ProcessGroup,
-    device_of,
-    equip,
-    join_process_group,
-    threads_of_process,
-)
-from ringyard_agents.learning.resume import resumed_config
-from ringyard_agents.learning.training_run import ProgressBar, TrainingRun, read_last, remove_run
-from ringyard_agents.learning.warm_start import load_initial_weights
+from ringyard_agents.learning.process_group import Hardware, device_of, equip, join_process_group
+from ringyard_agents.learning.resume import load_initial_weights, resumed_config
+from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
 from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
 from ringyard_agents.runs.study import Pruning
 
-__all__ = ["train"]
+
+class _EnoughError(Exception):
+    """Learning ends before all decisions are made."""
 
 
 def train(config: DictConfig) -> float | None:
@@ -54,17 +48,19 @@ def train(config: DictConfig) -> float | None:
     """
     folder = job_folder()
     hardware = Hardware(device_of(config.device), join_process_group())
-    set_num_threads(config.num_threads or threads_of_process())
+    # this process's share of the cores, beside those that `torchrun` has started on the same machine
+    share = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    set_num_threads(config.num_threads or share)
     if hardware.peers.rank > 0:
-        follow(hardware)
+        _follow(hardware)
         return None
     if in_sweep() and (folder / LAST).is_file():
         config.resume = str(folder)
     with locked(folder):
-        return _train(config, folder, hardware)
+        return _lead(config, folder, hardware)
 
 
-def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
+def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
     """Unpack the config, put everything together, and learn."""
     saved, evaluated, earlier_decisions = None, None, 0
     if config.resume is not None:
@@ -82,15 +78,16 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None
     callbacks = callbacks_of(given["callbacks"])
     constraint = _constrain(learner, given["constraint"], unseen)
     equip(learner, hardware)
-    _set_up(learner, settings_of(learner, environments, given["num_workloads"], seed), seed, saved, folder)
+    try:
+        learner.setup(settings_of(learner, environments, given["num_workloads"], seed), seed, saved)
+    except (KeyError, TypeError, CheckpointError) as error:
+        if saved is None:
+            raise
+        raise CheckpointError(f"cannot resume from {folder / LAST}: {error}") from error
     if saved is None and given["init"] is not None:
-        load_initial_weights(learner, given["init"], parts)
-    evaluation = Evaluation(
-        learner,
-        settings_of(learner, environments, unseen.workloads, unseen.seed),
-        judged["every"],
-        constraint,
-    )
+        load_initial_weights(learner, given["init"], parts, given["trust"])
+    judging = settings_of(learner, environments, unseen.workloads, unseen.seed)
+    evaluation = Evaluation(learner, judging, judged["every"], constraint)
     evaluation.baselines = baselines_of(judged["schedulers"], unseen, evaluation.metric)
     if evaluated is not None:
         evaluation.restore(evaluated)
@@ -107,87 +104,98 @@ def _train(config: DictConfig, folder: Path, hardware: Hardware) -> float | None
     run = TrainingRun(folder, learner, evaluation, parts, given["save_minutes"], saved is not None, callbacks)
     if hardware.peers.size > 1:
         plainly = {label: plain(one) for label, one in environments.items()}
-        state = learner.state()
-        hardware.peers.from_first(
-            Training(parts["agent"], plainly, given["num_workloads"], seed, total, constraint, state)
-        )
+        known = parts["agent"], plainly, given["num_workloads"], seed, total, constraint, learner.state()
+        hardware.peers.from_first(known)
     by_itself = saved is not None and not in_sweep()  # a job of a study that goes on
     pruning = Pruning.of(None if by_itself else judged["prune"])
-    enough = _Enough(run, judged["patience"] or np.inf, pruning, console)
-    _learn(run, total, enough, hardware.peers, given["plots"])
+
+    def enough() -> bool:
+        if run.stopped_by is not None:
+            console.print(f"stopped by the callback {run.stopped_by}", highlight=False)
+        pruned = pruning is not None and pruning.behind(evaluation.number, evaluation.latest)
+        if pruned:
+            console.print("stopped by evaluate.prune: behind the earlier jobs of the sweep")
+        impatient = evaluation.in_vain >= (judged["patience"] or np.inf)
+        ends: bool = run.stopped_by is not None or pruned or impatient
+        hardware.peers.from_first((None if constraint is None else constraint.price, ends))
+        return ends
+
+    _learn(run, total, enough, console, given["plots"])
     _print_results(console, folder, evaluation, total)
     return evaluation.best if np.isfinite(evaluation.best) else None
 
 
+def _follow(hardware: Hardware) -> None:
+    """Learn as the first process says, until it says that it is enough."""
+    known: Any = hardware.peers.from_first(None)
+    agent, plainly, num_workloads, seed, total, constraint, state = known
+    learner: Any = instantiate(agent, _convert_="all")
+    equip(learner, hardware)
+    if constraint is not None:
+        learner.constraint = constraint
+    environments = {label: OmegaConf.create(one) for label, one in plainly.items()}
+    learner.setup(settings_of(learner, environments, num_workloads, seed), seed, state)
+
+    def between_rounds(measured: Mapping[str, float]) -> None:
+        said: Any = hardware.peers.from_first(None)
+        price, ends = said
+        if constraint is not None:
+            constraint.price = price
+        if ends:
+            raise _EnoughError
+
+    with suppress(_EnoughError):
+        learner.learn(total, between_rounds)
+
+
 def _checked_of(folder: Path, trust: Trust, saved: Checkpoint | None) -> Callable[[Any], None] | None:
-    """What looks at the environments of a run that goes on, whose file named them."""
+    """The check of a resumed run's environments, which its file names."""
     if saved is None:
         return None
     return lambda parts: check_classes(parts, groups_of_runs(), trust, str(folder / "config.yaml"))
 
 
-def _constrain(learner: Learner, given: Mapping[str, Any], unseen: Unseen) -> Constraint | None:
-    """Hand a learner what it has to keep, if anything."""
-    if given["metric"] is not None and not isinstance(learner, Constrained):
+def _constrain(learner: Any, given: Mapping[str, Any], unseen: Unseen) -> Constraint | None:
+    """Give a learner the constraint of its run, if there is one."""
+    able = hasattr(learner, "constraint")
+    if given["metric"] is not None and not able:
         raise ConfigurationError(
             "constraint: this agent can keep none; expected one that scores jobs (agent=evolution, with"
             " action=scores observation=live_jobs), or no constraint.metric and constraint.most"
         )
     constraint = constraint_of(**given, unseen=unseen)
-    if isinstance(learner, Constrained):
+    if able:
         learner.constraint = constraint
     return constraint
 
 
-def _set_up(
-    learner: Learner, settings: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None, folder: Path
-) -> None:
-    """Put a learner into its environments: new, or as an earlier run left it."""
-    try:
-        learner.setup(settings, seed, saved)
-    except (KeyError, TypeError, CheckpointError) as error:
-        if saved is None:
-            raise
-        raise CheckpointError(f"cannot resume from {folder / LAST}: {error}") from error
-
-
-class _Enough(NamedTuple):
-    """Whether a training ends before all decisions are made.
-
-    Attributes:
-        run: that learns.
-        patience: evaluations without a better agent.
-        pruning: of a sweep's jobs; None: there is none.
-        console: where it is said.
-    """
-
-    run: TrainingRun
-    patience: float
-    pruning: Pruning | None
-    console: Console
-
-    def __call__(self) -> bool:
-        evaluation, enough = self.run.evaluation, self.run.stopped_by is not None
-        if enough:
-            self.console.print(f"stopped by the callback {self.run.stopped_by}", highlight=False)
-        if self.pruning is not None and self.pruning.behind(evaluation.number, evaluation.latest):
-            self.console.print("stopped by evaluate.prune: behind the earlier jobs of the sweep")
-            enough = True
-        return enough or evaluation.in_vain >= self.patience
-
-
-def _learn(run: TrainingRun, total: int, enough: _Enough, group: ProcessGroup, plots: bool) -> None:
+def _learn(run: TrainingRun, total: int, enough: Callable[[], bool], console: Console, plots: bool) -> None:
     """Learn until there are enough decisions or it gets no better; whatever ends it, the run is saved."""
-    learner, evaluation, console = run.learner, run.evaluation, enough.console
+    learner, evaluation = run.learner, run.evaluation
+    columns = (
+        TextColumn("learning"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} decisions"),
+        TextColumn("{task.fields[latest]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     try:
-        with ProgressBar(total, evaluation, console) as bar:
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task("learning", total=total, latest="")
 
             def between_rounds(measured: Mapping[str, float]) -> None:
                 run.between_rounds(measured)
-                bar.show()
-                tell(group, evaluation.constraint, enough())
+                ratios = (
+                    f"{ratio(evaluation.latest, value):.3f} x {name}"
+                    for name, value in evaluation.baselines.items()
+                )
+                latest = f"{evaluation.metric} " + ", ".join(ratios)
+                bar.update(task, completed=min(learner.decisions, total), latest=latest)
+                if enough():
+                    raise _EnoughError
 
-            with suppress(EnoughError):
+            with suppress(_EnoughError):
                 learner.learn(total, between_rounds)
             run.finish()
         if plots:
@@ -207,22 +215,19 @@ def _learn(run: TrainingRun, total: int, enough: _Enough, group: ProcessGroup, p
         run.close()
 
 
-def _kept(constraint: Constraint, used: float) -> str:
-    """Whether the best agent keeps the constraint."""
-    if used <= 1.0:
-        return f"its {constraint.metric} is {used:.3f} x the bound on the evaluation workloads: kept"
-    return (
-        f"its {constraint.metric} is {used:.3f} x the bound: NOT KEPT by any agent so far; try more"
-        " decisions, more evaluations (evaluate.every), a larger constraint.step or a wider bound"
-    )
-
-
 def _print_results(console: Console, folder: Path, evaluation: Evaluation, total: float) -> None:
     for name, value in evaluation.baselines.items():
         shown = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
         console.print(f"best {evaluation.metric} {shown}, {ratio(evaluation.best, value):.3f} x {name}")
     if evaluation.constraint is not None:
-        console.print(_kept(evaluation.constraint, evaluation.best_used), highlight=False, soft_wrap=True)
+        used = f"its {evaluation.constraint.metric} is {evaluation.best_used:.3f} x the bound"
+        kept = " on the evaluation workloads: kept"
+        if evaluation.best_used > 1.0:
+            kept = (
+                ": NOT KEPT by any agent so far; try more decisions, more evaluations (evaluate.every), a"
+                " larger constraint.step or a wider bound"
+            )
+        console.print(used + kept, highlight=False, soft_wrap=True)
     played = evaluation.learner.decisions
     whole = f" (total_decisions={total:,.0f}; rounds are played to their end)" if played > total else ""
     console.print(f"learnt from {played:,} decisions{whole}", highlight=False, soft_wrap=True)

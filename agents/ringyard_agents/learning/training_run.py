@@ -1,5 +1,6 @@
-"""What a training run leaves in its folder, so that it can be stopped at any time and goes on the same."""
+"""The folder of a training run: checkpoints and curves, so that it can be stopped at any time and goes on."""
 
+import csv
 import json
 import math
 import time
@@ -9,74 +10,31 @@ from typing import Any
 
 import numpy as np
 from hydra.core.hydra_config import HydraConfig
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from numpy.typing import NDArray
+from torch.utils.tensorboard import SummaryWriter, summary
 
 from ringyard.errors import CheckpointError
+from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.env_config import EnvConfig
+from ringyard_agents.learning.agent import act
 from ringyard_agents.learning.agent_file import AGENT, LAST, save_agent
 from ringyard_agents.learning.callbacks import TrainingCallback
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.evaluation import Evaluation, ratio
-from ringyard_agents.learning.learner import Learner
-from ringyard_agents.learning.tensorboard_logging import (
-    ScalarLog,
-    gantt,
-    tell_beginning,
-    tell_end,
-    tell_settings,
-)
+from ringyard_agents.learning.evaluation import Evaluation
+from ringyard_agents.learning.learner import Learner, Policy
 from ringyard_agents.report.learning_curves import draw_learning_curves
+from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_index import find_runs
 
-__all__ = ["ProgressBar", "TrainingRun", "read_last", "remove_run"]
-
-
-class ProgressBar:
-    """A progress bar with the latest evaluation; use it in a `with` block.
-
-    Args:
-        total: decisions to learn from.
-        evaluation: whose result is shown.
-        console: where.
-    """
-
-    def __init__(self, total: int, evaluation: Evaluation, console: Console) -> None:
-        self.evaluation = evaluation
-        self._bar = Progress(
-            TextColumn("learning"),
-            BarColumn(),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f} decisions"),
-            TextColumn("{task.fields[latest]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._total = total
-        self._task = self._bar.add_task("learning", total=total, latest="")
-
-    def __enter__(self) -> "ProgressBar":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._bar.stop()
-
-    def show(self) -> None:
-        """Show how far learning is."""
-        found = self.evaluation
-        ratios = [f"{ratio(found.latest, value):.3f} x {name}" for name, value in found.baselines.items()]
-        self._bar.update(
-            self._task,
-            completed=min(found.learner.decisions, self._total),
-            latest=f"{found.metric} " + ", ".join(ratios),
-        )
-
-
 _SUMMARY = "training.json"
+_STEP = "decisions"
 
 #: no network that has learnt something comes near
 _LARGEST_WEIGHT = 1e6
+
+#: words of a command line that make no other run
+_NO_SETTINGS = ("name", "overwrite", "plots", "save_minutes", "trust", "num_threads")
 
 
 def read_last(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
@@ -95,9 +53,55 @@ def read_last(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove what a training run has saved, before another begins in its folder."""
+    """Remove a training run's checkpoints and summary, before another begins in its folder."""
     for name in (LAST, AGENT, _SUMMARY):
         (folder / name).unlink(missing_ok=True)
+
+
+class _ScalarLog:
+    """Values by decisions learnt from, in a folder's TensorBoard events and its progress.csv.
+
+    Args:
+        folder: for both; made if missing.
+        after: decisions of the run that goes on: later rows are of a future that was lost, and go. None: a
+            new run, which replaces earlier ones.
+
+    Attributes:
+        events: the TensorBoard writer.
+    """
+
+    def __init__(self, folder: Path, after: int | None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "progress.csv"
+        self._rows: dict[int, dict[str, str]] = {}
+        if after is None:
+            for old in folder.glob("events.out.tfevents.*"):
+                old.unlink()
+        elif self._file.is_file():
+            with self._file.open(newline="") as stream:
+                for row in csv.DictReader(stream):
+                    step = row.pop(_STEP, "")
+                    if step.isdigit() and int(step) <= after:
+                        self._rows[int(step)] = {name: value for name, value in row.items() if value}
+        self.events = SummaryWriter(str(folder), purge_step=None if after is None else after + 1)
+
+    def add(self, decisions: int, values: Mapping[str, float]) -> None:
+        """Values of one row, in which there may be some already; nothing if there are none."""
+        if not values:
+            return
+        row = self._rows.setdefault(decisions, {})
+        for name, value in values.items():
+            row[name] = repr(float(value))
+            self.events.add_scalar(name, value, decisions)
+
+    def flush(self) -> None:
+        """Write all of it."""
+        names = dict.fromkeys(name for row in self._rows.values() for name in row)
+        with atomic_write(self._file) as partial, partial.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, [_STEP, *names], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({_STEP: str(step), **row} for step, row in self._rows.items())
+        self.events.flush()
 
 
 class TrainingRun:
@@ -109,9 +113,9 @@ class TrainingRun:
 
     Args:
         folder: of the run.
-        learner: who learns; it has begun.
-        evaluation: says how well.
-        parts: what the agent is made of besides weights, see `agent_file.parts_of`.
+        learner: has begun.
+        evaluation: of the learner.
+        parts: configs that the agent is made of besides weights, see `agent_file.parts_of`.
         save_minutes: between saves.
         going_on: the folder's curves and checkpoints are of the same run.
         callbacks: of the user.
@@ -128,7 +132,7 @@ class TrainingRun:
         parts: dict[str, Any],
         save_minutes: float,
         going_on: bool,
-        callbacks: Sequence[TrainingCallback] = (),
+        callbacks: Sequence[TrainingCallback],
     ) -> None:
         self.folder = folder
         self.learner = learner
@@ -136,13 +140,13 @@ class TrainingRun:
         self.stopped_by: str | None = None
         self._parts, self._callbacks = parts, callbacks
         self._save_seconds, self._saved_at = 60.0 * save_minutes, time.monotonic()
-        self._curves = ScalarLog(folder / "tensorboard", learner.decisions if going_on else None)
-        tell_beginning(self._curves.events, folder, evaluation.metric)
+        self._curves = _ScalarLog(folder / "tensorboard", learner.decisions if going_on else None)
+        _write_beginning(self._curves.events, folder, evaluation.metric)
         self._note()
         for one in callbacks:
             one.on_training_start(self)
         if not going_on:
-            tell_settings(self._curves.events, HydraConfig.get().overrides.task)
+            _write_settings(self._curves.events, HydraConfig.get().overrides.task)
             self.save()  # an interruption while a teacher is cloned begins there
 
     def between_rounds(self, measured: Mapping[str, float]) -> None:
@@ -150,7 +154,7 @@ class TrainingRun:
         self._keep(measured, evaluate=self.evaluation.due)
 
     def finish(self) -> None:
-        """Evaluate what has been learnt in the end."""
+        """Evaluate the agent as it is in the end."""
         self._keep({}, evaluate=not self.evaluation.up_to_date)
 
     def draw(self) -> list[Path]:
@@ -160,7 +164,7 @@ class TrainingRun:
         """
         files = draw_learning_curves(find_runs([str(self.folder)]).trained, self.folder)
         world = next(iter(self.evaluation.worlds.values()))
-        tell_end(self._curves.events, self._summary(), files, gantt(self.learner.policy, world))
+        _write_end(self._curves.events, self._summary(), files, _gantt(self.learner.policy, world))
         return files
 
     @property
@@ -170,15 +174,15 @@ class TrainingRun:
         return not all((np.abs(array) < _LARGEST_WEIGHT).all() for array in weights)
 
     def _keep(self, measured: Mapping[str, float], evaluate: bool) -> None:
-        if evaluate and self.evaluation.evaluate():
-            save_agent(self.learner.weights(), self._parts, self.folder / AGENT)
-            self._written(AGENT)
+        curves = dict(measured)
         if evaluate:
-            metrics = {**self.evaluation.curves, "decisions": float(self.learner.decisions)}
+            if self.evaluation.evaluate():
+                save_agent(self.learner.weights(), self._parts, self.folder / AGENT)
+                self._written(AGENT)
+            curves |= self.evaluation.curves
             for one in self._callbacks:
-                if one.on_evaluation(metrics):
+                if one.on_evaluation({**self.evaluation.curves, _STEP: float(self.learner.decisions)}):
                     self.stopped_by = type(one).__name__
-        curves = {**measured, **(self.evaluation.curves if evaluate else {})}
         self._curves.add(self.learner.decisions, curves)
         self._note()
         if evaluate or time.monotonic() - self._saved_at > self._save_seconds:
@@ -191,31 +195,26 @@ class TrainingRun:
         self._noted = Checkpoint(state.arrays, facts), self._summary()
 
     def _summary(self) -> dict[str, Any]:
-        evaluation = self.evaluation
-        return {
+        evaluation, constraint = self.evaluation, self.evaluation.constraint
+        found = {
             "decisions": self.learner.decisions,
             "metric": evaluation.metric,
             "best": _finite(evaluation.best),
             "last": _finite(evaluation.latest),
             "baselines": dict(evaluation.baselines),
-            **self._constraint,
         }
-
-    @property
-    def _constraint(self) -> dict[str, Any]:
-        constraint = self.evaluation.constraint
-        if constraint is None:
-            return {}
-        bounds = {"metric": constraint.metric, "most": dict(constraint.most)}
-        return {"constraint": bounds | {"best_used": _finite(self.evaluation.best_used)}}
+        if constraint is not None:
+            bounds = {"metric": constraint.metric, "most": dict(constraint.most)}
+            found["constraint"] = bounds | {"best_used": _finite(evaluation.best_used)}
+        return found
 
     def save(self) -> None:
         """Write the state of the last moment between two rounds."""
-        last, summary = self._noted
+        last, found = self._noted
         self._curves.flush()
         last.write(self.folder / LAST)
         with atomic_write(self.folder / _SUMMARY) as partial:
-            partial.write_text(json.dumps(summary, indent=2) + "\n")
+            partial.write_text(json.dumps(found, indent=2) + "\n")
         self._saved_at = time.monotonic()
         self._written(LAST)
 
@@ -227,7 +226,7 @@ class TrainingRun:
     def close(self) -> None:
         """Save for the last time."""
         self.save()
-        self._curves.close()
+        self._curves.events.close()
         for one in self._callbacks:
             one.on_training_end()
 
@@ -235,3 +234,69 @@ class TrainingRun:
 def _finite(value: float) -> float | None:
     """The value, None if there is none yet: JSON has no infinity."""
     return value if math.isfinite(value) else None
+
+
+def _write_beginning(writer: SummaryWriter, folder: Path, metric: str) -> None:
+    """Write the command with its surroundings as text, and the charts of the page CUSTOM SCALARS."""
+    writer.add_text("run", record_text(folder))
+    charts = {
+        f"{metric} of the agent and of schedulers, by decisions": [f"^eval/{metric}$", "^baselines/.*$"],
+        f"{metric} of the agent / of schedulers, by decisions": [f"^eval/{metric}_ratio_to_.*$"],
+    }
+    layout = {title: ["Multiline", tags] for title, tags in charts.items()}
+    writer.add_custom_scalars({"evaluation": layout})
+
+
+def _write_settings(writer: SummaryWriter, words: Sequence[str]) -> None:
+    """Write the run's own settings for the page HPARAMS, which finds the metrics among the curves."""
+    given = (word.lstrip("+").partition("=") for word in words)
+    settings = {name: _number(value) for name, _, value in given if name not in _NO_SETTINGS}
+    if settings:
+        untyped: Any = summary
+        _, begin, _ = untyped.hparams(settings, {})  # of the run alone: TensorBoard itself finds what differs
+        file: Any = writer.file_writer
+        file.add_summary(begin)
+
+
+def _number(word: str) -> float | str:
+    try:
+        return float(word)
+    except ValueError:
+        return word
+
+
+def _write_end(
+    writer: SummaryWriter,
+    reached: Mapping[str, Any],
+    images: Sequence[Path],
+    schedule: NDArray[np.uint8] | None,
+) -> None:
+    """Write the results as a table, and plots and a schedule as images.
+
+    Args:
+        writer: of the run.
+        reached: as in training.json.
+        images: PNG files.
+        schedule: [height, width, 3] pixels.
+    """
+    metric, best = reached["metric"], reached["best"]
+    rows = [("the best agent", best), *reached["baselines"].items()]
+    lines = [f"| | {metric} | best agent / it |", "|---|---:|---:|"]
+    lines += [f"| {name} | {value:,.6g} | {best / value if value else np.nan:.3f} |" for name, value in rows]
+    writer.add_text("result", "\n".join(lines), reached[_STEP])
+    add_images(writer, images, reached[_STEP])
+    if schedule is not None:
+        writer.add_image("schedule/gantt", schedule, reached[_STEP], dataformats="HWC")
+
+
+def _gantt(policy: Policy, setting: EnvConfig) -> NDArray[np.uint8] | None:
+    """[height, width, 3] pixels: the jobs on each GPU while a policy plays the first workload."""
+    env = ClusterEnv(setting, render_mode="rgb_array")
+    observation, info = env.reset(options={"workload": 0})
+    over = False
+    while not over:
+        observation, _, ended, truncated, info = env.step(act(policy, observation, info["action_mask"]))
+        over = ended or truncated
+    image = env.render()
+    env.close()
+    return image

@@ -2,15 +2,12 @@
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from ringyard.config_folder import config_files
-from ringyard.sim.metrics import JobTimes, Window
+from ringyard.sim.metrics import Window
 from ringyard_agents.evaluation.ranking import Ranking, rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import Results, write_frame
 from ringyard_agents.report.comparison_table import (
@@ -19,45 +16,27 @@ from ringyard_agents.report.comparison_table import (
     interval_notes,
     loss_names,
     notes_of_equal_rows,
-    pluralize,
     printed_columns,
     printed_markdown,
     table_rows,
     window_notes,
 )
-from ringyard_agents.report.tables import table_console, write_tables
+from ringyard_agents.report.tables import pluralize, print_table, say, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 
-__all__ = [
-    "ComparisonReport",
-    "remove_stale",
-    "remove_stale_worlds",
-    "say",
-    "write_results",
-]
-
-#: all that a comparison writes of a world, beside what it keeps of the runs
+#: all that a comparison writes for an environment, beside the cache of its runs
 _OUTPUTS = (
     *("table.csv", "table.md", "runs.csv", "jobs.csv", "tenants.csv", "tensorboard"),
     *("jct_distribution.png", "jct_over_time.png", "losses.png", "queue_length.png", "utilisation.png"),
     *("performance_profile.png", "interquartile_means.png"),
 )
 
-
-def write_results(folder: Path, results: Results) -> list[str]:
-    """runs.csv: every metric of every run; jobs.csv: every job that counts of every run; their names."""
-    write_frame(folder / "runs.csv", results.runs)
-    write_frame(folder / "jobs.csv", results.jobs)
-    return ["runs.csv", "jobs.csv"]
+#: schedulers shown in plots, the best of a table; TensorBoard has all
+_MOST_PLOTTED = 12
 
 
-def remove_stale(folder: Path, written: Collection[str]) -> None:
-    """Remove what an earlier comparison of this name wrote and this one did not; other files stay.
-
-    Args:
-        folder: of a world.
-        written: names of this comparison's files there.
-    """
+def _remove_stale(folder: Path, written: Collection[str]) -> None:
+    """Remove what an earlier comparison of this name wrote and this one did not; other files stay."""
     for name in _OUTPUTS:
         if name in written:
             continue
@@ -67,158 +46,113 @@ def remove_stale(folder: Path, written: Collection[str]) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def remove_stale_worlds(folder: Path, written: Collection[str]) -> None:
-    """The same of worlds that this comparison has no table of.
+def remove_stale_tables(folder: Path, written: Collection[str]) -> None:
+    """Remove tables and plots of environments that are not part of a comparison; other files stay.
 
     Args:
         folder: of the comparison.
-        written: names of its worlds; "": the one that was configured.
+        written: names of its environments; "" is the one that was configured.
     """
     if "" not in written:
-        remove_stale(folder, ())
+        _remove_stale(folder, ())
     for name in config_files("experiment"):
         own = folder / name
         if name in written or not own.is_dir() or (own / "run.json").exists():  # a run of that name
             continue
-        remove_stale(own, ())
+        _remove_stale(own, ())
         if not any(own.iterdir()):
             own.rmdir()
 
 
-#: schedulers shown in plots, the best of a table; TensorBoard has all
-MOST_PLOTTED = 12
-
-
-def say(console: Console, line: str) -> None:
-    """Print a line as it is, without markup or breaks.
+def report_comparison(
+    console: Console,
+    folder: Path,
+    results: Results,
+    title: str,
+    reference: str | None,
+    options: Mapping[str, str],
+    notes: Sequence[str],
+    window: Window,
+    plots: bool,
+    tensorboard: str | None,
+) -> None:
+    """Print the tables and write the files, in place of those of an earlier comparison.
 
     Args:
         console: to print on.
-        line: to print.
-    """
-    console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-@dataclass(frozen=True)
-class ComparisonReport:
-    """What a report says beside the results.
-
-    Attributes:
+        folder: for the files; made if missing.
+        results: of every scheduler on every workload.
         title: of the table; "": none.
         reference: label of the scheduler that the others are compared with; None: the default.
         options: {label: options that differ from the scheduler's yaml}.
         notes: to print below the table.
-        window: shares of the jobs between which they count.
+        window: shares of the jobs, in order of arrival, between which they count.
         plots: whether to draw plots.
         tensorboard: text of the TensorBoard run, before the table; None: write no TensorBoard runs.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_frame(folder / "runs.csv", results.runs)
+    write_frame(folder / "jobs.csv", results.jobs)
+    written = ["runs.csv", "jobs.csv"]
+    ranking = rank(results.runs, reference)
+    frame = schedulers_frame(results.runs, ranking)
+    frame.insert(4, "options", [options.get(label, "") for label in frame["scheduler"]])
+    rows = table_rows(frame, ranking)
+    for row, chosen in zip(rows, frame["options"], strict=True):
+        row["options"] = chosen
+    workloads = results.runs["workload"].nunique()
+    said = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
+    below = [
+        best_line(rows),
+        *blocking_notes(ranking),
+        *([f"options: {'; '.join(said)}"] if said else []),
+        *notes,
+        *interval_notes(ranking, workloads),
+        *(window_notes(window) or notes_of_equal_rows(results.jobs)),  # in a window jobs are missing
+    ]
+    written += write_tables(folder, frame, rows, below)
+    heading = f"{pluralize(workloads, 'workload')}, the same for all; means over workloads"
+    _print(console, f"{title}: {heading}" if title else heading, rows, below, ranking)
+    jobs = results.jobs.set_index("scheduler").loc[ranking.rows].reset_index()
+    written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", jobs) else []
+    print_tenants(console, jobs)
+    images: list[Path] = []
+    if plots:
+        from ringyard_agents.report.plots import draw_plots
 
-    title: str
-    reference: str | None
-    options: Mapping[str, str]
-    notes: Sequence[str]
-    window: Window
-    plots: bool
-    tensorboard: str | None
+        images = draw_plots(results.only(ranking.order[:_MOST_PLOTTED]), folder)
+        say(console, f"plots: {', '.join(str(file) for file in images)}")
+    if tensorboard is not None:
+        from ringyard_agents.report.tensorboard import write_tensorboard
 
-    def write(
-        self, console: Console, folder: Path, results: Results, times: Mapping[str, Sequence[JobTimes]]
-    ) -> None:
-        """Print the tables and write the files, in place of those of an earlier comparison.
-
-        Args:
-            console: to print on.
-            folder: for the files; made if missing.
-            results: of every scheduler on every workload.
-            times: {label: times of the jobs of each workload}.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        written = write_results(folder, results)
-        ranking = rank(results.runs, self.reference)
-        frame = schedulers_frame(results.runs, ranking)
-        frame.insert(4, "options", [self.options.get(label, "") for label in frame["scheduler"]])
-        rows = table_rows(frame, ranking)
-        for row, options in zip(rows, frame["options"], strict=True):
-            row["options"] = options
-        workloads = results.runs["workload"].nunique()
-        notes = self._notes(ranking, rows, results, workloads)
-        written += write_tables(folder, frame, rows, notes)
-        title = f"{pluralize(workloads, 'workload')}, the same for all; means over workloads"
-        _print_all(console, f"{self.title}: {title}" if self.title else title, rows, notes, ranking.groups)
-        ordered = {label: times[label] for label in ranking.rows}
-        written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", ordered) else []
-        print_tenants(table_console(console), ordered)
-        written += self._draw(console, folder, results, ranking, printed_markdown(rows, notes))
-        remove_stale(folder, written)
-        tables = [str(folder / name) for name in ("table.csv", "runs.csv", "tenants.csv") if name in written]
-        console.print(f"tables: {', '.join(tables)}", soft_wrap=True, markup=False)
-
-    def _notes(
-        self, ranking: Ranking, rows: Sequence[Mapping[str, str]], results: Results, workloads: int
-    ) -> list[str]:
-        options = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
-        window = window_notes(self.window)
-        return [
-            best_line(rows),
-            *blocking_notes(ranking),
-            *([f"options: {'; '.join(options)}"] if options else []),
-            *self.notes,
-            *interval_notes(ranking, workloads),
-            *(window or notes_of_equal_rows(results.jobs)),  # in a window jobs are missing
-        ]
-
-    def _draw(
-        self, console: Console, folder: Path, results: Results, ranking: Ranking, table: str
-    ) -> list[str]:
-        """Write the plots and the TensorBoard runs; return the names of what was written."""
-        written: list[Path] = []
-        if self.plots:
-            from ringyard_agents.report.plots import draw_plots
-
-            written += draw_plots(results.only(ranking.order[:MOST_PLOTTED]), folder)
-            console.print(f"plots: {', '.join(str(file) for file in written)}", soft_wrap=True, markup=False)
-        if self.tensorboard is not None:
-            from ringyard_agents.report.tensorboard import write_tensorboard
-
-            runs = folder / "tensorboard"
-            write_tensorboard(results, runs, f"{self.tensorboard}\n\n{table}", written)
-            console.print(f"curves: tensorboard --logdir {runs}", soft_wrap=True, markup=False)
-            written.append(runs)
-        return [file.name for file in written]
-
-
-def _print_all(
-    console: Console,
-    title: str,
-    rows: Sequence[Mapping[str, str]],
-    notes: Sequence[str],
-    groups: Mapping[str, int],
-) -> None:
-    """Print the tables, the notes, and what the mean JCT is made of."""
-    for names in printed_columns(rows[0]):
-        _print(table_console(console), title, rows, names, groups)
-    for note in notes:
-        say(console, note)
-    parts = ["scheduler", "queueing (s)", *loss_names(rows)]
-    lost = "what the mean JCT is made of, lost to ...; means over workloads"
-    _print(table_console(console), lost, rows, parts, groups)
+        runs = folder / "tensorboard"
+        write_tensorboard(results, runs, f"{tensorboard}\n\n{printed_markdown(rows, below)}", images)
+        say(console, f"curves: tensorboard --logdir {runs}")
+        written.append(runs.name)
+    _remove_stale(folder, [*written, *(file.name for file in images)])
+    tables = [str(folder / name) for name in ("table.csv", "runs.csv", "tenants.csv") if name in written]
+    say(console, f"tables: {', '.join(tables)}")
 
 
 def _print(
     console: Console,
     title: str,
     rows: Sequence[Mapping[str, str]],
-    names: Sequence[str],
-    groups: Mapping[str, int],
+    notes: Sequence[str],
+    ranking: Ranking,
 ) -> None:
-    """Print some columns, with a gap between groups of schedulers."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
-    for name in names:
-        left = name in ("scheduler", "best", "may", "knows")
-        wraps = name in ("may", "knows")
-        header = "\n".join(name.rsplit(" ", 1))  # narrow: worst rho, makespan (s)
-        table.add_column(header, justify="left" if left else "right", no_wrap=not wraps)
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        ends = following is not None and groups[row["scheduler"]] != groups[following["scheduler"]]
-        table.add_row(*(row[name] for name in names), end_section=ends)
-    console.print(table)
+    """Print the tables, the notes, and what the mean JCT is made of."""
+
+    def table(heading: str, names: Sequence[str]) -> None:
+        narrow = {name: "\n".join(name.rsplit(" ", 1)) for name in names}  # worst rho, makespan (s)
+        texts = [{narrow[name]: row[name] for name in names} for row in rows]
+        groups = [ranking.groups[row["scheduler"]] for row in rows]
+        left, wrapped = ("scheduler", "best", "may", "knows"), ("may", "knows")
+        print_table(console, heading, texts, list(narrow.values()), left, wrapped, groups)
+
+    for names in printed_columns(rows[0]):
+        table(title, names)
+    for note in notes:
+        say(console, note)
+    lost = ["scheduler", "queueing (s)", *loss_names(rows)]
+    table("what the mean JCT is made of, lost to ...; means over workloads", lost)

@@ -9,22 +9,7 @@ import pandas as pd
 from ringyard.sim.metrics import LOSSES, Window
 from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.report.tables import markdown
-
-__all__ = [
-    "LOSS_COLUMNS",
-    "best_line",
-    "blocking_notes",
-    "interval_notes",
-    "loss_names",
-    "notes_of_equal_rows",
-    "notes_of_equal_workloads",
-    "pluralize",
-    "printed_columns",
-    "printed_markdown",
-    "table_rows",
-    "window_notes",
-]
+from ringyard_agents.report.tables import markdown, pluralize
 
 #: a cell without a value: no job was served
 NOTHING = "-"
@@ -60,12 +45,9 @@ _THIRD = (
 
 
 def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
-    """Titles of the columns that are printed side by side, for each table.
+    """Titles of the columns of each printed table, given a row of `table_rows`.
 
-    The first has who is best by the mean and, beside it, at whose expense: p99, slowdown and worst rho.
-
-    Args:
-        row: of `table_rows`, maybe with further columns, which are not printed.
+    The first table has the mean JCT and, beside it, what it may cost: p99, slowdown and worst rho.
     """
     unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
     first = [name for name in row if name not in {*_SECOND, *_THIRD, *unprinted}]
@@ -82,11 +64,6 @@ def printed_markdown(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) ->
     columns = [*printed_columns(rows[0]), ["scheduler", "queueing (s)", *loss_names(rows)]]
     tables = [markdown([{name: row[name] for name in names} for row in rows]).rstrip() for names in columns]
     return "\n\n".join([*tables, *notes, "All columns are in table.csv and table.md."])
-
-
-def pluralize(number: int, what: str) -> str:
-    """`1 workload`, `2 workloads`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _text(form: str, value: float, nothing: str = NOTHING) -> str:
@@ -219,11 +196,7 @@ def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:
 
 
 def notes_of_equal_rows(jobs: pd.DataFrame) -> list[str]:
-    """A note for each set of schedulers under which every job started and ended at the same times.
-
-    Args:
-        jobs: of `Results`.
-    """
+    """A note for each set of schedulers under which all jobs of `Results` start and end at the same times."""
     found: dict[bytes, list[str]] = {}
     for label, own in jobs.groupby("scheduler", sort=False):
         times = own[["workload", "start_time", "end_time"]].to_numpy(float).tobytes()

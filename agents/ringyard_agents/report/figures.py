@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from ringyard_agents.report.time_series import Band
 from ringyard_agents.runs.atomic_write import atomic_write
 
-__all__ = ["draw_band", "save_figure", "save_plot"]
-
 _BAND_ALPHA = 0.15
 
 

@@ -10,8 +10,6 @@ from ringyard_agents.report.figures import draw_band, save_figure
 from ringyard_agents.report.time_series import band_of_means
 from ringyard_agents.runs.run_index import Trained, names_of
 
-__all__ = ["draw_learning_curves", "groups_of"]
-
 POINTS = 200
 
 #: settings that make no other agent

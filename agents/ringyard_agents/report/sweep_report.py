@@ -1,4 +1,4 @@
-"""How a sweep ends: one table, one CSV, one plot, and which job is best."""
+"""How a sweep ends: a table, a CSV, a plot, and which job is best."""
 
 import importlib.util
 import shlex
@@ -8,19 +8,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.box import SIMPLE_HEAD
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from ringyard_agents.report.tables import table_console
+from ringyard_agents.evaluation.results_frame import write_frame
+from ringyard_agents.report.tables import pluralize, print_table, say
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.sweep_job import JobRecord
 from ringyard_agents.runs.sweep_table import best_job, said, sweep_table, swept
 
-__all__ = ["report_sweep"]
-
 _MOST_ROWS = 30  # on the console; the CSV has all
+_MOST_SETTINGS = 8  # in the plot
+_LOG_FROM = 30.0  # largest over smallest value of an axis that is logarithmic
+_DECADES_FROM = 100.0  # likewise, of one whose labels are decades
+_PER_ROW = 3
 
 
 def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collection[str] = ()) -> None:
@@ -33,20 +34,18 @@ def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collec
     """
     console = Console()
     table = sweep_table(folder, records)
-    with atomic_write(folder / "sweep.csv") as partial:
-        table.to_csv(partial, index=False)
+    write_frame(folder / "sweep.csv", table)
     _print(console, table)
     names = swept(records)
     for record in records:
         if record.status != "done":
-            console.print(f"failed: job {said(record, names)}: {record.why}", soft_wrap=True, markup=False)
-    console.print(f"table: {folder / 'sweep.csv'}", soft_wrap=True, markup=False)
+            say(console, f"failed: job {said(record, names)}: {record.why}")
+    say(console, f"table: {folder / 'sweep.csv'}")
     _draw(console, folder, table, names, logarithmic)
     best = best_job(records)
     if best is not None:
         see = shlex.join(["ringyard", "best", str(folder)])
-        line = f"best: job {said(best, names)}, {_shown(best.objective)}; see `{see}`"
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        say(console, f"best: job {said(best, names)}, {_shown(best.objective)}; see `{see}`")
 
 
 def _shown(value: Any) -> str:
@@ -60,20 +59,19 @@ def _shown(value: Any) -> str:
 
 def _print(console: Console, table: pd.DataFrame) -> None:
     best_first = table.sort_values("objective", na_position="last", kind="stable")
-    title = f"{len(table)} job{'s' * (len(table) > 1)}, the best first; of the objective less is better"
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     names = [name for name in table.columns if name not in ("error", "folder")]
-    for name in names:
-        header = _short(name, names)
-        shown.add_column(escape(header), justify="right" if name != "status" else "left")
-    for row in best_first.head(_MOST_ROWS)[names].astype(object).itertuples(index=False):
-        shown.add_row(*(escape(_shown(value)) for value in row))
-    table_console(console).print(shown)
+    headers = {name: _header(name, names) for name in names}
+    rows = [
+        {headers[str(name)]: _shown(value) for name, value in row.items()}
+        for row in best_first.head(_MOST_ROWS)[names].astype(object).to_dict("records")
+    ]
+    title = f"{pluralize(len(table), 'job')}, the best first; of the objective less is better"
+    print_table(console, title, rows, list(headers.values()), ["status"], list(headers.values()))
     if len(table) > _MOST_ROWS:
-        console.print(f"and {len(table) - _MOST_ROWS} more in the CSV")
+        say(console, f"and {len(table) - _MOST_ROWS} more in the CSV")
 
 
-def _short(name: str, names: Sequence[str]) -> str:
+def _header(name: str, names: Sequence[str]) -> str:
     """A column as the console has it: agent.model.learning_rate is learning_rate, if no other is."""
     last = name.rpartition(".")[2]
     unique = sum(one.rpartition(".")[2] == last for one in names) == 1
@@ -90,9 +88,83 @@ def _draw(
     if np.isfinite(table["objective"].astype(float)).sum() < 2:
         return
     if importlib.util.find_spec("matplotlib") is None:
-        console.print('no plot: it needs matplotlib, pip install "ringyard[agents]"', markup=False)
+        say(console, 'no plot: it needs matplotlib, pip install "ringyard[agents]"')
         return
-    from ringyard_agents.report.sweep_plot import draw_sweep
-
     draw_sweep(table, settings, folder / "sweep.png", logarithmic)
-    console.print(f"plot: {folder / 'sweep.png'}", soft_wrap=True, markup=False)
+    say(console, f"plot: {folder / 'sweep.png'}")
+
+
+def draw_sweep(
+    table: pd.DataFrame, settings: Sequence[str], file: Path, logarithmic: Collection[str] = ()
+) -> None:
+    """Write the picture.
+
+    Args:
+        table: of `sweep_table`.
+        settings: what was swept.
+        file: a PNG.
+        logarithmic: settings that were searched on a logarithmic scale; others have one if they reach far.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    done = table[np.isfinite(table["objective"].astype(float))]
+    shown = [name for name in settings if done[name].nunique() > 1][:_MOST_SETTINGS]
+    columns = min(_PER_ROW, 1 + len(shown))
+    rows = -(-(1 + len(shown)) // columns)
+    figure = Figure(figsize=(4.4 * columns, 3.3 * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = [figure.add_subplot(rows, columns, at + 1) for at in range(1 + len(shown))]
+    _best_so_far(axes[0], done)
+    best = done.sort_values("objective", kind="stable").iloc[0]
+    for axis, name in zip(axes[1:], shown, strict=True):
+        _over_setting(axis, done, name, best, name in logarithmic)
+    for axis in axes[::columns]:
+        axis.set_ylabel("objective (less is better)")
+    figure.suptitle(f"{file.parent}: {len(done)} of {len(table)} jobs")
+    with atomic_write(file) as partial:
+        figure.savefig(partial, dpi=120)
+
+
+def _best_so_far(axis: Any, done: pd.DataFrame) -> None:
+    axis.scatter(done["job"], done["objective"], s=18, color="tab:gray", label="job")
+    axis.step(done["job"], done["objective"].cummin(), where="post", color="tab:blue", label="best so far")
+    axis.set_xlabel("job")
+    axis.locator_params(axis="x", integer=True)
+    axis.legend()
+
+
+def _over_setting(axis: Any, done: pd.DataFrame, name: str, best: pd.Series, logarithmic: bool) -> None:
+    column = done[name].infer_objects()
+    from matplotlib.ticker import MaxNLocator
+
+    numeric = is_numeric_dtype(column) and not is_bool_dtype(column)
+    places: Any = column
+    chosen: Any = best[name]
+    if numeric:
+        if column.min() > 0 and (logarithmic or column.max() / column.min() >= _LOG_FROM):
+            _logarithmic_scale(axis, column.max() / column.min())
+    else:
+        labels = list(dict.fromkeys(str(value) for value in column))
+        places, chosen = [labels.index(str(value)) for value in column], labels.index(str(chosen))
+        axis.set_xticks(range(len(labels)), [_short(label) for label in labels], rotation=20, ha="right")
+        axis.set_xlim(-0.5, len(labels) - 0.5)
+    points = axis.scatter(places, done["objective"], s=22, c=done["job"], cmap="viridis")
+    axis.scatter([chosen], [best["objective"]], s=90, facecolors="none", edgecolors="tab:red", label="best")
+    axis.set_xlabel(name)
+    axis.legend()
+    axis.figure.colorbar(points, ax=axis, label="job", ticks=MaxNLocator(integer=True))
+
+
+def _logarithmic_scale(axis: Any, reach: float) -> None:
+    """With as many labels as fit: by 1, 2 and 5, or where an axis reaches far by decades."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if reach < _DECADES_FROM else (1.0,)))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 24 else f"{label[:21]}..."

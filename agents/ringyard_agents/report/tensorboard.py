@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ringyard_agents.evaluation.results_frame import Results
-from ringyard_agents.report.time_series import curves
+from ringyard_agents.report.time_series import Curves, curves
 from ringyard_agents.runs.atomic_write import atomic_folder
-
-__all__ = ["add_images", "record_text", "write_tensorboard"]
 
 #: groups of tags say what the x axis is
 _TIME, _PERCENTILE = "simulated_seconds", "percentile_of_jobs"
@@ -50,33 +49,28 @@ def write_tensorboard(results: Results, folder: Path, text: str, images: Sequenc
         text: Markdown.
         images: PNG files.
     """
+    from torch.utils.tensorboard import SummaryWriter
+
     with atomic_folder(folder) as partial:
-        _write_whole(partial / "comparison", text, images)
+        with SummaryWriter(str(partial / "comparison")) as writer:
+            writer.add_custom_scalars(_LAYOUT)
+            writer.add_text("comparison", text)
+            add_images(writer, images)
         for label, curve in curves(results.jobs, results.timelines).items():
-            _write_scheduler(results.jobs[results.jobs["scheduler"] == label], curve, partial / label)
+            with SummaryWriter(str(partial / label)) as writer:
+                _add_curves(writer, results.jobs[results.jobs["scheduler"] == label], curve)
 
 
-def _write_whole(folder: Path, text: str, images: Sequence[Path]) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(folder)) as writer:
-        writer.add_custom_scalars(_LAYOUT)
-        writer.add_text("comparison", text)
-        add_images(writer, images)
-
-
-def _write_scheduler(jobs: pd.DataFrame, curve: Any, folder: Path) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(folder)) as writer:
-        seconds = curve.seconds.astype(np.int64).tolist()
-        for tag, (attribute, _) in _OVER_TIME.items():
-            for second, value in zip(seconds, getattr(curve, attribute).value.tolist(), strict=True):
-                if np.isfinite(value):
-                    writer.add_scalar(tag, value, second, walltime=second)
-        jcts = jobs.loc[jobs["outcome"] != "blocked", "jct"].to_numpy()
-        for percent in range(1, 100) if len(jcts) else ():
-            writer.add_scalar(_JCT, float(np.percentile(jcts, percent)), percent)
+def _add_curves(writer: Any, jobs: pd.DataFrame, curve: Curves) -> None:
+    """Add a scheduler's curves over simulated time, and its JCTs by percentile."""
+    seconds = curve.seconds.astype(np.int64).tolist()
+    for tag, (attribute, _) in _OVER_TIME.items():
+        for second, value in zip(seconds, getattr(curve, attribute).value.tolist(), strict=True):
+            if np.isfinite(value):
+                writer.add_scalar(tag, value, second, walltime=second)
+    jcts = jobs.loc[jobs["outcome"] != "blocked", "jct"].to_numpy()
+    for percent in range(1, 100) if len(jcts) else ():
+        writer.add_scalar(_JCT, float(np.percentile(jcts, percent)), percent)
 
 
 def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
@@ -91,6 +85,20 @@ def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
 
     for file in images:
         writer.add_image(f"plots/{file.stem}", imread(file)[..., :3], step, dataformats="HWC")
+
+
+def add_schedule(folder: Path, picture: NDArray[np.uint8], step: int) -> None:
+    """Add the picture of a schedule to a run.
+
+    Args:
+        folder: of the run.
+        picture: [height, width, 3] pixels.
+        step: of the event.
+    """
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+        writer.add_image("schedule/gantt", picture, step, dataformats="HWC")
 
 
 def _folded(words: Sequence[str]) -> list[str]:

@@ -11,16 +11,6 @@ from scipy.stats import t as student
 
 from ringyard_agents.evaluation.statistics import Interval
 
-__all__ = [
-    "Band",
-    "Curves",
-    "band_of_means",
-    "band_of_ratios",
-    "band_of_shares",
-    "curves",
-    "interquartile_mean",
-]
-
 _CONFIDENCE = 0.95
 _TAILS = (0.025, 0.975)
 _RESAMPLES = 2000

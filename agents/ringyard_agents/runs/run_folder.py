@@ -26,7 +26,15 @@ from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
 from ringyard_agents.runs.atomic_write import PARTIAL, atomic_write
 
-__all__ = ["RunFolder", "in_sweep", "job_folder", "locked", "register_run_folders", "remove_if_empty"]
+__all__ = [
+    "RunFolder",
+    "in_sweep",
+    "job_folder",
+    "leaves",
+    "locked",
+    "register_run_folders",
+    "remove_if_empty",
+]
 
 _LOCK = ".lock"
 _HYDRAS_NOTE = "multirun.yaml"  # Hydra writes it before the first job of a sweep
@@ -191,11 +199,11 @@ class RunFolder:
                 " name=, or let it be replaced: overwrite=true"
             )
         if settings is not None:
-            self._refuse_other_settings(_leaves(settings))
+            self._refuse_other_settings(leaves(settings))
 
     def _refuse_other_settings(self, now: Mapping[str, Any]) -> None:
         try:
-            before = _leaves(yaml.safe_load((self.path / "config.yaml").read_text()))
+            before = leaves(yaml.safe_load((self.path / "config.yaml").read_text()))
         except (OSError, yaml.YAMLError, UnicodeError, RecursionError):
             return
         for name in (*before, *now):
@@ -377,10 +385,11 @@ def remove_if_empty(folder: Path) -> None:
         folder = folder.parent
 
 
-def _leaves(config: Any, path: str = "") -> dict[str, Any]:
+def leaves(config: Any, path: str = "") -> dict[str, Any]:
+    """{dotted path: value} of a plain config."""
     if not isinstance(config, dict) or not config:
         return {path: config}
     found: dict[str, Any] = {}
     for name, value in config.items():
-        found |= _leaves(value, f"{path}.{name}" if path else str(name))
+        found |= leaves(value, f"{path}.{name}" if path else str(name))
     return found

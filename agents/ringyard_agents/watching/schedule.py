@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.drawing import History, bars_of, history_of, rings_of
 from ringyard.profiles import catalogue
+from ringyard.rendering.history import History, bars_of, history_of, rings_of
 from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.evaluation.results_frame import outcome_names
 from ringyard_baselines.scheduler import Scheduler
-
-__all__ = ["schedule_of", "workload_of"]
 
 #: how a job's completion time divides, in the order of docs/metrics.md
 PARTS = ("queueing", *LOSSES, "work")

@@ -1,7 +1,11 @@
 """`ringyard watch`: run schedulers on one workload, write a page that plays their schedules side by side."""
 
+import json
 import sys
+from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -9,15 +13,21 @@ from rich.console import Console
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.config.compose import WORLD, plain, scheduler_config
-from ringyard_agents.evaluation.evaluate import build
-from ringyard_agents.evaluation.schedule_log import played
+from ringyard_agents.evaluation.evaluate import build, played
 from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for, entries_of, supported_schedulers
+from ringyard_agents.report.tables import say
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.runs.run_folder import RunFolder
-from ringyard_agents.watching.page import page_of
 from ringyard_agents.watching.schedule import schedule_of, workload_of
 
-__all__ = ["watch"]
+#: files of this folder that the page is made of: {mark: file}
+_PARTS = {
+    "STYLE": "page.css",
+    "MODEL": "model.js",
+    "GANTT": "gantt.js",
+    "PANELS": "panels.js",
+    "MAIN": "main.js",
+}
 
 
 def watch(config: DictConfig) -> None:
@@ -28,7 +38,7 @@ def watch(config: DictConfig) -> None:
         OSError: the page cannot be written.
     """
     with RunFolder.of_job("watch").claim(config) as folder:
-        file = _file(config, folder.path)
+        file = _file(config.out, folder.path)
         seed, number = config.seed + SEED_OFFSET, config.workload_number
         world = drawn_for({part: plain(config[part]) for part in WORLD}, seed, number)
         entries = entries_of(config.schedulers)
@@ -39,25 +49,34 @@ def watch(config: DictConfig) -> None:
         console = Console()
         schedules = []
         for label, one in configs.items():
-            sim = played(one, world, number, seed)
+            sim = played(build(one), world, number, seed)
             schedules.append(schedule_of(label, build(one), sim))
-            console.print(f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s", highlight=False, markup=False)
-        data = workload_of(sim) | {
-            "command": " ".join(["ringyard", "watch", *sys.argv[1:]]),
-            "schedules": schedules,
-        }
+            say(console, f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s")
+        command = " ".join(["ringyard", "watch", *sys.argv[1:]])
+        data = workload_of(sim) | {"command": command, "schedules": schedules}
         folder.record(config, {"seed": config.seed, "workload": number})
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as partial:
             partial.write_text(page_of(data), encoding="utf-8")
-        console.print(f"page: {file}", soft_wrap=True, highlight=False, markup=False)
+        say(console, f"page: {file}")
 
 
-def _file(config: DictConfig, folder: Path) -> Path:
-    if config.out is None:
+def _file(out: str | None, folder: Path) -> Path:
+    if out is None:
         return folder / "watch.html"
-    file = Path(config.out).expanduser()
+    file = Path(out).expanduser()
     if file.suffix.lower() not in (".html", ".htm"):
-        raise ConfigurationError(f"out is {shown(config.out)}; expected FILE.html")
+        raise ConfigurationError(f"out is {shown(out)}; expected FILE.html")
     require_writable("out", file)
     return file
+
+
+def page_of(data: Mapping[str, Any]) -> str:
+    """HTML that shows `workload_of` with `command` and `schedules`: one file that fetches nothing."""
+    folder = resources.files(__package__)
+    page = folder.joinpath("page.html").read_text(encoding="utf-8")
+    for mark, file in _PARTS.items():
+        page = page.replace(f"/*{mark}*/", folder.joinpath(file).read_text(encoding="utf-8"))
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    # nothing in it can end the element it stands in
+    return page.replace("/*DATA*/", text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.sim.engine.clock import next_round
+from ringyard.sim.engine.events import next_round
 from ringyard.sim.view import SchedulingView
 
 __all__ = ["Slots"]

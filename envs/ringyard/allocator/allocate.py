@@ -27,13 +27,12 @@ from ringyard.allocator.starting import Starts, start_by_weight
 from ringyard.checks import Amount, checked
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.information import Information
+from ringyard.performance.model import Physics
 from ringyard.placement.room import cpu_server
 from ringyard.placement.rules import fastest_gpus
-from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import UNLIMITED_CORES, JobKind, JobStatus
-from ringyard.state.waiting import waiting_at
 
 __all__ = ["Allocator", "Gamma", "SizePower", "Stay", "allocate"]
 

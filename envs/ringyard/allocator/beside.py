@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from ringyard.allocator.plan import Plan, live_job, num_live
 from ringyard.compiled import kernel, linked_kernel, whole
-from ringyard.performance.storage import seconds_per_byte
-from ringyard.sim.engine.physics import Physics, iteration_seconds
+from ringyard.performance.host import seconds_per_byte
+from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on

@@ -4,13 +4,13 @@ from ringyard.allocator.dealing import give_cores_back, spare_cores
 from ringyard.allocator.moves import give, is_loose, take
 from ringyard.allocator.plan import DECISIONS, Plan
 from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.performance.model import Physics
 from ringyard.placement.room import room, take_free, workers_with
 from ringyard.resources import CORES, NUM_RESOURCES
-from ringyard.sim.engine.holding import held_there, lift, put_back
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.allocation import detach, held_there, reattach
 from ringyard.sim.engine.shape import Shape, set_shape, shape_of
 from ringyard.state.arrays import State
-from ringyard.state.counted import free_on
+from ringyard.state.records import free_on
 
 __all__ = ["clear", "could_have", "count_loose", "movable"]
 
@@ -160,10 +160,10 @@ def _smallest_movable(state: State, b: int, s: int, wanted: int, plan: Plan) -> 
 @kernel
 def _room_for(state: State, b: int, j: int, s: int, shape: Shape) -> int:
     """GPUs of server s that job j could have in this shape now, its own given back."""
-    num_held = lift(state, b, j)
+    num_held = detach(state, b, j)
     set_shape(state.jobs[b, j], shape)
     found = room(state, b, j, s)
-    put_back(state, b, j, num_held)
+    reattach(state, b, j, num_held)
     return found
 
 

@@ -4,9 +4,9 @@ from ringyard.allocator.beside import seconds_as, with_cores
 from ringyard.allocator.moves import give
 from ringyard.allocator.plan import Plan, Rules
 from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.performance.model import Physics
 from ringyard.restart import cores_pause
-from ringyard.sim.engine.holding import collect, lift, put_back
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.allocation import collect, detach, reattach
 from ringyard.sim.engine.shape import Shape, shape_of
 from ringyard.state.arrays import State
 
@@ -39,9 +39,9 @@ def spare_cores(state: State, b: int, s: int) -> int:
 @kernel
 def _missing_cores(state: State, b: int, j: int, s: int, wanted: int, shape: Shape) -> int:
     """Cores that `wanted` workers of job j in this shape lack on server s, its own there being free."""
-    num_held = lift(state, b, j)
+    num_held = detach(state, b, j)
     free = whole(state.servers[b, s].free_cores)
-    put_back(state, b, j, num_held)
+    reattach(state, b, j, num_held)
     return wanted * shape.cores_per_worker + shape.parameter_servers * shape.cores_per_server_task - free
 
 

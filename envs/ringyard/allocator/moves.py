@@ -2,8 +2,8 @@
 
 from ringyard.allocator.plan import DECISIONS, MOVES, PLACES, Plan
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
-from ringyard.sim.engine.life import carry_out, stop
-from ringyard.sim.engine.physics import Physics
+from ringyard.performance.model import Physics
+from ringyard.sim.engine.lifecycle import carry_out, stop
 from ringyard.sim.engine.shape import Shape, num_places
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus

@@ -5,9 +5,9 @@ from ringyard.allocator.clearing import clear, could_have, movable
 from ringyard.allocator.moves import give, is_misplaced
 from ringyard.allocator.plan import DECISIONS, Plan
 from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.performance.model import Physics
 from ringyard.placement.room import idle_room, room, take_free
-from ringyard.sim.engine.holding import collect, lift, put_back
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.allocation import collect, detach, reattach
 from ringyard.sim.engine.shape import Shape, asked_shape, set_shape, shape_of
 from ringyard.sim.feasibility import FITS, fits
 from ringyard.state.arrays import State
@@ -84,10 +84,10 @@ def _server_by_moves(state: State, b: int, j: int, wanted: int, plan: Plan) -> i
 @kernel
 def _find_server(state: State, b: int, j: int, shape: Shape, plan: Plan) -> int:
     """The server to be cleared for job j; its own GPUs count as free. -1: none."""
-    num_held = lift(state, b, j)
+    num_held = detach(state, b, j)
     set_shape(state.jobs[b, j], shape)
     s = _best_server(state, b, j, shape.num_gpus, plan)
-    put_back(state, b, j, num_held)
+    reattach(state, b, j, num_held)
     if s < 0:
         s = _server_by_moves(state, b, j, shape.num_gpus, plan)
     return s
@@ -129,19 +129,19 @@ def _fill_servers(state: State, b: int, j: int, shape: Shape, plan: Plan, physic
     """Places of a job that no server could hold alone, on whole servers and one more, into `out`; 0: none."""
     chosen = plan.chosen[b]
     chosen[:] = 0
-    num_held = lift(state, b, j)
+    num_held = detach(state, b, j)
     set_shape(state.jobs[b, j], shape)
     found = _choose_servers(state, b, j, shape.num_gpus, plan)
-    put_back(state, b, j, num_held)
+    reattach(state, b, j, num_held)
     for s in range(len(chosen)):
         found = found and (chosen[s] == 0 or clear(state, b, j, s, whole(chosen[s]), shape, plan, physics))
     count = 0
     if found:
-        num_held = lift(state, b, j)
+        num_held = detach(state, b, j)
         set_shape(state.jobs[b, j], shape)
         for s in range(len(chosen)):
             count = take_free(state, b, j, s, whole(chosen[s]), plan.out[b], count)
-        put_back(state, b, j, num_held)
+        reattach(state, b, j, num_held)
     chosen[:] = 0
     return count
 
@@ -158,11 +158,11 @@ def _find_room(state: State, b: int, j: int, shape: Shape, plan: Plan, physics: 
     if s < 0:
         count = _fill_servers(state, b, j, shape, plan, physics)
     elif clear(state, b, j, s, shape.num_gpus, shape, plan, physics):
-        num_held = lift(state, b, j)
+        num_held = detach(state, b, j)
         set_shape(state.jobs[b, j], shape)
         count = take_free(state, b, j, s, shape.num_gpus, out, 0)
         free = free_beside(state, b, s, shape)
-        put_back(state, b, j, num_held)
+        reattach(state, b, j, num_held)
         shape = most_beside(state, b, j, shape, s, free, physics)
     if count != shape.num_gpus or fits(state, b, j, shape, out).what != FITS:
         return False

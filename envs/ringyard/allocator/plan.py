@@ -23,10 +23,9 @@ from ringyard.information import Information, check_reads
 from ringyard.jobs import JobTable
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import predicted_iterations, run_seconds
 from ringyard.state.records import JobKind
-from ringyard.state.waiting import waiting_at
 
 __all__ = [
     "UNKNOWN_SECONDS",

@@ -7,13 +7,13 @@ from ringyard.allocator.moves import give, take
 from ringyard.allocator.plan import DECISIONS, Plan, Rules, live_job, num_live
 from ringyard.allocator.sizes import pop, queue_up, queue_waiting
 from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.performance.model import Physics
 from ringyard.placement.room import open_gpus
 from ringyard.placement.share import shared_there, take_mildest
 from ringyard.restart import restart_pause
-from ringyard.sim.engine.holding import lift, put_back
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.allocation import detach, reattach
+from ringyard.sim.engine.co_location import sharing_slowdown
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape, shape_of
-from ringyard.sim.engine.surroundings import sharing_slowdown
 from ringyard.sim.feasibility import FITS, fits
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_beside, excess_given, summable
@@ -226,7 +226,7 @@ def _improve(
     s = whole(state.slots[b, job.first_slot].server)
     gpu_type = whole(state.servers[b, s].gpu_type)
     elsewhere = state.clusters[b].open_gpus > 0
-    num_held = lift(state, b, j)
+    num_held = detach(state, b, j)
     for i in range(num_held):
         out[i] = state.held_scratch[b, i]
     stays = _gain(state, b, j, shared_there(state, b, j, s), num_held, plan)
@@ -238,7 +238,7 @@ def _improve(
         shape = _least_shape(state, b, winner)
         take_mildest(state, b, winner, s, shared_there(state, b, winner, s), shape.num_gpus, out, 0)
         ask(state.jobs[b, winner])
-    put_back(state, b, j, num_held)
+    reattach(state, b, j, num_held)
     if winner < 0 or (winner == j and fits(state, b, j, shape, out).what != FITS):
         return False
     if winner != j:

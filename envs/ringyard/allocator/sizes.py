@@ -15,9 +15,8 @@ from ringyard.compiled import (
     whole,
 )
 from ringyard.restart import resize_pause, restart_pause
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobStatus
-from ringyard.state.waiting import waiting_at
 
 __all__ = ["choose_sizes", "pop", "queue_up", "queue_waiting", "weigh"]
 

@@ -9,8 +9,8 @@ from ringyard.allocator.sizes import pop, queue_waiting
 from ringyard.checks import checked
 from ringyard.compiled import linked_kernel, whole
 from ringyard.information import Information
+from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, consolidate, place
-from ringyard.sim.engine.physics import Physics
 from ringyard.sim.engine.shape import asked_shape
 from ringyard.state.arrays import State
 

@@ -35,8 +35,8 @@ from ringyard.compiled import (
     whole,
 )
 from ringyard.performance.elastic import progress_per_iteration
+from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.restart import constant
-from ringyard.sim.engine.physics import Physics, iteration_seconds
 from ringyard.sim.engine.prepare import prepare_jobs
 from ringyard.sim.engine.shape import Shape, set_shape
 from ringyard.sim.simulator import Simulator

@@ -1,13 +1,8 @@
 """The only room that knows numba; its README explains every mechanism and what it buys."""
 
 from ringyard.compiled.bundles import bundle
-from ringyard.compiled.complaints import complain, complaint
-from ringyard.compiled.fields import field_reader, field_writer
-from ringyard.compiled.functions import entry_point, kernel, linked_kernel, whole
-from ringyard.compiled.records import Record, Records1, Records2, Records3, f4, f8, i4, i8, u8
-from ringyard.compiled.rows import take_rows
-from ringyard.compiled.slots import CompiledFunction, address_of, fills, is_watched, slot
-from ringyard.compiled.types import (
+from ringyard.compiled.functions import entry_point, field_reader, field_writer, kernel, linked_kernel, whole
+from ringyard.compiled.records import (
     BoolMatrix,
     BoolVector,
     Float32Cube,
@@ -20,8 +15,19 @@ from ringyard.compiled.types import (
     Int32Vector,
     IntMatrix,
     IntVector,
+    Record,
+    Records1,
+    Records2,
+    Records3,
     UIntVector,
+    f4,
+    f8,
+    i4,
+    i8,
+    take_rows,
+    u8,
 )
+from ringyard.compiled.slots import CompiledFunction, address_of, complain, complaint, fills, is_watched, slot
 
 __all__ = [
     "BoolMatrix",

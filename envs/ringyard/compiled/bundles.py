@@ -25,10 +25,8 @@ from numba.extending import (
 )
 
 from ringyard.compiled.numba_internals import AbstractTemplate, AttributeTemplate, cgutils, infer_global, ir
+from ringyard.compiled.records import numba_type_of
 from ringyard.compiled.slots import CompiledFunction, SlotType
-from ringyard.compiled.types import numba_type_of
-
-__all__ = ["BundleType", "bundle"]
 
 C = TypeVar("C", bound=type)
 

@@ -7,10 +7,11 @@ import pickle
 import shutil
 import sys
 import tempfile
+import time
 import warnings
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,56 @@ import numba
 from platformdirs import user_cache_path
 
 from ringyard.compiled.numba_internals import NullCache, dumps, processor, rebuild, reduce
-from ringyard.compiled.progress import compiled_one
 
-__all__ = ["HOUSE", "DiskCache", "folder_of"]
+#: kernels to compile from which on it takes long enough to be said
+_WORTH = 24
+_expected = 0
+_left: set[str] = set()
+
+
+def _say(text: str, end: str = "\n") -> None:
+    print(text, end=end, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def announced(name: str, missing: list[str]) -> Iterator[None]:
+    """Say that a kernel and what it is made of are compiled, how far that is, and how long it took.
+
+    On a terminal one line follows the kernels that are done; elsewhere there is a line before and one after.
+
+    Args:
+        name: of a kernel that Python calls.
+        missing: names of kernels whose machine code is not on disk yet.
+    """
+    global _expected
+    if len(missing) < _WORTH or _left:
+        yield
+        return
+    begin = time.monotonic()
+    _left.update(missing)
+    _expected = len(missing)
+    _say(f"ringyard: compiling {name} and {_expected} kernels that it calls, once for this machine ...")
+    how = "compilation stopped after"
+    try:
+        yield
+        how = "compiled in"
+    finally:
+        _left.clear()
+        clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+        _say(f"{clear}ringyard: {how} {time.monotonic() - begin:.0f} s")
+
+
+def compiled_one(name: str) -> None:
+    """Note that a kernel is there, compiled or from the disk."""
+    if name in _left:
+        _left.discard(name)
+        if sys.stderr.isatty():
+            short = ".".join(name.split(".")[-2:])
+            _say(f"\r\x1b[K  {_expected - len(_left)} of {_expected}: {short}", end="")
+
 
 #: packages of this project; each imports only those before it
 HOUSE = ("ringyard", "ringyard_baselines", "ringyard_agents")
-
 #: folders of one package to keep: other versions, other checkouts, sources as they were before an edit
 _KEPT = 16
 

@@ -4,16 +4,16 @@ import functools
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import numba
 import numpy as np
 from numba import types
 from numba.extending import lower_builtin, typeof_impl
 
-from ringyard.compiled.cache import HOUSE, DiskCache
+from ringyard.compiled.cache import HOUSE, DiskCache, announced
 from ringyard.compiled.numba_internals import (
     AbstractTemplate,
     address_of,
@@ -25,17 +25,12 @@ from ringyard.compiled.numba_internals import (
     keep_in,
     llvm,
 )
-from ringyard.compiled.progress import announced
-from ringyard.compiled.types import signature_of
+from ringyard.compiled.records import Record, signature_of
 from ringyard.errors import ConfigurationError
-
-__all__ = ["FoundOnce", "Kernel", "entry_point", "kernel", "linked_kernel", "whole"]
 
 #: linked kernels that calls of slots need, wherever they are
 _RAISING: list["Kernel"] = []
-
 F = TypeVar("F", bound=Callable[..., Any])
-
 #: watch the functions of this house that fill slots too, as those of others always are
 WATCH_ALL = os.environ.get("RINGYARD_CHECK", "") not in ("", "0")
 
@@ -238,15 +233,23 @@ class Kernel(ByName):
         compile_signature = dispatcher.compile
 
         def compile_announced(signature: Any) -> Any:
-            if is_foreign(self.python) or cache.has(signature):
-                return compile_signature(signature)
-            parts = [one for one in _made_of(self.python, set(), through_linked=True) if one.declares]
-            missing = [one.name for one in parts if not one._inside[1].has(one.signature)]
+            missing = [] if cache.has(signature) else self.missing()
             with announced(self.python.__qualname__, missing):
                 return compile_signature(signature)
 
         dispatcher.compile = compile_announced
         return dispatcher
+
+    def is_on_disk(self) -> bool:
+        """Whether there is machine code for the types it declares."""
+        return self._inside[1].has(self.signature)
+
+    def missing(self) -> list[str]:
+        """Names of the kernels in it whose machine code is not on disk; none for functions of others."""
+        if is_foreign(self.python):
+            return []
+        parts = [one for one in _made_of(self.python, set(), through_linked=True) if one.declares]
+        return [one.name for one in parts if not one.is_on_disk()]
 
     @FoundOnce
     def address(self) -> int:
@@ -338,3 +341,44 @@ def entry_point(function: Any) -> Callable[..., Any]:
 def whole(value: Any) -> int:
     """A number as a 64-bit integer, its fraction cut off: what NamedTuples of kernels are made of."""
     return np.int64(value)  # type: ignore[return-value]
+
+
+R = TypeVar("R", bound=Record)
+
+
+def _compiled(record: type[Record], name: str, lines: Sequence[str], **annotations: Any) -> Any:
+    arguments = ["record", *(one for one in annotations if one != "return")]
+    source = "\n".join([f"def {name}({', '.join(arguments)}):", *lines])
+    module = "ringyard.compiled.functions"
+    names: dict[str, Any] = {"__name__": module}
+    exec(compile(source, __file__, "exec"), names)
+    function = names[name]
+    function.__qualname__ = f"{record.__name__}.{name}"
+    function.__annotations__ = {"record": record, **annotations}
+    return Kernel(function, linked=False)
+
+
+def field_reader(record: type[R], fields: Sequence[str]) -> Callable[[R, int], int]:
+    """A kernel of (record, position): the field of whole numbers at this position.
+
+    Args:
+        record: class of the records.
+        fields: names, at least one.
+    """
+    lines = [f"    if r == {i}:\n        return record.{name}" for i, name in enumerate(fields[:-1])]
+    lines.append(f"    return record.{fields[-1]}")
+    made = _compiled(record, f"read_{'_'.join(fields)}", lines, **{"r": int, "return": int})
+    return cast("Callable[[R, int], int]", made)
+
+
+def field_writer(record: type[R], fields: Sequence[str]) -> Callable[[R, int, int], None]:
+    """A kernel of (record, position, value) that sets the field of whole numbers at this position.
+
+    Args:
+        record: class of the records.
+        fields: names, at least one.
+    """
+    lines = [f"    if r == {i}:\n        record.{name} = value" for i, name in enumerate(fields)]
+    annotations = {"r": int, "value": int, "return": None}
+    made = _compiled(record, f"write_{'_'.join(fields)}", lines, **annotations)
+    return cast("Callable[[R, int, int], None]", made)

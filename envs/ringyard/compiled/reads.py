@@ -13,8 +13,6 @@ from typing import Any
 from ringyard.compiled.functions import Kernel
 from ringyard.compiled.records import Record, Records1, Records2, Records3
 
-__all__ = ["fields_read"]
-
 _DIMENSIONS: dict[Any, int] = {Records1: 1, Records2: 2, Records3: 3}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
 

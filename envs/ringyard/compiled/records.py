@@ -1,13 +1,14 @@
-"""Record classes: annotated fields that make a NumPy dtype and a type of kernels, and that mypy checks."""
+"""Records, arrays of them, and what annotations are to Numba."""
 
-from collections.abc import Mapping
+import inspect
+import typing
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numba
 import numpy as np
+from numba import extending, from_dtype, types
 from numpy.typing import NDArray
-
-__all__ = ["Record", "Records1", "Records2", "Records3", "f4", "f8", "i4", "i8", "u8"]
 
 # what a field is to a type checker, and how it is stored
 i4 = Annotated[int, np.int32]
@@ -15,8 +16,6 @@ i8 = Annotated[int, np.int64]
 u8 = Annotated[Any, np.uint64]  # kernels calculate modulo 2**64, which int does not
 f4 = Annotated[float, np.float32]
 f8 = Annotated[float, np.float64]
-
-
 _Fields = list[tuple[str, type[np.generic]]]
 
 
@@ -143,3 +142,106 @@ class Records3(_Records[R]):
         @overload
         def __getitem__(self, key: str) -> NDArray[Any]: ...
         def __getitem__(self, key: Any) -> Any: ...
+
+
+# contiguous arrays of 1, 2 and 3 dimensions; plain names are of 64 bits
+IntVector = Annotated[NDArray[np.int64], types.int64[::1]]
+IntMatrix = Annotated[NDArray[np.int64], types.int64[:, ::1]]
+Int32Vector = Annotated[NDArray[np.int32], types.int32[::1]]
+Int32Matrix = Annotated[NDArray[np.int32], types.int32[:, ::1]]
+UIntVector = Annotated[NDArray[np.uint64], types.uint64[::1]]
+FloatVector = Annotated[NDArray[np.float64], types.float64[::1]]
+FloatMatrix = Annotated[NDArray[np.float64], types.float64[:, ::1]]
+FloatCube = Annotated[NDArray[np.float64], types.float64[:, :, ::1]]
+Float32Vector = Annotated[NDArray[np.float32], types.float32[::1]]
+Float32Matrix = Annotated[NDArray[np.float32], types.float32[:, ::1]]
+Float32Cube = Annotated[NDArray[np.float32], types.float32[:, :, ::1]]
+BoolVector = Annotated[NDArray[np.bool_], types.boolean[::1]]
+BoolMatrix = Annotated[NDArray[np.bool_], types.boolean[:, ::1]]
+_SCALARS = {int: types.int64, float: types.float64, bool: types.boolean, type(None): types.void}
+_RECORD_ARRAYS: dict[Any, int] = {Records1: 1, Records2: 2, Records3: 3}
+
+
+def numba_type_of(annotation: Any) -> Any:
+    """What kernels know an annotated argument, result or field as.
+
+    Raises:
+        TypeError: nothing of the kind.
+    """
+    if annotation in _SCALARS:
+        return _SCALARS[annotation]
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return inner[1] if isinstance(inner[1], types.Type) else from_dtype(np.dtype(inner[1]))
+    if origin in _RECORD_ARRAYS:
+        dimensions = _RECORD_ARRAYS[origin]
+        return types.Array(inner[0].numba_type, dimensions, "C")
+    if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
+        return inner[0].many
+    if origin is tuple:
+        return types.containers.BaseTuple.from_types([numba_type_of(one) for one in inner])
+    if inspect.isclass(annotation) and issubclass(annotation, Record):
+        return annotation.numba_type
+    if inspect.isclass(annotation) and issubclass(annotation, tuple):
+        hints = typing.get_type_hints(annotation, include_extras=True)
+        fields: Any = annotation
+        return types.containers.BaseTuple.from_types(
+            [numba_type_of(hints[name]) for name in fields._fields], annotation
+        )
+    if hasattr(annotation, "numba_type"):
+        return annotation.numba_type
+    raise TypeError(
+        f"kernels know no {annotation!r}; expected int, float, bool, a record or bundle class, a slot, a"
+        " NamedTuple, or one of the array types of ringyard.compiled"
+    )
+
+
+def signature_of(function: Callable[..., Any]) -> Any:
+    """The numba signature that a function's annotations declare."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    result = numba_type_of(hints.pop("return"))
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    return result(*(numba_type_of(hints[name]) for name in names))
+
+
+class RecordClass(types.Opaque):  # type: ignore[misc]
+    """Numba's view of a class of records, of which there are no instances.
+
+    Args:
+        record: the class.
+    """
+
+    def __init__(self, record: type[Record]) -> None:
+        self.record = record
+        super().__init__(name=f"RecordClass({record.__module__}.{record.__qualname__}: {record.numba_type})")
+
+
+extending.register_model(RecordClass)(extending.models.OpaqueModel)
+
+
+@extending.typeof_impl.register(type(Record))  # type: ignore[untyped-decorator]
+def _type_of_record_class(value: type[Record], context: Any) -> RecordClass:
+    return RecordClass(value)
+
+
+def take_rows(numbers: Float32Vector, count: int, record: type[R]) -> tuple[Records1[R], Float32Vector]:
+    """In kernels: the first rows of a vector as records, and the numbers that follow them.
+
+    Args:
+        numbers: [n] at least `count` rows.
+        count: of rows.
+        record: their class, whose fields are all `f4`.
+    """
+    raise NotImplementedError("take_rows is for kernels")
+
+
+@extending.overload(take_rows, jit_options={"_nrt": False, "error_model": "numpy"})  # type: ignore[untyped-decorator]
+def _take_rows(numbers: Any, count: Any, record: Any) -> Any:
+    dtype = record.record.dtype
+    width = dtype.itemsize // 4
+
+    def take(numbers: Any, count: Any, record: Any) -> Any:
+        end = count * width
+        return numbers[:end].view(dtype), numbers[end:]
+
+    return take

@@ -1,13 +1,16 @@
 """Slots: functions that kernels receive as values, such as performance models and placement rules."""
 
+import pickle
+import zlib
 from collections.abc import Callable
+from ctypes import string_at
 from typing import Any, TypeVar, cast
 
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from ringyard.compiled.complaints import note_address, pass_on
-from ringyard.compiled.functions import WATCH_ALL, ByName, FoundOnce, Kernel, is_foreign
+from ringyard.compiled.cache import announced
+from ringyard.compiled.functions import WATCH_ALL, ByName, FoundOnce, Kernel, is_foreign, raising_kernel
 from ringyard.compiled.numba_internals import (
     ALLOC_FLAG_IDX,
     PICKLE_BUF_IDX,
@@ -18,14 +21,88 @@ from ringyard.compiled.numba_internals import (
     ir,
 )
 from ringyard.compiled.numba_internals import signature as numba_signature
-from ringyard.compiled.types import signature_of
+from ringyard.compiled.records import signature_of
 from ringyard.errors import PluginError
 
-__all__ = ["CompiledFunction", "SlotType", "address_of", "fills", "is_watched", "slot"]
+_TEXTS: dict[int, str] = {}
+_NAMES: dict[int, str] = {}
+
+
+class BrokenPromiseError(PluginError):
+    """A `PluginError` as machine code raises it: numbers that become a sentence."""
+
+    def __init__(self, text: int, function: int, job: int, got: float, expected: float, there: float) -> None:
+        values = {"job": job, "got": got, "expected": expected, "there": there}
+        super().__init__(_TEXTS[text].format(function=name_at(function), **values))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As the sentence alone: addresses mean nothing to another process."""
+        return PluginError, self.args
+
+
+class RaisedInPluginError(PluginError):
+    """An exception that a plugged-in function raised itself, with the function's name.
+
+    Args:
+        function: its address.
+        pickled: where the exception lies, as numba keeps it: (class, arguments, place).
+        size: of that, bytes.
+    """
+
+    def __init__(self, function: int, pickled: int, size: int) -> None:
+        raised, arguments, _ = pickle.loads(string_at(pickled, size))
+        text = ", ".join(map(str, arguments or ()))
+        super().__init__(f"{name_at(function)} raised {raised.__name__}: {text}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As the sentence alone."""
+        return PluginError, self.args
+
+
+def note_address(address: int, name: str) -> None:
+    """Remember whose machine code begins there."""
+    _NAMES[address] = name
+
+
+def name_at(address: int) -> str:
+    """Module and name of the plugged-in function whose machine code begins there."""
+    return _NAMES[address]
+
+
+def complaint(text: str) -> int:
+    """The number by which kernels `complain` with this text, the same in every process.
+
+    Args:
+        text: with the fields {function}, {job}, {got}, {expected} and {there}.
+    """
+    number = zlib.crc32(text.encode())
+    _TEXTS[number] = text
+    return number
+
+
+@raising_kernel
+def complain(text: int, function: int, job: int, got: float, expected: float, there: float) -> None:
+    """Raise a `BrokenPromiseError`, which is a PluginError; it goes through every kernel up to Python.
+
+    Args:
+        text: what `complaint` made.
+        function: `address_of` the function to blame.
+        job: row.
+        got: what it returned.
+        expected: what it should have.
+        there: a third number of the text.
+    """
+    raise BrokenPromiseError(text, function, job, got, expected, there)
+
+
+@raising_kernel
+def pass_on(function: int, pickled: int, size: int) -> None:
+    """Raise the exception of a plugged-in function again, as a `RaisedInPluginError`."""
+    raise RaisedInPluginError(function, pickled, size)
+
 
 C = TypeVar("C", bound=type)
 P = TypeVar("P")
-
 _WORD = ir.IntType(64)
 
 
@@ -98,7 +175,6 @@ def _is_watched(context: Any, function: Any) -> Any:
 
 #: in kernels: the address of a function that came through a slot, by which `complain` knows it
 address_of: Callable[[Any], int] = _address_of
-
 #: in kernels: whether a function that came through a slot is held to all that it promises
 is_watched: Callable[[Any], bool] = _is_watched
 
@@ -144,8 +220,10 @@ class CompiledFunction(ByName):
         Raises:
             PluginError: it cannot be compiled.
         """
+        missing = [] if self._kernel.is_on_disk() else self._kernel.missing()
         try:
-            address = self._kernel.address
+            with announced(self.name, missing):
+                address = self._kernel.address
         except Exception as error:  # numba lets errors of many kinds through
             lines = [line for line in str(error).splitlines() if line and not line.startswith("Failed in")]
             raise PluginError(

@@ -1,6 +1,5 @@
 """What callers hand to environments, looked at before anything runs; errors of a wrong order of calls."""
 
-import operator
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
@@ -9,26 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.checks import require, shown
-from ringyard.errors import ActionError, ConfigurationError, EpisodeError
+from ringyard.errors import ConfigurationError, EpisodeError
 
 __all__ = [
     "ClosedError",
     "ResetNeededError",
-    "action_given",
-    "actions_given",
     "options_given",
     "reset_mask_given",
-    "scores_given",
     "seed_given",
     "seeds_given",
     "workload_given",
 ]
-
-
-#: codes of the NumPy types whose numbers all are 64-bit integers
-_WHOLE = "bhilqBHI"
-#: what Python counts by, and what is no action
-_NO_NUMBERS = (bool, np.bool_)
 
 
 class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
@@ -37,61 +27,6 @@ class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
 
 class ClosedError(EpisodeError, gymnasium.error.ClosedEnvironmentError):
     """A step or reset after `close`."""
-
-
-def action_given(action: Any, num_actions: int) -> NDArray[np.int64]:
-    """[1] an action of one cluster: a whole number of Python or NumPy, or an array of no dimensions.
-
-    Raises:
-        ActionError: no whole number, or outside the space.
-    """
-    try:
-        whole = -1 if isinstance(action, _NO_NUMBERS) else operator.index(action)
-    except TypeError:
-        whole = -1
-    if not 0 <= whole < num_actions:
-        raise ActionError(
-            f"action {shown(action)} is outside Discrete({num_actions}); expected an integer from 0 to"
-            f" {num_actions - 1}"
-        )
-    return np.array([whole], np.int64)
-
-
-def actions_given(actions: Any, num_envs: int) -> NDArray[np.int64]:
-    """[num_envs] one action per cluster, a fresh array; whether they are in the space is not looked at.
-
-    Raises:
-        ActionError: another shape, or no whole numbers.
-    """
-    try:
-        given = np.asarray(actions)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # ragged lists, tensors elsewhere
-        raise ActionError(f"actions are no array ({error}); expected {num_envs} integers") from error
-    kind = given.dtype
-    if given is not actions and isinstance(actions, list | tuple) and bool in map(type, actions):
-        kind = np.dtype(bool)  # NumPy makes a number of a boolean among numbers
-    if given.shape != (num_envs,) or kind.char not in _WHOLE:
-        raise ActionError(
-            f"actions are {kind} of shape {given.shape}; expected an array of {num_envs} integers, one for"
-            " each cluster"
-        )
-    return given.astype(np.int64)
-
-
-def scores_given(scores: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Scores of that shape, a fresh array; whether they are in the space is not looked at.
-
-    Raises:
-        ActionError: another shape, or no real numbers.
-    """
-    expected = f"expected an array of shape {shape}, a score from -1 to 1 for each job"
-    try:
-        given = np.asarray(scores)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # ragged lists, tensors elsewhere
-        raise ActionError(f"scores are no array ({error}); {expected}") from error
-    if given.shape != shape or given.dtype.kind not in "fiu":
-        raise ActionError(f"scores are {given.dtype} of shape {given.shape}; {expected}")
-    return given.astype(np.float32, order="C")
 
 
 def seed_given(seed: Any) -> int | None:

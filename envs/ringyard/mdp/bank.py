@@ -16,7 +16,7 @@ from ringyard.errors import RingyardError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.mdp.episode import StaticFeatures
+from ringyard.mdp.episode import StaticFeatures, WorkloadRows, arrays_of
 from ringyard.sim.engine.prepare import Preparation
 from ringyard.state.records import INTEGRALS, Job
 from ringyard.workloads.workload import draw_together
@@ -28,7 +28,6 @@ _AHEAD_JOBS, _AHEAD = 2048, 16
 #: entries that are kept at least, if there are so many
 _KEPT = 1024
 
-__all__ = ["QUEUE_TAKES", "WorkloadBank", "queue_priority", "static_features"]
 
 #: what each `Actions.queue_order` goes by
 QUEUE_TAKES = {
@@ -87,22 +86,17 @@ class WorkloadBank:
         num_clusters: that may need one each at the same time.
 
     Attributes:
-        records: [rows, jobs] `Job`, static: [rows, jobs] `StaticFeatures`, num_jobs: [rows],
-        weights: [rows, Integral] of the reward, seeds: [rows] of all that is random in an episode.
+        rows: what entries are kept in.
         rates: {entry: `rates_of` its jobs}.
     """
-
-    _ARRAYS = ("records", "static", "num_jobs", "weights", "seeds")
 
     def __init__(self, setting: EnvConfig, num_clusters: int = 1) -> None:
         self.setting = setting
         self.num_rows = self.rows_for(setting, num_clusters)
-        self.records, self.static, self.num_jobs, self.weights, self.seeds = self._empty(
-            setting, self.num_rows
-        )
+        self.rows = self._empty(setting, self.num_rows)
         self.rates: dict[int, Rates | None] = {}
         #: {entry: its row}, in the order in which they were needed last
-        self._rows: OrderedDict[int, int] = OrderedDict()
+        self._row_of: OrderedDict[int, int] = OrderedDict()
         #: rows that hold nothing, the first at the end
         self._free = list(range(self.num_rows))[::-1]
         self._soon: list[int] = []
@@ -113,22 +107,21 @@ class WorkloadBank:
         return min(setting.num_workloads, max(_KEPT, 2 * num_clusters))
 
     @staticmethod
-    def _empty(setting: EnvConfig, size: int) -> tuple[Any, ...]:
-        """The arrays, of so many entries."""
+    def _empty(setting: EnvConfig, size: int) -> WorkloadRows:
+        """Rows for so many entries."""
         jobs = setting.workload.num_jobs
-        num_jobs, seeds = np.zeros((2, size), np.int64)
-        return (
-            Job.zeros(size, jobs),
-            StaticFeatures.zeros(size, jobs),
-            num_jobs,
-            np.zeros((size, INTEGRALS)),
-            seeds,
+        return WorkloadRows(
+            records=Job.zeros(size, jobs),
+            static=StaticFeatures.zeros(size, jobs),
+            num_jobs=np.zeros(size, np.int64),
+            weights=np.zeros((size, INTEGRALS)),
+            seeds=np.zeros(size, np.int64),
         )
 
     @classmethod
     def entry_bytes(cls, setting: EnvConfig) -> int:
         """Of one entry, of any bank of this setting."""
-        return row_bytes(cls._empty(setting, 0)) + cls.rates_bytes(setting)
+        return row_bytes(arrays_of(cls._empty(setting, 0))) + cls.rates_bytes(setting)
 
     @classmethod
     def rates_bytes(cls, setting: EnvConfig) -> int:
@@ -141,17 +134,15 @@ class WorkloadBank:
 
     def __getstate__(self) -> dict[str, Any]:
         """Only entries that are there travel with pickles and copies."""
-        made = list(self._rows.values())
-        arrays = {name: getattr(self, name)[made] for name in self._ARRAYS}
-        kept = {name: self.__dict__[name] for name in ("setting", "rates", "_rows", "_free", "_soon")}
-        return {"num_rows": self.num_rows, "arrays": arrays, "kept": kept}
+        made = list(self._row_of.values())
+        kept = {name: value for name, value in self.__dict__.items() if name != "_preparation"}
+        return kept | {"rows": [array[made] for array in arrays_of(self.rows)]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Room for as many entries, and those that were there."""
-        self.__dict__.update(state["kept"], num_rows=state["num_rows"])
-        for name, room in zip(self._ARRAYS, self._empty(self.setting, self.num_rows), strict=True):
-            room[list(self._rows.values())] = state["arrays"][name]
-            setattr(self, name, room)
+        self.__dict__.update(state, rows=self._empty(state["setting"], state["num_rows"]))
+        for room, made in zip(arrays_of(self.rows), state["rows"], strict=True):
+            room[list(self._row_of.values())] = made
 
     @functools.cached_property
     def _preparation(self) -> Preparation:
@@ -174,16 +165,16 @@ class WorkloadBank:
         """
         needed = entries.tolist()
         for entry in needed:
-            if entry in self._rows:
-                self._rows.move_to_end(entry)
-        missing = sorted({entry for entry in needed if entry not in self._rows})
+            if entry in self._row_of:
+                self._row_of.move_to_end(entry)
+        missing = sorted({entry for entry in needed if entry not in self._row_of})
         if missing:
             self._fill(missing, self.num_rows - len(set(needed)))
-        return np.array([self._rows[entry] for entry in needed], np.int64)
+        return np.array([self._row_of[entry] for entry in needed], np.int64)
 
     def __contains__(self, entry: int) -> bool:
         """Whether an entry is made."""
-        return entry in self._rows
+        return entry in self._row_of
 
     @property
     def cheap_together(self) -> int:
@@ -193,11 +184,11 @@ class WorkloadBank:
 
     def needed_soon(self, entries: NDArray[np.int64]) -> None:
         """Make these entries, too, when some are made next: one of many costs a fraction of one alone."""
-        self._soon += [one for one in entries.tolist() if one not in self._rows]
+        self._soon += [one for one in entries.tolist() if one not in self._row_of]
 
     def _fill(self, missing: list[int], room: int) -> None:
         """Make entries, and so many more at most of those that will be needed soon."""
-        soon = sorted({one for one in self._soon if one not in self._rows}.difference(missing))[:room]
+        soon = sorted({one for one in self._soon if one not in self._row_of}.difference(missing))[:room]
         self._soon = []
         wanted = missing + soon
         try:
@@ -205,13 +196,13 @@ class WorkloadBank:
                 self._make(wanted[first : first + _TOGETHER])
         except RingyardError:
             for entry in missing:  # by itself, which names a row of its own table
-                if entry not in self._rows:
+                if entry not in self._row_of:
                     self._make([entry])
 
     def _free_rows(self, count: int) -> list[int]:
         """Rows that hold nothing, and those that were needed longest ago."""
         while len(self._free) < count:
-            entry, row = self._rows.popitem(last=False)
+            entry, row = self._row_of.popitem(last=False)
             del self.rates[entry]
             self._free.append(row)
         return [self._free.pop() for _ in range(count)]
@@ -224,21 +215,24 @@ class WorkloadBank:
         except BaseException:
             self._free += rows
             raise
-        self._rows.update(zip(entries, rows, strict=True))
+        self._row_of.update(zip(entries, rows, strict=True))
         self.rates.update(zip(entries, rates, strict=True))
 
     def _write(self, entries: Sequence[int], rows: Sequence[int]) -> list[Rates | None]:
         """Write entries into rows; [entries] how fast their jobs are."""
         setting = self.setting
-        generators, self.seeds[rows] = zip(*(_drawn_from(setting, entry) for entry in entries), strict=True)
+        generators, self.rows.seeds[rows] = zip(
+            *(_drawn_from(setting, entry) for entry in entries), strict=True
+        )
         tables, lengths = draw_together(setting.workload, setting.cluster, generators)
-        begins = [row * self.records.shape[1] for row in rows]
-        jobs = self._preparation.write(tables, lengths, self.records.reshape(-1), begins)
-        self.num_jobs[rows] = lengths
+        records: Any = self.rows.records
+        begins = [row * records.shape[1] for row in rows]
+        jobs = self._preparation.write(tables, lengths, records.reshape(-1), begins)
+        self.rows.num_jobs[rows] = lengths
         owner = np.repeat(rows, lengths)
         position = np.arange(len(tables)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        self.records["priority"][owner, position] = queue_priority(setting.actions.queue_order, jobs)
-        self.static[owner, position] = static_features(jobs)
-        own = [self.records[row, :length] for row, length in zip(rows, lengths, strict=True)]
-        self.weights[rows] = setting.reward.weights(own, setting.cluster)
+        records["priority"][owner, position] = queue_priority(setting.actions.queue_order, jobs)
+        self.rows.static[owner, position] = static_features(jobs)
+        own = [records[row, :length] for row, length in zip(rows, lengths, strict=True)]
+        self.rows.weights[rows] = setting.reward.weights(own, setting.cluster)
         return [self.rates_of(one) for one in own]

@@ -1,6 +1,7 @@
 """B clusters in one set of arrays, stepped by one compiled call: the engine under every face."""
 
-from functools import partial
+import functools
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -10,22 +11,53 @@ from ringyard.allocator import Rates
 from ringyard.checks import require_memory, row_bytes
 from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, SchedulerError
+from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.arguments import ClosedError, ResetNeededError
 from ringyard.mdp.bank import WorkloadBank, static_features
-from ringyard.mdp.batch_arrays import arrays_of, copied_bundle, empty_arrays
-from ringyard.mdp.driver import driver_of
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.mdp.episode import Episode
-from ringyard.mdp.kernel import BEGIN, DONE, GOES_ON, SETTLE, STALLED, STEP, TRUNCATED, Bank, Outputs
+from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copied_bundle
+from ringyard.mdp.step import (
+    BEGIN,
+    DONE,
+    GOES_ON,
+    SETTLE,
+    STALLED,
+    STEP,
+    TRUNCATED,
+    StepConfig,
+    all_valid,
+    step,
+)
+from ringyard.mdp.step_discrete import DiscreteDriver
+from ringyard.mdp.step_scores import ScoresDriver, with_rates
+from ringyard.performance.model import physics_of
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.physics import physics_of
-from ringyard.sim.engine.standstill import raise_if_still
+from ringyard.sim.engine.livelock import raise_if_still
+from ringyard.sim.engine.setup import new_state
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
 from ringyard.threads import get_num_threads, in_parts
 
-__all__ = ["ClusterBatch"]
+
+@functools.cache
+def _machine_code() -> tuple[Callable[..., int], Callable[..., bool]]:
+    """`step` and `all_valid`; they do not look at types of arguments, this file vouches for them."""
+    return entry_point(step), entry_point(all_valid)
+
+
+def _driver_of(setting: EnvConfig) -> DiscreteDriver | ScoresDriver:
+    """What a batch does for a kind of actions.
+
+    Raises:
+        TypeError: nothing for this kind.
+    """
+    if isinstance(setting.actions, Actions):
+        return DiscreteDriver(setting, setting.actions)
+    if isinstance(setting.actions, Scores):
+        return ScoresDriver(setting, setting.actions)
+    kind = type(setting.actions).__name__
+    raise TypeError(f"there is no driver for {kind}; expected Actions or Scores")
 
 
 class ClusterBatch:
@@ -60,87 +92,146 @@ class ClusterBatch:
     ) -> None:
         self.setting = setting
         self.num_threads = get_num_threads() if num_threads is None else num_threads
-        self._driver = driver_of(setting)
-        empty = partial(empty_arrays, setting, self._driver, segment_rows, state)
+        self._driver = _driver_of(setting)
         if state is None:
-            each = row_bytes(arrays_of(*empty(0))) + WorkloadBank.rates_bytes(setting)
+            each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadBank.rates_bytes(setting)
             entry, rows = WorkloadBank.entry_bytes(setting), WorkloadBank.rows_for(setting, num_clusters)
             require_memory({"num_envs": (num_clusters, each), "workloads kept": (rows, entry)})
         self.bank = WorkloadBank(setting, num_clusters)
-        self._hold(*empty(num_clusters))
-        self._physics = physics_of(setting.performance)
-        self._horizon = float(setting.horizon)
+        self._hold(*self._empty(num_clusters, segment_rows, state))
+        observation, physics = setting.observation, physics_of(setting.performance)
+        self._config = StepConfig(
+            self._driver.decode,
+            self._driver.config,
+            observation.write,
+            observation.parameters,
+            physics,
+            float(setting.horizon),
+        )
         #: a row of the observation as a record of its blocks
         self._blocks = np.dtype(
             [
                 (block.name, np.float32, block.shape(setting.cluster, setting.actions))
-                for block in setting.observation.blocks
+                for block in observation.blocks
             ]
         )
         self._closed = False
-        self.entries, self._rows = np.zeros((2, num_clusters), np.int64)
+        self.entries, self._begun = np.zeros((2, num_clusters), np.int64)
         self._everyone = np.arange(num_clusters)
         self._none_masked = np.zeros(num_clusters, np.bool_)
-        self._null_actions = self._driver.null_actions(num_clusters)
-        self._connect()
+        space: Any = setting.actions.space
+        self._null_actions = np.zeros((num_clusters, *space.shape), space.dtype)
+        #: of the other kind of actions
+        self._no_numbers, self._no_scores = (
+            np.zeros(num_clusters, np.int64),
+            np.zeros((num_clusters, 0), "f4"),
+        )
 
-    def _hold(self, state: State, episode: Episode, out: Outputs) -> None:
+    def _empty(
+        self, num_clusters: int, segment_rows: int = 0, state: State | None = None
+    ) -> tuple[State, Episode, StepOutputs]:
+        """Arrays of so many clusters; the state may be there already."""
+        setting = self.setting
+        cluster, actions, jobs = setting.cluster, setting.actions, setting.workload.num_jobs
+        if state is None:
+            state = new_state(
+                cluster,
+                setting.performance,
+                setting.failures,
+                num_clusters,
+                num_jobs=jobs,
+                num_classes=jobs,
+                round_seconds=actions.round_seconds,
+                segment_rows=segment_rows,
+            )
+        size = setting.observation.size(cluster, actions)
+        out = StepOutputs(
+            observations=np.zeros((num_clusters, size), np.float32),
+            masks=np.zeros((num_clusters, len(actions.idle_mask)), np.bool_),
+            rewards=np.zeros(num_clusters),
+            returns=np.zeros(num_clusters),
+            lengths=np.zeros(num_clusters, np.int64),
+            ends=np.zeros(num_clusters, np.int64),
+            playing=np.zeros(num_clusters, np.bool_),
+        )
+        return state, self._driver.episode(state), out
+
+    def _hold(self, state: State, episode: Episode, out: StepOutputs) -> None:
         """Be about these arrays from now on."""
         self.state, self.episode, self._out = state, episode, out
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
         self.returns, self.lengths = out.returns, out.lengths
-        self._ends, self._playing = out.ends, out.playing
 
     def fork(self) -> Self:
         """An independent copy at the same moment; both go on making job tables in one bank."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy._hold(copied_bundle(self.state), copied_bundle(self.episode), copied_bundle(self._out))
-        copy.entries, copy._rows = self.entries.copy(), self._rows.copy()
+        copy.entries, copy._begun = self.entries.copy(), self._begun.copy()
         return copy
 
-    def _connect(self) -> None:
-        """Find what is no part of pickles and copies: the view of the bank, and machine code."""
-        bank = self.bank
-        self._bank = Bank(bank.records, bank.static, bank.num_jobs, bank.weights, bank.seeds)
-        # types are looked at here, once: `_play` vouches for those of its arguments
-        self._kernel = entry_point(self._driver.kernel)
-        self._all_valid = entry_point(self._driver.all_valid)
+    def given(self, actions: Any) -> NDArray[Any]:
+        """[B, ...] what a caller hands in, a fresh array; whether it is in the space is not looked at.
 
-    def __getstate__(self) -> dict[str, Any]:
-        """All but what `_connect` finds."""
-        found = ("_bank", "_kernel", "_all_valid")
-        return {name: value for name, value in self.__dict__.items() if name not in found}
+        Raises:
+            ActionError: another shape, or other kinds of numbers.
+        """
+        wanted = self._null_actions
+        try:
+            given = np.asarray(actions)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # ragged, or of another device
+            raise self._refused(f"no array ({error})") from error
+        kind = given.dtype
+        if given is not actions and isinstance(actions, list | tuple) and bool in map(type, actions):
+            kind = np.dtype(bool)  # NumPy makes a number of a boolean among numbers
+        if given.shape != wanted.shape or kind.kind not in ("iu" if wanted.ndim == 1 else "fiu"):
+            raise self._refused(f"{kind} of shape {given.shape}")
+        return given.astype(wanted.dtype, order="C")
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Go on where the other batch was."""
-        self.__dict__.update(state)
-        self._connect()
+    def _refused(self, what: str) -> ActionError:
+        count, *shape = self._null_actions.shape
+        numbers = f"{shape[0]} scores from -1 to 1" if shape else "an integer"
+        return ActionError(
+            f"actions are {what}; expected {numbers} for each cluster, of which there are {count}"
+        )
+
+    def _as_kernels_read(self, actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """[B] numbers and [B, scores], one of which is not read."""
+        read = np.ascontiguousarray(actions, self._null_actions.dtype)
+        if read.shape != self._null_actions.shape:  # which machine code does not look at
+            raise ActionError(f"actions have shape {read.shape}; expected {self._null_actions.shape}")
+        return (read, self._no_scores) if read.ndim == 1 else (self._no_numbers, read)
 
     def _play(self, clusters: NDArray[np.int64], phase: int, actions: NDArray[Any]) -> None:
         """Bring clusters to their next decision; actions are [B, ...], read in a step."""
-        given = np.ascontiguousarray(actions, self._null_actions.dtype)
-        clusters = np.ascontiguousarray(clusters, np.int64)
-        play = partial(self._play_some, phase, given)
-        if sum(in_parts(play, clusters, self.num_threads, self._driver.least_per_thread)):
+        numbers, scores = self._as_kernels_read(actions)
+        clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.least_per_thread
+        play = functools.partial(self._play_some, _machine_code()[0], phase, numbers, scores)
+        one_part = len(clusters) < 2 * least
+        if play(clusters) if one_part else sum(in_parts(play, clusters, self.num_threads, least)):
             self._raise_stalled()
 
-    def _play_some(self, phase: int, actions: NDArray[Any], clusters: NDArray[np.int64]) -> int:
+    def _play_some(
+        self,
+        compiled_step: Callable[..., int],
+        phase: int,
+        numbers: NDArray[np.int64],
+        scores: NDArray[np.float32],
+        clusters: NDArray[np.int64],
+    ) -> int:
         """The same in this thread; how many clusters are stalled."""
-        stalled: int = self._kernel(
+        return compiled_step(
             self.state,
             self.episode,
+            self._out,
             clusters,
             phase,
-            self._rows,
-            actions,
-            self._bank,
-            self._horizon,
-            self._driver.config,
-            self._physics,
-            self._out,
+            numbers,
+            scores,
+            self.bank.rows,
+            self._begun,
+            self._config,
         )
-        return stalled
 
     @property
     def num_clusters(self) -> int:
@@ -150,17 +241,25 @@ class ClusterBatch:
     @property
     def done(self) -> NDArray[np.bool_]:
         """[B] every job has finished."""
-        return self._ends == DONE
+        return self._out.ends == DONE
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
         """[B] the window ended with jobs left."""
-        return self._ends == TRUNCATED
+        return self._out.ends == TRUNCATED
 
     def ending(self, b: int) -> tuple[bool, bool]:
         """(`done`, `truncated`) of one cluster."""
-        end = self._ends.item(b)
+        end = self._out.ends.item(b)
         return end == DONE, end == TRUNCATED
+
+    def outcome(self, b: int) -> dict[str, Any]:
+        """What `info` says at the end of cluster b's episode."""
+        return {
+            "episode_jct": self.mean_jct(b),
+            "num_finished": int(self.state.clusters["num_done"][b]),
+            "workload": int(self.entries[b]),
+        }
 
     def reset(self, clusters: NDArray[np.int64], entries: NDArray[np.int64]) -> None:
         """Begin bank entry `entries[i]` in cluster `clusters[i]`.
@@ -170,20 +269,21 @@ class ClusterBatch:
             ClosedError: after `close`.
         """
         self._check_open()
-        self._rows[clusters] = self.bank.rows_of(entries)
+        self._begun[clusters] = self.bank.rows_of(entries)
         self.entries[clusters] = entries
         for b, entry in zip(clusters.tolist(), entries.tolist(), strict=True):
-            self.episode = self._driver.with_rates(self.episode, b, self.bank.rates[entry])
+            self._take_rates(b, self.bank.rates[entry])
         self._play(clusters, BEGIN, self._null_actions)
+
+    def _take_rates(self, b: int, rates: Rates | None) -> None:
+        """Cluster b has the jobs with these rates, if actions go by such."""
+        if rates is not None:
+            self.episode = with_rates(self.episode, b, rates)
 
     def possible(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
         """Whether the given clusters are in an episode and their actions [B, ...] can be carried out."""
-        given = np.ascontiguousarray(actions, self._null_actions.dtype)
-        if given.shape != self._null_actions.shape:  # which machine code does not look at
-            raise ActionError(f"actions have shape {given.shape}; expected {self._null_actions.shape}")
-        out = self._out
-        valid: bool = self._all_valid(out.masks, out.playing, given, np.ascontiguousarray(clusters, np.int64))
-        return valid
+        numbers, scores = self._as_kernels_read(actions)
+        return _machine_code()[1](self._out, np.ascontiguousarray(clusters, np.int64), numbers, scores)
 
     def valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
         """[clusters] replace masked actions as `Actions.on_invalid` says, in place; which were masked.
@@ -195,22 +295,26 @@ class ClusterBatch:
         """
         if self.possible(actions, clusters):
             return self._none_masked[: len(clusters)]
-        self._check_playing(clusters)
-        masked: NDArray[np.bool_] = self._driver.replace_invalid(self.masks, actions, clusters)
-        return masked
+        self._check_open()
+        idle = clusters[~self._out.playing[clusters]]
+        if len(idle):
+            ended = self._out.ends[idle[0]] != GOES_ON
+            what = "has ended its episode" if ended else "has no episode yet"
+            raise ResetNeededError(f"cluster {idle[0]} {what}; call reset() before step()")
+        return self._driver.replace_invalid(self.masks, actions, clusters)
 
     def step(self, actions: NDArray[Any], clusters: NDArray[np.int64] | None = None) -> None:
         """One valid action [B, ...] in each of the given clusters (all by default).
 
         Raises:
             SchedulerError: the policy waits while nothing runs and no template can ever place a job, or time
-                stands still (`standstill.time_stands_still`).
+                stands still (`livelock.time_stands_still`).
         """
         self._play(self._everyone if clusters is None else clusters, STEP, actions)
 
     def close(self) -> None:
         """Refuse steps and resets from now on."""
-        self._playing[:] = False
+        self._out.playing[:] = False
         self._closed = True
 
     def check_begun(self) -> None:
@@ -219,13 +323,13 @@ class ClusterBatch:
         Raises:
             ResetNeededError: a cluster that was never reset.
         """
-        begun = self._playing | (self._ends != GOES_ON)
+        begun = self._out.playing | (self._out.ends != GOES_ON)
         if not (begun.all() or self._closed):
             raise ResetNeededError(f"cluster {int(begun.argmin())} has no episode yet; call reset() first")
 
     def copy_clusters(self, sources: NDArray[np.int64]) -> None:
         """Make each cluster b a copy of cluster `sources[b]`, in the middle of its episode."""
-        one, two = (arrays_of(*empty_arrays(self.setting, self._driver, 0, None, count)) for count in (1, 2))
+        one, two = arrays_of(*self._empty(1)), arrays_of(*self._empty(2))
         own = arrays_of(self.state, self.episode, self._out)
         for array, first, second in zip(own, one, two, strict=True):
             if len(first) != len(second):  # else it is of no cluster, but of all
@@ -235,14 +339,6 @@ class ClusterBatch:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the environment is closed; make a new one")
-
-    def _check_playing(self, clusters: NDArray[np.int64]) -> None:
-        self._check_open()
-        idle = clusters[~self._playing[clusters]]
-        if len(idle):
-            ended = self._ends[idle[0]] != GOES_ON
-            what = "has ended its episode" if ended else "has no episode yet"
-            raise ResetNeededError(f"cluster {idle[0]} {what}; call reset() before step()")
 
     def settle(self, rates: Rates | None = None) -> None:
         """Go to the next decision of simulations that were set up elsewhere.
@@ -257,15 +353,15 @@ class ClusterBatch:
             count = int(self.state.clusters["num_jobs"][b])
             jobs = self.state.jobs[b, :count]
             self.episode.static[b, :count] = static_features(jobs)
-            self.episode = self._driver.with_rates(self.episode, b, rates or self.bank.rates_of(jobs))
+            self._take_rates(b, rates or self.bank.rates_of(jobs))
         self._play(self._everyone, SETTLE, self._null_actions)
 
     def allocations(self, b: int, action: Any) -> list[Allocation]:
         """What a valid action of cluster b gives to jobs, in order; none if it waits. All stays as it is."""
-        return self._driver.allocations(self.state, self.episode, b, action, self._physics)
+        return self._driver.allocations(self.state, self.episode, b, action, self._config.physics)
 
     def _raise_stalled(self) -> None:
-        b = int(np.flatnonzero(self._ends == STALLED)[0])
+        b = int(np.flatnonzero(self._out.ends == STALLED)[0])
         raise_if_still(self.state, b)
         raise SchedulerError(
             f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"

@@ -13,8 +13,8 @@ from ringyard.checks import require
 from ringyard.mdp.arguments import options_given, seed_given, workload_given
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.observations.observation import feature_table
 from ringyard.mdp.observations.queue import BLOCKS
-from ringyard.mdp.observations.tables import feature_table
 from ringyard.mdp.render import MODES, Screen
 
 __all__ = ["ClusterEnv"]
@@ -153,7 +153,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action; see the class."""
-        actions = self.setting.actions.one_given(action)
+        actions = self._batch.given([action])
         masked = self._batch.valid(actions, _ONLY)
         self._batch.step(actions)
         self._show()
@@ -162,9 +162,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         if masked[0]:
             info["invalid_action"] = True
         if done or truncated:
-            info["episode_jct"] = self._batch.mean_jct(0)
-            info["num_finished"] = int(self._batch.state.clusters["num_done"][0])
-            info["workload"] = int(self._batch.entries[0])
+            info |= self._batch.outcome(0)
         return self._observation(), float(self._batch.rewards[0]), done, truncated, info
 
     def fork(self) -> Self:

@@ -12,7 +12,7 @@ from ringyard.mdp.actions import ActionKind, Actions
 from ringyard.mdp.observations import Observation, queue_and_cluster
 from ringyard.mdp.rewards import Reward, job_completion_time
 from ringyard.performance import PerformanceModel, composed
-from ringyard.performance.contention import ADA_SRSF_ALPHA_10GBE
+from ringyard.performance.ring import ADA_SRSF_ALPHA_10GBE
 from ringyard.restart import RestartCost, constant
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic, Workload
 

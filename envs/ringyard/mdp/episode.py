@@ -1,11 +1,19 @@
-"""What the decision process adds to the simulation state, per cluster of a batch."""
+"""What the decision process adds to the simulation state: arrays of a batch, and how kernels read them."""
+
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringyard.allocator import Plan, empty_plan
 from ringyard.compiled import (
+    BoolMatrix,
+    BoolVector,
     Float32Cube,
+    Float32Matrix,
     FloatMatrix,
+    FloatVector,
     Int32Matrix,
     IntVector,
     Record,
@@ -13,12 +21,14 @@ from ringyard.compiled import (
     Records3,
     bundle,
     f4,
+    kernel,
+    whole,
 )
-from ringyard.sim.engine.surroundings import Surroundings
-from ringyard.state.arrays import Sizes, State, empty_state
-from ringyard.state.records import INTEGRALS
+from ringyard.sim.engine.co_location import Surroundings
+from ringyard.state.arrays import Sizes, State, copied, empty_state
+from ringyard.state.records import INTEGRALS, Job
 
-__all__ = ["Episode", "StaticFeatures", "empty_episode"]
+BUNDLE = TypeVar("BUNDLE")
 
 _NOTHING = Sizes(jobs=0, gpus=0, servers=0, racks=0, jobs_per_gpu=1, classes=0, models=0, gpu_types=0)
 
@@ -45,7 +55,7 @@ class Episode:
 
     Attributes:
         static: [clusters, jobs] `StaticFeatures`.
-        looks: [clusters, V, T] `Surroundings`: what the visible job would find where the template puts it.
+        placement_contexts: [clusters, V, T] `Surroundings` of the visible job where the template puts it.
         template_slowdown: [clusters, V, T] `progress.slowdown` there, in (-1, 1).
         class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
         reward_weights: [clusters, Integral] reward per unit of each integral's growth.
@@ -59,7 +69,7 @@ class Episode:
     """
 
     static: Records2[StaticFeatures]
-    looks: Records3[Surroundings]
+    placement_contexts: Records3[Surroundings]
     template_slowdown: Float32Cube
     class_slot: Int32Matrix
     reward_weights: FloatMatrix
@@ -70,6 +80,48 @@ class Episode:
     left: FloatMatrix
     order: Int32Matrix
     plan: Plan
+
+
+@bundle
+class StepOutputs:
+    """What steps write, one row per cluster; each step overwrites it.
+
+    Attributes:
+        observations: [clusters, size].
+        masks: [clusters, mask] valid actions; of scores, who has one.
+        rewards: [clusters] of the last step.
+        returns: [clusters] undiscounted sum of the episode's rewards.
+        lengths: [clusters] steps of the episode.
+        ends: [clusters] GOES_ON, DONE, TRUNCATED or STALLED.
+        playing: [clusters] an episode is on, which the next step continues.
+    """
+
+    observations: Float32Matrix
+    masks: BoolMatrix
+    rewards: FloatVector
+    returns: FloatVector
+    lengths: IntVector
+    ends: IntVector
+    playing: BoolVector
+
+
+@bundle
+class WorkloadRows:
+    """Workloads ready to be loaded.
+
+    Attributes:
+        records: [rows, jobs] `Job` at time zero.
+        static: [rows, jobs] `StaticFeatures`.
+        num_jobs: [rows].
+        weights: [rows, Integral] of the reward.
+        seeds: [rows] of failures, stragglers and whatever else of an episode is random.
+    """
+
+    records: Records2[Job]
+    static: Records2[StaticFeatures]
+    num_jobs: IntVector
+    weights: FloatMatrix
+    seeds: IntVector
 
 
 def empty_episode(
@@ -88,7 +140,7 @@ def empty_episode(
     table = (num_clusters, num_visible, num_templates)
     return Episode(
         static=StaticFeatures.zeros(num_clusters, num_jobs),
-        looks=Surroundings.zeros(*table),
+        placement_contexts=Surroundings.zeros(*table),
         template_slowdown=np.zeros(table, np.float32),
         class_slot=np.zeros((num_clusters, num_classes), np.int32),
         reward_weights=np.zeros((num_clusters, INTEGRALS)),
@@ -100,3 +152,49 @@ def empty_episode(
         order=np.zeros((num_clusters, num_scores), np.int32),
         plan=empty_plan(empty_state(0, _NOTHING), 0) if plan is None else plan,
     )
+
+
+def arrays_of(*bundles: Any) -> list[NDArray[Any]]:
+    """All arrays of bundles, and of those inside them."""
+    found: list[NDArray[Any]] = []
+    for value in (getattr(one, field.name) for one in bundles for field in fields(one)):
+        found += [value] if isinstance(value, np.ndarray) else arrays_of(value)
+    return found
+
+
+def copied_bundle(bundle: BUNDLE) -> BUNDLE:
+    """A bundle of the same values in arrays of its own, also those of bundles inside it.
+
+    One without a single value is given as it is: nothing of it can change, and kernels know its address.
+    """
+    if not any(array.size for array in arrays_of(bundle)):
+        return bundle
+    values = (getattr(bundle, field.name) for field in fields(bundle))  # type: ignore[arg-type]
+    return type(bundle)(*(copied(v) if isinstance(v, np.ndarray) else copied_bundle(v) for v in values))
+
+
+@kernel
+def next_running(state: State, b: int, position: int, previous: int) -> int:
+    """Row of the job in a position, given that of the one before (-1 for position 0).
+
+    Where all ends are known, position 0 ends first and the others are in heap order; else positions go by
+    row, as the heap would show when jobs end that nobody can predict.
+    """
+    cluster = state.clusters[b]
+    if cluster.certain != 0:
+        return whole(state.running[b, position])
+    row = whole(cluster.num_jobs)
+    for i in range(cluster.num_running):
+        other = whole(state.running[b, i])
+        if previous < other < row:
+            row = other
+    return row
+
+
+@kernel
+def running_at(state: State, b: int, position: int) -> int:
+    """Row of the job in a position."""
+    row = -1
+    for i in range(position if state.clusters[b].certain != 0 else 0, position + 1):
+        row = next_running(state, b, i, row)
+    return row

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.drawing.history import history_of
 from ringyard.errors import ConfigurationError
+from ringyard.rendering.history import history_of
 from ringyard.state.arrays import State
-
-__all__ = ["MODES", "Screen"]
 
 MODES = ("human", "rgb_array")
 
@@ -47,7 +45,7 @@ class Screen:
 
     def draw(self, state: State, b: int) -> NDArray[np.uint8] | None:
         """[720, 1280, 3] of cluster b in "rgb_array" mode; "human" shows it and gives None."""
-        from ringyard.drawing.chart import Chart
+        from ringyard.rendering.chart import Chart
 
         if self._chart is None:
             self._chart = Chart(self._cluster, figure=self._window())

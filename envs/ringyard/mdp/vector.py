@@ -102,24 +102,24 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._copy = copy
-        self._nobody = np.zeros(self.num_envs, np.bool_)
+        self._none = np.zeros(self.num_envs, np.bool_)
         self._generators: dict[int, np.random.Generator] = {}
         self._seeds: dict[int, int] = {}
         #: what clusters play after their present episodes
         self._next: dict[int, int] = {}
         #: [num_envs] the next step resets it
-        self._resets = self._nobody
+        self._resets = self._none
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
         """One generator per cluster: it draws the job tables of its episodes."""
-        self._seed([None] * self.num_envs, ~self._nobody)
+        self._seed([None] * self.num_envs, ~self._none)
         return tuple(self._generators[b] for b in range(self.num_envs))
 
     @property
     def np_random_seed(self) -> Any:
         """The seed of each generator."""
-        self._seed([None] * self.num_envs, ~self._nobody)
+        self._seed([None] * self.num_envs, ~self._none)
         return tuple(self._seeds[b] for b in range(self.num_envs))
 
     def action_masks(self) -> NDArray[np.bool_]:
@@ -143,14 +143,13 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         seeds = seeds_given(seed, self.num_envs)
         given = options_given(options, ("workload", "reset_mask"))
         workload = workload_given(given, self.setting.num_workloads)
-        begun = ~self._nobody
+        begun = ~self._none
         if "reset_mask" in given:
             begun = reset_mask_given(given["reset_mask"], self.num_envs)
         self._seed(seeds, begun)
         self._begin(begun, workload)
         self._resets = self._resets & ~begun
-        info = self._infos(begun, begun=begun)
-        return self._observations(), info
+        return self._observations(), self._infos(begun, begun, self._none, self._none)
 
     def step(
         self, actions: NDArray[Any]
@@ -162,7 +161,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             ResetNeededError: a cluster has no episode: before `reset`, or, without autoreset, after its end.
             ClosedError: after `close`.
         """
-        given = self.setting.actions.given(actions, self.num_envs)
+        given = self.batch.given(actions)
         begun = self._resets
         stepping = np.flatnonzero(~begun)
         masked = self.batch.valid(given, stepping)
@@ -173,14 +172,20 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             rewards[begun] = 0.0
             self._begin(begun)
         ended = done | truncated
+        invalid = self._none.copy()
+        invalid[stepping[masked]] = True
+        info: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
             self._resets = ended
-        if masked.any() or ended.any() or len(stepping) < self.num_envs:
-            invalid = self._nobody.copy()
-            invalid[stepping[masked]] = True
-            info = self._eventful(invalid, ended, begun)
-        else:
-            info = {"action_mask": self._masks().view(np.int8), "_action_mask": ~self._nobody}
+        elif self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
+            for b in np.flatnonzero(ended).tolist():
+                final = {"action_mask": self.batch.masks[b].view(np.int8), **self.batch.outcome(b)}
+                final |= {"invalid_action": True} if invalid[b] else {}
+                last = self.batch.split(self.batch.observations[b].copy())
+                info = self._add_info(info, {"final_info": final, "final_obs": last}, b)
+            self._begin(ended)
+            ended, begun, invalid = self._none, ended, invalid & ~ended
+        info |= self._infos(~self._none, begun, ended, invalid)
         return self._observations(), rewards, done, truncated, info
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -245,48 +250,25 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def _draw(self, b: int) -> int:
         return int(self._generators[b].integers(self.setting.num_workloads))
 
-    def _eventful(
-        self, invalid: NDArray[np.bool_], ended: NDArray[np.bool_], begun: NDArray[np.bool_]
-    ) -> dict[str, Any]:
-        """The infos of a step after which some clusters have more to say; resets them in same-step mode."""
-        if self.autoreset_mode is not AutoresetMode.SAME_STEP or not ended.any():
-            return self._infos(~self._nobody, invalid, ended, begun)
-        final_info = self._infos(ended, invalid & ended, ended)
-        final_obs = np.full(self.num_envs, None, dtype=object)
-        for b in np.flatnonzero(ended):
-            final_obs[b] = self.batch.split(self.batch.observations[b].copy())
-        self._begin(ended)
-        info = self._infos(~self._nobody, invalid & ~ended, begun=ended)
-        info |= {"final_info": final_info, "_final_info": ended.copy()}
-        info |= {"final_obs": final_obs, "_final_obs": ended.copy()}
-        return info
-
     def _infos(
         self,
-        told: NDArray[np.bool_],
-        invalid: NDArray[np.bool_] | None = None,
-        ended: NDArray[np.bool_] | None = None,
-        begun: NDArray[np.bool_] | None = None,
+        shown: NDArray[np.bool_],
+        begun: NDArray[np.bool_],
+        ended: NDArray[np.bool_],
+        invalid: NDArray[np.bool_],
     ) -> dict[str, Any]:
-        """What `ClusterEnv` says of these clusters, some of which ended or began."""
-        batch = self.batch
-        info: dict[str, Any] = {}
-
-        def tell(key: str, values: NDArray[Any], clusters: NDArray[np.bool_]) -> None:
-            if clusters.any():
-                column = np.zeros_like(values)
-                column[clusters] = values[clusters]
-                info[key], info[f"_{key}"] = column, clusters.copy()
-
-        invalid = self._nobody if invalid is None else invalid
-        ended = self._nobody if ended is None else ended
-        begun = self._nobody if begun is None else begun
-        jct = np.array([batch.mean_jct(b) if ended[b] else 0.0 for b in range(self.num_envs)])
-        tell("action_mask", batch.masks.view(np.int8), told)
-        tell("invalid_action", invalid, invalid)
-        tell("episode_jct", jct, ended)
-        tell("num_finished", batch.state.clusters["num_done"].astype(np.int64), ended)
-        tell("workload", batch.entries, ended | begun)
+        """What `ClusterEnv` says of the clusters shown, some of which began, ended or had invalid actions."""
+        masks = self._masks().view(np.int8)
+        info: dict[str, Any] = {
+            "action_mask": masks if shown.all() else masks * shown[:, None],
+            "_action_mask": shown.copy(),
+        }
+        if invalid.any():
+            info |= {"invalid_action": invalid, "_invalid_action": invalid.copy()}
+        for b in np.flatnonzero(ended).tolist():
+            info = self._add_info(info, self.batch.outcome(b), b)
+        for b in np.flatnonzero(begun).tolist():
+            info = self._add_info(info, {"workload": int(self.batch.entries[b])}, b)
         return info
 
     def _masks(self) -> NDArray[np.bool_]:

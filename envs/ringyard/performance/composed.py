@@ -14,9 +14,7 @@ from ringyard.fabric import (
     latency_seconds,
     ring_bytes_per_second,
 )
-from ringyard.performance.allreduce import overlapped, ring_seconds
-from ringyard.performance.contention import live_share
-from ringyard.performance.cpu import cpu_job_seconds, input_seconds, useful_cores
+from ringyard.performance.host import cpu_job_seconds, input_seconds, read_seconds, useful_cores
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.performance.parameter_server import (
@@ -26,12 +24,9 @@ from ringyard.performance.parameter_server import (
     server_efficiency,
     step_seconds,
 )
-from ringyard.performance.ring import Transmitting
-from ringyard.performance.storage import read_seconds
+from ringyard.performance.ring import Transmitting, live_share, overlapped, ring_seconds
 from ringyard.profiles import catalogue
 from ringyard.state.records import Job, JobKind, Network
-
-__all__ = ["composed"]
 
 _REDUCTION, _ALPHA, _XI_1, _XI_2 = range(4)
 _NETWORK = 4
@@ -114,8 +109,8 @@ def composed(
     """GPU types, sharing, CPU cores, memory bandwidth, elastic batches, rings and parameter servers.
 
     t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with t_gpu = (fixed + sample b) x
-    (1 + excess), all by GPU type (`ringyard.state.on_gpus`), t_input the longer of `cpu.input_seconds` (on
-    `cpu.useful_cores`) and `storage.read_seconds`, t_ring by SJF-BCO eq. 8 and the latency of 2 (w-1) steps.
+    (1 + excess), all by GPU type (`ringyard.state.on_gpus`), t_input the longer of `host.input_seconds` (on
+    `host.useful_cores`) and `host.read_seconds`, t_ring by SJF-BCO eq. 8 and the latency of 2 (w-1) steps.
     A part whose resource the cluster does not count is neutral.
 
     Args:
@@ -125,7 +120,7 @@ def composed(
         alpha: in f(alpha, k) = k + alpha (k - 1), for k rings on the worst link.
         xi_1: share of the time a job transmits (SJF-BCO eq. 7); only with contention "worst_link".
         overhead_seconds_per_server: xi_2, added once per iteration and server spanned.
-        overlap_exponent: g, 1 or more: see `allreduce.overlapped`; None: each model's own, 1 where its
+        overlap_exponent: g, 1 or more: see `ring.overlapped`; None: each model's own, 1 where its
             profile has none.
         contention: "none", "worst_link", "live_transfers" or "max_min": see `ringyard.state.records.Network`.
         interference: of jobs that share a GPU; None: none.

@@ -4,8 +4,6 @@ import numpy as np
 
 from ringyard.compiled import kernel
 
-__all__ = ["progress_per_iteration", "statistical_efficiency"]
-
 
 @kernel
 def statistical_efficiency(noise_scale: float, base_batch: float, batch: float) -> float:

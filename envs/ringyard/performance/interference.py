@@ -11,8 +11,6 @@ from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.profiles import catalogue, model_id
 
-__all__ = ["Interference", "no_interference", "pair_table", "sensitivity_pressure"]
-
 
 def _name(model: int) -> str:
     return catalogue()[model].name if model >= 0 else "no model"

@@ -7,15 +7,6 @@ from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import ModelProfile
 
-__all__ = [
-    "CALIBRATION_CORES",
-    "COEFFICIENTS",
-    "calibration_design",
-    "coefficient_row",
-    "server_efficiency",
-    "step_seconds",
-]
-
 #: cores of each parameter server in the published calibration runs
 CALIBRATION_CORES = 5
 

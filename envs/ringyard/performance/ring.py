@@ -5,14 +5,66 @@ from typing import Annotated
 import numpy as np
 
 from ringyard.checks import Amount, checked
-from ringyard.compiled import FloatVector, fills
+from ringyard.compiled import FloatVector, fills, kernel
 from ringyard.fabric import Bandwidth
-from ringyard.performance.allreduce import ring_seconds
-from ringyard.performance.contention import live_share
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.state.records import Job, Network
 
-__all__ = ["Transmitting", "ring_contention"]
+# Ada-SRSF transfers take k b M + (k-1) eta M = b M (k + eta/b (k-1)): alpha = eta / b.
+# b = 0.856, eta = 0.235 ms per MB on 10GbE (constants of its public simulator).
+ADA_SRSF_ALPHA_10GBE = 0.235 / 0.856
+
+
+@kernel
+def effective_contenders(contenders: float, xi_1: float) -> float:
+    """K = max(1, xi_1 p): SJF-BCO eq. 7, held at 1 or more so that sharing never speeds a job up."""
+    return max(1.0, xi_1 * contenders)
+
+
+@kernel
+def contention_factor(alpha: float, contenders: float) -> float:
+    """f(alpha, k) = k + alpha (k - 1): times longer a transfer takes among k (SJF-BCO section 4.2)."""
+    return contenders + alpha * (contenders - 1.0)
+
+
+@kernel
+def live_share(bytes_per_second: float, alpha: float, xi_1: float, contenders: float) -> float:
+    """b_e / f(alpha, k): bandwidth left to one of `contenders` rings on a link."""
+    return bytes_per_second / contention_factor(alpha, effective_contenders(contenders, xi_1))
+
+
+@kernel
+def ring_seconds(
+    workers: int, gradient_bytes: float, bytes_per_second: float, reduction_bytes_per_second: float
+) -> float:
+    """2 m (w-1)/w / B + m (w-1)/w / C; zero for one worker.
+
+    Args:
+        workers: w, ring size.
+        gradient_bytes: m.
+        bytes_per_second: B, bandwidth the ring gets; infinity is allowed.
+        reduction_bytes_per_second: C, reduction speed of one GPU; infinity is allowed.
+    """
+    if workers <= 1:
+        return 0.0
+    share = gradient_bytes * (workers - 1) / workers
+    return 2.0 * share / bytes_per_second + share / reduction_bytes_per_second
+
+
+@kernel
+def overlapped(compute_seconds: float, transfer_seconds: float, exponent: float) -> float:
+    """(compute^g + transfer^g)^(1/g): g = 1 one after the other, g -> infinity the longer of the two.
+
+    Pollux (OSDI 2021) eq. 11.
+    """
+    if exponent == 1.0:
+        return compute_seconds + transfer_seconds
+    longer = max(compute_seconds, transfer_seconds)
+    if longer == 0.0 or longer == np.inf:
+        return longer
+    shorter = min(compute_seconds, transfer_seconds)
+    return longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent)
+
 
 _INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2, _SLOT = range(7)
 

@@ -12,10 +12,7 @@ from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.placement.room import room, take_free
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import consolidate_gpus
-from ringyard.state.arrays import State
-from ringyard.state.waiting import waiting_at
-
-__all__ = ["least_fragmenting"]
+from ringyard.state.arrays import State, waiting_at
 
 
 @kernel

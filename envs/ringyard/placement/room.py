@@ -1,21 +1,33 @@
 """What fits where: free GPUs of a server that also has the GPU memory and other resources a job needs."""
 
 from ringyard.compiled import Int32Vector, kernel, whole
-from ringyard.placement.places import held_by
-from ringyard.resources import NUM_RESOURCES
+from ringyard.resources import CORES, NUM_RESOURCES
 from ringyard.state.arrays import State
-from ringyard.state.counted import free_on, held_of, there_on
-from ringyard.state.records import Job, Server
+from ringyard.state.records import Job, Server, free_on, held_of, there_on
 
-__all__ = [
-    "cpu_server",
-    "idle_room",
-    "open_gpus",
-    "room",
-    "take_free",
-    "takes_any_free",
-    "workers_with",
-]
+
+@kernel
+def sort_ascending(values: Int32Vector, count: int) -> None:
+    """Sort `values[:count]` in place; quick for what placement rules write, which is nearly sorted."""
+    for i in range(1, count):
+        value = values[i]
+        k = i - 1
+        while k >= 0 and values[k] > value:
+            values[k + 1] = values[k]
+            k -= 1
+        values[k + 1] = value
+
+
+@kernel
+def dealt(tasks: int, num_servers: int, rank: int) -> int:
+    """Parameter servers on the rank-th of the job's servers: dealt out one by one, the first get the rest."""
+    return tasks // num_servers + (1 if rank < tasks % num_servers else 0)
+
+
+@kernel
+def held_by(r: int, workers: int, per_worker: int, tasks: int, cores_per_task: int) -> int:
+    """What workers and parameter servers hold of resource r together: parameter servers hold cores only."""
+    return workers * per_worker + (tasks * cores_per_task if r == CORES else 0)
 
 
 @kernel

@@ -13,21 +13,6 @@ from ringyard.state.on_gpus import slowness_on
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.random_numbers import next_random
 
-__all__ = [
-    "consolidate",
-    "consolidate_gpus",
-    "fastest",
-    "fastest_gpus",
-    "first_fit",
-    "least_contended",
-    "lwf",
-    "most_on_one_server",
-    "pack",
-    "pack_gpus",
-    "random_gpus",
-    "spread",
-]
-
 
 @kernel
 def _tightest_server(state: State, b: int, j: int, wanted: int) -> int:

@@ -12,8 +12,6 @@ from ringyard.placement.rules import consolidate_gpus, most_on_one_server, pack_
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_beside, excess_given, shared_on
 
-__all__ = ["share", "share_any", "shared_there", "take_mildest"]
-
 
 @kernel
 def _harm(state: State, b: int, j: int, own: Shared, g: int) -> float:

@@ -8,8 +8,6 @@ import numpy as np
 from ringyard.compiled import FloatVector, Int32Vector, bundle, fills, slot
 from ringyard.state.arrays import State
 
-__all__ = ["ADMIT_ALL", "AdmissionFilter", "AdmitStart"]
-
 
 @slot
 class AdmitStart(Protocol):

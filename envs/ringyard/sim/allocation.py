@@ -9,8 +9,6 @@ import numpy as np
 from ringyard.checks import shown
 from ringyard.errors import PlacementError
 
-__all__ = ["Allocation"]
-
 
 def _listed(gpu_ids: Any) -> tuple[int, ...]:
     """GPU numbers as people write them: a list, an array."""

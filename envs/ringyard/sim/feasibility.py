@@ -9,25 +9,13 @@ from ringyard.checks import Bytes, Positive, Whole, require, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import ConfigurationError, PlacementError
-from ringyard.placement.places import dealt, held_by, sort_ascending
+from ringyard.placement.room import dealt, held_by, sort_ascending
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.holding import collect, held_there
+from ringyard.sim.engine.allocation import collect, held_there
 from ringyard.sim.engine.shape import Shape, memory_of, per_worker_in
 from ringyard.state.arrays import State
-from ringyard.state.counted import free_on
-from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus
-
-__all__ = [
-    "FITS",
-    "HELD",
-    "Shortfall",
-    "current_allocation",
-    "fits",
-    "gpus_of",
-    "requested_shape",
-    "validate_allocation",
-]
+from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus, free_on
 
 _CPU_ONLY, _PARAMETER_SERVER = int(JobKind.CPU_ONLY), int(JobKind.PARAMETER_SERVER)
 _WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
@@ -86,7 +74,7 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
 
     Args:
         places: GPUs up and with a free slot (sorted in place), or the server of a CPU-only job.
-        (others): as in `life.carry_out`.
+        (others): as in `lifecycle.carry_out`.
     """
     job = state.jobs[b, j]
     if job.kind == _CPU_ONLY:

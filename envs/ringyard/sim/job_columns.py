@@ -10,8 +10,6 @@ from ringyard.learning_curves import EPOCHS, training_loss, validation_metric
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 
-__all__ = ["JobColumns"]
-
 _WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
 
 

@@ -1,7 +1,7 @@
 """What a run is judged by: per-job times and their summary."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,19 +11,6 @@ from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral, JobOutcome, JobStatus
-
-__all__ = [
-    "LOSSES",
-    "JobTimes",
-    "Metrics",
-    "TenantMetrics",
-    "Window",
-    "by_tenant",
-    "job_times",
-    "measure",
-    "measured_rows",
-    "timeline",
-]
 
 #: what a job's time is lost to beside queueing: `lost_to_...` of `JobTimes` and `Metrics`
 LOSSES = (
@@ -71,7 +58,7 @@ class JobTimes:
         lost_to_failures: seconds of work done again since a server failed.
         lost_to_contention: seconds more because other rings used its links. As those below, of what it
             trained: what the iterations would have taken otherwise is asked of the performance model, one
-            thing after the other, in this order (`ringyard.sim.engine.losses`). Below 0: gained.
+            thing after the other, in this order (`ringyard.sim.engine.slowdown_accounting`). Below 0: gained.
         lost_to_spread: because it was not on the fewest servers, in one rack.
         lost_to_interference: because of neighbours on its GPUs.
         lost_to_input: waiting for its input pipeline (cores, RAM, storage, memory bandwidth); of a CPU-only
@@ -262,53 +249,6 @@ def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.
 def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
     """Part / whole, NaN where there is nothing."""
     return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
-
-
-@dataclass(frozen=True)
-class TenantMetrics:
-    """What a run was for one tenant; means over its jobs that were not blocked, NaN where there are none.
-
-    Attributes:
-        tenant: name of a virtual cluster or user; "": the jobs that name none.
-        jobs: that ended, whatever their outcome.
-        mean_jct: seconds.
-        mean_queueing: seconds in the system without GPUs.
-        mean_slowdown: completion time over isolated run time.
-        gpu_seconds: that its jobs held, in all.
-    """
-
-    tenant: str
-    jobs: int
-    mean_jct: float
-    mean_queueing: float
-    mean_slowdown: float
-    gpu_seconds: float
-
-
-def by_tenant(times: JobTimes, kind: Literal["vc", "user"]) -> list[TenantMetrics]:
-    """A tenant each, by GPU seconds, most first; a run without names has one, unnamed.
-
-    Args:
-        times: of finished jobs.
-        kind: tenants are virtual clusters, or users.
-    """
-    names, which = np.unique(getattr(times, kind), return_inverse=True)
-    served = times.outcome != JobOutcome.BLOCKED
-    found = []
-    for position, name in enumerate(names.tolist()):
-        own = which == position
-        some = own & served
-        found.append(
-            TenantMetrics(
-                tenant=name,
-                jobs=int(own.sum()),
-                mean_jct=_mean(times.jct[some]),
-                mean_queueing=_mean(times.queueing_seconds[some]),
-                mean_slowdown=_mean(times.slowdown[some]),
-                gpu_seconds=float(times.gpu_seconds[own].sum()),
-            )
-        )
-    return sorted(found, key=lambda one: -one.gpu_seconds)
 
 
 def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)) -> Metrics:

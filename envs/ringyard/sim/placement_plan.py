@@ -26,7 +26,7 @@ from ringyard.placement import PlacementRule, place
 from ringyard.resources import RESOURCES
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.holding import hold, let_go
+from ringyard.sim.engine.allocation import allocate, release
 from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
 from ringyard.sim.feasibility import (
     HELD,
@@ -38,8 +38,6 @@ from ringyard.sim.feasibility import (
 from ringyard.sim.view import SchedulingView, live, scratch_of
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
-
-__all__ = ["PlacementPlan"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 
@@ -55,7 +53,7 @@ _ASKED_BESIDE = {one.per_worker: one.asked for one in RESOURCES if one.can_chang
 def _let_go(state: State, b: int, j: int) -> None:
     job = state.jobs[b, j]
     if job.first_slot >= 0 or job.server >= 0:  # else it holds nothing
-        let_go(state, b, j)
+        release(state, b, j)
     job.first_slot = -1
     job.server = -1
     ask(job)
@@ -80,14 +78,14 @@ def _shape(state: State, b: int, j: int, shape: Shape) -> None:
 @kernel
 def _hold(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> None:
     set_shape(state.jobs[b, j], shape)
-    hold(state, b, j, places, num_places(shape))
+    allocate(state, b, j, places, num_places(shape))
 
 
 @kernel
 def _hold_found(state: State, b: int, j: int, count: int, places: Int32Vector) -> int:
     """Job j takes the places found for it, which are written down; how many."""
     out = state.gpu_scratch[b]
-    hold(state, b, j, out, count)
+    allocate(state, b, j, out, count)
     for k in range(count):
         places[k] = out[k]
     return count
@@ -288,7 +286,7 @@ class PlacementPlan:
                 _ask(self._state, b, job)
             return None
         places = tuple(sorted(out[:count].tolist()))
-        hold(self._state, b, job, out, count)
+        allocate(self._state, b, job, out, count)
         return self._at(shape or Allocation(job), places)
 
     def start(

@@ -5,10 +5,93 @@ from weakref import ref
 
 import numpy as np
 
-from ringyard.sim.engine.present import renew
+from ringyard.compiled import Int32Vector, kernel, linked_kernel
 from ringyard.state.arrays import State, copy_state
+from ringyard.state.records import JobStatus
 
-__all__ = ["ScratchState"]
+_WAITING = int(JobStatus.WAITING)
+
+
+@linked_kernel
+def copy_present(state: State, b: int, copy: State) -> None:
+    """Copy cluster b but for its jobs and sums over time."""
+    cluster = state.clusters[b]
+    copy.clusters[b] = cluster
+    for i in range(state.gpus.shape[1]):
+        copy.gpus[b, i] = state.gpus[b, i]
+    for i in range(state.slots.shape[1]):
+        copy.slots[b, i] = state.slots[b, i]
+    for i in range(state.servers.shape[1]):
+        copy.servers[b, i] = state.servers[b, i]
+    for i in range(state.links.shape[1]):
+        copy.links[b, i] = state.links[b, i]
+    for i in range(state.shared.shape[1]):
+        for column in range(state.shared.shape[2]):
+            copy.shared[b, i, column] = state.shared[b, i, column]
+    for i in range(cluster.first_waiting, cluster.first_waiting + cluster.num_waiting):
+        copy.waiting[b, i] = state.waiting[b, i]
+    for i in range(cluster.num_running):
+        copy.running[b, i] = state.running[b, i]
+    for i in range(state.class_waiting.shape[1]):
+        copy.class_waiting[b, i] = state.class_waiting[b, i]
+        copy.class_stamp[b, i] = state.class_stamp[b, i]
+    for i in range(state.free_bits.shape[1]):
+        copy.free_bits[b, i] = state.free_bits[b, i]
+    for i in range(state.num_with_free.shape[1]):
+        copy.num_with_free[b, i] = state.num_with_free[b, i]
+
+
+@kernel
+def _copy_jobs(state: State, b: int, copy: State, rows: Int32Vector) -> None:
+    for j in rows:
+        copy.jobs[b, j] = state.jobs[b, j]
+
+
+@kernel
+def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
+    """Copy those that did not wait already, or have run since: thousands may wait, and keep their records."""
+    for j in rows:
+        job, other = state.jobs[b, j], copy.jobs[b, j]
+        stops = job.num_preemptions + job.num_failures
+        if other.status != _WAITING or other.num_preemptions + other.num_failures != stops:
+            copy.jobs[b, j] = job
+
+
+@kernel
+def renew(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
+    """Bring a copy of cluster b, made earlier in the same simulation, up to date; False if it is of another.
+
+    In time that grows with the jobs that run or have ended since, and little with those that wait. Sums over
+    time stay.
+
+    Args:
+        state: the simulation.
+        b: cluster.
+        copy: of it.
+        changed: jobs whose records in the copy somebody has changed.
+    """
+    cluster, other = state.clusters[b], copy.clusters[b]
+    seen = other.num_done
+    if cluster.num_jobs != other.num_jobs or cluster.seed != other.seed or cluster.num_done < seen:
+        return False
+    if cluster.next_arrival < other.next_arrival or cluster.now < other.now:
+        return False
+    if seen > 0:
+        last = state.ended[b, seen - 1]
+        if (
+            last != copy.ended[b, seen - 1]
+            or state.jobs[b, last].end_seconds != copy.jobs[b, last].end_seconds
+        ):
+            return False
+    for i in range(seen, cluster.num_done):
+        copy.ended[b, i] = state.ended[b, i]
+    _copy_jobs(state, b, copy, state.ended[b, seen : cluster.num_done])
+    first = cluster.first_waiting
+    _copy_jobs(state, b, copy, changed)
+    _copy_waiting(state, b, copy, state.waiting[b, first : first + cluster.num_waiting])
+    _copy_jobs(state, b, copy, state.running[b, : cluster.num_running])
+    copy_present(state, b, copy)
+    return True
 
 
 class ScratchState:

@@ -13,22 +13,20 @@ from ringyard.failures import Failures, no_failures
 from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
+from ringyard.performance.model import physics_of
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.life import carry_out, end, stop
-from ringyard.sim.engine.physics import physics_of
+from ringyard.sim.engine.lifecycle import carry_out, end, stop
+from ringyard.sim.engine.livelock import count_step, raise_if_still
 from ringyard.sim.engine.prepare import prepare_jobs
 from ringyard.sim.engine.setup import begin, new_state
-from ringyard.sim.engine.standstill import count_step, raise_if_still
 from ringyard.sim.feasibility import validate_allocation
 from ringyard.sim.metrics import Metrics, Window, measure
 from ringyard.sim.scratch import ScratchState
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import copy_state
 from ringyard.state.records import Job, JobOutcome
-
-__all__ = ["Simulator"]
 
 TIMELINE_BINS = 512
 
@@ -156,7 +154,7 @@ class Simulator:
 
         Raises:
             PlacementError: no list, or an allocation the cluster cannot hold; those before it are in force.
-            SchedulerError: there is no end of allocations at this moment (`standstill.time_stands_still`).
+            SchedulerError: there is no end of allocations at this moment (`livelock.time_stands_still`).
         """
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
@@ -176,7 +174,7 @@ class Simulator:
 
         Raises:
             SchedulerError: jobs wait, but nothing runs and nothing will arrive; or time stands still
-                (`standstill.time_stands_still`).
+                (`livelock.time_stands_still`).
         """
         if not advance(self.state, 0, self.physics):
             raise_if_still(self.state, 0)

@@ -11,22 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, kernel, whole
 from ringyard.performance import PerformanceModel
-from ringyard.sim.engine.physics import Physics, physics_of
+from ringyard.performance.model import Physics, physics_of
+from ringyard.sim.engine.co_location import Surroundings, isolated_places, seconds_in
 from ringyard.sim.engine.setup import slowness_of
 from ringyard.sim.engine.shape import Shape, set_shape
-from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.on_gpus import least_slowness, slowness_on
 from ringyard.state.records import Job, JobKind
-
-__all__ = [
-    "BatchRule",
-    "IsolatedJobs",
-    "SpeedTable",
-    "fewest_gpus",
-    "isolated_iteration_seconds",
-    "speed_table",
-]
 
 
 class IsolatedJobs(NamedTuple):
@@ -144,7 +135,7 @@ def isolated_iteration_seconds(
         axis=1,
     )
     spans = None if num_servers is None else np.asarray(num_servers, dtype=np.int64)
-    places = alone(cluster, shapes[:, 0].astype(np.int64), spans, storage_readers)
+    places = isolated_places(cluster, shapes[:, 0].astype(np.int64), spans, storage_readers)
     out = np.zeros(len(rows))
     kind = -1 if gpu_type is None else gpu_type
     _solo(jobs, slowness, rows.astype(np.int64), shapes, places, kind, physics, out)

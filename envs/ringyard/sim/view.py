@@ -12,18 +12,15 @@ from ringyard.information import COLUMNS, Information, check_known
 from ringyard.jobs import JobTable
 from ringyard.learning_curves import EPOCHS, loss_history
 from ringyard.performance import PerformanceModel
+from ringyard.performance.model import Physics, physics_of
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.physics import Physics, physics_of
-from ringyard.sim.engine.what_if import what_if
+from ringyard.sim.engine.co_location import what_if
 from ringyard.sim.feasibility import current_allocation, gpus_of, validate_allocation
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.scratch import ScratchState
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_rows
 from ringyard.state.on_gpus import Workers, excess_between
 from ringyard.state.records import Job, JobKind
-from ringyard.state.waiting import waiting_rows
-
-__all__ = ["Live", "SchedulingView", "live", "scratch_of"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _TAKES = {name: takes.value for name, takes in COLUMNS.items()}

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringyard.compiled import (
     FloatCube,
@@ -21,6 +22,7 @@ from ringyard.compiled import (
     Records1,
     Records2,
     bundle,
+    kernel,
 )
 from ringyard.fabric import FABRIC_COLUMNS
 from ringyard.state.records import (
@@ -35,8 +37,6 @@ from ringyard.state.records import (
     Server,
     Slot,
 )
-
-__all__ = ["SERVERS_PER_WORD", "Sizes", "State", "copied", "copy_state", "empty_state"]
 
 #: servers that one word of `State.free_bits` stands for
 SERVERS_PER_WORD = 32
@@ -63,7 +63,7 @@ class State:
             batch; [clusters, 0, 2] without `sharing`.
         between_servers: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS.
         waiting: [clusters, 2 x jobs] waiting jobs by (priority, row), `num_waiting` of them from
-            `first_waiting` on (`ringyard.state.waiting`).
+            `first_waiting` on (`waiting_at`).
         running: [clusters, jobs] running jobs, a heap on (due, row), the first `num_running` valid.
         ended: [clusters, jobs] jobs that have left, in that order, the first `num_done` valid.
         class_waiting: [clusters, classes] waiting jobs of each demand class.
@@ -186,3 +186,15 @@ def copied(array: Any) -> Any:
 def copy_state(state: State) -> State:
     """An independent copy."""
     return State(*map(copied, state))
+
+
+@kernel
+def waiting_at(state: State, b: int, i: int) -> int:
+    """Row of the i-th waiting job."""
+    return int(state.waiting[b, state.clusters[b].first_waiting + i])
+
+
+def waiting_rows(state: State, b: int) -> NDArray[np.int32]:
+    """[waiting jobs] their rows, a window on the state."""
+    first, count = (int(state.clusters[name][b]) for name in ("first_waiting", "num_waiting"))
+    return state.waiting[b, first : first + count]

@@ -3,8 +3,6 @@
 from ringyard.compiled import kernel
 from ringyard.state.arrays import SERVERS_PER_WORD, State
 
-__all__ = ["file_servers", "move_server", "next_server", "next_with_free"]
-
 _LOG2 = SERVERS_PER_WORD.bit_length() - 1
 _LAST = SERVERS_PER_WORD - 1
 _ALL = (1 << SERVERS_PER_WORD) - 1

@@ -8,20 +8,6 @@ from ringyard.compiled import FloatCube, FloatVector, IntVector, kernel
 from ringyard.state.arrays import State
 from ringyard.state.records import Job
 
-__all__ = [
-    "Shared",
-    "Workers",
-    "excess_beside",
-    "excess_between",
-    "excess_given",
-    "excess_on",
-    "least_slowness",
-    "shared_by",
-    "shared_on",
-    "slowness_on",
-    "summable",
-]
-
 # What neighbours add to one another's load is rounded to multiples of 1 / _SHARES, so that sums are exact:
 # nobody's speed depends on the order in which neighbours are counted.
 _SHARES = 2.0**40

@@ -5,17 +5,6 @@ import numpy as np
 from ringyard.compiled import kernel
 from ringyard.state.records import Job, JobStatus
 
-__all__ = [
-    "attained_service",
-    "predicted_iterations",
-    "predicted_seconds",
-    "predicted_share",
-    "remaining_iterations",
-    "run_seconds",
-    "seconds_to_compute",
-    "slowdown",
-]
-
 _RUNNING = int(JobStatus.RUNNING)
 
 

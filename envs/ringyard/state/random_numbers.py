@@ -5,17 +5,6 @@ import numpy as np
 from ringyard.compiled import UIntVector, kernel, u8, whole
 from ringyard.state.records import ClusterRecord
 
-__all__ = [
-    "bits_ahead",
-    "exponential_at",
-    "next_random",
-    "next_uniform",
-    "normal_at",
-    "own_seed",
-    "skip",
-    "uniform_at",
-]
-
 
 def own_seed(*numbers: int) -> int:
     """A seed that no other numbers give (but by chance, one in four billion), in place of their sum."""

@@ -7,29 +7,8 @@ same data as a column, without a copy (`ringyard.state.arrays` has the arrays).
 from enum import IntEnum
 from typing import Annotated
 
-from ringyard.compiled import Record, f8, i4, i8, u8
+from ringyard.compiled import Record, f8, field_reader, field_writer, i4, i8, u8
 from ringyard.resources import CORES, RESOURCES
-
-__all__ = [
-    "DOWN",
-    "INTEGRALS",
-    "TIMELINE_COLUMNS",
-    "UNLIMITED",
-    "UNLIMITED_CORES",
-    "ClusterRecord",
-    "Gpu",
-    "Integral",
-    "Job",
-    "JobKind",
-    "JobOutcome",
-    "JobStatus",
-    "Link",
-    "Losses",
-    "Network",
-    "Segment",
-    "Server",
-    "Slot",
-]
 
 
 class JobStatus(IntEnum):
@@ -204,9 +183,10 @@ class Job(Record):
 
 
 class Losses(Record):
-    """What a job's time was lost to so far, in seconds (`ringyard.sim.engine.losses` says how it is counted).
+    """What a job's time was lost to so far, in seconds.
 
-    Rates are seconds of an iteration of the base batch, as things are now.
+    `ringyard.sim.engine.slowdown_accounting` says how it is counted. Rates are
+    seconds of an iteration of the base batch, as things are now.
     """
 
     counted_seconds: f8  # until then, while the job runs
@@ -361,3 +341,13 @@ class Segment(Record):
     gpu_bits: u8  # bit i: the server's i-th GPU (the first 64 of a server); 0: a CPU-only job
     start_seconds: f8
     stop_seconds: f8
+
+
+#: what each worker of a job holds, or asks for
+held_of = field_reader(Job, [one.per_worker for one in RESOURCES])
+set_held = field_writer(Job, [one.per_worker for one in RESOURCES])
+asked_of = field_reader(Job, [one.asked for one in RESOURCES])
+#: what a server has that no job holds, or in all
+free_on = field_reader(Server, [one.free for one in RESOURCES])
+set_free = field_writer(Server, [one.free for one in RESOURCES])
+there_on = field_reader(Server, [one.there for one in RESOURCES])

@@ -1,7 +1,6 @@
 """What an agent can do, and doing it."""
 
-from ringyard.mdp.actions.kind import ActionKind
 from ringyard.mdp.actions.scores import Scores
-from ringyard.mdp.actions.space import Actions, Adjustment, Reject, Template
+from ringyard.mdp.actions.space import ActionKind, Actions, Adjustment, Reject, Template
 
 __all__ = ["ActionKind", "Actions", "Adjustment", "Reject", "Scores", "Template"]

@@ -15,28 +15,15 @@ from ringyard.compiled import (
     whole,
 )
 from ringyard.mdp.actions.space import IN_PLACE, PLACED, REJECT, STOP, Actions, Reject
-from ringyard.mdp.positions import running_at
+from ringyard.mdp.episode import running_at
+from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, pack, place
-from ringyard.sim.engine.holding import collect, lift, put_back
-from ringyard.sim.engine.life import carry_out, end, same_places, stop
-from ringyard.sim.engine.physics import Physics
+from ringyard.sim.engine.allocation import collect, detach, reattach
+from ringyard.sim.engine.lifecycle import carry_out, end, same_places, stop
 from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
 from ringyard.sim.feasibility import FITS, fits
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobKind, JobOutcome
-from ringyard.state.waiting import waiting_at
-
-__all__ = [
-    "Options",
-    "adjust",
-    "describe",
-    "options_of",
-    "propose_adjustment",
-    "propose_start",
-    "set_template_shape",
-    "start_by",
-    "target_shape",
-]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _BLOCKED = int(JobOutcome.BLOCKED)
@@ -65,6 +52,10 @@ class Options:
     scaled: bool
     num_templates: int
     num_adjustments: int
+
+
+#: of actions that are no numbers
+NO_OPTIONS = Options((), np.zeros((0, 4)), np.zeros(0, np.int64), False, 0, 0)
 
 
 def options_of(actions: Actions) -> Options:
@@ -116,12 +107,6 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
     return Shape(gpus, batch, cores, servers, server_cores, cap, shape.ram_per_worker)
 
 
-@kernel
-def set_template_shape(job: Job, options: Options, t: int) -> None:
-    """Give a waiting job, shaped as it asks, the shape of template t; `ask` undoes it."""
-    set_shape(job, target_shape(job, options, t))
-
-
 @linked_kernel
 def propose_start(state: State, b: int, j: int, options: Options, t: int, out: Int32Vector) -> int:
     """Places that template t would give waiting job j into `out` (not sorted); how many, 0: none.
@@ -141,18 +126,6 @@ def propose_start(state: State, b: int, j: int, options: Options, t: int, out: I
         if not same:
             set_shape(job, shape)
     return place(state, b, j, options.rules[t], out)
-
-
-@kernel
-def start_by(state: State, b: int, j: int, options: Options, t: int, physics: Physics) -> None:
-    """Start waiting job j by template t, which finds a place; or reject it."""
-    if options.kinds[t] == REJECT:
-        end(state, b, j, _BLOCKED, physics)
-        return
-    out = state.gpu_scratch[b]
-    if propose_start(state, b, j, options, t, out) == 0:
-        complain(_CHANGED_ITS_MIND, address_of(options.rules[t].find), j, 0.0, 0.0, 0.0)
-    carry_out(state, b, j, shape_of(state.jobs[b, j]), out, physics)
 
 
 @linked_kernel
@@ -177,52 +150,52 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
         return count if fits(state, b, j, shape, out).what == FITS else 0
     if shape.num_gpus - job.num_gpus > state.clusters[b].open_gpus:
         return 0
-    num_held = lift(state, b, j)
+    num_held = detach(state, b, j)
     set_shape(job, shape)
     count = place(state, b, j, options.rules[o], out)
     if same_shape and same_places(out, count, state.held_scratch[b], num_held):
         count = 0
-    put_back(state, b, j, num_held)
+    reattach(state, b, j, num_held)
     return count
 
 
 @kernel
-def adjust(state: State, b: int, j: int, options: Options, a: int, physics: Physics) -> None:
-    """Carry out adjustment a, which is possible, on running job j."""
-    o = options.num_templates + a
-    if options.kinds[o] == STOP:
-        stop(state, b, j, physics)
-        return
-    out = state.gpu_scratch[b]
-    if propose_adjustment(state, b, j, options, a, out) == 0:
-        complain(_CHANGED_ITS_MIND, address_of(options.rules[o].find), j, 0.0, 0.0, 0.0)
-    carry_out(state, b, j, target_shape(state.jobs[b, j], options, o), out, physics)
+def decoded(state: State, b: int, options: Options, num_waiting: int, action: int) -> tuple[int, int]:
+    """(job, option) of a valid action other than waiting, with V visible waiting jobs."""
+    change = action - num_waiting * options.num_templates
+    if change < 0:
+        return waiting_at(state, b, action // options.num_templates), action % options.num_templates
+    row = running_at(state, b, change // options.num_adjustments)
+    return row, options.num_templates + change % options.num_adjustments
 
 
 @kernel
-def describe(state: State, b: int, options: Options, num_waiting: int, action: int) -> tuple[int, int, Shape]:
-    """(job, places in `gpu_scratch`, 0: it stops or is rejected, shape) of a valid action other than waiting.
+def _propose(state: State, b: int, j: int, options: Options, o: int, out: Int32Vector) -> int:
+    if o < options.num_templates:
+        return propose_start(state, b, j, options, o, out)
+    return propose_adjustment(state, b, j, options, o - options.num_templates, out)
 
-    Args:
-        num_waiting: V.
-        action: its number.
-        (others): as above.
-    """
-    out = state.gpu_scratch[b]
-    change = action - num_waiting * options.num_templates
-    count = 0
-    if change < 0:
-        o = action % options.num_templates
-        j = waiting_at(state, b, action // options.num_templates)
-        target = target_shape(state.jobs[b, j], options, o)
-        if options.kinds[o] != REJECT:
-            count = propose_start(state, b, j, options, o, out)
-        ask(state.jobs[b, j])
+
+@kernel
+def perform(state: State, b: int, j: int, options: Options, o: int, physics: Physics) -> None:
+    """Start, reject, change or stop job j by option o, which is possible."""
+    if options.kinds[o] == REJECT:
+        end(state, b, j, _BLOCKED, physics)
+    elif options.kinds[o] == STOP:
+        stop(state, b, j, physics)
     else:
-        a = change % options.num_adjustments
-        o = options.num_templates + a
-        j = running_at(state, b, change // options.num_adjustments)
-        target = target_shape(state.jobs[b, j], options, o)
-        if options.kinds[o] != STOP:
-            count = propose_adjustment(state, b, j, options, a, out)
-    return j, count, target
+        out, shape = state.gpu_scratch[b], target_shape(state.jobs[b, j], options, o)
+        if _propose(state, b, j, options, o, out) == 0:
+            complain(_CHANGED_ITS_MIND, address_of(options.rules[o].find), j, 0.0, 0.0, 0.0)
+        carry_out(state, b, j, shape, out, physics)
+
+
+@kernel
+def describe(state: State, b: int, j: int, options: Options, o: int) -> tuple[int, Shape]:
+    """What option o would make of job j: (places in `gpu_scratch`, 0: it stops or is rejected; its shape)."""
+    shape, count = target_shape(state.jobs[b, j], options, o), 0
+    if options.kinds[o] != REJECT and options.kinds[o] != STOP:
+        count = _propose(state, b, j, options, o, state.gpu_scratch[b])
+    if o < options.num_templates:
+        ask(state.jobs[b, j])
+    return count, shape

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -15,8 +14,7 @@ from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.information import Information
-from ringyard.mdp.actions.kind import ActionKind
-from ringyard.mdp.arguments import scores_given
+from ringyard.mdp.actions.space import ActionKind
 from ringyard.performance import PerformanceModel
 from ringyard.sim.speeds import IsolatedJobs
 from ringyard.state.records import Job
@@ -70,9 +68,9 @@ class Scores(ActionKind):
         return spaces.Box(-1.0, 1.0, ((1 + len(self.type_scores)) * self.num_jobs,), np.float32)
 
     @property
-    def items(self) -> Mapping[str, int]:
+    def items(self) -> Mapping[str, tuple[int, ...]]:
         """N live jobs."""
-        return {"N": self.num_jobs}
+        return {"N": (self.num_jobs,)}
 
     @property
     def takes(self) -> Information:
@@ -87,11 +85,3 @@ class Scores(ActionKind):
     def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates:
         """What the allocator goes by."""
         return rates_of(IsolatedJobs.of_records(jobs, cluster, performance), self.allocator.size_power)
-
-    def one_given(self, action: Any) -> NDArray[np.float32]:
-        """[1, (1 + T) N] scores."""
-        return scores_given(action, self.space.shape)[None]
-
-    def given(self, actions: Any, num_envs: int) -> NDArray[np.float32]:
-        """[num_envs, (1 + T) N] scores."""
-        return scores_given(actions, (num_envs, *self.space.shape))

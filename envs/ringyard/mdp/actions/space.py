@@ -1,5 +1,6 @@
-"""What one action does: start a visible job, change or stop a running one, or wait."""
+"""What agents may decide by, and one kind of it: start a job, change or stop a running one, or wait."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -10,20 +11,77 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ringyard.allocator import Rates
 from ringyard.checks import Count, checked
+from ringyard.cluster import Cluster
+from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
-from ringyard.mdp.actions.kind import ActionKind, QueueOrder
-from ringyard.mdp.arguments import action_given, actions_given
+from ringyard.performance import PerformanceModel
 from ringyard.placement import PlacementRule, least_contended, pack
+from ringyard.state.records import Job
 
-__all__ = ["IN_PLACE", "PLACED", "REJECT", "STOP", "Actions", "Adjustment", "Reject", "Template"]
+__all__ = [
+    "IN_PLACE",
+    "PLACED",
+    "REJECT",
+    "STOP",
+    "ActionKind",
+    "Actions",
+    "Adjustment",
+    "Reject",
+    "Template",
+]
 
+#: which waiting jobs come first
+QueueOrder = Literal["submit", "duration", "work", "gpus"]
 #: times what a job asks for or has
 Factor = Annotated[float, "(0, 1e6]"]
 
 # what an option does with a job's GPUs
 PLACED, IN_PLACE, STOP, REJECT = 0, 1, 2, 3
+
+
+class ActionKind(ABC):
+    """A kind of actions, with what can be set of it: what environments and observations ask of it.
+
+    Attributes:
+        queue_order: of the waiting jobs.
+        round_seconds: decisions come every so many seconds; None: with events.
+        goes_by_rates: it has `rates`.
+    """
+
+    queue_order: QueueOrder = "submit"
+    round_seconds: float | None = None
+    goes_by_rates = False
+
+    @property
+    @abstractmethod
+    def space(self) -> spaces.Space[Any]:
+        """Of one cluster's action."""
+
+    @property
+    @abstractmethod
+    def items(self) -> Mapping[str, tuple[int, ...]]:
+        """{what an observation may have a block of (`Each`): axes of those that can be acted on}."""
+
+    @property
+    @abstractmethod
+    def takes(self) -> Information:
+        """What carrying out actions goes by, besides sizes and speeds."""
+
+    @property
+    @abstractmethod
+    def idle_mask(self) -> NDArray[np.bool_]:
+        """[mask] of a cluster whose episode is over."""
+
+    def refusing(self, masked: bool) -> Self:
+        """The same; masked actions are errors, or are replaced (where there are any)."""
+        return self
+
+    def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates | None:
+        """How fast prepared jobs are on so many GPUs, if that is gone by; made once for a job table."""
+        return None
 
 
 @checked("action")
@@ -162,9 +220,10 @@ class Actions(ActionKind):
         return spaces.Discrete(self.num_actions)
 
     @property
-    def items(self) -> Mapping[str, int]:
+    def items(self) -> Mapping[str, tuple[int, ...]]:
         """V visible waiting jobs, V x T starts, R running jobs."""
-        return {"V": self.num_waiting, "V x T": self.num_starts, "R": self.num_running}
+        starts = (self.num_waiting, len(self.templates))
+        return {"V": (self.num_waiting,), "V x T": starts, "R": (self.num_running,)}
 
     @property
     def idle_mask(self) -> NDArray[np.bool_]:
@@ -174,11 +233,3 @@ class Actions(ActionKind):
     def refusing(self, masked: bool) -> Self:
         """The same; `on_invalid` is "raise" or "wait"."""
         return replace(self, on_invalid="raise" if masked else "wait")
-
-    def one_given(self, action: Any) -> NDArray[np.int64]:
-        """[1] of a whole number of the space."""
-        return action_given(action, self.num_actions)
-
-    def given(self, actions: Any, num_envs: int) -> NDArray[np.int64]:
-        """[num_envs] whole numbers."""
-        return actions_given(actions, num_envs)

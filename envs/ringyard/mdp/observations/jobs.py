@@ -18,15 +18,12 @@ from ringyard.compiled import (
 )
 from ringyard.information import Information
 from ringyard.mdp.episode import Episode
-from ringyard.mdp.observations.blocks import Block, Each, Feature
-from ringyard.mdp.observations.observation import Observation, Observe
+from ringyard.mdp.observations.observation import Block, Each, Feature, Observation, Observe
 from ringyard.mdp.observations.queue import squash
 from ringyard.restart import restart_pause
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, predicted_iterations, run_seconds
 from ringyard.state.records import JobKind, JobStatus
-
-__all__ = ["live_jobs"]
 
 
 class JobFeatures(Record):

@@ -1,6 +1,9 @@
-"""Observations: a compiled function that writes one float32 row per cluster, and the blocks of the row."""
+"""Observations: a compiled function that writes one float32 row per cluster, and named blocks of the row."""
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -8,14 +11,104 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import Float32Vector, FloatVector, slot
+from ringyard.compiled import Float32Vector, FloatVector, Record, slot
+from ringyard.errors import ConfigurationError
 from ringyard.information import Information, check_reads
-from ringyard.mdp.actions.kind import ActionKind
+from ringyard.mdp.actions.space import ActionKind
 from ringyard.mdp.episode import Episode
-from ringyard.mdp.observations.blocks import Block
 from ringyard.state.arrays import State
 
-__all__ = ["Observation", "Observe"]
+__all__ = ["Block", "Each", "Feature", "Observation", "Observe", "feature_table"]
+
+
+class Each(StrEnum):
+    """What a block holds one item of features for."""
+
+    WAITING = "V"
+    PLACEMENT = "V x T"
+    RUNNING = "R"
+    LIVE = "N"
+    SERVER = "S"
+    CLUSTER = "1"
+
+    def axes(self, cluster: Cluster, actions: ActionKind) -> tuple[int, ...]:
+        """The axes of the items: (V,), (V, T), (R,), (N,), (S,), and () for the one cluster.
+
+        Raises:
+            ConfigurationError: these actions have no such items.
+        """
+        there = {Each.SERVER: (cluster.num_servers,), Each.CLUSTER: (), **actions.items}
+        if self not in there:
+            raise ConfigurationError(
+                f"the observation shows items {self} ({self.name.lower()}), {type(actions).__name__} has"
+                f" {', '.join(actions.items)}; expected observation=live_jobs with action=scores, and another"
+                " observation with other actions"
+            )
+        return there[self]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What one number of an item says: `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`.
+
+    Attributes:
+        meaning: how it is computed; s(x, c) stands for x / (x + c).
+        unit: of what is measured, before it is scaled; "" for shares, ranks and flags.
+        name: of the field.
+    """
+
+    meaning: str
+    unit: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Features of all items of one kind, one item after the other.
+
+    Attributes:
+        name: in the observation's Dict; one that ends in `_mask` is 0 or 1.
+        each: what an item is.
+        record: of one item; each field is an `f4` with a `Feature`.
+    """
+
+    name: str
+    each: Each
+    record: type[Record]
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Of one item, in the order of the fields."""
+        fields = self.record.__annotations__.items()
+        return tuple(replace(kind.__metadata__[1], name=name) for name, kind in fields)
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether it says which items there are."""
+        return self.name.endswith("_mask")
+
+    def length(self, cluster: Cluster, actions: ActionKind) -> int:
+        """Items x features."""
+        return math.prod(self.shape(cluster, actions))
+
+    @property
+    def _last_axis(self) -> tuple[int, ...]:
+        return (len(self.features),) if len(self.features) > 1 else ()
+
+    def shape(self, cluster: Cluster, actions: ActionKind) -> tuple[int, ...]:
+        """Axes of its items, then one of its features, unless it has only one: (V, 12), (V, T, 3), (V,)."""
+        return *self.each.axes(cluster, actions), *self._last_axis
+
+    @property
+    def label(self) -> str:
+        """Its shape in letters: V x 12."""
+        items = () if self.each is Each.CLUSTER else (self.each.value,)
+        return " x ".join(map(str, (*items, *self._last_axis)))
+
+    @property
+    def low(self) -> float:
+        """The least value."""
+        return 0.0 if self.is_mask else -10.0
 
 
 @slot
@@ -96,3 +189,18 @@ class Observation:
             windows[block.name] = slice(begin, end)
             begin = end
         return windows
+
+
+def feature_table(blocks: Sequence[Block]) -> str:
+    """A Markdown table with a row for each feature.
+
+    Args:
+        blocks: in the order written.
+    """
+    rows = ["| block | # | feature | meaning | unit before scaling |", "|---|---|---|---|---|"]
+    for block in blocks:
+        label = f"{block.name} [{block.label}]"
+        for number, feature in enumerate(block.features):
+            rows.append(f"| {label} | {number} | {feature.name} | {feature.meaning} | {feature.unit} |")
+            label = ""
+    return "\n".join(rows).replace("|  |", "| |") + "\n"

@@ -4,21 +4,10 @@ from typing import Annotated
 
 from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, fills, kernel, take_rows
 from ringyard.information import Information
-from ringyard.mdp.episode import Episode
-from ringyard.mdp.observations.blocks import Block, Each, Feature
-from ringyard.mdp.observations.observation import Observation, Observe
-from ringyard.mdp.positions import next_running
-from ringyard.state.arrays import State
+from ringyard.mdp.episode import Episode, next_running
+from ringyard.mdp.observations.observation import Block, Each, Feature, Observation, Observe
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import attained_service, predicted_iterations, predicted_share, slowdown
-from ringyard.state.waiting import waiting_at
-
-__all__ = [
-    "BLOCKS",
-    "QUEUE_KNOWS",
-    "queue_and_cluster",
-    "squash",
-    "write_queue_and_cluster",
-]
 
 
 class WaitingFeatures(Record):
@@ -172,13 +161,13 @@ def _write_waiting(
 def _write_placements(
     episode: Episode, b: int, visible: int, placements: Records1[PlacementFeatures]
 ) -> None:
-    num_templates = episode.looks.shape[2]
+    num_templates = episode.placement_contexts.shape[2]
     for i in range(visible):
         for t in range(num_templates):
-            if episode.looks[b, i, t].num_places > 0:
+            if episode.placement_contexts[b, i, t].num_places > 0:
                 row = placements[i * num_templates + t]
                 row.fits = 1.0
-                row.servers = squash(episode.looks[b, i, t].num_servers - 1.0, 2.0)
+                row.servers = squash(episode.placement_contexts[b, i, t].num_servers - 1.0, 2.0)
                 row.slowdown = episode.template_slowdown[b, i, t]
 
 
@@ -232,7 +221,7 @@ def write_queue_and_cluster(
     """Clear the row and write the blocks of `queue_and_cluster`; how many numbers they are."""
     out[:] = 0.0
     cluster = state.clusters[b]
-    num_waiting, num_templates = episode.looks.shape[1], episode.looks.shape[2]
+    num_waiting, num_templates = episode.placement_contexts.shape[1], episode.placement_contexts.shape[2]
     visible = min(num_waiting, cluster.num_waiting)
     shown = min(num_running, cluster.num_running)
     waiting, following = take_rows(out, num_waiting, WaitingFeatures)

@@ -5,18 +5,13 @@ from typing import Annotated
 import numpy as np
 
 from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, fills, kernel, take_rows
-from ringyard.mdp.episode import Episode
-from ringyard.mdp.observations.blocks import Block, Each, Feature
-from ringyard.mdp.observations.observation import Observation, Observe
+from ringyard.mdp.episode import Episode, next_running
+from ringyard.mdp.observations.observation import Block, Each, Feature, Observation, Observe
 from ringyard.mdp.observations.queue import BLOCKS, QUEUE_KNOWS, squash, write_queue_and_cluster
-from ringyard.mdp.positions import next_running
 from ringyard.performance.elastic import statistical_efficiency
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import predicted_seconds
 from ringyard.state.records import JobKind
-from ringyard.state.waiting import waiting_at
-
-__all__ = ["queue_cluster_and_resources"]
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
@@ -128,10 +123,10 @@ def _write_waiting(state: State, b: int, visible: int, waiting: Records1[Waiting
 def _write_placements(
     episode: Episode, b: int, visible: int, placements: Records1[PlacementResources]
 ) -> None:
-    num_templates = episode.looks.shape[2]
+    num_templates = episode.placement_contexts.shape[2]
     for i in range(visible):
         for t in range(num_templates):
-            found = episode.looks[b, i, t]
+            found = episode.placement_contexts[b, i, t]
             if found.num_places > 0:
                 row = placements[i * num_templates + t]
                 row.sharing = squash(found.sharing_slowdown - 1.0, 1.0)
@@ -186,7 +181,7 @@ def _write_servers(state: State, b: int, servers: Records1[ServerResources]) -> 
 def _queue_cluster_and_resources(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
-    num_waiting, num_templates = episode.looks.shape[1], episode.looks.shape[2]
+    num_waiting, num_templates = episode.placement_contexts.shape[1], episode.placement_contexts.shape[2]
     cluster = state.clusters[b]
     visible = min(num_waiting, cluster.num_waiting)
     following = out[write_queue_and_cluster(state, episode, b, num_running, out) :]

@@ -1,6 +1,6 @@
 """Job tables made ready for the engine: held to the cluster, one record a job, at time zero."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,6 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import (
     FloatCube,
     FloatVector,
-    Int32Matrix,
-    IntMatrix,
-    IntVector,
     Records1,
     bundle,
     kernel,
@@ -21,40 +18,18 @@ from ringyard.compiled import (
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
+from ringyard.performance.model import Physics, physics_of
 from ringyard.profiles import catalogue
 from ringyard.resources import RESOURCES
 from ringyard.restart import RestartCost
-from ringyard.sim.engine.demand import demand_classes
-from ringyard.sim.engine.physics import Physics, physics_of
+from ringyard.sim.engine.co_location import Surroundings, isolated_places, seconds_in
 from ringyard.sim.engine.setup import slowness_of
 from ringyard.sim.engine.shape import ask
-from ringyard.sim.engine.surroundings import Surroundings, alone, seconds_in
 from ringyard.state.on_gpus import least_slowness
 from ringyard.state.records import Job, JobKind
 
-__all__ = ["Preparation", "prepare_jobs"]
-
-#: jobs whose columns are laid side by side at a time: few enough to stay in a processor's cache
-_BLOCK = 8192
-
-
-@bundle
-class Block:
-    """Some of the columns of a few jobs, as words of their records.
-
-    Attributes:
-        like: [8-byte words] a record with what is the same for all jobs.
-        longs: [8-byte fields, block] the others, whatever their types.
-        long_words: [8-byte fields] where in a record each is.
-        shorts: [4-byte fields, block].
-        short_words: [4-byte fields] where in a record each is.
-    """
-
-    like: IntVector
-    longs: IntMatrix
-    long_words: IntVector
-    shorts: Int32Matrix
-    short_words: IntVector
+#: jobs whose records are written at a time: few enough to stay in a processor's cache
+_BLOCK = 1024
 
 
 @bundle
@@ -72,17 +47,6 @@ class Alone:
     slowness: FloatCube
     exponents: FloatVector
     physics: Physics
-
-
-@kernel
-def _write(longs: IntMatrix, shorts: Int32Matrix, record: int, block: Block, i: int) -> None:
-    """Let a record be what is known of the i-th job of a block."""
-    for word in range(len(block.like)):
-        longs[record, word] = block.like[word]
-    for k in range(len(block.long_words)):
-        longs[record, block.long_words[k]] = block.longs[k, i]
-    for k in range(len(block.short_words)):
-        shorts[record, block.short_words[k]] = block.shorts[k, i]
 
 
 @kernel
@@ -105,40 +69,20 @@ def _isolate(job: Job, j: int, duration: float, iterations: float, solo: Alone) 
 
 
 @kernel
-def _make_ready(
-    jobs: Records1[Job],
-    longs: IntMatrix,
-    shorts: Int32Matrix,
-    records: IntVector,
-    rows: IntVector,
-    durations: FloatVector,
-    iterations: FloatVector,
-    block: Block,
-    first: int,
-    solo: Alone,
-    isolated_seconds: FloatVector,
+def _isolate_all(
+    jobs: Records1[Job], first: int, durations: FloatVector, iterations: FloatVector, solo: Alone
 ) -> None:
-    """Write the records of a block.
+    """Say of jobs, whose first is number `first`, how long each takes alone.
 
     Args:
-        jobs: [room] records, some of which become those of the block's jobs.
-        longs: [room, 8-byte words] the same memory.
-        shorts: [room, 4-byte words] the same memory.
-        records: [block] which record is each job's.
-        rows: [block] of their tables.
-        durations: [block] seconds, NaN where the iterations are known.
-        iterations: [block] NaN where the durations are known.
-        block: their columns.
-        first: number of the block's first job among all.
+        jobs: [jobs] records with what their tables say.
+        first: number of the first among all that are prepared, for errors.
+        durations: [jobs] seconds, NaN where the iterations are known.
+        iterations: [jobs] NaN where the durations are known.
         solo: how fast they are alone.
-        isolated_seconds: [block] how long each takes alone, to be written.
     """
-    for i in range(len(records)):
-        _write(longs, shorts, records[i], block, i)
-        job = jobs[records[i]]
-        job.row = rows[i]
-        _isolate(job, first + i, durations[i], iterations[i], solo)
-        isolated_seconds[i] = job.isolated_seconds
+    for i in range(len(jobs)):
+        _isolate(jobs[i], first + i, durations[i], iterations[i], solo)
 
 
 def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
@@ -247,7 +191,7 @@ class Preparation:
         self.cluster, self.performance, self.restart = cluster, performance, restart
         self._like = _like(restart)
         self._alone = Alone(
-            places=alone(cluster, np.arange(cluster.num_gpus + 1)),
+            places=isolated_places(cluster, np.arange(cluster.num_gpus + 1)),
             slowness=slowness_of(cluster),
             exponents=_overlap_exponents(performance),
             physics=physics_of(performance),
@@ -280,60 +224,25 @@ class Preparation:
         columns = _columns(tables, self.cluster, self.restart)
         columns["demand_class"] = demand_classes(tables, self.cluster, owner)
         records = np.asarray(begins, np.int64)[owner] + rows
-        columns["isolated_seconds"] = self._write(tables, columns, out, records, rows)
-        return columns
-
-    def _write(
-        self,
-        table: JobTable,
-        columns: Mapping[str, NDArray[Any]],
-        out: Records1[Job],
-        records: NDArray[np.int64],
-        rows: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
-        """Write records out[records] of jobs that are rows `rows` of their tables.
-
-        Returns:
-            [jobs] how long each takes alone, seconds.
-        """
-        like = self._like.copy()
-        alike = [name for name, column in columns.items() if column.strides == (0,)]
+        like: Any = self._like.copy()
+        alike = {name for name, column in columns.items() if column.strides == (0,)}
         for name in alike:
             like[name] = columns[name][0]
-        others = [name for name in columns if name not in alike]
-        longs, shorts = ([name for name in others if Job.dtype[name].itemsize == size] for size in (8, 4))
-        count, size = len(table), min(len(table), _BLOCK)
-        block = Block(
-            like=_words(like, np.int64)[0],
-            longs=np.empty((len(longs), size), np.int64),
-            long_words=_where(longs),
-            shorts=np.empty((len(shorts), size), np.int32),
-            short_words=_where(shorts),
-        )
-        fields = {name: block.longs[k].view(Job.dtype[name]) for k, name in enumerate(longs)}
-        fields |= {name: block.shorts[k].view(Job.dtype[name]) for k, name in enumerate(shorts)}
-        durations = np.ascontiguousarray(table.duration_seconds, np.float64)
-        iterations = np.ascontiguousarray(table.iterations, np.float64)
-        isolated_seconds = np.zeros(count)
-        long_room, short_room = _words(out, np.int64), _words(out, np.int32)
-        for first in range(0, count, size):
-            here = slice(first, min(first + size, count))
-            for name, field in fields.items():
-                field[: here.stop - first] = columns[name][here]
-            _make_ready(
-                out,
-                long_room,
-                short_room,
-                records[here],
-                rows[here],
-                durations[here],
-                iterations[here],
-                block,
-                first,
-                self._alone,
-                isolated_seconds[here],
-            )
-        return isolated_seconds
+        others = columns.keys() - alike
+        durations = np.ascontiguousarray(tables.duration_seconds, np.float64)
+        iterations = np.ascontiguousarray(tables.iterations, np.float64)
+        columns["isolated_seconds"] = np.zeros(len(tables))
+        room = np.asarray(out).view((np.void, Job.dtype.itemsize))  # NumPy copies records field by field
+        for first in range(0, len(tables), _BLOCK):
+            here = slice(first, min(first + _BLOCK, len(tables)))
+            block: Any = np.repeat(like, here.stop - first)
+            for name in others:
+                block[name] = columns[name][here]
+            block["row"] = rows[here]
+            _isolate_all(block, first, durations[here], iterations[here], self._alone)
+            room[records[here]] = block.view(room.dtype)
+            columns["isolated_seconds"][here] = block["isolated_seconds"]
+        return columns
 
 
 def prepare_jobs(
@@ -362,13 +271,55 @@ def prepare_jobs(
     return jobs
 
 
-def _words(records: Records1[Job], kind: type[np.generic]) -> NDArray[Any]:
-    """[records, words] the same memory as whole numbers of this type."""
-    memory: Any = records
-    return memory.view(kind).reshape(len(records), -1)
+#: more combinations of values than this are counted anew, or 64 bits would not do
+_MOST_CODES = 1 << 62
 
 
-def _where(names: Sequence[str]) -> NDArray[np.int64]:
-    """[names] which word of a record each field is, if all words are as long as it is."""
-    fields: Any = Job.dtype.fields
-    return np.array([fields[name][1] // fields[name][0].itemsize for name in names], np.int64)
+def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[jobs] equal for jobs of one owner that any placement rule treats alike, from 0 on for each owner.
+
+    Only columns that matter are compared.
+    """
+    resizes = (table.min_gpus < table.max_gpus) | (table.min_batch < table.max_batch)
+    columns: list[NDArray[Any]] = [table.num_gpus, table.kind]
+    for one in RESOURCES:
+        if getattr(cluster, one.capacity):
+            columns.append(getattr(table, one.per_worker))
+            columns += (
+                [table.parameter_servers, getattr(table, one.per_server_task)] if one.per_server_task else []
+            )
+    of_models = [table.model_ids, table.batch_size, table.fixed_memory_bytes, table.sample_memory_bytes]
+    if cluster.gpu_types or cluster.jobs_per_gpu > 1:
+        columns += of_models
+    if cluster.gpu_types:
+        columns += [table.fixed_fraction]
+    if resizes.any():
+        elastic = np.bincount(owner, resizes)[owner] > 0  # some job of the table is
+        sizes = [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]
+        columns += [np.where(elastic, column, column[0]) for column in (*of_models, *sizes)]
+    classes, count = owner, int(owner[-1]) + 1
+    for column in columns:
+        low, high = column.min(), column.max()
+        if low == high:
+            continue
+        if column.dtype.kind == "i":  # its own order will do
+            codes, values = column - low, int(high) - int(low) + 1
+        else:
+            found, codes = np.unique(column, return_inverse=True)
+            values = len(found)
+        if count * values > _MOST_CODES:
+            found, classes = np.unique(classes, return_inverse=True)
+            count = len(found)
+        classes, count = classes * values + codes, count * values
+    classes = _ranks(classes, count)
+    firsts = np.flatnonzero(np.concatenate([[True], owner[1:] > owner[:-1]]))
+    return np.asarray(classes - np.minimum.reduceat(classes, firsts)[owner])
+
+
+def _ranks(codes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """[jobs] rank of each code, of 0 to count - 1, among those that occur."""
+    if count > len(codes):
+        return np.asarray(np.unique(codes, return_inverse=True)[1])
+    occurs = np.zeros(count, np.int64)
+    occurs[codes] = 1
+    return (np.cumsum(occurs) - 1)[codes]

@@ -1,16 +1,7 @@
 """Compiled containers inside the state: the heap of running jobs and the sorted waiting list."""
 
 from ringyard.compiled import kernel
-from ringyard.state.arrays import State
-from ringyard.state.waiting import waiting_at
-
-__all__ = [
-    "heap_push",
-    "heap_remove",
-    "heap_update",
-    "waiting_add",
-    "waiting_remove",
-]
+from ringyard.state.arrays import State, waiting_at
 
 
 @kernel

@@ -18,14 +18,11 @@ from ringyard.performance.interference import no_interference
 from ringyard.profiles import catalogue
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.sim.engine.events import first_failures
-from ringyard.sim.engine.links import clear_links
-from ringyard.sim.engine.losses import empty_losses
+from ringyard.sim.engine.network import clear_links
+from ringyard.sim.engine.slowdown_accounting import empty_losses
 from ringyard.state.arrays import Sizes, State, empty_state
-from ringyard.state.counted import set_free, there_on
 from ringyard.state.free_servers import file_servers
-from ringyard.state.records import UNLIMITED, Job, Network
-
-__all__ = ["begin", "load", "new_state", "slowness_of"]
+from ringyard.state.records import UNLIMITED, Job, Network, set_free, there_on
 
 
 def slowness_of(cluster: Cluster) -> NDArray[np.float64]:

@@ -6,12 +6,9 @@ import numpy as np
 
 from ringyard.compiled import kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
-from ringyard.performance.storage import stored_bytes
+from ringyard.performance.host import stored_bytes
 from ringyard.resources import CORES, NUM_RESOURCES, RAM
-from ringyard.state.counted import asked_of, held_of, set_held
-from ringyard.state.records import Job, JobKind
-
-__all__ = ["Shape", "ask", "asked_shape", "memory_of", "num_places", "per_worker_in", "set_shape", "shape_of"]
+from ringyard.state.records import Job, JobKind, asked_of, held_of, set_held
 
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 

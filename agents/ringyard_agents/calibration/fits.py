@@ -1,0 +1,181 @@
+"""Single constants by least squares: lines of seconds, growth of restarts, use of cores, sharing of a GPU."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.optimize import least_squares, minimize_scalar, nnls
+
+from ringyard.performance.host import input_seconds, useful_cores
+
+#: a profile's fixed seconds are never 0, so that a factor lies between any two GPU types
+LEAST_FIXED_SECONDS = 1e-5
+
+#: {(model, samples per GPU): (sensitivity, pressure)} on one GPU type
+Sharing = Mapping[tuple[str, float], tuple[float, float]]
+
+_PRIOR = 0.02  # weight that holds a job type of few pairs near the others
+_BEGIN = -0.3  # log of the sensitivity and the pressure of a job type without pairs
+_FLAT = 1.02  # a curve that changes less than this has no limit that cores lift
+
+_useful = np.vectorize(useful_cores, otypes=[float])
+_input = np.vectorize(input_seconds, otypes=[float])
+
+
+class Line(NamedTuple):
+    """Seconds of one iteration's forward and backward pass on one GPU: `fixed + sample x samples`."""
+
+    fixed: float
+    sample: float
+
+    def seconds(self, batch: Any) -> Any:
+        """[...] for so many samples per GPU."""
+        return self.fixed + self.sample * batch
+
+
+def fit_line(batch: NDArray[np.float64], seconds: NDArray[np.float64]) -> Line:
+    """The line with the least squared *relative* errors whose two figures are 0 or more.
+
+    With one batch only, fixed and per-sample seconds cannot be told apart: all of it is counted per sample.
+
+    Args:
+        batch: [rows] samples per GPU, above 0; one or more.
+        seconds: [rows] of an iteration on one GPU, above 0.
+    """
+    if len(np.unique(batch)) == 1:
+        mean = float(np.exp(np.log(seconds).mean()))
+        return Line(LEAST_FIXED_SECONDS, max(mean - LEAST_FIXED_SECONDS, 0.0) / float(batch[0]))
+    fixed, sample = nnls(np.stack([1.0 / seconds, batch / seconds], axis=1), np.ones(len(seconds)))[0]
+    return Line(max(float(fixed), LEAST_FIXED_SECONDS), float(sample))
+
+
+def best_factor(values: NDArray[np.float64]) -> float:
+    """The factor a for which the sum of (a x values - 1)^2 is least."""
+    return float(values.sum() / (values**2).sum())
+
+
+def restart_growth(gpus: Sequence[float], seconds: Sequence[float], first: float) -> float:
+    """Seconds more at each doubling of the GPUs, least squares of relative errors.
+
+    Args:
+        gpus: [rows] GPUs, above 1.
+        seconds: [rows] of a restart.
+        first: of a restart on one GPU.
+    """
+    measured, doublings = np.array(seconds, dtype=np.float64), np.log2(np.array(gpus, dtype=np.float64))
+    return float(((measured - first) * doublings / measured**2).sum() / (doublings**2 / measured**2).sum())
+
+
+def fit_sharing(pairs: pd.DataFrame) -> Sharing:
+    """Rank-one form: speed beside another / speed alone = 1 / (1 + sensitivity x pressure of the other).
+
+    Least squares of log(predicted / measured speed), outliers softened, with a weak pull of every log towards
+    a common start (which also says how a factor is shared between sensitivity and pressure).
+
+    Args:
+        pairs: [pairs] `model`, `batch`, `neighbour`, `neighbour_batch`, and `speed` (beside it / alone), all
+            on one GPU type.
+    """
+    own = list(zip(pairs.model, pairs.batch, strict=True))
+    other = list(zip(pairs.neighbour, pairs.neighbour_batch, strict=True))
+    kinds = sorted({*own, *other})
+    count, number = len(kinds), {kind: position for position, kind in enumerate(kinds)}
+    own_id, other_id = np.array([number[kind] for kind in own]), np.array([number[kind] for kind in other])
+    log_speed = np.log(pairs.speed.to_numpy(dtype=np.float64))
+
+    def residuals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+        excess = np.exp(logs[:count][own_id] + logs[count:][other_id])
+        return np.concatenate([-np.log1p(excess) - log_speed, _PRIOR * (logs - _BEGIN)])
+
+    begin = np.full(2 * count, _BEGIN)
+    found = least_squares(residuals, begin, loss="soft_l1", f_scale=0.1, xtol=1e-10, ftol=1e-10)
+    sensitivity, pressure = np.exp(found.x).reshape(2, -1).tolist()
+    return dict(zip(kinds, zip(sensitivity, pressure, strict=True), strict=True))
+
+
+@dataclass(frozen=True)
+class CoreCurve:
+    """How fast one worker trains by CPU cores.
+
+    Attributes:
+        samples_per_core_second: what one core prepares without serial work; inf: cores are no limit.
+        loading_serial_share: s of `ringyard.performance.host.useful_cores`.
+        sample_seconds: of one sample with cores to spare.
+    """
+
+    samples_per_core_second: float
+    loading_serial_share: float
+    sample_seconds: float
+
+    def seconds(self, cores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[rows] predicted seconds of one sample on so many cores per worker."""
+        useful = _useful(cores, self.loading_serial_share)
+        return np.maximum(_input(1.0, useful, self.samples_per_core_second, 1.0), self.sample_seconds)
+
+    def error(self, cores: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
+        """Sum of the squared relative errors of throughput."""
+        return float(((seconds / self.seconds(cores) - 1.0) ** 2).sum())
+
+
+def _curve(cores: NDArray[np.float64], seconds: NDArray[np.float64], share: float) -> CoreCurve:
+    """Least squared relative errors of throughput, by trying how many of the rows cores limit."""
+    useful = _useful(cores, share)
+    order = np.argsort(useful, kind="stable")
+    prepared = (useful * seconds)[order]  # rate x these = predicted / measured throughput
+    computed = seconds[order]
+    found = [
+        CoreCurve(best_factor(prepared[:split]), share, 1.0 / best_factor(computed[split:]))
+        for split in range(1, len(order))
+    ]
+    return min(found, key=lambda curve: curve.error(cores, seconds))
+
+
+def fit_core_curves(
+    measured: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], serial_share: float | None = None
+) -> dict[str, CoreCurve]:
+    """One curve for each model, t = max(1 / (c / (1 + s c) x rate), t_gpu), with one s for all of them.
+
+    Args:
+        measured: {model: ([rows] cores per worker, [rows] seconds of one sample)}, memory to spare; two
+            different numbers of cores at least.
+        serial_share: s; None: the one that fits them best together.
+
+    Returns:
+        {model: curve}; a model whose measurements do not differ has no limit.
+    """
+    tables = {name: (np.asarray(c, float), np.asarray(t, float)) for name, (c, t) in measured.items()}
+    bent = {name: table for name, table in tables.items() if table[1].max() >= _FLAT * table[1].min()}
+
+    def error(log_share: float) -> float:
+        share = float(np.exp(log_share))
+        return sum(_curve(*table, share).error(*table) for table in bent.values())
+
+    if serial_share is None and bent:
+        tried = np.log(np.geomspace(1e-3, 1.0, 31))
+        near = int(np.argmin([error(one) for one in tried]))
+        ends = tried[max(near - 1, 0)], tried[min(near + 1, len(tried) - 1)]
+        serial_share = float(np.exp(minimize_scalar(error, bounds=ends, method="bounded").x))
+    flat = {name: CoreCurve(float("inf"), 0.0, float(t.mean())) for name, (_, t) in tables.items()}
+    return flat | {name: _curve(*table, serial_share or 0.0) for name, table in bent.items()}
+
+
+def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mapping[str, CoreCurve]:
+    """{model: curve} of the rows with the most main memory.
+
+    Args:
+        rows: tidy rows with cores.
+        serial_share: see `fit_core_curves`.
+    """
+    most = rows.groupby("model").ram_bytes.transform("max")
+    rows = rows[most.isna() | (rows.ram_bytes == most)]
+    return fit_core_curves(
+        {
+            str(name): (mine.cores.to_numpy(), (mine.seconds / mine.batch).to_numpy())
+            for name, mine in rows.groupby("model")
+            if mine.cores.nunique() > 1
+        },
+        serial_share,
+    )

@@ -1,0 +1,91 @@
+"""What one run of a scheduler leaves: jobs.csv, a table of its metrics, pictures and videos."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from ringyard.bounds import LowerBounds
+from ringyard.checks import shown
+from ringyard.errors import ConfigurationError
+from ringyard.rendering.history import History
+from ringyard.sim.metrics import Metrics
+from ringyard_agents.runs.atomic_write import atomic_write, require_writable
+
+_COLUMNS = ["job_id", "submit_time", "gpus", "start_time", "end_time", "jct", "outcome"]
+
+
+def _number(value: Any) -> str:
+    """Whole numbers without a fraction, others so that they read back equal."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def write_jobs(file: Path, jobs: pd.DataFrame) -> None:
+    """Write times of each job in seconds; a job that never started has no start_time.
+
+    Args:
+        file: a CSV; its folder is made if missing.
+        jobs: of `Results`.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(file) as partial:
+        jobs.to_csv(partial, columns=_COLUMNS, index=False, float_format=_number)
+
+
+def print_metrics(console: Console, title: str, metrics: Metrics, bounds: LowerBounds) -> None:
+    """Print every metric of a run, and how far it is above the lower bound on the mean JCT.
+
+    Args:
+        console: to print on.
+        title: above the table.
+        metrics: of the jobs that count.
+        bounds: of the same jobs.
+    """
+    table = Table(title=title, show_header=False)
+    for name, value in metrics.as_dict().items():
+        table.add_row(name.replace("_", " "), f"{value:,.3f}" if isinstance(value, float) else f"{value:,}")
+    if metrics.blocking_rate == 0:  # the bound is of all jobs
+        table.add_row("gap to lower bound", f"{metrics.mean_jct / bounds.mean_jct:.3f}")
+    console.print(table)
+
+
+def require_drawings(files: Mapping[str, Path]) -> None:
+    """Raise a ConfigurationError unless a schedule can be drawn into {"gantt": picture, "video": video}."""
+    for name, file in files.items():
+        setting = f"output.{name}"
+        try:
+            from ringyard.rendering.chart import PICTURES, require_video
+        except ImportError as error:
+            raise ConfigurationError(
+                f'{setting} needs {error.name}, which is not installed: pip install "ringyard[render]"'
+            ) from error
+        if name == "video":
+            require_video(setting, file)
+        elif file.suffix.lower() not in PICTURES:
+            raise ConfigurationError(f"{setting} is {shown(str(file))}; expected {', '.join(PICTURES)}")
+        require_writable(setting, file)
+
+
+def draw_schedule(files: Mapping[str, Path], history: History, frames: int) -> None:
+    """Write pictures and videos of a schedule.
+
+    Args:
+        files: as of `require_drawings`.
+        history: of the whole schedule.
+        frames: of a video.
+    """
+    from ringyard.rendering.chart import save_gantt, save_video
+
+    for name, file in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(file) as partial:
+            if name == "gantt":
+                save_gantt(partial, history)
+                continue
+            with Progress(console=Console(stderr=True), transient=True) as progress:
+                for _ in progress.track(save_video(partial, history, frames), frames, description="drawing"):
+                    pass

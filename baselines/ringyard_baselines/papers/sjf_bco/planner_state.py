@@ -1,0 +1,213 @@
+"""How a trial of SJF-BCO's planner goes: what each GPU and server has been given so far, job by job."""
+
+import numpy as np
+
+from ringyard.cluster import Cluster
+from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector, bundle, kernel
+from ringyard.performance.model import Physics, iteration_seconds
+from ringyard_baselines.papers.sjf_bco.plan import Batch
+
+__all__ = ["EXIT", "HIGHEST", "TIME", "PlannerState", "begin", "commit", "copy", "empty_planner_state"]
+
+# columns of `PlannerState.clock`
+TIME, EXIT, HIGHEST = 0, 1, 2
+
+
+@bundle
+class PlannerState:
+    """R trials under way on G GPUs of S servers; r is the row of one.
+
+    Attributes:
+        load: [R, G] U_s^g, estimated seconds assigned to each GPU.
+        free_at: [R, G] when the GPU's last planned job exits.
+        ring: [R, G] 1 on one GPU of each server held by a job that spans servers.
+        mean: [R, S] mean load of the server's GPUs.
+        heaviest: [R, S] their largest load.
+        exit: [R, S] their latest exit.
+        ranked: [R, S] servers by mean load, then by id.
+        clock: [R, 3] when the last job started, the last exit, the largest load that a job has led to.
+        first: [S + 1] where each server's GPUs begin.
+        server: [G] of each GPU.
+        marks: [S] scratch.
+        moved: [S] scratch.
+        candidates: [G] scratch.
+        values: [G] scratch.
+    """
+
+    load: FloatMatrix
+    free_at: FloatMatrix
+    ring: IntMatrix
+    mean: FloatMatrix
+    heaviest: FloatMatrix
+    exit: FloatMatrix
+    ranked: IntMatrix
+    clock: FloatMatrix
+    first: IntVector
+    server: IntVector
+    marks: IntVector
+    moved: IntVector
+    candidates: IntVector
+    values: FloatVector
+
+
+def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
+    """Room for so many trials at once."""
+    gpus, servers = (rows, cluster.num_gpus), (rows, cluster.num_servers)
+    return PlannerState(
+        load=np.zeros(gpus),
+        free_at=np.zeros(gpus),
+        ring=np.zeros(gpus, np.int64),
+        mean=np.zeros(servers),
+        heaviest=np.zeros(servers),
+        exit=np.zeros(servers),
+        ranked=np.zeros(servers, np.int64),
+        clock=np.zeros((rows, 3)),
+        first=np.append(cluster.first_gpu_of_server, cluster.num_gpus).astype(np.int64),
+        server=cluster.server_of_gpu.astype(np.int64),
+        marks=np.zeros(cluster.num_servers, np.int64),
+        moved=np.zeros(cluster.num_servers, np.int64),
+        candidates=np.zeros(cluster.num_gpus, np.int64),
+        values=np.zeros(cluster.num_gpus),
+    )
+
+
+@kernel
+def _look_at(planner: PlannerState, r: int, s: int) -> None:
+    """What the server's GPUs come to."""
+    load, free_at = planner.load[r], planner.free_at[r]
+    begin, end = planner.first[s], planner.first[s + 1]
+    total, heaviest, latest = 0.0, 0.0, 0.0
+    for g in range(begin, end):
+        total += load[g]
+        heaviest = max(heaviest, load[g])
+        latest = max(latest, free_at[g])
+    planner.mean[r, s] = total / (end - begin)
+    planner.heaviest[r, s] = heaviest
+    planner.exit[r, s] = latest
+
+
+@kernel
+def _precedes(mean: FloatVector, one: int, other: int) -> bool:
+    """Whether a server comes before another: by mean load, then by id."""
+    return mean[one] < mean[other] or (mean[one] == mean[other] and one < other)
+
+
+@kernel
+def _sort(mean: FloatVector, servers: IntVector, count: int) -> None:
+    """Put the first `count` servers in order; they nearly are."""
+    for i in range(1, count):
+        s = servers[i]
+        k = i - 1
+        while k >= 0 and _precedes(mean, s, servers[k]):
+            servers[k + 1] = servers[k]
+            k -= 1
+        servers[k + 1] = s
+
+
+@kernel
+def begin(planner: PlannerState, r: int, busy_seconds: FloatVector) -> None:
+    """No job is planned yet; GPUs are busy so long."""
+    for g in range(len(busy_seconds)):
+        planner.load[r, g] = busy_seconds[g]
+        planner.free_at[r, g] = busy_seconds[g]
+        planner.ring[r, g] = 0
+    for s in range(len(planner.marks)):
+        _look_at(planner, r, s)
+        planner.ranked[r, s] = s
+    _sort(planner.mean[r], planner.ranked[r], len(planner.marks))
+    planner.clock[r, TIME] = 0.0
+    planner.clock[r, EXIT] = 0.0
+    planner.clock[r, HIGHEST] = 0.0
+
+
+@kernel
+def copy(planner: PlannerState, source: int, target: int) -> None:
+    """One trial goes on from where another is."""
+    for g in range(planner.load.shape[1]):
+        planner.load[target, g] = planner.load[source, g]
+        planner.free_at[target, g] = planner.free_at[source, g]
+        planner.ring[target, g] = planner.ring[source, g]
+    for s in range(planner.mean.shape[1]):
+        planner.mean[target, s] = planner.mean[source, s]
+        planner.heaviest[target, s] = planner.heaviest[source, s]
+        planner.exit[target, s] = planner.exit[source, s]
+        planner.ranked[target, s] = planner.ranked[source, s]
+    for k in range(3):
+        planner.clock[target, k] = planner.clock[source, k]
+
+
+@kernel
+def _rank_anew(planner: PlannerState, r: int) -> None:
+    """Put servers with a mark, whose load has grown, back in order; marks are gone."""
+    ranked, mean = planner.ranked[r], planner.mean[r]
+    marks, moved = planner.marks, planner.moved
+    count, left = 0, 0
+    for k in range(len(ranked)):
+        s = ranked[k]
+        if marks[s] != 0:
+            moved[count] = s
+            marks[s] = 0
+            count += 1
+        else:
+            ranked[left] = s
+            left += 1
+    _sort(mean, moved, count)
+    for k in range(len(ranked) - 1, -1, -1):
+        if count == 0:
+            break
+        if left > 0 and _precedes(mean, moved[count - 1], ranked[left - 1]):
+            left -= 1
+            ranked[k] = ranked[left]
+        else:
+            count -= 1
+            ranked[k] = moved[count]
+
+
+@kernel
+def commit(
+    planner: PlannerState, r: int, batch: Batch, i: int, gpus: IntVector, time: float, physics: Physics
+) -> None:
+    """Occupy the GPUs from `time` on, when they are free, until the job's exit.
+
+    Args:
+        planner: all trials; no server has a mark.
+        r: row of the trial.
+        batch: the jobs.
+        i: which of them.
+        gpus: [demand] its GPUs.
+        time: the exit follows by eq. 8 with the links as planned then.
+        physics: how fast jobs run.
+    """
+    load, free_at, ring = planner.load[r], planner.free_at[r], planner.ring[r]
+    marks, server, first = planner.marks, planner.server, planner.first
+    num_servers, worst = 0, 0
+    for g in gpus:
+        s = server[g]
+        if marks[s] == 0:
+            marks[s] = 1
+            num_servers += 1
+            rings = 1
+            for other in range(first[s], first[s + 1]):
+                rings += ring[other] * int(free_at[other] > time)
+            worst = max(worst, rings)
+    job = batch.records[i]
+    job.num_servers = num_servers
+    job.contenders = float(worst) if num_servers > 1 else 0.0
+    end = time + job.remaining_iterations * iteration_seconds(job, batch.rows[i], physics)
+    job.num_servers = 0
+    job.contenders = 0.0
+    highest = planner.clock[r, HIGHEST]
+    for g in gpus:
+        load[g] += batch.estimates[i]
+        free_at[g] = end
+        ring[g] = int(num_servers > 1 and marks[server[g]] == 1)  # the job's first GPU there
+        marks[server[g]] = 2
+        highest = max(highest, load[g])
+    for g in gpus:
+        if marks[server[g]] == 2:
+            marks[server[g]] = 3
+            _look_at(planner, r, server[g])
+    _rank_anew(planner, r)
+    planner.clock[r, TIME] = time
+    planner.clock[r, EXIT] = max(planner.clock[r, EXIT], end)
+    planner.clock[r, HIGHEST] = highest

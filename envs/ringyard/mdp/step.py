@@ -1,0 +1,218 @@
+"""The compiled step: one loop over clusters, whatever the kind of actions, which a decoder carries out."""
+
+from typing import Protocol
+
+from ringyard.allocator import Rules
+from ringyard.compiled import (
+    BoolVector,
+    Float32Matrix,
+    Float32Vector,
+    FloatVector,
+    IntVector,
+    address_of,
+    bundle,
+    complain,
+    complaint,
+    is_watched,
+    kernel,
+    slot,
+    whole,
+)
+from ringyard.mdp.actions.moves import Options
+from ringyard.mdp.episode import Episode, StepOutputs, WorkloadRows
+from ringyard.mdp.observations.observation import Observe
+from ringyard.performance.model import Physics
+from ringyard.sim.engine.livelock import count_step
+from ringyard.sim.engine.setup import load
+from ringyard.state.arrays import State
+
+#: values of an observation lie between minus this and this
+LIMIT = 10.0
+_OUTSIDE = complaint(
+    "observation {function} wrote {got} at position {there:.0f} of its row; expected {expected:.0f} at most,"
+    " up or down"
+)
+
+# what a step ended in
+GOES_ON, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
+# what brings a cluster to its next decision
+STEP, BEGIN, SETTLE = 0, 1, 2
+
+
+@bundle
+class ActionConfig:
+    """What a decoder goes by, the same in every cluster of a batch.
+
+    Attributes:
+        options: what numbers can do; none with scores.
+        num_running: R, visible running jobs.
+        allocators: the one that scores go through; none with numbers.
+        round_seconds: scores are given then; inf: at every event.
+    """
+
+    options: Options
+    num_running: int
+    allocators: tuple[Rules, ...]
+    round_seconds: float
+
+
+@slot
+class Decode(Protocol):
+    """Carries out one action of a cluster, and lets time pass to its next decision."""
+
+    def __call__(
+        self,
+        state: State,
+        episode: Episode,
+        b: int,
+        acts: bool,
+        action: int,
+        scores: Float32Vector,
+        config: ActionConfig,
+        physics: Physics,
+        mask: BoolVector,
+    ) -> int:
+        """GOES_ON, DONE, TRUNCATED or STALLED.
+
+        Args:
+            state: simulation arrays.
+            episode: decision-process arrays.
+            b: the cluster.
+            acts: False: there is no action yet, time alone passes.
+            action: a valid number, if actions are numbers.
+            scores: [(1 + GPU types scored) x N] from -1 to 1, if actions are scores.
+            config: what clusters share.
+            physics: performance model.
+            mask: written: which actions are valid, or which scores have a job.
+        """
+
+
+@bundle
+class StepConfig:
+    """What every cluster of a batch shares.
+
+    Attributes:
+        decode: carries out actions.
+        actions: what it goes by.
+        observe: writes observations.
+        parameters: [parameters] what it reads.
+        physics: performance model.
+        limit_seconds: the window's end of new episodes; inf: until all jobs are done.
+    """
+
+    decode: Decode
+    actions: ActionConfig
+    observe: Observe
+    parameters: FloatVector
+    physics: Physics
+    limit_seconds: float
+
+
+@kernel
+def all_valid(out: StepOutputs, clusters: IntVector, actions: IntVector, scores: Float32Matrix) -> bool:
+    """Whether clusters are in an episode and their actions in the space and not masked; as of `step`."""
+    wrong = 0
+    for b in clusters:
+        wrong += not out.playing[b]
+        for score in scores[b]:
+            wrong += not -1.0 <= score <= 1.0  # NaN is not
+        if scores.shape[1] == 0:
+            wrong += not (0 <= actions[b] < out.masks.shape[1] and out.masks[b, actions[b]])
+    return wrong == 0
+
+
+@kernel
+def _begin(
+    state: State, episode: Episode, b: int, row: int, rows: WorkloadRows, limit_seconds: float
+) -> None:
+    """Load a row into cluster b; nothing has arrived yet."""
+    count = rows.num_jobs[row]
+    load(state, b, rows.records[row, :count], limit_seconds, rows.seeds[row])
+    for j in range(count):
+        episode.static[b, j] = rows.static[row, j]
+    for k in range(rows.weights.shape[1]):
+        episode.reward_weights[b, k] = rows.weights[row, k]
+    episode.last_integrals[b] = 0.0
+    episode.num_live[b] = 0
+    episode.num_arrived[b] = 0
+
+
+@kernel
+def _reward(state: State, episode: Episode, b: int) -> float:
+    reward = 0.0
+    for k in range(state.integrals.shape[1]):
+        grown = state.integrals[b, k] - episode.last_integrals[b, k]
+        reward += episode.reward_weights[b, k] * grown
+        episode.last_integrals[b, k] = state.integrals[b, k]
+    return reward
+
+
+@kernel
+def _check_row(row: Float32Vector, function: int) -> None:
+    """Complain of the first value of an observation that its space does not hold."""
+    outside = 0
+    for value in row:
+        outside += not -LIMIT <= value <= LIMIT
+    if outside == 0:
+        return
+    for i in range(len(row)):
+        if not -LIMIT <= row[i] <= LIMIT:
+            complain(_OUTSIDE, function, 0, row[i], LIMIT, i)
+
+
+@kernel
+def step(
+    state: State,
+    episode: Episode,
+    out: StepOutputs,
+    clusters: IntVector,
+    phase: int,
+    actions: IntVector,
+    scores: Float32Matrix,
+    rows: WorkloadRows,
+    begun: IntVector,
+    config: StepConfig,
+) -> int:
+    """Bring each of the given clusters to its next decision; how many are STALLED.
+
+    Args:
+        state: simulation arrays.
+        episode: decision-process arrays.
+        out: written at the given indices.
+        clusters: [stepped] indices.
+        phase: STEP: by one valid action each; BEGIN: from the start of a workload; SETTLE: from where
+            something else has put it.
+        actions: [clusters] numbers, read at those indices.
+        scores: [clusters, scores] likewise; [clusters, 0] if actions are numbers.
+        rows: workloads.
+        begun: [clusters] which row each begins.
+        config: what clusters share.
+    """
+    stalled = 0
+    acts = phase == STEP
+    for b in clusters:
+        end = GOES_ON
+        if acts:
+            end = whole(out.ends[b])  # an episode may be over as it begins
+            if end == GOES_ON and not count_step(state, b, state.clusters[b].now):
+                end = STALLED
+        elif phase == BEGIN:
+            _begin(state, episode, b, begun[b], rows, config.limit_seconds)
+            out.returns[b] = 0.0
+            out.lengths[b] = 0
+        if end == GOES_ON:
+            action, scored, mask = actions[b], scores[b], out.masks[b]
+            end = config.decode(state, episode, b, acts, action, scored, config.actions, config.physics, mask)
+        out.ends[b] = end
+        out.playing[b] = end == GOES_ON or (not acts and end != STALLED)
+        if acts:
+            reward = _reward(state, episode, b)
+            out.rewards[b] = reward
+            out.returns[b] += reward
+            out.lengths[b] += 1
+        seen = out.observations[b]
+        config.observe(state, episode, b, config.actions.num_running, config.parameters, seen)
+        if is_watched(config.observe):
+            _check_row(seen, address_of(config.observe))
+        stalled += end == STALLED
+    return stalled

@@ -1,0 +1,285 @@
+"""Who holds what: jobs take and give back GPU slots, memory, cores, RAM, bandwidth and storage."""
+
+from ringyard.compiled import Int32Vector, kernel
+from ringyard.performance.host import bandwidth_asked
+from ringyard.placement.room import dealt, held_by, sort_ascending
+from ringyard.resources import NUM_RESOURCES
+from ringyard.state.arrays import State
+from ringyard.state.free_servers import move_server
+from ringyard.state.on_gpus import Shared, shared_on, slowness_on
+from ringyard.state.records import DOWN, Job, JobKind, Server, free_on, held_of, set_free, there_on
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+
+
+@kernel
+def _count_gpus(state: State, b: int, s: int, change: int) -> None:
+    """Add `change` to the free GPUs of server s, and keep the counts that follow from it."""
+    cluster = state.clusters[b]
+    server = state.servers[b, s]
+    if server.free_gpus < server.num_gpus:
+        cluster.fragmented_gpus -= server.free_gpus
+    move_server(state, b, s, server.free_gpus, server.free_gpus + change)
+    server.free_gpus += change
+    cluster.free_gpus += change
+    if server.free_gpus < server.num_gpus:
+        cluster.fragmented_gpus += server.free_gpus
+
+
+@kernel
+def _count_open(state: State, b: int, s: int, change: int) -> None:
+    """Add `change` to the GPUs of server s that have a free slot."""
+    state.servers[b, s].open_gpus += change
+    state.clusters[b].open_gpus += change
+
+
+@kernel
+def _use(server: Server, job: Job, workers: int, tasks: int, sign: int) -> None:
+    """Give workers and parameter servers of a job what they hold of a server; sign -1: take it back."""
+    for r in range(NUM_RESOURCES):
+        used = held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
+        set_free(server, r, free_on(server, r) - sign * used)
+    cores = workers * job.cores_per_worker + tasks * job.cores_per_server_task
+    server.bandwidth_demand += sign * bandwidth_asked(job, cores)
+
+
+@kernel
+def _seat(server: Server, job: Job, sign: int) -> None:
+    """Give one worker of a job (or a CPU-only job) what it has of a server, or take it back with sign -1."""
+    _use(server, job, 1, 0, sign)
+    if job.stored_bytes > 0.0:
+        server.storage_readers += sign
+
+
+@kernel
+def _hold_server(state: State, b: int, j: int, s: int) -> None:
+    """CPU-only job j joins server s."""
+    job = state.jobs[b, j]
+    server = state.servers[b, s]
+    job.server = s
+    job.num_servers = 1
+    job.next_cpu_job = server.first_cpu_job
+    server.first_cpu_job = j
+    _seat(server, job, 1)
+
+
+@kernel
+def _leave_server(state: State, b: int, j: int) -> None:
+    job = state.jobs[b, j]
+    server = state.servers[b, job.server]
+    if server.first_cpu_job == j:
+        server.first_cpu_job = job.next_cpu_job
+    else:
+        other = server.first_cpu_job
+        while state.jobs[b, other].next_cpu_job != j:
+            other = state.jobs[b, other].next_cpu_job
+        state.jobs[b, other].next_cpu_job = job.next_cpu_job
+    _seat(server, job, -1)
+
+
+@kernel
+def _take_slot(state: State, b: int, j: int, g: int) -> int:
+    """The first free slot of GPU g, now job j's."""
+    gpu = state.gpus[b, g]
+    i = g * state.clusters[b].jobs_per_gpu
+    while state.slots[b, i].job >= 0:
+        i += 1
+    slot = state.slots[b, i]
+    slot.job = j
+    slot.model = state.jobs[b, j].model
+    slot.next_slot = -1
+    slot.next_server_slot = -1
+    gpu.num_jobs += 1
+    if gpu.num_jobs == 1:
+        _count_gpus(state, b, gpu.server, -1)
+    if gpu.num_jobs == state.clusters[b].jobs_per_gpu:
+        _count_open(state, b, gpu.server, -1)
+    gpu.free_memory_bytes -= state.jobs[b, j].gpu_memory_bytes
+    return i
+
+
+@kernel
+def _span(state: State, b: int, j: int, sign: int) -> None:
+    """Count a job on its links, and the cores of its parameter servers, dealt out server by server."""
+    job = state.jobs[b, j]
+    spans = job.num_servers > 1
+    tasks = job.parameter_servers if job.cores_per_server_task > 0 else 0
+    if not spans and tasks == 0:
+        return
+    rank = 0
+    i = job.first_slot
+    while i >= 0:
+        server = state.servers[b, state.slots[b, i].server]
+        if spans:
+            server.spanning_jobs += sign
+        here = dealt(tasks, job.num_servers, rank)
+        if here > 0:
+            _use(server, job, 0, here, sign)
+        rank += 1
+        i = state.slots[b, i].next_server_slot
+
+
+@kernel
+def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
+    """Chain GPUs (sorted in place) to job j in ascending order; a CPU-only job joins the server places[0]."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        _hold_server(state, b, j, places[0])
+        return
+    sort_ascending(places, count)
+    num_servers = 0
+    head = -1
+    last = -1
+    num_racks = 0
+    rack = -1
+    slowest = 0.0
+    shared = Shared(0.0, 0.0)
+    for k in range(count):
+        i = _take_slot(state, b, j, places[k])
+        s = state.slots[b, i].server
+        server = state.servers[b, s]
+        if last >= 0:
+            state.slots[b, last].next_slot = i
+        else:
+            job.first_slot = i
+        last = i
+        if head < 0 or state.slots[b, head].server != s:
+            if head >= 0:
+                state.slots[b, head].next_server_slot = i
+            head = i
+            num_servers += 1
+            if server.rack != rack:
+                rack = server.rack
+                num_racks += 1
+            slowest = max(slowest, slowness_on(state.slowness, job, server.gpu_type))
+            if state.shared.shape[1] > 0:
+                shared = shared_on(state, job, server.gpu_type)
+        if state.shared.shape[1] > 0:
+            state.shared[b, i, 0] = shared.sensitivity
+            state.shared[b, i, 1] = shared.pressure
+        if job.beside_gpus:
+            _seat(server, job, 1)
+    job.num_servers = num_servers
+    job.num_racks = num_racks
+    job.gpu_speed = 1.0 / slowest
+    _span(state, b, j, 1)
+
+
+@kernel
+def release(state: State, b: int, j: int) -> None:
+    """Take everything from job j; its chain (and server) can still be walked until somebody takes them."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        _leave_server(state, b, j)
+        return
+    _span(state, b, j, -1)
+    i = job.first_slot
+    while i >= 0:
+        slot = state.slots[b, i]
+        slot.job = -1
+        gpu = state.gpus[b, slot.gpu]
+        if gpu.num_jobs == state.clusters[b].jobs_per_gpu:
+            _count_open(state, b, slot.server, 1)
+        gpu.num_jobs -= 1
+        gpu.free_memory_bytes += job.gpu_memory_bytes
+        if gpu.num_jobs == 0:
+            _count_gpus(state, b, slot.server, 1)
+        if job.beside_gpus:
+            _seat(state.servers[b, slot.server], job, -1)
+        i = slot.next_slot
+
+
+@kernel
+def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
+    """GPUs that job j holds (a CPU-only job's server) into `out`, ascending; how many."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        out[0] = job.server
+        return 1
+    count = 0
+    i = job.first_slot
+    while i >= 0:
+        out[count] = state.slots[b, i].gpu
+        count += 1
+        i = state.slots[b, i].next_slot
+    return count
+
+
+@kernel
+def workers_there(state: State, b: int, j: int, s: int) -> tuple[int, int]:
+    """(workers, parameter servers) that job j has on server s now; a CPU-only job is one worker."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        return (1 if job.server == s else 0), 0
+    rank = 0
+    head = job.first_slot
+    while head >= 0 and state.slots[b, head].server != s:
+        head = state.slots[b, head].next_server_slot
+        rank += 1
+    if head < 0:
+        return 0, 0
+    workers = 0
+    while head >= 0 and state.slots[b, head].server == s:
+        head = state.slots[b, head].next_slot
+        workers += 1
+    return workers, dealt(job.parameter_servers, job.num_servers, rank)
+
+
+@kernel
+def held_there(state: State, b: int, j: int, s: int, r: int) -> int:
+    """What job j holds of resource r on server s now, its share of its parameter servers with it."""
+    workers, tasks = workers_there(state, b, j, s)
+    job = state.jobs[b, j]
+    return held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
+
+
+@kernel
+def detach(state: State, b: int, j: int) -> int:
+    """Take everything from job j for a moment, unnoticed; how many places `put_back` has to give back.
+
+    What it held is in `held_scratch`, its record in the scratch row: one job can be lifted at a time.
+    """
+    job = state.jobs[b, j]
+    state.jobs[b, state.jobs.shape[1] - 1] = job
+    if job.first_slot < 0 and job.server < 0:
+        return 0
+    num_held = collect(state, b, j, state.held_scratch[b])
+    release(state, b, j)
+    return num_held
+
+
+@kernel
+def reattach(state: State, b: int, j: int, num_held: int) -> None:
+    """Undo `lift`, whatever shape the job was given since; it holds nothing now."""
+    state.jobs[b, j] = state.jobs[b, state.jobs.shape[1] - 1]
+    if num_held > 0:
+        allocate(state, b, j, state.held_scratch[b], num_held)
+
+
+@kernel
+def take_down(state: State, b: int, s: int) -> None:
+    """Server s, on which nothing runs, fails."""
+    server = state.servers[b, s]
+    server.up = 0
+    server.num_failures += 1
+    for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
+        state.gpus[b, g].num_jobs = DOWN
+    _count_gpus(state, b, s, -server.num_gpus)
+    _count_open(state, b, s, -server.num_gpus)
+    state.clusters[b].down_gpus += server.num_gpus
+    for r in range(NUM_RESOURCES):
+        set_free(server, r, free_on(server, r) - there_on(server, r))
+
+
+@kernel
+def repair(state: State, b: int, s: int) -> None:
+    """Server s returns, empty."""
+    server = state.servers[b, s]
+    server.up = 1
+    for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
+        state.gpus[b, g].num_jobs = 0
+    _count_gpus(state, b, s, server.num_gpus)
+    _count_open(state, b, s, server.num_gpus)
+    state.clusters[b].down_gpus -= server.num_gpus
+    for r in range(NUM_RESOURCES):
+        set_free(server, r, free_on(server, r) + there_on(server, r))

@@ -1,0 +1,278 @@
+"""What makes a place fast or slow for a job: where it holds GPUs, where it might, or alone."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.compiled import Int32Vector, Record, Records1, f8, i4, kernel, linked_kernel
+from ringyard.performance.host import bandwidth_asked, bandwidth_stretch, seconds_per_byte
+from ringyard.performance.model import Physics, iteration_seconds
+from ringyard.sim.engine.allocation import allocate, detach, reattach, release
+from ringyard.sim.engine.network import count_links, link_contenders, put_on_links
+from ringyard.sim.engine.shape import Shape, num_places, set_shape
+from ringyard.state.arrays import State
+from ringyard.state.on_gpus import Shared, excess_on, shared_on, slowness_on
+from ringyard.state.records import Job, JobKind, Network
+
+
+class Surroundings(Record):
+    """What performance models read of a place: the fields of these names in the record of a job there."""
+
+    contenders: f8
+    gpu_speed: f8
+    sharing_slowdown: f8
+    bandwidth_slowdown: f8
+    storage_seconds_per_byte: f8
+    num_servers: i4
+    num_places: i4  # GPUs, or the server of a CPU-only job; 0: no place was found
+
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+_NO_NETWORK = int(Network.NONE)
+_WORST_LINK = int(Network.WORST_LINK)
+
+
+@kernel
+def _worst_link(state: State, b: int, j: int) -> float:
+    """SJF-BCO eq. 6's p: most jobs that span servers on any one server of job j; 0 if j does not span."""
+    job = state.jobs[b, j]
+    if job.num_servers <= 1:
+        return 0.0
+    worst = 0
+    i = job.first_slot
+    while i >= 0:
+        worst = max(worst, state.servers[b, state.slots[b, i].server].spanning_jobs)
+        i = state.slots[b, i].next_server_slot
+    return float(worst)
+
+
+@kernel
+def sharing_slowdown(state: State, b: int, j: int) -> float:
+    """1 + the neighbours' summed excess on the worst of the job's GPUs."""
+    worst = 0.0
+    own = Shared(0.0, 0.0)
+    i = state.jobs[b, j].first_slot
+    while i >= 0:
+        gpu = state.slots[b, i].gpu
+        if state.gpus[b, gpu].num_jobs > 1:
+            if state.shared.shape[1] > 0:
+                own = Shared(state.shared[b, i, 0], state.shared[b, i, 1])
+            worst = max(worst, excess_on(state, b, j, own, gpu))
+        i = state.slots[b, i].next_slot
+    return 1.0 + worst
+
+
+@kernel
+def _bandwidth_slowdown(state: State, b: int, j: int) -> float:
+    """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
+    job = state.jobs[b, j]
+    if job.kind == _CPU_ONLY:
+        server = state.servers[b, job.server]
+        return bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
+    worst = 1.0
+    i = job.first_slot
+    while i >= 0:
+        server = state.servers[b, state.slots[b, i].server]
+        stretch = bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
+        worst = max(worst, stretch)
+        i = state.slots[b, i].next_server_slot
+    return worst
+
+
+@kernel
+def _storage_seconds(state: State, b: int, j: int) -> float:
+    """Seconds in which a worker of job j reads a byte on the worst of its servers; 0 if none reads."""
+    worst = 0.0
+    i = state.jobs[b, j].first_slot if state.jobs[b, j].stored_bytes > 0.0 else -1
+    while i >= 0:
+        server = state.servers[b, state.slots[b, i].server]
+        worst = max(worst, seconds_per_byte(server.storage_readers, server.storage_bytes_per_second))
+        i = state.slots[b, i].next_server_slot
+    return worst
+
+
+@kernel
+def surround(state: State, b: int, j: int) -> bool:
+    """Bring up to date what the record of job j says of its neighbours; whether anything changed.
+
+    Links that are counted all together are left to `count_links`.
+    """
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    changed = False
+    if cluster.network == _WORST_LINK and cluster.global_links == 0:
+        worst = _worst_link(state, b, j)
+        if worst != job.contenders:
+            job.contenders = worst
+            changed = True
+    if cluster.sharing:
+        slowdown = sharing_slowdown(state, b, j)
+        if slowdown != job.sharing_slowdown:
+            job.sharing_slowdown = slowdown
+            changed = True
+    if cluster.bandwidth_limited:
+        slowdown = _bandwidth_slowdown(state, b, j)
+        if slowdown != job.bandwidth_slowdown:
+            job.bandwidth_slowdown = slowdown
+            changed = True
+    if cluster.storage_limited:
+        seconds = _storage_seconds(state, b, j)
+        if seconds != job.storage_seconds_per_byte:
+            job.storage_seconds_per_byte = seconds
+            changed = True
+    return changed
+
+
+@kernel
+def evaluate_placement(
+    state: State, b: int, j: int, places: Int32Vector, count: int, out: Surroundings
+) -> None:
+    """What waiting job j would find on `places[:count]` (ascending), written to `out`.
+
+    As `what_if` would find it, but quicker. Where links are counted all together, the rings on the servers'
+    own links are an estimate of the contenders: uplinks and max-min shares are left to `what_if`, as is the
+    memory bandwidth of parameter servers.
+    """
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    out.num_servers = 0
+    out.contenders = 0.0
+    out.sharing_slowdown = 1.0
+    out.bandwidth_slowdown = 1.0
+    out.storage_seconds_per_byte = 0.0
+    if job.kind == _CPU_ONLY:
+        out.num_servers = 1
+        out.gpu_speed = 1.0
+        if cluster.bandwidth_limited:
+            out.bandwidth_slowdown = _stretch_with(state, b, j, places[0], job.cores_per_worker)
+        return
+    first = -1
+    slowest = 0.0
+    own = Shared(0.0, 0.0)
+    own_type = -1
+    for i in range(count):
+        g = places[i]
+        s = state.gpus[b, g].server
+        gpu_type = state.servers[b, s].gpu_type
+        if cluster.sharing and state.gpus[b, g].num_jobs > 0:
+            if gpu_type != own_type:
+                own = shared_on(state, job, gpu_type)
+                own_type = gpu_type
+            out.sharing_slowdown = max(out.sharing_slowdown, 1.0 + excess_on(state, b, j, own, g))
+        if i + 1 < count and state.gpus[b, places[i + 1]].server == s:
+            if first < 0:
+                first = i
+            continue
+        workers = i + 1 - (first if first >= 0 else i)
+        first = -1
+        out.num_servers += 1
+        slowest = max(slowest, slowness_on(state.slowness, job, gpu_type))
+        crowd = float(state.servers[b, s].spanning_jobs + 1)
+        if cluster.global_links:
+            crowd = state.links[b, s].load + 1.0
+        out.contenders = max(out.contenders, crowd)
+        if cluster.bandwidth_limited:
+            stretch = _stretch_with(state, b, j, s, workers * job.cores_per_worker)
+            out.bandwidth_slowdown = max(out.bandwidth_slowdown, stretch)
+        if cluster.storage_limited and job.stored_bytes > 0.0:
+            server = state.servers[b, s]
+            readers = server.storage_readers + workers
+            seconds = seconds_per_byte(readers, server.storage_bytes_per_second)
+            out.storage_seconds_per_byte = max(out.storage_seconds_per_byte, seconds)
+    out.gpu_speed = 1.0 / slowest
+    if out.num_servers == 1 or cluster.network == _NO_NETWORK:
+        out.contenders = 0.0
+
+
+@kernel
+def _stretch_with(state: State, b: int, j: int, s: int, cores: int) -> float:
+    """Stretch of memory accesses on server s with `cores` cores of job j added."""
+    server = state.servers[b, s]
+    job = state.jobs[b, j]
+    demand = server.bandwidth_demand + bandwidth_asked(job, cores)
+    return bandwidth_stretch(float(demand), float(server.memory_bandwidth))
+
+
+def isolated_places(
+    cluster: Cluster,
+    num_gpus: NDArray[np.int64],
+    num_servers: NDArray[np.int64] | None = None,
+    storage_readers: ArrayLike | None = None,
+) -> Records1[Surroundings]:
+    """[jobs] what jobs find in an empty cluster, on reference GPUs.
+
+    Args:
+        cluster: its servers.
+        num_gpus: [jobs] GPUs of each; 0: CPU-only.
+        num_servers: [jobs] servers that each spans; None: the fewest that hold it.
+        storage_readers: [jobs] workers that read from storage on each of its servers; None: its own.
+    """
+    places = Surroundings.zeros(len(num_gpus))
+    places["num_servers"] = cluster.fewest_servers(num_gpus) if num_servers is None else num_servers
+    places["contenders"] = places["num_servers"] > 1
+    places["gpu_speed"] = places["sharing_slowdown"] = places["bandwidth_slowdown"] = 1.0
+    if cluster.storage_bytes_per_second:
+        own = np.ceil(num_gpus / np.maximum(places["num_servers"], 1))
+        readers = own if storage_readers is None else np.asarray(storage_readers, dtype=np.float64)
+        places["storage_seconds_per_byte"] = readers / max(cluster.storage_bytes_per_second)
+    places["num_places"] = np.maximum(num_gpus, 1)
+    return places
+
+
+@kernel
+def unplace(job: Job) -> None:
+    """The job is in no place: it holds nothing."""
+    job.num_servers = 0
+    job.contenders = 0.0
+    job.gpu_speed = 1.0
+    job.sharing_slowdown = 1.0
+    job.bandwidth_slowdown = 1.0
+    job.storage_seconds_per_byte = 0.0
+
+
+@kernel
+def seconds_in(job: Job, j: int, place: Surroundings, physics: Physics) -> float:
+    """Seconds per base iteration of job j, which holds nothing, were it in this place."""
+    job.num_servers = place.num_servers
+    job.contenders = place.contenders
+    job.gpu_speed = place.gpu_speed
+    job.sharing_slowdown = place.sharing_slowdown
+    job.bandwidth_slowdown = place.bandwidth_slowdown
+    job.storage_seconds_per_byte = place.storage_seconds_per_byte
+    seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
+    unplace(job)
+    return seconds
+
+
+_MAX_MIN = int(Network.MAX_MIN)
+
+
+@linked_kernel
+def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> float:
+    """Seconds per base iteration of job j elsewhere or in another shape, the others where they are.
+
+    The job is put there for a moment, unnoticed, and back again. Arguments are as in `lifecycle.carry_out`.
+    """
+    job = state.jobs[b, j]
+    network = state.clusters[b].network
+    is_ring = state.clusters[b].global_links != 0 and job.num_servers > 1
+    if is_ring and network != _MAX_MIN:
+        put_on_links(state, b, j, -1.0)
+    num_held = detach(state, b, j)
+    set_shape(job, shape)
+    allocate(state, b, j, places, num_places(shape))
+    surround(state, b, j)
+    if state.clusters[b].global_links and job.num_servers > 1:
+        if network == _MAX_MIN:
+            count_links(state, b, -1 if num_held > 0 else j)
+            job.contenders = job.new_contenders
+        else:
+            job.contenders = link_contenders(state, b, j, 0.0)
+    seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
+    release(state, b, j)
+    reattach(state, b, j, num_held)
+    if network == _MAX_MIN:
+        count_links(state, b, -1)  # `look` reads the links' loads
+    elif is_ring:
+        put_on_links(state, b, j, 1.0)
+    return seconds

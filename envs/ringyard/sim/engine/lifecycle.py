@@ -1,0 +1,328 @@
+"""The life of a job: it arrives, starts, changes, stops and ends; who held what, for drawing."""
+
+import numpy as np
+
+from ringyard.compiled import Int32Vector, kernel, linked_kernel
+from ringyard.performance.model import Physics, iteration_seconds
+from ringyard.restart import cores_pause, resize_pause, restart_pause, servers_pause
+from ringyard.sim.engine.allocation import allocate, collect, release
+from ringyard.sim.engine.co_location import surround, unplace
+from ringyard.sim.engine.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
+from ringyard.sim.engine.rates import expect_end, rerate_neighbours, rerate_rings, sample_straggler, sync
+from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
+from ringyard.sim.engine.slowdown_accounting import count_kernels, count_lost, count_rolled_back, rate_losses
+from ringyard.state.arrays import State
+from ringyard.state.progress import seconds_to_compute
+from ringyard.state.records import Integral, Job, JobKind, JobOutcome, JobStatus, Segment
+
+
+@kernel
+def _log(state: State, b: int, j: int, server: int, start: float, stop: float) -> Segment:
+    """The next row, the oldest if all are taken, with no GPUs yet."""
+    cluster = state.clusters[b]
+    row = state.segments[b, cluster.num_segments % state.segments.shape[1]]
+    cluster.num_segments += 1
+    row.job = j
+    row.server = server
+    row.gpu_bits = np.uint64(0)
+    row.start_seconds = start
+    row.stop_seconds = stop
+    return row
+
+
+@kernel
+def log_down(state: State, b: int, s: int) -> None:
+    """Remember that server s is down from now on until it returns: a row of no job."""
+    if state.segments.shape[1] > 0:
+        _log(state, b, -1, s, state.clusters[b].now, state.servers[b, s].next_change_seconds)
+
+
+@kernel
+def log_segments(state: State, b: int, j: int) -> None:
+    """Remember which GPUs of which servers job j held since its last start; a CPU-only job: where it was."""
+    if state.segments.shape[1] == 0:
+        return
+    now = state.clusters[b].now
+    job = state.jobs[b, j]
+    if job.server >= 0:
+        _log(state, b, j, job.server, job.last_start_seconds, now)
+    i = job.first_slot
+    while i >= 0:
+        server = state.slots[b, i].server
+        row = _log(state, b, j, server, job.last_start_seconds, now)
+        bits = np.uint64(0)
+        held = i
+        while held >= 0 and state.slots[b, held].server == server:
+            here = state.slots[b, held].gpu - state.servers[b, server].first_gpu
+            bits |= np.uint64(1) << np.uint64(here)
+            held = state.slots[b, held].next_slot
+        row.gpu_bits = bits
+        i = state.slots[b, i].next_server_slot
+
+
+_WAITING = int(JobStatus.WAITING)
+_RUNNING = int(JobStatus.RUNNING)
+_DONE = int(JobStatus.DONE)
+_COMPLETED = int(JobOutcome.COMPLETED)
+_BLOCKED = int(JobOutcome.BLOCKED)
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+_FAIR_SHARE = int(Integral.FAIR_SHARE)
+_BLOCKED_JOBS = int(Integral.BLOCKED_JOBS)
+_FAIRNESS = int(Integral.FAIRNESS)
+_WORST_FAIRNESS = int(Integral.WORST_FAIRNESS)
+
+
+@linked_kernel
+def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physics: Physics) -> None:
+    """Job j, that holds nothing, runs on the places from now on, without progress for `pause` seconds."""
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    now = cluster.now
+    counts = state.losses.shape[1] > 0
+    if counts and job.kind != _CPU_ONLY:
+        for k in range(job.num_gpus):
+            count_kernels(state, b, places[k])
+    allocate(state, b, j, places, num_places(shape_of(job)))
+    job.computed_seconds += seconds_to_compute(job)
+    job.synced_seconds = now
+    job.last_start_seconds = now
+    job.progress_from_seconds = now + pause
+    if cluster.straggler_cv > 0.0:
+        sample_straggler(cluster, job, j)
+    surround(state, b, j)
+    if cluster.global_links and job.num_servers > 1:
+        rerate_rings(state, b, j, 1, physics)
+    job.iteration_seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
+    if counts:
+        rate_losses(state, b, j, physics)
+    expect_end(cluster, job)
+    heap_push(state, b, j)
+    rerate_neighbours(state, b, j, physics)
+
+
+@kernel
+def start(state: State, b: int, j: int, places: Int32Vector, physics: Physics) -> None:
+    """Give waiting job j as many of the GPUs in `places` as it has workers (sorted in place).
+
+    A CPU-only job gets the server `places[0]`. The caller has checked that the job waits and that there is
+    room.
+    """
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    waiting_remove(state, b, j)
+    job.status = _RUNNING
+    cluster.num_starts += 1
+    pause = 0.0
+    if np.isnan(job.first_start_seconds):
+        job.first_start_seconds = cluster.now
+    else:
+        pause = restart_pause(job, job.num_gpus)
+    _run(state, b, j, places, pause, physics)
+
+
+@linked_kernel
+def _release(state: State, b: int, j: int, physics: Physics) -> None:
+    """Take everything from running job j and re-rate those that felt it."""
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    if state.losses.shape[1] > 0:
+        count_lost(state, b, j)
+    sync(job, cluster.now)
+    job.computed_seconds -= seconds_to_compute(job)
+    log_segments(state, b, j)
+    heap_remove(state, b, j)
+    release(state, b, j)
+    if cluster.global_links and job.num_servers > 1:
+        rerate_rings(state, b, j, -1, physics)
+    rerate_neighbours(state, b, j, physics)
+    job.first_slot = -1
+    job.server = -1
+    job.num_racks = 0
+    job.straggler = 1.0
+    unplace(job)
+
+
+@kernel
+def _wait_again(state: State, b: int, j: int) -> None:
+    job = state.jobs[b, j]
+    job.status = _WAITING
+    job.last_stop_seconds = state.clusters[b].now
+    job.end_seconds = np.nan
+    job.saved_iterations = job.remaining_iterations
+    ask(job)
+    waiting_add(state, b, j)
+
+
+@kernel
+def stop(state: State, b: int, j: int, physics: Physics) -> None:
+    """Preempt running job j: it waits again as it asked to run, its progress is kept."""
+    _release(state, b, j, physics)
+    state.jobs[b, j].num_preemptions += 1
+    state.clusters[b].num_preemptions += 1
+    _wait_again(state, b, j)
+
+
+@kernel
+def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
+    """A server under running job j failed: it waits again, with the progress of its last checkpoint."""
+    _release(state, b, j, physics)
+    job = state.jobs[b, j]
+    job.num_failures += 1
+    between = state.clusters[b].checkpoint_seconds / job.isolated_iteration_seconds
+    done = job.total_iterations - job.remaining_iterations
+    kept = 0.0 if between == np.inf else min(np.floor(done / between) * between, done)
+    left = job.remaining_iterations
+    job.remaining_iterations = min(job.total_iterations - kept, job.saved_iterations)
+    if state.losses.shape[1] > 0:
+        count_rolled_back(state, b, j, job.remaining_iterations - left)
+    _wait_again(state, b, j)
+
+
+@kernel
+def same_places(places: Int32Vector, count: int, others: Int32Vector, num_others: int) -> bool:
+    """Whether two lists without repetition hold the same places."""
+    if count != num_others:
+        return False
+    for i in range(count):
+        found = False
+        for k in range(count):
+            found = found or places[i] == others[k]
+        if not found:
+            return False
+    return True
+
+
+@kernel
+def _change_pause(job: Job, present: Shape, shape: Shape, now: float) -> float:
+    """Seconds without progress of a running job that goes on in another shape: the longest that it takes."""
+    pause = 0.0
+    if shape.num_gpus != present.num_gpus or shape.batch_size != present.batch_size:
+        pause = resize_pause(job, shape.num_gpus)
+    if shape.parameter_servers != present.parameter_servers:
+        pause = max(pause, servers_pause(job, shape.num_gpus))
+    workers = shape.cores_per_worker != present.cores_per_worker
+    if workers or shape.cores_per_server_task != present.cores_per_server_task:
+        pause = max(pause, cores_pause(job, now))
+    return pause
+
+
+@linked_kernel
+def carry_out(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> None:
+    """Let job j run in this shape on these places, of which the caller has checked that they fit.
+
+    A waiting job starts. A running one is left alone where nothing changes; with other places for the same
+    number of GPUs and batch it stops and starts there (a migration: a restart); with another number of GPUs,
+    another batch, other parameter servers or other cores it goes on after the longest of the pauses that
+    these take; other RAM or another cap cost nothing (`ringyard.restart` says why).
+
+    Args:
+        places: GPUs, or the server of a CPU-only job, `num_places(shape)` of them; sorted in place.
+        (others): as everywhere.
+    """
+    job = state.jobs[b, j]
+    if job.status == _WAITING:
+        set_shape(job, shape)
+        start(state, b, j, places, physics)
+        return
+    present = shape_of(job)
+    held = state.held_scratch[b]
+    resized = shape.batch_size != present.batch_size or shape.num_gpus != present.num_gpus
+    moved = not same_places(places, num_places(shape), held, collect(state, b, j, held))
+    if shape == present and not moved:
+        return
+    if moved and not resized:
+        stop(state, b, j, physics)
+        set_shape(job, shape)
+        start(state, b, j, places, physics)
+        return
+    now = state.clusters[b].now
+    pending = max(job.progress_from_seconds - now, 0.0)
+    pause = _change_pause(job, present, shape, now)
+    _release(state, b, j, physics)
+    set_shape(job, shape)
+    job.num_resizes += 1
+    state.clusters[b].num_resizes += 1
+    _run(state, b, j, places, max(pause, pending), physics)
+
+
+@kernel
+def arrive(state: State, b: int) -> None:
+    """The next job of the table is submitted."""
+    cluster = state.clusters[b]
+    j = cluster.next_arrival
+    job = state.jobs[b, j]
+    cluster.next_arrival += 1
+    job.status = _WAITING
+    job.fair_share_integral = state.integrals[b, _FAIR_SHARE]
+    cluster.demanded_gpus += job.asked_gpus
+    cluster.inverse_durations += 1.0 / job.isolated_seconds
+    if job.predictable_from <= 0.0:
+        cluster.predicted_inverse_durations += 1.0 / (job.isolated_seconds * job.prediction_factor)
+    cluster.next_cancel_seconds = min(cluster.next_cancel_seconds, job.cancel_seconds)
+    waiting_add(state, b, j)
+
+
+@kernel
+def _next_cancellation(state: State, b: int) -> float:
+    """Earliest cancellation of a job in the system; inf if none."""
+    earliest = np.inf
+    for j in range(state.clusters[b].next_arrival):
+        if state.jobs[b, j].status != _DONE:
+            earliest = min(earliest, state.jobs[b, j].cancel_seconds)
+    return earliest
+
+
+@kernel
+def _count_served(state: State, b: int, j: int) -> None:
+    """Add job j, which has ended, to what is summed over jobs; fairness as in `ringyard.sim.metrics`."""
+    job, sums = state.jobs[b, j], state.integrals[b]
+    jct = job.end_seconds - job.submit_seconds
+    crowding = max(job.fair_share_integral / max(jct, 1e-300), 1.0)
+    fairness = jct / (job.isolated_seconds * crowding)
+    state.clusters[b].served_jct += jct
+    sums[_FAIRNESS] += fairness
+    sums[_WORST_FAIRNESS] = max(sums[_WORST_FAIRNESS], fairness)
+
+
+@kernel
+def end(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
+    """Job j leaves the system, running or waiting.
+
+    Args:
+        outcome: COMPLETED: its work is done; CANCELLED or BLOCKED: before that.
+        (others): as everywhere.
+    """
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    if job.status == _RUNNING:
+        _release(state, b, j, physics)
+    else:
+        waiting_remove(state, b, j)
+    job.status = _DONE
+    if outcome == _COMPLETED:
+        job.remaining_iterations = 0.0
+    else:
+        job.outcome = outcome
+    job.end_seconds = cluster.now
+    state.ended[b, cluster.num_done] = j
+    job.fair_share_integral = state.integrals[b, _FAIR_SHARE] - job.fair_share_integral
+    if outcome == _BLOCKED:
+        state.integrals[b, _BLOCKED_JOBS] += 1.0
+    else:
+        _count_served(state, b, j)
+    cluster.demanded_gpus -= job.asked_gpus
+    cluster.inverse_durations -= 1.0 / job.isolated_seconds
+    if job.predictable_from <= 0.0:
+        cluster.predicted_inverse_durations -= 1.0 / (job.isolated_seconds * job.prediction_factor)
+    cluster.num_done += 1
+    if job.cancel_seconds <= cluster.next_cancel_seconds < np.inf:
+        cluster.next_cancel_seconds = _next_cancellation(state, b)
+
+
+@kernel
+def become_predictable(state: State, b: int, j: int) -> None:
+    """Schedulers may see the remaining time of running job j from now on."""
+    job = state.jobs[b, j]
+    job.predictable = 1
+    expect_end(state.clusters[b], job)
+    heap_update(state, b, j)

@@ -1,0 +1,223 @@
+"""Rings on links that are counted all together: racks' uplinks, transfers in flight, max-min shares."""
+
+import numpy as np
+
+from ringyard.compiled import kernel
+from ringyard.fabric import latency_seconds, ring_bytes_per_second
+from ringyard.performance.ring import overlapped, ring_seconds
+from ringyard.state.arrays import State
+from ringyard.state.on_gpus import summable
+from ringyard.state.records import Network
+
+_LIVE = int(Network.LIVE_TRANSFERS)
+
+
+@kernel
+def weigh_ring(state: State, b: int, j: int) -> None:
+    """Write what job j adds to the load of each of its links: the share of its time it would send, alone."""
+    job = state.jobs[b, j]
+    job.link_weight = 1.0
+    if state.clusters[b].network != _LIVE:
+        return
+    alone = ring_bytes_per_second(state.between_servers, 0, job.num_servers)
+    sending = ring_seconds(job.num_gpus, job.gradient_bytes, alone, np.inf)
+    ring = sending + latency_seconds(state.between_servers, 0, job.num_gpus)
+    together = overlapped(job.compute_seconds / job.gpu_speed, ring, job.overlap_exponent)
+    job.link_weight = summable(sending / together)
+
+
+@kernel
+def _links_of(state: State, b: int, j: int) -> int:
+    """Rows of `State.links` that job j's ring uses into `link_scratch`; how many."""
+    out = state.link_scratch[b]
+    num_servers = state.servers.shape[1]
+    job = state.jobs[b, j]
+    count = 0
+    rack = -1
+    i = job.first_slot
+    while i >= 0:
+        s = state.slots[b, i].server
+        out[count] = s
+        count += 1
+        if job.num_racks > 1 and state.servers[b, s].rack != rack:
+            rack = state.servers[b, s].rack
+            out[count] = num_servers + rack
+            count += 1
+        i = state.slots[b, i].next_server_slot
+    return count
+
+
+@kernel
+def _ring(state: State, b: int, i: int, extra: int) -> int:
+    """The i-th running job, or `extra` after the last; -1 if it does not span servers."""
+    j = extra
+    if i < state.clusters[b].num_running:
+        j = state.running[b, i]
+    if j < 0 or state.jobs[b, j].num_servers <= 1:
+        return -1
+    return j
+
+
+@kernel
+def put_on_links(state: State, b: int, j: int, sign: float) -> None:
+    """Add job j's ring, which has its weight, to its links, or take it off with sign -1. Sums are exact."""
+    weight = sign * state.jobs[b, j].link_weight
+    for k in range(_links_of(state, b, j)):
+        state.links[b, state.link_scratch[b, k]].load += weight
+
+
+@kernel
+def clear_links(state: State, b: int) -> None:
+    """No ring is anywhere."""
+    for row in range(state.links.shape[1]):
+        state.links[b, row].load = 0.0
+
+
+@kernel
+def _load_links(state: State, b: int, extra: int) -> None:
+    """Rings on every link, from scratch."""
+    cluster = state.clusters[b]
+    clear_links(state, b)
+    for i in range(cluster.num_running + 1):
+        j = _ring(state, b, i, extra)
+        if j >= 0:
+            weigh_ring(state, b, j)
+            put_on_links(state, b, j, 1.0)
+
+
+@kernel
+def contenders_alone(state: State, b: int, j: int) -> float:
+    """Contenders of job j, where it is, if there were no other ring; 0: it does not span servers."""
+    job = state.jobs[b, j]
+    if job.num_servers <= 1:
+        return 0.0
+    worst = 1.0
+    if job.num_racks > 1:
+        for k in range(_links_of(state, b, j)):
+            worst = max(worst, 1.0 / state.links[b, state.link_scratch[b, k]].capacity)
+    return worst
+
+
+@kernel
+def link_contenders(state: State, b: int, j: int, weight: float) -> float:
+    """Rings on the worst link of job j, itself counted as one, relative to what the link carries.
+
+    Args:
+        weight: what the job itself has added to the links' loads.
+        (others): as everywhere.
+    """
+    worst = 1.0
+    for k in range(_links_of(state, b, j)):
+        link = state.links[b, state.link_scratch[b, k]]
+        worst = max(worst, (link.load - weight + 1.0) / link.capacity)
+    return worst
+
+
+@kernel
+def find_rings_beside(state: State, b: int, j: int) -> int:
+    """Other rings that may use a link of job j's ring into `ring_scratch`, by their first GPU; how many."""
+    out = state.ring_scratch[b]
+    job = state.jobs[b, j]
+    count = 0
+    if job.num_racks > 1:  # those on the uplinks may be anywhere
+        for i in range(state.slots.shape[1]):
+            other = state.slots[b, i].job
+            if other >= 0 and other != j and state.jobs[b, other].first_slot == i:
+                if state.jobs[b, other].num_servers > 1:
+                    out[count] = other
+                    count += 1
+        return count
+    per_gpu = state.clusters[b].jobs_per_gpu
+    state.clusters[b].stamp += 1
+    job.stamp = state.clusters[b].stamp
+    head = job.first_slot
+    while head >= 0:
+        server = state.servers[b, state.slots[b, head].server]
+        first = server.first_gpu * per_gpu
+        for i in range(first, first + server.num_gpus * per_gpu if server.spanning_jobs > 0 else first):
+            other = state.slots[b, i].job
+            if other >= 0 and state.jobs[b, other].num_servers > 1:
+                if state.jobs[b, other].stamp != job.stamp:
+                    state.jobs[b, other].stamp = job.stamp
+                    count = _insert_by_first_gpu(state, b, other, count)
+        head = state.slots[b, head].next_server_slot
+    return count
+
+
+@kernel
+def _insert_by_first_gpu(state: State, b: int, j: int, count: int) -> int:
+    """Add job j to the rings of `ring_scratch`; how many there are now."""
+    out = state.ring_scratch[b]
+    first = state.jobs[b, j].first_slot
+    k = count
+    while k > 0 and state.jobs[b, out[k - 1]].first_slot > first:
+        out[k] = out[k - 1]
+        k -= 1
+    out[k] = j
+    return count + 1
+
+
+@kernel
+def _tightest_link(state: State, b: int) -> int:
+    """The link with the least left for each ring that is not frozen yet; -1 if there is none."""
+    tightest = -1
+    least = np.inf
+    for row in range(state.links.shape[1]):
+        link = state.links[b, row]
+        if link.flows > 0.5 and link.left / link.flows < least:
+            least = link.left / link.flows
+            tightest = row
+    return tightest
+
+
+@kernel
+def _fill(state: State, b: int, extra: int) -> None:
+    """Max-min fair shares by progressive filling, as 1 / share into every ring's `new_contenders`.
+
+    The fullest link freezes its rings at its fair share, again and again (Bertsekas & Gallager, 6.5.2).
+    """
+    for row in range(state.links.shape[1]):
+        link = state.links[b, row]
+        link.left = link.capacity
+        link.flows = link.load
+    num_rings = state.clusters[b].num_running + 1
+    for i in range(num_rings):
+        j = _ring(state, b, i, extra)
+        if j >= 0:
+            state.jobs[b, j].new_contenders = 0.0
+    tightest = _tightest_link(state, b)
+    while tightest >= 0:
+        share = state.links[b, tightest].left / state.links[b, tightest].flows
+        for i in range(num_rings):
+            j = _ring(state, b, i, extra)
+            if j < 0 or state.jobs[b, j].new_contenders > 0.0:
+                continue
+            count = _links_of(state, b, j)
+            uses = False
+            for k in range(count):
+                uses = uses or state.link_scratch[b, k] == tightest
+            if uses:
+                state.jobs[b, j].new_contenders = 1.0 / share
+                for k in range(count):
+                    link = state.links[b, state.link_scratch[b, k]]
+                    link.left = max(link.left - share, 0.0)
+                    link.flows -= 1.0
+        tightest = _tightest_link(state, b)
+
+
+@kernel
+def count_links(state: State, b: int, extra: int) -> bool:
+    """Every ring's `new_contenders` by max-min shares; whether any differs from its `contenders`.
+
+    Args:
+        extra: a job that holds its GPUs but is not among the running ones yet; -1: none.
+        (others): as everywhere.
+    """
+    _load_links(state, b, extra)
+    _fill(state, b, extra)
+    changed = False
+    for i in range(state.clusters[b].num_running + 1):
+        j = _ring(state, b, i, extra)
+        if j >= 0:
+            changed = changed or state.jobs[b, j].new_contenders != state.jobs[b, j].contenders
+    return changed

@@ -1,0 +1,177 @@
+"""The pace of running jobs: how fast they are, when they will end, and who is rated again beside others."""
+
+import numpy as np
+
+from ringyard.compiled import kernel, linked_kernel
+from ringyard.performance.model import Physics, iteration_seconds
+from ringyard.sim.engine.co_location import surround
+from ringyard.sim.engine.network import (
+    count_links,
+    find_rings_beside,
+    link_contenders,
+    put_on_links,
+    weigh_ring,
+)
+from ringyard.sim.engine.queues import heap_update
+from ringyard.sim.engine.slowdown_accounting import count_lost, rate_losses
+from ringyard.state.arrays import State
+from ringyard.state.progress import attained_service, remaining_iterations, run_seconds
+from ringyard.state.random_numbers import normal_at
+from ringyard.state.records import ClusterRecord, Job, JobKind, Network
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+_NO_NETWORK = int(Network.NONE)
+_MAX_MIN = int(Network.MAX_MIN)
+
+
+@kernel
+def sync(job: Job, now: float) -> None:
+    """Bring progress and service of a running job up to `now`."""
+    remaining = remaining_iterations(job, now)
+    service = attained_service(job, now)
+    ran = run_seconds(job, now)
+    job.remaining_iterations = remaining
+    job.attained_service = service
+    job.run_seconds = ran
+    job.synced_seconds = now
+
+
+@kernel
+def expect_end(cluster: ClusterRecord, job: Job) -> None:
+    """When the job will end at its present speed, and when the engine has to look at it."""
+    begin = max(job.synced_seconds, job.progress_from_seconds)
+    job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
+    job.due_seconds = job.end_seconds
+    if job.predictable == 0 and job.predictable_from < 1.0:
+        left = job.total_iterations * (1.0 - job.predictable_from)
+        ahead = max(job.remaining_iterations - left, 0.0)
+        job.due_seconds = min(job.end_seconds, begin + ahead * job.iteration_seconds)
+    if job.end_seconds > job.deadline_seconds:
+        cluster.may_be_late = 1
+
+
+@kernel
+def _rerate(state: State, b: int, j: int, physics: Physics) -> None:
+    """Give running job j the speed of its surroundings, unless its end has come.
+
+    What time has passed since its speed changed is rounded: such a job might end a little later.
+    """
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
+    ends = job.end_seconds <= cluster.now and job.synced_seconds < cluster.now
+    counts = state.losses.shape[1] > 0 and not ends
+    if counts:
+        count_lost(state, b, j)
+    if seconds != job.iteration_seconds and not ends:
+        sync(job, cluster.now)
+        job.iteration_seconds = seconds
+        expect_end(cluster, job)
+        heap_update(state, b, j)
+    if counts:
+        rate_losses(state, b, j, physics)
+
+
+@kernel
+def _rerate_if_changed(state: State, b: int, j: int, stamp: int, physics: Physics) -> None:
+    """Re-rate neighbour j if its surroundings changed, once per stamp."""
+    job = state.jobs[b, j]
+    if job.stamp != stamp:
+        job.stamp = stamp
+        if surround(state, b, j):
+            _rerate(state, b, j, physics)
+
+
+@kernel
+def _rerate_server(state: State, b: int, s: int, stamp: int, physics: Physics) -> None:
+    """Look at every job on server s."""
+    server = state.servers[b, s]
+    per_gpu = state.clusters[b].jobs_per_gpu
+    for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
+        j = state.slots[b, i].job
+        if j >= 0:
+            _rerate_if_changed(state, b, j, stamp, physics)
+    j = server.first_cpu_job
+    while j >= 0:
+        _rerate_if_changed(state, b, j, stamp, physics)
+        j = state.jobs[b, j].next_cpu_job
+
+
+@linked_kernel
+def rerate_rings(state: State, b: int, j: int, sign: int, physics: Physics) -> None:
+    """Count the ring of job j, which comes or goes, and re-rate every ring whose share of links changes.
+
+    Args:
+        j: a job that spans servers and is not among the running ones: one that comes gets its count, and is
+            rated by the caller.
+        sign: 1: it comes; -1: it goes.
+        (others): as everywhere.
+    """
+    if state.clusters[b].network == _MAX_MIN:
+        _rerate_all_rings(state, b, j if sign > 0 else -1, physics)
+        return
+    job = state.jobs[b, j]
+    if sign > 0:
+        weigh_ring(state, b, j)
+    put_on_links(state, b, j, sign)
+    if sign > 0:
+        job.contenders = link_contenders(state, b, j, job.link_weight)
+    for i in range(find_rings_beside(state, b, j)):
+        k = state.ring_scratch[b, i]
+        other = state.jobs[b, k]
+        contenders = link_contenders(state, b, k, other.link_weight)
+        if contenders != other.contenders:
+            other.contenders = contenders
+            _rerate(state, b, k, physics)
+
+
+@kernel
+def _rerate_all_rings(state: State, b: int, newcomer: int, physics: Physics) -> None:
+    """Fill all links anew and re-rate every ring whose share changed, but the newcomer (-1: none)."""
+    if not count_links(state, b, newcomer):
+        return
+    if newcomer >= 0:
+        state.jobs[b, newcomer].contenders = state.jobs[b, newcomer].new_contenders
+    for i in range(state.slots.shape[1]):  # not the heap, which moves while its jobs are rated
+        j = state.slots[b, i].job
+        if j < 0 or state.jobs[b, j].first_slot != i or state.jobs[b, j].num_servers <= 1:
+            continue
+        job = state.jobs[b, j]
+        if job.contenders != job.new_contenders:
+            job.contenders = job.new_contenders
+            _rerate(state, b, j, physics)
+
+
+@linked_kernel
+def rerate_neighbours(state: State, b: int, j: int, physics: Physics) -> None:
+    """Re-rate the other jobs that feel job j on their links, GPUs or servers."""
+    cluster = state.clusters[b]
+    job = state.jobs[b, j]
+    linked = job.num_servers > 1 and cluster.network != _NO_NETWORK and cluster.global_links == 0
+    close = cluster.sharing != 0 or cluster.bandwidth_limited != 0 or cluster.storage_limited != 0
+    if not linked and not close:
+        return
+    cluster.stamp += 1
+    stamp = cluster.stamp
+    job.stamp = stamp
+    if job.kind == _CPU_ONLY:
+        _rerate_server(state, b, job.server, stamp, physics)
+        return
+    head = job.first_slot
+    while head >= 0:
+        s = state.slots[b, head].server
+        if close or state.servers[b, s].spanning_jobs > 0:
+            _rerate_server(state, b, s, stamp, physics)
+        head = state.slots[b, head].next_server_slot
+
+
+@kernel
+def sample_straggler(cluster: ClusterRecord, job: Job, j: int) -> None:
+    """Draw how much slower the slowest worker is: log-normal of mean 1 each, at least 1; 1 for one worker."""
+    variance = np.log(1.0 + cluster.straggler_cv**2)
+    slowest = -np.inf
+    for worker in range(job.num_gpus):
+        position = (job.num_preemptions + job.num_failures + job.num_resizes) * 65536 + worker
+        slowest = max(slowest, normal_at(cluster.seed, j, position))
+    if job.num_gpus > 1:
+        job.straggler = max(np.exp(np.sqrt(variance) * slowest - 0.5 * variance), 1.0)

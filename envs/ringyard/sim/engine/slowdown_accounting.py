@@ -1,0 +1,227 @@
+"""What a job's time is lost to, counted as it passes: nothing of it decides anything.
+
+While a job runs, each iteration of the base batch takes `Job.iteration_seconds`. What it would take were
+things better is asked of the performance model, one thing after the other, each on top of those before:
+
+1. contention: no other ring on its links;
+2. spread: on the fewest servers that hold so many GPUs, in one rack;
+3. interference: no neighbour on its GPUs;
+4. input: its input pipeline (cores, RAM, storage, memory bandwidth) never waited for, its parameter servers
+   on the cores of their calibration; a CPU-only job: on the cores it asked for, all its memory bandwidth;
+5. stragglers: no worker slower than the others;
+6. GPU types: on the cluster's type where it is fastest;
+7. size: the GPUs, batch and parameter servers it asked for.
+
+What each saves is the loss to that thing; below 0: a gain. What is left is work. Where parts of an iteration
+overlap, a loss hides behind a longer one: the order decides, as for everything that is not a sum.
+Seconds without progress after a start or a resize are lost to restarts; work done twice since a server failed
+is lost to failures. All of it together is the time that the job ran.
+"""
+
+from ringyard.compiled import kernel, linked_kernel
+from ringyard.performance.model import Physics, iteration_seconds
+from ringyard.sim.engine.network import contenders_alone
+from ringyard.sim.engine.shape import asked_shape, set_shape
+from ringyard.state.arrays import State
+from ringyard.state.on_gpus import Shared, excess_on, least_slowness, slowness_on
+from ringyard.state.progress import remaining_iterations
+from ringyard.state.records import Job, JobKind, Losses
+
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+
+
+@kernel
+def empty_losses(state: State, b: int) -> None:
+    """Nothing is lost yet in cluster b."""
+    state.clusters[b].kernel_seconds = 0.0
+    for g in range(state.kernels_counted.shape[1]):
+        state.kernels_counted[b, g] = 0.0
+    for j in range(state.losses.shape[1]):
+        losses = state.losses[b, j]
+        losses.work_rate = 0.0
+        losses.restarts = 0.0
+        losses.failures = 0.0
+        losses.contention = 0.0
+        losses.spread = 0.0
+        losses.interference = 0.0
+        losses.input = 0.0
+        losses.stragglers = 0.0
+        losses.gpu_types = 0.0
+        losses.size = 0.0
+
+
+@kernel
+def _seconds(job: Job, j: int, physics: Physics) -> float:
+    return iteration_seconds(job, j, physics) / job.progress_per_iteration
+
+
+@kernel
+def _consolidate(state: State, job: Job) -> bool:
+    """Let the job be on the fewest servers, in one rack, alone on its links; whether that is elsewhere."""
+    fewest = state.fewest_servers[job.num_gpus]
+    contenders = 1.0 if fewest > 1 else 0.0
+    moved = job.num_servers != fewest or job.contenders != contenders
+    job.num_servers = fewest
+    job.contenders = contenders
+    return moved
+
+
+@kernel
+def _feed(job: Job) -> bool:
+    """Let the job never wait for input, or a CPU-only job have what it asked for; whether that is new."""
+    waits = job.cores_per_worker > 0 or job.cores_per_server_task > 0 or job.bandwidth_slowdown > 1.0
+    waits = waits or job.stored_bytes > 0.0 or job.memory_bandwidth_cap < 1.0
+    job.cores_per_worker = job.asked_cores if job.kind == _CPU_ONLY else 0
+    job.cores_per_server_task = 0
+    job.bandwidth_slowdown = 1.0
+    job.stored_bytes = 0.0
+    job.memory_bandwidth_cap = 1.0
+    return waits
+
+
+@kernel
+def _speed_up(state: State, job: Job) -> bool:
+    """Let the job be on the GPU type where it is fastest; whether that is another one."""
+    fastest = 1.0 / least_slowness(state.slowness, job)
+    changed = job.gpu_speed != fastest
+    job.gpu_speed = fastest
+    return changed
+
+
+@kernel
+def _ask_again(state: State, job: Job) -> bool:
+    """Let the job have the shape it asked for, all else at its best; whether that is another one."""
+    asked = asked_shape(job)
+    same = job.num_gpus == asked.num_gpus and job.batch_size == asked.batch_size
+    if same and job.parameter_servers == asked.parameter_servers:
+        return False
+    set_shape(job, asked)
+    _consolidate(state, job)
+    _feed(job)
+    _speed_up(state, job)
+    return True
+
+
+@linked_kernel
+def rate_losses(state: State, b: int, j: int, physics: Physics) -> None:
+    """Write what job j loses to what from now on, at its present speed."""
+    losses = state.losses[b, j]
+    losses.counted_seconds = state.clusters[b].now
+    seconds = state.jobs[b, j].iteration_seconds
+    spare = state.jobs.shape[1] - 1
+    state.jobs[b, spare] = state.jobs[b, j]
+    job = state.jobs[b, spare]
+
+    alone = contenders_alone(state, b, j)
+    without = seconds
+    if job.contenders != alone:
+        job.contenders = alone
+        without = _seconds(job, j, physics)
+    losses.contention_rate = seconds - without
+    seconds = without
+
+    if job.kind != _CPU_ONLY and _consolidate(state, job):
+        without = _seconds(job, j, physics)
+    losses.spread_rate = seconds - without
+    seconds = without
+
+    if job.sharing_slowdown != 1.0:
+        job.sharing_slowdown = 1.0
+        without = _seconds(job, j, physics)
+    losses.interference_rate = seconds - without
+    seconds = without
+
+    if _feed(job):
+        without = _seconds(job, j, physics)
+    losses.input_rate = seconds - without
+    seconds = without
+
+    if job.straggler != 1.0:
+        job.straggler = 1.0
+        without = _seconds(job, j, physics)
+    losses.stragglers_rate = seconds - without
+    seconds = without
+
+    if job.kind != _CPU_ONLY and _speed_up(state, job):
+        without = _seconds(job, j, physics)
+    losses.gpu_types_rate = seconds - without
+    seconds = without
+
+    if job.kind != _CPU_ONLY and _ask_again(state, job):
+        without = _seconds(job, j, physics)
+    losses.size_rate = seconds - without
+    losses.work_rate = without
+
+
+@kernel
+def _add(losses: Losses, iterations: float) -> None:
+    """Add what so many iterations of the base batch lost."""
+    losses.contention += iterations * losses.contention_rate
+    losses.spread += iterations * losses.spread_rate
+    losses.interference += iterations * losses.interference_rate
+    losses.input += iterations * losses.input_rate
+    losses.stragglers += iterations * losses.stragglers_rate
+    losses.gpu_types += iterations * losses.gpu_types_rate
+    losses.size += iterations * losses.size_rate
+
+
+@linked_kernel
+def count_lost(state: State, b: int, j: int) -> None:
+    """Add what running job j lost until now, before its speed changes or it stops."""
+    now = state.clusters[b].now
+    job = state.jobs[b, j]
+    losses = state.losses[b, j]
+    losses.restarts += max(min(now, job.progress_from_seconds) - losses.counted_seconds, 0.0)
+    _add(losses, remaining_iterations(job, losses.counted_seconds) - remaining_iterations(job, now))
+    losses.counted_seconds = now
+    i = job.first_slot
+    while i >= 0:
+        count_kernels(state, b, state.slots[b, i].gpu)
+        i = state.slots[b, i].next_slot
+
+
+@kernel
+def count_rolled_back(state: State, b: int, j: int, iterations: float) -> None:
+    """Job j has to do so many iterations of the base batch again."""
+    state.losses[b, j].failures += iterations * state.losses[b, j].work_rate
+
+
+@kernel
+def _kernel_share(state: State, b: int, i: int) -> float:
+    """Share of an iteration in which kernels of the job in slot i run on that GPU, beside its neighbours."""
+    j = state.slots[b, i].job
+    job = state.jobs[b, j]
+    own = Shared(0.0, 0.0)
+    if state.shared.shape[1] > 0:
+        own = Shared(state.shared[b, i, 0], state.shared[b, i, 1])
+    gpu_type = state.servers[b, state.slots[b, i].server].gpu_type
+    kernels = job.compute_seconds * slowness_on(state.slowness, job, gpu_type)
+    kernels *= 1.0 + excess_on(state, b, j, own, state.slots[b, i].gpu)
+    return min(kernels / (job.iteration_seconds * job.progress_per_iteration), 1.0)
+
+
+@linked_kernel
+def count_kernels(state: State, b: int, g: int) -> None:
+    """Add the seconds in which kernels ran on GPU g until now, before who is there, or a speed, changes.
+
+    Kernels of jobs on one GPU run at times independent of one another: an assumption. None runs while its job
+    restarts.
+    """
+    cluster = state.clusters[b]
+    begin = state.kernels_counted[b, g]
+    state.kernels_counted[b, g] = cluster.now
+    first = g * cluster.jobs_per_gpu
+    while begin < cluster.now:
+        end = cluster.now
+        idle = 1.0
+        for i in range(first, first + cluster.jobs_per_gpu):
+            j = state.slots[b, i].job
+            if j < 0:
+                continue
+            ready = state.jobs[b, j].progress_from_seconds
+            if ready > begin:
+                end = min(end, ready)
+            else:
+                idle *= 1.0 - _kernel_share(state, b, i)
+        cluster.kernel_seconds += (1.0 - idle) * (end - begin)
+        begin = end

@@ -1,0 +1,330 @@
+"""Job lists of papers, as far as they are public: SJF-BCO, Ada-SRSF, PAC-ML, GADGET, ONES and AITurbo."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.checks import Amount, Count, Positive, checked
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.jobs import JobTable
+from ringyard.profiles import model_id
+from ringyard.state.records import JobKind
+from ringyard.workloads.extensions import ParameterServers
+from ringyard.workloads.workload import Assignment
+
+#: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7; Ada-SRSF's public
+#: simulator, "microsoft-160"
+_MIX = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
+
+
+@checked("workload")
+@dataclass(frozen=True)
+class PublishedMix:
+    """160 jobs: 80 x 1, 14 x 2, 26 x 4, 30 x 8, 8 x 16 and 2 x 32 GPUs, in random order.
+
+    Attributes:
+        iterations: (low, high) of the uniform whole number of training iterations.
+        arrival_seconds: arrivals are uniform over this time; 0 submits all at once.
+        models: costs per iteration.
+    """
+
+    iterations: Annotated[tuple[Count, Count], "ascending"]
+    arrival_seconds: Amount
+    models: Assignment
+    num_jobs: int = field(default=sum(count for count, _ in _MIX), init=False)
+
+    def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """One episode's jobs; durations follow from the iterations."""
+        sizes = rng.permutation(np.repeat([gpus for _, gpus in _MIX], [count for count, _ in _MIX]))
+        iterations = rng.integers(self.iterations[0], self.iterations[1], self.num_jobs, endpoint=True)
+        submit = np.sort(rng.uniform(0.0, self.arrival_seconds, self.num_jobs))
+        jobs = JobTable.from_columns(submit - submit[0], sizes, np.ones(self.num_jobs))
+        jobs = replace(
+            jobs,
+            iterations=iterations.astype(np.float64),
+            duration_seconds=np.full(self.num_jobs, np.nan),
+        )
+        return self.models.assign(jobs, rng)
+
+
+#: {model: (sequential seconds of 50 steps on one A100, bytes between operations per step)}; PAC-ML's
+#: simulator, five PipeDream profiles
+_PARTITIONED_MODELS: Mapping[str, tuple[float, float]] = {
+    "resnet18": (36668.35, 1.873e10),
+    "vgg16": (34525.35, 2.947e10),
+    "gnmt": (4470.8, 1.028e9),
+    "squeezenet": (38000.15, 2.791e10),
+    "alexnet": (36061.15, 2.422e9),
+}
+
+_STEPS = 50
+_REFERENCE_DRAWS = 100_000
+
+
+def _requirement(skew: float | None, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """[count] beta in [0.1, 1], two decimals: acceptable over sequential completion time.
+
+    A skew-normal distribution is scaled to [0.1, 1] by its extremes over 100,000 draws (an assumption; the
+    public code scales each sample by its own); a skew of None: uniform.
+    """
+    if skew is None:
+        return np.round(rng.uniform(0.1, 1.0, count), 2)
+    reference = _skew_normal(skew, _REFERENCE_DRAWS, np.random.default_rng(0))
+    low, high = float(reference.min()), float(reference.max())
+    share = np.clip((_skew_normal(skew, count, rng) - low) / (high - low), 0.0, 1.0)
+    return np.round(0.1 + 0.9 * share, 2)
+
+
+def _skew_normal(skew: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Azzalini's form: delta |x| + sqrt(1 - delta^2) y."""
+    delta = skew / np.sqrt(1.0 + skew**2)
+    x, y = np.abs(rng.standard_normal(count)), rng.standard_normal(count)
+    result: NDArray[np.float64] = delta * x + np.sqrt(1.0 - delta**2) * y
+    return result
+
+
+@checked("workload")
+@dataclass(frozen=True)
+class PartitionedJobs:
+    """One job every `gap_seconds`, sequential or on up to `most_workers` GPUs, each with a beta of its own.
+
+    As in PAC-ML (arXiv 2301.13799), jobs may be partitioned and have an acceptable completion time.
+
+    A job's workers share its operations evenly and exchange what lies between them: compute seconds / w, and
+    a ring over the bytes between operations (an approximation of the per-operation partitioning of PAC-ML).
+
+    Attributes:
+        num_jobs: jobs per table.
+        gap_seconds: between arrivals.
+        skew: of the distribution of betas; None: uniform.
+        most_workers: largest degree of partitioning.
+    """
+
+    num_jobs: Count = 1001
+    gap_seconds: Positive = 1000.0
+    skew: float | None = None
+    most_workers: Count = 16
+
+    def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """A table; models are drawn without replacement until all have come, then anew."""
+        figures = np.array(list(_PARTITIONED_MODELS.values()))
+        rounds = -(-self.num_jobs // len(figures))
+        kind = np.concatenate([rng.permutation(len(figures)) for _ in range(rounds)])[: self.num_jobs]
+        sequential, between = figures[kind].T
+        ones = np.ones(self.num_jobs, dtype=np.int64)
+        table = JobTable.from_columns(np.arange(self.num_jobs) * self.gap_seconds, ones, sequential)
+        return replace(
+            table,
+            compute_seconds=sequential / _STEPS,
+            gradient_bytes=between,
+            max_gpus=np.minimum(self.most_workers, cluster.num_gpus) * ones,
+            acceptable_jct=_requirement(self.skew, self.num_jobs, rng) * sequential,
+        )
+
+
+@checked("workload")
+@dataclass(frozen=True)
+class GadgetJobs:
+    """Elastic jobs that are withdrawn, wherever they are, when the last slot ends.
+
+    FOUND (GADGET, arXiv 2202.01158): 200 slots; F_i in [1000, 6000]; sizes of 1 to 10 workers for schedulers
+    that keep them. Assumed: F_i are worker slots, draws are uniform, arrivals uniform over the slots (the
+    paper's are of a Google trace), a worker is a GPU, fewer workers are slower in proportion.
+
+    Attributes:
+        num_jobs: per episode.
+        slots: until the end.
+        slot_seconds: length of one (the paper's slots have none).
+        worker_slots: (low, high) of a job's work.
+        workers: most that a job may have, and asks for: 1 to this many.
+    """
+
+    num_jobs: Count = 100
+    slots: Count = 200
+    slot_seconds: Positive = 300.0
+    worker_slots: Annotated[tuple[Count, Count], "ascending"] = (1000, 6000)
+    workers: Count = 10
+
+    def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """One episode's jobs; the first arrives at 0."""
+        end = self.slots * self.slot_seconds
+        submit = np.sort(rng.uniform(0.0, end, self.num_jobs))
+        workers = rng.integers(1, min(self.workers, cluster.num_gpus), self.num_jobs, endpoint=True)
+        work = rng.integers(self.worker_slots[0], self.worker_slots[1], self.num_jobs, endpoint=True)
+        jobs = JobTable.from_columns(submit - submit[0], workers, work / workers * self.slot_seconds)
+        return replace(
+            jobs,
+            min_gpus=np.ones(self.num_jobs, dtype=np.int64),
+            cancel_seconds=np.full(self.num_jobs, end),
+        )
+
+
+class _Task(NamedTuple):
+    """A row of ONES' trace.
+
+    Attributes:
+        runs: {epoch size D: epochs until it stopped, of each run in the history}.
+        sample_bytes: of one sample; D samples are the data set.
+        batch: B0, per GPU.
+        growth: most GPUs' worth of B0 in the global batch.
+        gpus: asked for.
+        rate: samples per second on all of them, measured.
+        gradient_bytes: 4 bytes per parameter.
+        like: profile whose validation curve it shows.
+    """
+
+    runs: dict[int, tuple[int, ...]]
+    sample_bytes: float
+    batch: int
+    growth: int
+    gpus: int
+    rate: float
+    gradient_bytes: float
+    like: str
+
+
+#: bytes of a sample: 32 x 32 x 3; ImageNet's mean (its profiles); 128 tokens, three numbers of 8 bytes each
+_CIFAR, _IMAGENET, _TOKENS = 3072.0, 113_959.0, 3072.0
+
+#: ONES' artifact: trace_1.csv and its job history. The history names no models: rows of jobs that came at the
+#: same instant are matched by learning rate, initial loss and speed
+ONES_TASKS = (
+    _Task({20_000: (38,), 40_000: (25,)}, _CIFAR, 256, 16, 4, 14_900, 44.7e6, "resnet18_cifar10"),
+    _Task(
+        {20_000: (36,), 40_000: (22, 23)}, _CIFAR, 256, 16, 4, 10_700, 26.5e6, "resnet18_cifar10"
+    ),  # GoogLeNet
+    _Task({20_000: (67,), 40_000: (36,)}, _CIFAR, 128, 16, 4, 2_800, 58.9e6, "resnet18_cifar10"),  # VGG-16
+    _Task(
+        {10_000: (21,), 20_000: (69,)}, _IMAGENET, 64, 16, 16, 3_050, 244.4e6, "resnet50_imagenet"
+    ),  # AlexNet
+    _Task({10_000: (27,), 20_000: (44,)}, _IMAGENET, 32, 16, 16, 1_850, 102.2e6, "resnet50_imagenet"),
+    _Task(
+        {10_000: (11,), 20_000: (58,)}, _IMAGENET, 32, 16, 16, 1_050, 553.4e6, "resnet50_imagenet"
+    ),  # VGG-16
+    _Task(
+        {10_000: (50,), 20_000: (52,)}, _IMAGENET, 32, 16, 16, 1_550, 108.6e6, "resnet50_imagenet"
+    ),  # Inception
+    _Task({5_000: (5,), 8_000: (6,)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # CoLA
+    _Task({3_600: (5, 6)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # MRPC
+    _Task({10_000: (5,), 20_000: (5,)}, _TOKENS, 32, 8, 8, 435, 438.0e6, "bert_base_squad"),  # SST-2
+)
+
+
+#: bytes per second of a ring between the artifact's servers of 4 GPUs
+INFINIBAND = 4.97e9
+
+
+@checked("workload")
+@dataclass(frozen=True)
+class OnesJobs:
+    """ONES' trace: ten kinds of jobs equally likely, gaps of 0 to 60 whole seconds.
+
+    FOUND (artifact): everything in `ONES_TASKS`, the gaps. A job's data set has D samples, which is an epoch,
+    and it ends after as many epochs as a run of its model and D did. Assumed: the measured rates include a
+    ring over 100Gb InfiniBand (4.97 GB/s, HKBU ddl-benchmarks) between servers, larger batches lose no
+    efficiency (the artifact scales the learning rate with the batch), a job may have 1 to 64 GPUs.
+
+    Attributes:
+        num_jobs: the artifact runs the first 50.
+        longest_gap: seconds between two submissions at most.
+    """
+
+    num_jobs: Count = 50
+    longest_gap: Count = 60
+
+    def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """Jobs that fit the cluster."""
+        fitting = [task for task in ONES_TASKS if task.gpus <= cluster.num_gpus]
+        if not fitting:
+            raise ConfigurationError("no job of ONES' trace fits the cluster of 1 GPU; expected 2 or more")
+        tasks = [fitting[i] for i in rng.integers(0, len(fitting), self.num_jobs)]
+        gaps = rng.integers(0, self.longest_gap + 1, self.num_jobs)
+        submit = np.cumsum(gaps) - gaps[0]
+        gpus = np.array([task.gpus for task in tasks])
+        epoch_samples = np.array([rng.choice(list(task.runs)) for task in tasks])
+        drawn = zip(tasks, epoch_samples.tolist(), strict=True)
+        samples = epoch_samples * np.array([rng.choice(task.runs[size]) for task, size in drawn])
+        sample_bytes = np.array([task.sample_bytes for task in tasks])
+        each = np.array([task.batch for task in tasks], dtype=np.float64)
+        growth = np.array([task.growth for task in tasks])
+        batch = each * gpus
+        table = JobTable.from_columns(submit.astype(np.float64), gpus, np.ones(self.num_jobs))
+        table = table.with_models(np.array([model_id(task.like) for task in tasks]))
+        gradient = np.array([task.gradient_bytes for task in tasks])
+        ring = np.where(gpus > 4, 2.0 * gradient * (gpus - 1) / gpus / INFINIBAND, 0.0)
+        free = np.zeros(self.num_jobs)
+        return replace(
+            table,
+            duration_seconds=np.full(self.num_jobs, np.nan),
+            iterations=samples / batch,
+            compute_seconds=batch / np.array([task.rate for task in tasks]) - ring,
+            gradient_bytes=gradient,
+            sample_bytes=sample_bytes,
+            dataset_bytes=sample_bytes * epoch_samples,
+            fixed_fraction=free,
+            batch_size=batch,
+            min_batch=each,
+            max_batch=np.maximum(each * growth, batch),
+            noise_scale=np.full(self.num_jobs, np.inf),
+            min_gpus=np.ones(self.num_jobs, dtype=np.int64),
+            max_gpus=np.full(self.num_jobs, min(64, cluster.num_gpus)),
+            fixed_memory_bytes=free,
+            sample_memory_bytes=free,
+        )
+
+
+#: models of the 60-job list whose profiles are usable
+AITURBO_MODELS = (
+    "aiturbo_vgg11",
+    "aiturbo_vgg16",
+    "aiturbo_vgg19",
+    "aiturbo_googlenet",
+    "aiturbo_alexnet",
+    "aiturbo_inception4",
+    "aiturbo_resnet50",
+    "aiturbo_resnet101",
+    "aiturbo_resnet152",
+)
+
+
+@checked("workload")
+@dataclass(frozen=True)
+class AITurboJobs:
+    """The 60-job list of AITurbo's follow-on: parameter-server jobs that come within four minutes.
+
+    FOUND (public list): models, gaps of 1 to 6 s, 109 to 4,861 steps, 1 or 2 workers and servers, 5 cores
+    per pod; 24 of 60 jobs become predictable, at 9 to 89 % of their life. Assumed: uniform draws; `error` of
+    the predictions; Inception-v3 is left out (its public coefficients give negative times).
+
+    Attributes:
+        num_jobs: jobs.
+        error: standard deviation of ln(predicted / true remaining time).
+    """
+
+    num_jobs: Count = 60
+    error: Amount = 0.05
+
+    def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """A list."""
+        count = self.num_jobs
+        gaps = rng.integers(1, 7, count)
+        steps = rng.integers(109, 4862, count).astype(np.float64)
+        shapes = np.array([(2, 1)] * 28 + [(1, 2)] * 20 + [(2, 2)] * 12)  # (workers, servers)
+        workers, servers = shapes[rng.integers(0, len(shapes), count)].T
+        table = JobTable.from_columns((np.cumsum(gaps) - gaps[0]).astype(np.float64), workers, np.ones(count))
+        dress = ParameterServers(1.0, dict.fromkeys(AITURBO_MODELS, 1.0), elastic=True)
+        table = dress.extend(replace(table, kind=np.full(count, int(JobKind.RING))), cluster, rng)
+        known = rng.random(count) < 24 / 60
+        return replace(
+            table,
+            duration_seconds=np.full(count, np.nan),
+            iterations=steps,
+            parameter_servers=servers,
+            cores_per_worker=table.cores_per_server_task,  # every pod has as many
+            predictable_from=np.where(known, rng.uniform(0.09, 0.89, count), np.inf),
+            prediction_factor=np.exp(self.error * rng.standard_normal(count)),
+        )

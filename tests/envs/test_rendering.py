@@ -1,0 +1,207 @@
+"""What is drawn is what happened: bars, rings, waiting jobs; and pictures come out of it."""
+
+import copy
+import pickle
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from conftest import composed, leaf
+from ringyard import Allocation, Cluster, ClusterEnv, JobTable, Simulator, ideal
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.experiments import experiment
+from ringyard.rendering.chart import Chart, require_video, save_gantt, save_video
+from ringyard.rendering.history import bars_of, history_of, rings_of
+from ringyard.state.arrays import waiting_rows
+from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.evaluation.evaluate import simulator
+
+SIZE = (720, 1280, 3)
+
+
+def simulated(cluster, jobs, places, **options):
+    """Each job starts on its places as soon as it may; to the end."""
+    sim = Simulator(cluster, jobs, ideal(), segment_rows=64, **options)
+    while not sim.done:
+        for job in sim.view().waiting.tolist():
+            sim.apply([Allocation(job, places[job])])
+        sim.advance()
+    return sim
+
+
+@pytest.fixture
+def shared():
+    """Two servers of two GPUs, two jobs to a GPU: job 0 spans; job 1 shares GPU 0 with it, then is alone."""
+    cluster = Cluster((2, 2), jobs_per_gpu=2)
+    jobs = JobTable.from_columns([0.0, 10.0, 20.0], [2, 1, 2], [60.0, 100.0, 10.0])
+    return simulated(cluster, jobs, {0: (0, 2), 1: (0,), 2: (1, 3)})
+
+
+def test_bars_are_cut_where_neighbours_come_and_go(shared):
+    bars = bars_of(history_of(shared.state, 0, shared.cluster))
+    on_first = {
+        (job, start, stop, lane, lanes, spans)
+        for job, gpu, start, stop, lane, lanes, spans in zip(
+            *(
+                getattr(bars, name).tolist()
+                for name in ("job", "gpu", "start", "stop", "lane", "lanes", "spans")
+            ),
+            strict=True,
+        )
+        if gpu == 0
+    }
+    assert on_first == {
+        (0, 0.0, 10.0, 0, 1, True),
+        (0, 10.0, 60.0, 0, 2, True),
+        (1, 10.0, 60.0, 1, 2, False),
+        (1, 60.0, 110.0, 0, 1, False),
+    }
+    held = (bars.stop - bars.start).sum()
+    assert held == pytest.approx(shared.state.jobs[0, :3]["attained_service"].sum())
+
+
+def test_rings_are_jobs_that_span_servers(shared):
+    rings = rings_of(history_of(shared.state, 0, shared.cluster))
+    said = sorted(zip(*(c.tolist() for c in (rings.link, rings.start, rings.stop, rings.rings)), strict=True))
+    one = [(0.0, 20.0, 1), (20.0, 30.0, 2), (30.0, 60.0, 1)]
+    assert said == [(link, *interval) for link in (0, 1) for interval in one]
+
+
+def test_uplinks_carry_jobs_that_span_racks():
+    cluster = Cluster((1, 1, 1), rack_of_server=(0, 0, 1))
+    jobs = JobTable.from_columns([0.0, 0.0], [2, 1], [5.0, 5.0])
+    inside = simulated(cluster, jobs, {0: (0, 1), 1: (2,)})
+    across = simulated(cluster, jobs, {0: (0, 2), 1: (1,)})
+    links = [set(rings_of(history_of(sim.state, 0, cluster)).link.tolist()) for sim in (inside, across)]
+    assert links == [{0, 1}, {0, 2, 3, 4}]
+
+
+def test_an_earlier_moment_shows_who_waited_and_ran_then(shared):
+    whole = history_of(shared.state, 0, shared.cluster)
+    assert whole.is_whole
+    then = whole.until(25.0)
+    assert then.running.tolist() == [0, 1, 2]
+    assert (whole.until(5.0).running.tolist(), whole.until(5.0).waiting.tolist()) == ([0], [])
+    assert whole.until(61.0).finished.tolist() == [0, 2]
+    assert whole.until(61.0).mean_jct == pytest.approx((60 + 10) / 2)
+    assert bars_of(then).stop.max() == 25.0
+
+
+@pytest.fixture(scope="module")
+def full():
+    """A simulation with everything in it: what was seen in the middle, who ran and waited then; its end."""
+    config = composed("compare", "experiment=full")
+    world = {name: plain(config[name]) for name in WORLD}
+    scheduler = leaf("scheduler", "srtf")
+    sim = simulator(world, 0, 3, None, segment_rows=4096)
+    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    play(sim, scheduler, 250)
+    running = sim.state.running[0, : sim.state.clusters[0]["num_running"]].tolist()
+    middle = history_of(sim.state, 0, sim.cluster), running, waiting_rows(sim.state, 0).tolist()
+    play(sim, scheduler, 10**6)
+    return *middle, sim
+
+
+def play(sim, scheduler, decisions):
+    for _ in range(decisions):
+        sim.apply(scheduler.decide(sim.view(scheduler.information)))
+        if sim.done:
+            return
+        sim.advance()
+
+
+def test_a_running_simulation_is_drawn_as_it_will_be_remembered(full):
+    live, running, waiting, sim = full
+    assert live.running.tolist() == sorted(running)
+    assert live.waiting.tolist() == sorted(waiting)
+    assert min(len(running), len(waiting)) > 0
+    later = history_of(sim.state, 0, sim.cluster)
+    assert later.is_whole
+    columns = (vars(bars_of(one)).values() for one in (live, later.until(live.now)))
+    for now, then in zip(*columns, strict=True):
+        assert np.array_equal(np.sort(now), np.sort(then))
+
+
+def test_servers_that_are_down_and_cpu_jobs_are_remembered(full):
+    *_, sim = full
+    held = history_of(sim.state, 0, sim.cluster).held
+    jobs = sim.state.jobs[0, :-1]
+    starts = np.unique(held[held["job"] >= 0][["job", "start_seconds", "stop_seconds"]])
+    run = np.bincount(starts["job"], starts["stop_seconds"] - starts["start_seconds"], len(jobs))
+    assert run == pytest.approx(jobs["run_seconds"])
+    on_cores = np.flatnonzero(jobs["asked_gpus"] == 0)
+    assert len(on_cores) > 0
+    assert not held["gpu_bits"][np.isin(held["job"], on_cores)].any()
+    down = held[held["job"] < 0]
+    assert len(down) == sim.state.servers["num_failures"].sum() > 0
+    assert (down["stop_seconds"] > down["start_seconds"]).all()
+
+
+@pytest.mark.parametrize("name", ["sharing", "full"])
+def test_pictures_keep_their_size_and_change(name):
+    env = ClusterEnv(replace(experiment(name), num_workloads=2), render_mode="rgb_array")
+    _, info = env.reset(seed=0)
+    first = env.render()
+    for _ in range(40):
+        _, _, done, _, info = env.step(int(info["action_mask"].argmax()))
+        if done:
+            break
+    later = env.render()
+    assert first.shape == later.shape == SIZE
+    assert first.dtype == later.dtype == np.uint8
+    assert len(np.unique(later.reshape(-1, 3), axis=0)) > len(np.unique(first.reshape(-1, 3), axis=0)) > 5
+    for again in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        assert np.array_equal(again.render(), later)
+
+
+def test_gymnasiums_checker_passes_with_every_mode(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    env = gymnasium.make("ringyard/Sharing-v1", render_mode="rgb_array")
+    check_env(env.unwrapped)
+    window = ClusterEnv(replace(experiment("sharing"), num_workloads=2), render_mode="human")
+    window.reset(seed=0)
+    assert window.render() is None
+    window.close()
+
+
+def test_a_window_without_a_display_is_refused(monkeypatch):
+    import matplotlib
+
+    matplotlib.use("agg")
+    monkeypatch.delenv("MPLBACKEND", raising=False)
+    with pytest.raises(ConfigurationError, match=r"needs a window.*rgb_array.*MPLBACKEND"):
+        ClusterEnv(experiment("sharing"), render_mode="human")
+
+
+def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r'pip install "ringyard\[render\]"'):
+        ClusterEnv(experiment("sharing"), render_mode="rgb_array")
+
+
+def test_files_are_what_their_names_say(shared, tmp_path, monkeypatch):
+    history = history_of(shared.state, 0, shared.cluster)
+    for name, begins in {"a.png": b"\x89PNG", "a.svg": b"<?xml", "a.pdf": b"%PDF"}.items():
+        save_gantt(tmp_path / name, history)
+        assert (tmp_path / name).read_bytes().startswith(begins)
+    assert list(save_video(tmp_path / "a.gif", history, 3)) == [1, 2, 3]
+    assert (tmp_path / "a.gif").read_bytes().startswith(b"GIF89a")
+    with pytest.raises(ConfigurationError, match=r"output\.video is 'a\.avi'; expected \.gif"):
+        require_video("output.video", tmp_path.relative_to(tmp_path) / "a.avi")
+    monkeypatch.setattr("ringyard.rendering.chart.FFMpegWriter.isAvailable", lambda: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(
+        ConfigurationError, match=r'needs ffmpeg: pip install "ringyard\[render\]", or name a .gif'
+    ):
+        require_video("output.video", tmp_path / "a.mp4")
+
+
+def test_a_moment_with_nothing_can_be_drawn():
+    cluster = Cluster.homogeneous(1, 1)
+    sim = Simulator(cluster, JobTable.from_columns([0.0], [1], [1.0]), ideal(), segment_rows=8)
+    chart = Chart(cluster)
+    chart.draw(history_of(sim.state, 0, cluster))
+    assert chart.pixels().shape == SIZE
