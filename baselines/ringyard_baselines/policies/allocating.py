@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, JobTable, Simulator
+from ringyard import Allocation, Cluster, Information, JobTable, Simulator
 from ringyard.allocator import (
     UNKNOWN_SECONDS,
     Allocator,
@@ -31,9 +31,7 @@ from ringyard.sim.speeds import IsolatedJobs
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.ordered import raise_stalled
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
-
-__all__ = ["AllocatingScheduler", "allocator", "allocator_attained", "powers_of"]
+from ringyard_baselines.scheduler import Powers, Scheduler
 
 
 @kernel

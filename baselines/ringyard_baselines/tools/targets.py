@@ -14,9 +14,6 @@ from ringyard.sim.feasibility import HELD
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import ASKED, Powers
 
-__all__ = ["Target", "fitting", "gpu_places", "never_idle", "reach", "start_cpu_jobs"]
-
-
 #: fields of an allocation that fall back to what the job asks for, and the columns that say it
 _BESIDE_GPUS = {name: column for name, (column, power) in ASKED.items() if power is Powers.CORES}
 

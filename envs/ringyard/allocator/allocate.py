@@ -34,8 +34,6 @@ from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import UNLIMITED_CORES, JobKind, JobStatus
 
-__all__ = ["Allocator", "Gamma", "SizePower", "Stay", "allocate"]
-
 #: beyond these, weights are no numbers or all alike
 Gamma = Annotated[float, "[0, 10]"]
 SizePower = Annotated[float, "(0, 1]"]

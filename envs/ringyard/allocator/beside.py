@@ -11,15 +11,6 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, JobKind, JobStatus, Server
 
-__all__ = [
-    "free_beside",
-    "least_beside",
-    "most_beside",
-    "seconds_as",
-    "want_cores",
-    "with_cores",
-]
-
 _RUNNING = int(JobStatus.RUNNING)
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 #: the least cores and RAM that come this close to a job's best speed are all that it wants

@@ -12,8 +12,6 @@ from ringyard.sim.engine.shape import Shape, set_shape, shape_of
 from ringyard.state.arrays import State
 from ringyard.state.records import free_on
 
-__all__ = ["clear", "could_have", "count_loose", "movable"]
-
 _NONE = -1
 
 

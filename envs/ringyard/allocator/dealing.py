@@ -10,8 +10,6 @@ from ringyard.sim.engine.allocation import collect, detach, reattach
 from ringyard.sim.engine.shape import Shape, shape_of
 from ringyard.state.arrays import State
 
-__all__ = ["deal_cores", "give_cores_back", "spare_cores"]
-
 
 @kernel
 def _deals(state: State, b: int, i: int) -> bool:

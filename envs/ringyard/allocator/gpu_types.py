@@ -10,8 +10,6 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import Job, JobStatus
 
-__all__ = ["choose_types"]
-
 _RUNNING = int(JobStatus.RUNNING)
 
 

@@ -8,8 +8,6 @@ from ringyard.sim.engine.shape import Shape, num_places
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 
-__all__ = ["give", "is_loose", "is_misplaced", "take"]
-
 _RUNNING = int(JobStatus.RUNNING)
 
 

@@ -13,8 +13,6 @@ from ringyard.sim.feasibility import FITS, fits
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 
-__all__ = ["reach", "shrink", "sized_shape"]
-
 _RUNNING = int(JobStatus.RUNNING)
 _NONE = -1
 

@@ -27,21 +27,6 @@ from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import predicted_iterations, run_seconds
 from ringyard.state.records import JobKind
 
-__all__ = [
-    "UNKNOWN_SECONDS",
-    "Estimate",
-    "EstimateLeft",
-    "Plan",
-    "Rules",
-    "UnknownSeconds",
-    "attained",
-    "empty_plan",
-    "live_job",
-    "moves_of",
-    "num_live",
-    "predicted",
-]
-
 # columns of `Plan.counts`
 ORDERED, DECISIONS, MOVES, PLACES = range(4)
 _COUNTS = 4

@@ -19,8 +19,6 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_beside, excess_given, summable
 from ringyard.state.records import Job, JobStatus
 
-__all__ = ["share"]
-
 _WAITING = int(JobStatus.WAITING)
 _NONE = -1
 _ANY_TYPE = -1

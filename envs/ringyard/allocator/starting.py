@@ -14,8 +14,6 @@ from ringyard.placement import PlacementRule, consolidate, place
 from ringyard.sim.engine.shape import asked_shape
 from ringyard.state.arrays import State
 
-__all__ = ["Starts", "start_by_weight"]
-
 
 @checked("action.allocator.starts")
 @dataclass(frozen=True)

@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 from ringyard.bounds.options import JobOptions
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, bundle, kernel
 
-__all__ = ["Capacity", "total_jct_bound"]
-
 _CELLS = 128
 _GRID_MARGIN = 1.3  # the grid goes on so many times longer than all work may take
 _HALVINGS = 9  # of the first prices that are tried

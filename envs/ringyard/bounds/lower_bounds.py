@@ -12,8 +12,6 @@ from ringyard.cluster import Cluster
 from ringyard.sim.metrics import Window, measured_rows
 from ringyard.sim.simulator import Simulator
 
-__all__ = ["LowerBounds", "bounds_of", "fastest_alone", "lower_bounds"]
-
 
 @dataclass(frozen=True)
 class LowerBounds:

@@ -44,8 +44,6 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import Job, JobKind
 
-__all__ = ["JobOptions", "job_options"]
-
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
 _MOST_PARAMETER_SERVERS = 1 << 20

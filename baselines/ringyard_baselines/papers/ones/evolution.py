@@ -11,8 +11,6 @@ from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.schedules import arrange, count_below, fill, pad, refresh
 
-__all__ = ["evolve"]
-
 
 @kernel
 def _copy(source: IntVector, target: IntVector) -> None:

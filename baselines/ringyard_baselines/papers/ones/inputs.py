@@ -6,8 +6,6 @@ import numpy as np
 
 from ringyard.compiled import BoolMatrix, FloatMatrix, FloatVector, IntMatrix, IntVector
 
-__all__ = ["FREE", "Jobs", "Machine", "Rates", "Workspace"]
-
 #: gene of a GPU that works for nobody
 FREE = -1
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Amount, Positive, Share, Whole, checked
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
@@ -22,10 +22,8 @@ from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain, earlier_rows
 from ringyard_baselines.papers.ones.schedules import keep_and_fill
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
-
-__all__ = ["Ones"]
 
 #: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
 _EPOCHS = 2

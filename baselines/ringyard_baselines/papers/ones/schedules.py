@@ -5,8 +5,6 @@ import numpy as np
 from ringyard.compiled import IntVector, kernel
 from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Workspace
 
-__all__ = ["arrange", "count_below", "fill", "keep_and_fill", "pad", "refresh", "reorder"]
-
 #: what keeping a job's own GPUs, and not spanning more servers than needed, count beside one displaced GPU
 _OWN, _SPAN = 1e-3, 1e-2
 
