@@ -30,30 +30,21 @@ class Beside(NamedTuple):
 
 
 @kernel
+def reshaped(shape: Shape, num_gpus: int, batch_size: float, cores: int, ram: int) -> Shape:
+    """The shape on so many GPUs, with such a batch, and so many cores and bytes of RAM for each worker."""
+    servers, cores_each = shape.parameter_servers, shape.cores_per_server_task
+    return Shape(num_gpus, batch_size, cores, servers, cores_each, shape.memory_bandwidth_cap, ram)
+
+
+@kernel
 def with_cores(shape: Shape, cores: int) -> Shape:
     """The same with so many cores for each worker."""
-    return Shape(
-        shape.num_gpus,
-        shape.batch_size,
-        cores,
-        shape.parameter_servers,
-        shape.cores_per_server_task,
-        shape.memory_bandwidth_cap,
-        shape.ram_per_worker,
-    )
+    return reshaped(shape, shape.num_gpus, shape.batch_size, cores, shape.ram_per_worker)
 
 
 @kernel
 def _with_ram(shape: Shape, ram: int) -> Shape:
-    return Shape(
-        shape.num_gpus,
-        shape.batch_size,
-        shape.cores_per_worker,
-        shape.parameter_servers,
-        shape.cores_per_server_task,
-        shape.memory_bandwidth_cap,
-        ram,
-    )
+    return reshaped(shape, shape.num_gpus, shape.batch_size, shape.cores_per_worker, ram)
 
 
 @kernel

@@ -1,8 +1,7 @@
 """Which jobs on a server hold how many of its cores: each core goes where it adds most, or to make room."""
 
 from ringyard.allocator.beside import seconds_as, with_cores
-from ringyard.allocator.moves import give
-from ringyard.allocator.plan import Plan, Rules
+from ringyard.allocator.plan import Plan, Rules, give
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.restart import cores_pause

@@ -3,8 +3,7 @@
 import numpy as np
 
 from ringyard.allocator.beside import least_beside
-from ringyard.allocator.moves import give, take
-from ringyard.allocator.plan import DECISIONS, Plan, Rules, live_job, num_live
+from ringyard.allocator.plan import DECISIONS, Plan, Rules, give, live_job, num_live, take
 from ringyard.allocator.sizes import pop, queue_up, queue_waiting
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics

@@ -47,10 +47,7 @@ from ringyard.state.records import Job, JobKind
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
 _MOST_PARAMETER_SERVERS = 1 << 20
-_COARSE_STEP, _FINE_STEP = (
-    1.15,
-    1.01,
-)  # ratios between batches tried
+_COARSE_STEP, _FINE_STEP = 1.15, 1.01  # ratios between batches tried
 _COLUMNS = 4
 _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 

@@ -19,9 +19,8 @@ from ringyard_baselines.papers.ones.deployment import (
     held_by_job,
 )
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain, earlier_rows
-from ringyard_baselines.papers.ones.schedules import keep_and_fill
+from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, keep_and_fill
 from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
 
@@ -138,7 +137,7 @@ class Ones(Scheduler):
         self.round_seconds: float | None = round_seconds
         self._predictor = predictor or SameAgain()
         self._size = population
-        self._rates = Rates(float(crossover), float(mutation))
+        self._rates = (float(crossover), float(mutation))
         self._delta = redeploy_epochs
         self._sigma = scale_down
         self._by_data_set = epochs == "data_set"
@@ -291,7 +290,7 @@ class Ones(Scheduler):
         work = Workspace.empty(self._size, num_gpus, len(jobs))
         generator = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         for _ in range(self._generations):
-            evolve(population, known, machine, self._rates, work, generator)
+            evolve(population, known, machine, *self._rates, work, generator)
         self._population = rows[population]
         return self._population[0]
 
