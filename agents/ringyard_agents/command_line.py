@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-__all__ = ["BAD_INPUT", "OF_AGENTS", "Arguments", "exit_code", "one_line", "quoted"]
-
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
 _LONGEST = 1000  # characters of an error

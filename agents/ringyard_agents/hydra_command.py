@@ -10,8 +10,6 @@ from pathlib import Path
 
 from ringyard_agents.help_page import asked_for, help_page
 
-__all__ = ["run_hydra"]
-
 _SEARCH_PATH = "hydra.searchpath"
 
 #: beginnings of words of `train` that may name an agent to begin with, or a run to go on with

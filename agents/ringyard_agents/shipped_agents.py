@@ -11,8 +11,6 @@ from ringyard.checks import shown
 from ringyard.config_folder import own_folders
 from ringyard.errors import CheckpointError
 
-__all__ = ["ZOO", "agent_place", "agents_judged_in", "shipped_agents", "zoo_folders"]
-
 #: what the name of an agent that ships begins with
 ZOO = "zoo:"
 

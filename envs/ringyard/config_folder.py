@@ -7,8 +7,6 @@ from pathlib import Path
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["OWN_FOLDERS", "add_own_folders", "config_files", "config_folder", "own_folders", "own_yamls"]
-
 #: environment variable: folders of one's own, separated as in PATH, each with groups as in `conf/`
 OWN_FOLDERS = "RINGYARD_CONF"
 

@@ -26,16 +26,6 @@ from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
 from ringyard_agents.runs.atomic_write import PARTIAL, atomic_write
 
-__all__ = [
-    "RunFolder",
-    "in_sweep",
-    "job_folder",
-    "leaves",
-    "locked",
-    "register_run_folders",
-    "remove_if_empty",
-]
-
 _LOCK = ".lock"
 _HYDRAS_NOTE = "multirun.yaml"  # Hydra writes it before the first job of a sweep
 

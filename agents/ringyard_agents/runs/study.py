@@ -9,13 +9,6 @@ from omegaconf import DictConfig
 from ringyard.errors import ConfigurationError
 from ringyard_agents.runs.run_folder import in_sweep, job_folder
 
-__all__ = [
-    "PRUNERS",
-    "Pruning",
-    "require_kept",
-    "trials_kept",
-]
-
 PRUNERS = Literal["median", "successive_halving"]
 
 

@@ -20,17 +20,6 @@ from ringyard_agents.command_line import one_line
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import in_sweep, job_folder, register_run_folders, remove_if_empty
 
-__all__ = [
-    "FILE",
-    "LOG",
-    "Job",
-    "JobFailedError",
-    "JobRecord",
-    "Status",
-    "job",
-    "job_records",
-]
-
 FILE = "job.json"
 
 Status = Literal["running", "done", "failed", "stopped", "damaged"]

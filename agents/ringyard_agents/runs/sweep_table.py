@@ -16,17 +16,6 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import quoted
 from ringyard_agents.runs.sweep_job import JobRecord, job_records
 
-__all__ = [
-    "SEED",
-    "best_job",
-    "over_seeds",
-    "print_best",
-    "said",
-    "settings_of",
-    "sweep_table",
-    "swept",
-]
-
 AGENT = "agent.safetensors"  # as `ringyard train` calls it
 
 
