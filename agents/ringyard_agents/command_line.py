@@ -191,11 +191,7 @@ def _text(error: Exception) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as Hydra reads it in an override or in a list: in quotes, if it is no plain word.
-
-    Args:
-        text: any; an interpolation stays one.
-    """
+    """A text as Hydra reads it in an override or in a list: in quotes, if it is no plain word."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import Quote, QuotedString
     from hydra.errors import HydraException

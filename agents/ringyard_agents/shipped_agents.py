@@ -40,10 +40,7 @@ def shipped_agents() -> dict[str, Path]:
 
 
 def agents_judged_in(world: str) -> list[str]:
-    """`zoo:NAME` of the agents whose record has figures of a world, by name.
-
-    Args:
-        world: as recipes name it, a preset's name.
+    """`zoo:NAME` of the agents whose record has figures of an experiment, by name.
 
     Raises:
         CheckpointError: a record is none; or see `shipped_agents`.

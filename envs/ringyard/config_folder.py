@@ -43,11 +43,7 @@ def own_folders() -> tuple[Path, ...]:
 
 
 def add_own_folders(folders: Iterable[Path]) -> None:
-    """Let RINGYARD_CONF, of this process and those it starts, name more folders, behind those that it names.
-
-    Args:
-        folders: those without any group are left out.
-    """
+    """Add those of the folders that have a group to RINGYARD_CONF, behind those that it names."""
     added = [folder.expanduser().absolute() for folder in folders if _has_a_group(folder.expanduser())]
     named = dict.fromkeys(map(str, [*_named_folders(), *added]))
     if named:

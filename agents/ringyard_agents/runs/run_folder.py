@@ -115,11 +115,7 @@ class RunFolder:
 
     @classmethod
     def of_job(cls, command: str) -> Self:
-        """The output folder of the running job.
-
-        Args:
-            command: name of the command.
-        """
+        """The output folder of the running job of a command."""
         return cls(job_folder(), command)
 
     @property
@@ -137,9 +133,6 @@ class RunFolder:
     @contextmanager
     def claim(self, config: DictConfig) -> Iterator[Self]:
         """Check that no other run has this folder, then be its only writer.
-
-        Args:
-            config: of the command.
 
         Raises:
             ConfigurationError: another run has this folder, or another process writes to it.

@@ -45,10 +45,7 @@ class Pruning:
 
     @classmethod
     def of(cls, pruner: PRUNERS | None) -> Self | None:
-        """Of the running job; None: nothing is pruned.
-
-        Args:
-            pruner: as `evaluate.prune` says.
+        """The pruning of the running job, by `evaluate.prune`; None: nothing is pruned.
 
         Raises:
             ConfigurationError: this is no job of a sweep whose study is kept.
