@@ -61,6 +61,7 @@ _FOUND_IN = {
     "workloads": ("read_csv",),
 }
 _HOMES = {name: module for module, names in _FOUND_IN.items() for name in names}
+__all__ = sorted([*_HOMES, "__version__"])
 
 if not TYPE_CHECKING:  # else every name would be one of this package's
     __all__ = sorted([*_HOMES, "__version__"])
