@@ -9,7 +9,7 @@ from conftest import ROOT, leaf
 from ringyard import Simulator
 from ringyard.mdp.experiments import experiment
 from ringyard.placement import share
-from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.scheduler import run
 from test_conformance import SCHEDULERS, small_run
 

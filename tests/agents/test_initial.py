@@ -17,7 +17,7 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 from ringyard.mdp.experiments import setting_of
 from ringyard_agents import cli
-from ringyard_agents.learning.agent_file import parts_of_agent
+from ringyard_agents.learning.agent_file import read_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.resume import inherited
@@ -101,7 +101,7 @@ def test_an_experiment_of_ones_own_says_init_as_the_command_line_does(tmp_path):
         done = subprocess.run(command, cwd=tmp_path, env=around, capture_output=True, text=True)
         return done.stderr + done.stdout
 
-    parts, on = parts_of_agent(shipped_agents()["elastic"]), OmegaConf.create(train("experiment=on"))
+    parts, on = read_agent(shipped_agents()["elastic"])[0], OmegaConf.create(train("experiment=on"))
     assert on.observation == parts["observation"]
     assert on.action == parts["action"]
     assert on.agent == {**parts["agent"], "spread": 0.02}

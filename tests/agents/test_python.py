@@ -44,9 +44,7 @@ def saved(folder, name, agent):
     setting = world_of(learner, experiment(name))
     env = RingyardVecEnv(setting, 2)
     model = learner.model(env=env, seed=0, device="cpu")
-    network = model.policy
-    weights = weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
-    save_agent(weights, parts_of(config), folder / "agent.safetensors")
+    save_agent(weights_with_spaces(model.policy), parts_of(config), folder / "agent.safetensors")
     return folder, setting
 
 
@@ -89,14 +87,14 @@ def test_loading_says_what_differs(tmp_path):
     other = replace(setting, actions=replace(setting.actions, preemptive=not setting.actions.preemptive))
     larger = replace(flat, actions=replace(flat.actions, num_waiting=7))
     for checkpoint, world, said in (
-        (pointer, flat, r"reads blocks \(flat=False\), the observation is one row of numbers"),
-        (rows, setting, r"reads one row of numbers \(flat=True\), the observation is blocks"),
-        (pointer, other, "its changes are .*the environment's"),
-        (pointer, experiment("sharing"), "the observation has the blocks waiting_resources, .* not know"),
-        (rows, larger, r"its observation space is Box\(.*trained on another cluster"),
-        (pointer, scores, "chooses one of several actions, the environment scores jobs"),
-        ("zoo:full", scores, "on the GPU types p100, t4, v100, the environment takes scores on none"),
-        ("zoo:sharing", ClusterEnv(setting), "reads the blocks jobs, jobs_mask, which the observation lacks"),
+        (pointer, flat, r"its observation: blocks \(flat=False\); the environment's: one row of numbers"),
+        (rows, setting, r"its observation: one row of numbers \(flat=True\); the environment's: blocks"),
+        (pointer, other, "its changes: .*; the environment's: stop"),
+        (pointer, experiment("sharing"), "its blocks: waiting, .*; the environment's: .*waiting_resources"),
+        (rows, larger, r"its observation_space is Box\(.*trained on another cluster"),
+        (pointer, scores, r"its actions: one of several .*; the environment's: scores of jobs"),
+        ("zoo:full", scores, "its scored GPU types: p100, t4, v100; the environment's: none"),
+        ("zoo:sharing", ClusterEnv(setting), "its blocks: jobs, .*; the environment's: waiting, "),
     ):
         with pytest.raises(CheckpointError, match=f"cannot act in this environment: .*{said}"):
             ringyard_agents.load(checkpoint, world)

@@ -18,7 +18,7 @@ from ringyard_agents.config.compose import Entry, takes_rule
 from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.evaluation.tuned_configs import read_best
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.learning.agent_file import parts_of, parts_of_agent
+from ringyard_agents.learning.agent_file import parts_of, read_agent
 from ringyard_agents.shipped_agents import shipped_agents
 from tools import agents
 from tools.agents import _can_be_judged
@@ -93,7 +93,7 @@ def completed(settings, later):
 @pytest.mark.parametrize("name", RECORDS)
 def test_an_agent_is_made_as_its_recipe_says(name, composing):
     config = compose("train", RECIPES[name].words(RECORDS[name]["training"]["shipped_seed"]))
-    made = parts_of_agent(shipped_agents()[name])
+    made = read_agent(shipped_agents()[name])[0]
     assert completed(made, LATER) == parts_of(config)
 
 

@@ -30,8 +30,6 @@ from ringyard_agents.learning.score_networks import ScorePolicy
 from ringyard_baselines.policies import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
 
-__all__ = ["AgentScheduler", "act", "load", "load_agent", "powers_of"]
-
 #: live jobs that an agent scores at most, those that came first: attention among more takes 0.2 s a decision
 _MOST_SCORED = 4096
 
@@ -227,71 +225,44 @@ def load(
             raise ConfigurationError(
                 f"env is {env!r}; expected one of Ringyard's environments, or an EnvConfig"
             )
-        found = [*_seen(agent.observation, setting.observation), *_done(agent.actions, setting.actions)]
-        found += [] if found or not agent.observation.flat else _lengths(agent, setting)
+        own, here = (_interface(one.observation, one.actions) for one in (agent, setting))
+        found = [
+            f"its {what}: {own[what]}; the environment's: {here[what]}"
+            for what in own
+            if what in here and own[what] != here[what]
+        ]
+        spaces = setting.observation.space(setting.cluster, setting.actions), setting.actions.space
+        for what, space in zip(("observation_space", "action_space"), spaces, strict=True):
+            learnt = getattr(getattr(agent.policy, "network", None), what, None)
+            if found or learnt is None or not agent.observation.flat:  # other networks fit any cluster
+                continue
+            if learnt.shape != space.shape or getattr(learnt, "n", None) != getattr(space, "n", None):
+                found.append(
+                    f"its {what} is {learnt}, the environment's {space}: it was trained on another cluster,"
+                    " or with other numbers of visible jobs"
+                )
         if found:
             raise CheckpointError(f"{name} cannot act in this environment: {'; '.join(found)}")
     return agent
 
 
-def _seen(own: Observation, given: Observation) -> list[str]:
-    """What differs between what an agent reads and what it would see."""
-    if own.flat != given.flat:
-        kinds = {True: "one row of numbers (flat=True)", False: "blocks (flat=False)"}
-        return [f"it reads {kinds[own.flat]}, the observation is {kinds[given.flat]}"]
-    ours, theirs = ({block.name: block.features for block in one.blocks} for one in (own, given))
-    found = []
-    if missing := [name for name in ours if name not in theirs]:
-        found.append(f"it reads the blocks {', '.join(missing)}, which the observation lacks")
-    if more := [name for name in theirs if name not in ours]:
-        found.append(f"the observation has the blocks {', '.join(more)}, which it does not know")
-    for name in ours.keys() & theirs.keys():
-        names = [[feature.name for feature in block[name]] for block in (ours, theirs)]
-        if names[0] != names[1]:
-            found.append(f"of block {name} it reads {', '.join(names[0])}; given are {', '.join(names[1])}")
+def _interface(observation: Observation, actions: ActionKind) -> dict[str, str]:
+    """{what an agent reads or answers: in words}."""
+    found = {"observation": "one row of numbers (flat=True)" if observation.flat else "blocks (flat=False)"}
+    found["blocks"] = ", ".join(block.name for block in observation.blocks)
+    for block in observation.blocks:
+        found[f"block {block.name}"] = ", ".join(feature.name for feature in block.features)
+    if isinstance(actions, Scores):
+        found["actions"] = "scores of jobs (action=scores)"
+        found["scored GPU types"] = ", ".join(actions.type_scores) or "none"
+    elif isinstance(actions, Actions):
+        found["actions"] = "one of several (Discrete)"
+        changes = ["stop"] if actions.preemptive else []
+        for one in actions.adjustments:
+            place = "stays" if one.placement is None else one.placement.name
+            cap = "" if one.bandwidth_cap is None else f" cap {one.bandwidth_cap:g}"
+            factors = f"gpus x{one.gpu_factor:g} batch x{one.batch_factor:g} cores x{one.core_factor:g}"
+            changes.append(f"{place} {factors}{cap}")
+        found["starts"] = ", ".join(one.name for one in actions.starts) or "none"
+        found["changes"] = ", ".join(changes) or "none"
     return found
-
-
-def _options(actions: Actions) -> dict[str, list[str]]:
-    """What a number of `Actions` can mean, by name."""
-    changes = ["stop"] if actions.preemptive else []
-    for one in actions.adjustments:
-        place = "stays" if one.placement is None else one.placement.name
-        cap = "" if one.bandwidth_cap is None else f" cap {one.bandwidth_cap:g}"
-        factors = f"gpus x{one.gpu_factor:g} batch x{one.batch_factor:g} cores x{one.core_factor:g}"
-        changes.append(f"{place} {factors}{cap}")
-    return {"starts": [one.name for one in actions.starts], "changes": changes}
-
-
-def _done(own: ActionKind, given: ActionKind) -> list[str]:
-    """What differs between what an agent answers and what would be taken."""
-    if isinstance(own, Scores) != isinstance(given, Scores):
-        kinds = {True: "scores jobs (action=scores)", False: "chooses one of several actions"}
-        return [f"it {kinds[isinstance(own, Scores)]}, the environment {kinds[isinstance(given, Scores)]}"]
-    if isinstance(own, Scores) and isinstance(given, Scores) and own.type_scores != given.type_scores:
-        words = [", ".join(one.type_scores) or "none" for one in (own, given)]
-        return [f"it scores jobs on the GPU types {words[0]}, the environment takes scores on {words[1]}"]
-    if not (isinstance(own, Actions) and isinstance(given, Actions)):
-        return []
-    ours, theirs = _options(own), _options(given)
-    return [
-        f"its {what} are {', '.join(ours[what]) or 'none'}, the environment's"
-        f" {', '.join(theirs[what]) or 'none'}"
-        for what in ours
-        if ours[what] != theirs[what]
-    ]
-
-
-def _lengths(agent: AgentScheduler, setting: EnvConfig) -> list[str]:
-    """Of rows and answers of a network that fits one cluster only."""
-    network = getattr(agent.policy, "network", None)
-    spaces = getattr(network, "observation_space", None), getattr(network, "action_space", None)
-    here = setting.observation.space(setting.cluster, setting.actions), setting.actions.space
-    words = "observation", "action"
-    return [
-        f"its {word} space is {own}, the environment's {given}: it was trained on another cluster, or with"
-        " other numbers of visible jobs"
-        for word, own, given in zip(words, spaces, here, strict=True)
-        if (own is not None and getattr(own, "shape", None) != given.shape)
-        or getattr(own, "n", None) != getattr(given, "n", None)
-    ]

@@ -13,22 +13,8 @@ from ringyard_agents.command_line import OF_AGENTS
 from ringyard_agents.config.compose import plain
 from ringyard_agents.config.safe_load import Trust, check_classes
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.learner import Learner, Policy
+from ringyard_agents.learning.learner import Policy
 from ringyard_agents.shipped_agents import agent_place
-
-__all__ = [
-    "AGENT",
-    "LAST",
-    "PARTS",
-    "checked_parts",
-    "find_checkpoint",
-    "load_policy",
-    "parts_of",
-    "parts_of_agent",
-    "read_agent",
-    "save_agent",
-]
-
 
 AGENT = "agent.safetensors"  # best on the evaluation workloads
 LAST = "last.safetensors"  # newest, to go on from
@@ -79,8 +65,10 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
         CheckpointError: damaged, not an agent, or not trusted.
     """
     try:
-        parts, weights = read_agent(file)
-        learner, observation, actions = _build(parts, trust, file)
+        parts, weights = read_agent(file, trust)
+        learner, observation, actions = (instantiate(parts[part], _convert_="all") for part in PARTS)
+        if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
+            raise CheckpointError(f"{file} names an observation or actions that are none")
         policy = learner.load(weights)
     except RingyardError as error:
         if str(file) in str(error):
@@ -107,11 +95,15 @@ def _missing(error: BaseException | None) -> str | None:
     return None
 
 
-def read_agent(file: Path) -> tuple[dict[str, Any], Checkpoint]:
-    """(what an agent is made of, as nobody has checked it yet; its weights) of a file of `save_agent`.
+def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoint]:
+    """({group of conf/: plain config} of an agent, its weights).
+
+    Args:
+        file: of `save_agent`.
+        trust: full names of classes of yours that it may name; True: any.
 
     Raises:
-        CheckpointError: damaged, or no agent.
+        CheckpointError: damaged, no agent, or not trusted.
     """
     saved = Checkpoint.read(file)
     parts, weights = saved.facts.get("parts"), saved.facts.get("weights")
@@ -121,21 +113,16 @@ def read_agent(file: Path) -> tuple[dict[str, Any], Checkpoint]:
         and isinstance(weights, dict)
     ):
         raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
-    return parts, Checkpoint(saved.arrays, weights)
-
-
-def parts_of_agent(file: Path, trust: Trust = ()) -> dict[str, Any]:
-    """What an agent is made of, {group of conf/: plain data}, of classes that may be named.
-
-    Raises:
-        CheckpointError: damaged, no agent, or not trusted.
-    """
-    parts, _ = read_agent(file)
-    return checked_parts(parts, trust, file)
+    return checked_parts(parts, trust, file), Checkpoint(saved.arrays, weights)
 
 
 def checked_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
-    """Those parts of a config that an agent is made of, of classes that may be named.
+    """The parts of a config that make an agent, of classes that may be named.
+
+    Args:
+        parts: {group of conf/: plain config}, among others.
+        trust: full names of classes of yours that they may name; True: any.
+        file: they are from.
 
     Raises:
         CheckpointError: not trusted, or they choose further configs.
@@ -145,11 +132,3 @@ def checked_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
             raise CheckpointError(f"{file} would choose other configs by its {part}; expected none")
         check_classes(parts[part], groups, trust, str(file))
     return {part: parts[part] for part in PARTS}
-
-
-def _build(parts: Any, trust: Trust, file: Path) -> tuple[Learner, Observation, ActionKind]:
-    parts = checked_parts(parts, trust, file)
-    learner, observation, actions = (instantiate(parts[part], _convert_="all") for part in PARTS)
-    if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
-        raise CheckpointError(f"{file} names an observation or actions that are none")
-    return learner, observation, actions

@@ -3,40 +3,30 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hydra.utils import instantiate
 
 from ringyard.checks import Positive, checked
 from ringyard.errors import ConfigurationError
-from ringyard_agents.learning.evaluation import Evaluation
-from ringyard_agents.learning.learner import Learner
 
-__all__ = ["StopAtTarget", "TrainingCallback", "TrainingState", "callbacks_of"]
-
-
-class TrainingState(Protocol):
-    """What a callback sees of a training run.
-
-    Attributes:
-        folder: of the run.
-        learner: has been set up; `learner.decisions` counts what it has learnt from.
-        evaluation: of the agent, with the metric's name, the baselines, and the best and latest value.
-    """
-
-    folder: Path
-    learner: Learner
-    evaluation: Evaluation
+if TYPE_CHECKING:
+    from ringyard_agents.learning.training_run import TrainingRun
 
 
 class TrainingCallback:
-    """Is called while an agent learns; every method does nothing unless a subclass says otherwise.
+    """Is called while an agent learns; every method does nothing unless a subclass overrides it.
 
     Callbacks are made anew when a run is resumed. With several processes, only the first calls them.
     """
 
-    def on_training_start(self, run: TrainingState) -> None:
-        """Before the first round, also of a run that goes on."""
+    def on_training_start(self, run: "TrainingRun") -> None:
+        """Before the first round, also of a run that goes on.
+
+        Args:
+            run: has the attributes `folder`, `learner`, which has been set up, and `evaluation`, with the
+                metric's name, the baselines, and the best and latest value.
+        """
 
     def on_evaluation(self, metrics: Mapping[str, float]) -> bool:
         """After every evaluation.
@@ -93,7 +83,7 @@ class StopAtTarget(TrainingCallback):
     target: Positive
     _curve: str = field(default="", init=False)
 
-    def on_training_start(self, run: TrainingState) -> None:
+    def on_training_start(self, run: "TrainingRun") -> None:
         """Note which metric it is."""
         self._curve = f"eval/{run.evaluation.metric}"
 

@@ -14,8 +14,6 @@ from safetensors.numpy import save
 from ringyard.errors import CheckpointError
 from ringyard_agents.runs.atomic_write import atomic_write
 
-__all__ = ["Checkpoint"]
-
 _KEY = "ringyard"  # of the JSON in the header; one key, because the order of several is not fixed
 _FORMAT = 1
 

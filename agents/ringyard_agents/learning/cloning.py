@@ -16,8 +16,6 @@ from ringyard.mdp.actions import ActionKind, Actions
 from ringyard_agents.learning.episodes import stacked, take
 from ringyard_agents.learning.learner import Policy
 
-__all__ = ["CloneTeacher", "QueueTeacher", "Watched"]
-
 
 class QueueTeacher:
     """A policy that starts the first visible job that its template can place; waits if there is none.

@@ -17,9 +17,6 @@ from ringyard.mdp.experiments import setting_of
 from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.learning.learner import Learner, world_of
 
-__all__ = ["OWN", "environments_of", "settings_of"]
-
-
 #: what curves call the world of the run's own settings beside others
 OWN = "own"
 
@@ -85,22 +82,16 @@ def _read(given: Any) -> tuple[str, list[str]]:
     )
 
 
-def _require_of_worlds(label: str, word: str) -> None:
-    """Raise a ConfigurationError for a word that a world would ignore."""
-    override = OverridesParser.create().parse_override(word)
-    about = re.split("[./]", override.package or override.key_or_group)[0]
-    if about not in _OF_WORLDS:
-        raise ConfigurationError(
-            f"worlds: {label}: {word} is about no part of a world; expected {', '.join(_OF_WORLDS)}: the rest"
-            " is the run's own everywhere"
-        )
-
-
 def _composed(label: str, overrides: list[str]) -> dict[str, Any]:
-    """What is simulated in another environment."""
+    """The simulated parts of another environment."""
     try:
         for word in overrides:
-            _require_of_worlds(label, word)
+            override = OverridesParser.create().parse_override(word)
+            if re.split("[./]", override.package or override.key_or_group)[0] not in _OF_WORLDS:
+                raise ConfigurationError(
+                    f"worlds: {label}: {word} is about no part of a world; expected {', '.join(_OF_WORLDS)}:"
+                    " the rest is the run's own everywhere"
+                )
         other = hydra.compose("train", overrides)
         return {"limit_seconds": other.limit_seconds, **{name: plain(other[name]) for name in WORLD}}
     except (HydraException, OmegaConfBaseException) as error:

@@ -10,15 +10,13 @@ from numpy.typing import NDArray
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.learning.score_networks import PolicyInput, as_action, look
-
-__all__ = ["Constraint", "Episodes", "Player", "ScorePlayer", "ScoreWorld", "World", "stacked", "take"]
+from ringyard_agents.learning.score_networks import Floats, Ids, Masks, PolicyInput, as_action, look
 
 #: share of a bound that an episode without a served job, so without a metric, counts as using: assumption
 _UNSERVED = 2.0
 
 
-def take(observations: Any, rows: NDArray[np.int64]) -> Any:
+def take(observations: Any, rows: Ids) -> Any:
     """Some rows, by number, of [clusters, size] or of {block: [clusters, ...]}."""
     if isinstance(observations, dict):
         return {name: block.take(rows, axis=0) for name, block in observations.items()}
@@ -35,7 +33,7 @@ def stacked(parts: Sequence[Any]) -> Any:
 class Player(Protocol):
     """Chooses an action for each of some clusters."""
 
-    def __call__(self, observations: Any, masks: NDArray[np.bool_], clusters: NDArray[np.int64]) -> Any:
+    def __call__(self, observations: Any, masks: Masks, clusters: Ids) -> Any:
         """[clusters, ...] actions.
 
         Args:
@@ -49,9 +47,7 @@ class Player(Protocol):
 class ScorePlayer(Protocol):
     """Scores the jobs of some clusters."""
 
-    def __call__(
-        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
+    def __call__(self, seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         """[clusters, slots, 1 + GPU types scored] scores, which are clipped to [-1, 1].
 
         Args:
@@ -72,9 +68,9 @@ class Episodes(NamedTuple):
         ends: [clusters] simulated seconds at which each was over.
     """
 
-    rewards: NDArray[np.float32]
+    rewards: Floats
     times: NDArray[np.float64]
-    valid: NDArray[np.bool_]
+    valid: Masks
     ends: NDArray[np.float64]
 
     @property
@@ -105,12 +101,12 @@ class World:
         self.batch = ClusterBatch(setting, num_clusters)
         self._space: Any = setting.actions.space
 
-    def play(self, entries: NDArray[np.int64], player: Any) -> Episodes:
+    def play(self, entries: Ids, player: Any) -> Episodes:
         """One episode of job table `entries[b]` in each cluster b."""
         self.reset(entries)
         return self.go_on(player)
 
-    def reset(self, entries: NDArray[np.int64]) -> None:
+    def reset(self, entries: Ids) -> None:
         """Begin job table `entries[b]` in each of the first clusters b."""
         self.batch.reset(np.arange(len(entries)), entries)
 
@@ -128,9 +124,9 @@ class World:
         until = np.full(batch.num_clusters, np.inf if arrivals is None else -np.inf)
         if arrivals is not None:
             until[: len(arrivals)] = arrivals
-        rewards: list[NDArray[np.float32]] = []
+        rewards: list[Floats] = []
         times: list[NDArray[np.float64]] = []
-        valid: list[NDArray[np.bool_]] = []
+        valid: list[Masks] = []
         while len(times) < events:
             playing = (batch.state.clusters["next_arrival"] < until) & ~(batch.done | batch.truncated)
             clusters = np.flatnonzero(playing)
@@ -152,24 +148,20 @@ class World:
             batch.state.clusters["now"].copy(),
         )
 
-    def _choose(
-        self, player: Any, observations: Any, masks: NDArray[np.bool_], clusters: NDArray[np.int64]
-    ) -> Any:
+    def _choose(self, player: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
         return player(observations, masks, clusters)
 
 
 class ScoreWorld(World):
     """Clusters whose actions are scores; their players are each a `ScorePlayer`."""
 
-    def fork(self, sources: NDArray[np.int64], arrivals: int) -> None:
+    def fork(self, sources: Ids, arrivals: int) -> None:
         """Make each cluster b a copy of cluster `sources[b]`, to which at most so many more jobs come."""
         self.batch.copy_clusters(sources)
         clusters = self.batch.state.clusters
         clusters["num_jobs"] = np.minimum(clusters["num_jobs"], clusters["next_arrival"] + arrivals)
 
-    def _choose(
-        self, player: Any, observations: Any, masks: NDArray[np.bool_], clusters: NDArray[np.int64]
-    ) -> Any:
+    def _choose(self, player: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
         seen = look(observations, masks)
         rows = self.batch.episode.live[clusters, : seen.present.shape[1]]
         return as_action(player(seen, clusters, rows), seen, masks.shape[1])

@@ -17,8 +17,6 @@ from ringyard_agents.evaluation.evaluate import Task, check, run_all
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.learner import Learner, Policy
 
-__all__ = ["Evaluation", "Unseen", "baselines_of", "constraint_of", "episode_metrics", "rank", "ratio"]
-
 
 def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
     """[clusters] metrics under a policy: cluster b plays workload b from its beginning."""

@@ -11,9 +11,7 @@ from torch.func import functional_call, vmap
 from ringyard.checks import Count, Positive, checked
 from ringyard_agents.learning.process_group import on
 from ringyard_agents.learning.score_learner import ScoreLearner, Spread
-from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork
-
-__all__ = ["EvolutionStrategies", "Population"]
+from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, ScoreNetwork
 
 
 def _by_weight(network: ScoreNetwork, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -40,15 +38,13 @@ class Population:
         self._device = changes.device
         self._scores = vmap(lambda weights, *seen: functional_call(network, weights, seen))
 
-    def __call__(
-        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
+    def __call__(self, seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         """See `ScorePlayer`."""
         own = {name: values[clusters] for name, values in self._weights.items()}
         jobs, present, cluster = (on(self._device, part) for part in seen)
         with torch.no_grad():
             scores = self._scores(own, jobs, present.float(), cluster)
-        found: NDArray[np.float32] = scores.cpu().numpy()
+        found: Floats = scores.cpu().numpy()
         return found
 
 

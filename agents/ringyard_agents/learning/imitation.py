@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -16,9 +16,10 @@ from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.episodes import ScoreWorld
 from ringyard_agents.learning.process_group import on
-from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, scores_of
+from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, ScoreNetwork, filled, scores_of
 
-__all__ = ["ImitateAllocator"]
+#: (jobs [jobs, F], cluster [C], scores [jobs] to give) of a decision
+_Decision = tuple[Floats, Floats, Floats]
 
 #: played at once
 _CLUSTERS = 16
@@ -28,47 +29,6 @@ _OPTIONS = ("gamma", "stay", "unknown_seconds")
 
 #: estimates of which `unknown_seconds` can be another
 _ESTIMATES = {"predicted": predicted, "attained": attained}
-
-
-class _Watched(NamedTuple):
-    """One decision: [jobs, F], [C] and the scores [jobs] to give."""
-
-    jobs: NDArray[np.float32]
-    cluster: NDArray[np.float32]
-    scores: NDArray[np.float32]
-
-
-class _Playing:
-    """Scores at which an allocator weighs jobs as another one does; some of its decisions are kept."""
-
-    def __init__(self, world: ScoreWorld, teacher: Allocator, share: float, rng: np.random.Generator) -> None:
-        actions = world.setting.actions
-        assert isinstance(actions, Scores)  # `ScoreLearner.setup` sees to it
-        self._kinds = 1 + len(actions.type_scores)
-        self._batch, self._scale = world.batch, actions.allocator.score_scale
-        self._own, self._teacher = actions.allocator.rules, teacher.rules
-        self._share, self._rng = share, rng
-        self.kept: list[_Watched] = []
-
-    def __call__(
-        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
-        """See `ScorePlayer`."""
-        state, plan = self._batch.state, self._batch.episode.plan
-        given = np.zeros((*seen.present.shape, self._kinds), np.float32)
-        scores = given[..., 0]
-        for i, b in enumerate(clusters.tolist()):
-            jobs = rows[i, : seen.present[i].sum()]
-            plan.score[b] = 0.0
-            weigh(state, b, plan, self._own)
-            own = np.log(plan.weight[b, jobs])
-            weigh(state, b, plan, self._teacher)
-            wanted = (np.log(plan.weight[b, jobs]) - own) / self._scale
-            scores[i, : len(jobs)] = np.clip(wanted - wanted.mean(), -1.0, 1.0)
-            if len(jobs) > 1 and self._rng.random() < self._share:
-                parts = seen.jobs[i, : len(jobs)], seen.cluster[i], scores[i, : len(jobs)]
-                self.kept.append(_Watched(*(one.copy() for one in parts)))
-        return given
 
 
 @checked("agent.teacher")
@@ -159,8 +119,8 @@ class ImitateAllocator:
         """
         device = next(network.parameters()).device
         rng = np.random.default_rng(seed)
-        watched = [self._watch(label, setting, rng) for label, setting in worlds.items()]
-        watched = [kept for kept in watched if kept]
+        everything = [self._watch(label, setting, rng) for label, setting in worlds.items()]
+        watched = [kept for kept in everything if kept]
         if not watched:
             return {"clone/decisions": 0.0, "clone/error": float("nan")}
         optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
@@ -170,9 +130,13 @@ class ImitateAllocator:
                 group["lr"] = self.learning_rate * (1.0 - step / self.batches)
             rows = [rng.integers(len(kept), size=self.batch_size) for kept in watched]
             chosen = [kept[i] for kept, some in zip(watched, rows, strict=True) for i in some]
-            seen, scores = _together(chosen)
-            present = on(device, seen.present).float()
-            off = (scores_of(network, seen)[..., 0] - on(device, scores)) * present
+            jobs, cluster, scores = zip(*chosen, strict=True)
+            counts = np.array([len(one) for one in scores])
+            filled_jobs, there = filled(np.concatenate(jobs), counts)
+            wanted, _ = filled(np.concatenate(scores), counts)
+            seen = PolicyInput(filled_jobs, there, np.stack(cluster))
+            present = on(device, there).float()
+            off = (scores_of(network, seen)[..., 0] - on(device, wanted)) * present
             loss = ((off**2).sum(1) / present.sum(1)).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -182,23 +146,32 @@ class ImitateAllocator:
         kept_decisions = float(sum(map(len, watched)))
         return {"clone/decisions": kept_decisions, "clone/error": float(np.sqrt(np.mean(last)))}
 
-    def _watch(self, label: str, setting: EnvConfig, rng: np.random.Generator) -> list[_Watched]:
-        """Decisions of a world's teacher."""
-        world = ScoreWorld(setting, min(_CLUSTERS, self.episodes))
-        playing = _Playing(world, self._teacher(label, setting), self.share, rng)
+    def _watch(self, label: str, setting: EnvConfig, rng: np.random.Generator) -> list[_Decision]:
+        """Decisions of a world's teacher, as scores with which the world's allocator weighs jobs like it."""
+        world, actions = ScoreWorld(setting, min(_CLUSTERS, self.episodes)), setting.actions
+        assert isinstance(actions, Scores)  # `ScoreLearner.setup` sees to it
+        state, plan = world.batch.state, world.batch.episode.plan
+        teacher, kept = self._teacher(label, setting), list[_Decision]()
+
+        def player(seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Any:
+            given = np.zeros((*seen.present.shape, 1 + len(actions.type_scores)), np.float32)
+            scores = given[..., 0]
+            for i, b in enumerate(clusters.tolist()):
+                count = int(seen.present[i].sum())
+                plan.score[b] = 0.0
+                logarithms = []
+                for allocator in (actions.allocator, teacher):
+                    weigh(state, b, plan, allocator.rules)
+                    logarithms.append(np.log(plan.weight[b, rows[i, :count]]))
+                wanted = (logarithms[1] - logarithms[0]) / actions.allocator.score_scale
+                scores[i, :count] = np.clip(wanted - wanted.mean(), -1.0, 1.0)
+                if count > 1 and rng.random() < self.share:
+                    kept.append(
+                        (seen.jobs[i, :count].copy(), seen.cluster[i].copy(), scores[i, :count].copy())
+                    )
+            return given
+
         for first in range(0, self.episodes, world.batch.num_clusters):
             entries = np.arange(first, first + world.batch.num_clusters)
-            world.play(entries % setting.num_workloads, playing)
-        return playing.kept
-
-
-def _together(chosen: list[_Watched]) -> tuple[PolicyInput, NDArray[np.float32]]:
-    """(what is seen, scores [decisions, slots]) of some decisions in one."""
-    slots = max(len(one.jobs) for one in chosen)
-    jobs = np.zeros((len(chosen), slots, chosen[0].jobs.shape[1]), np.float32)
-    present = np.zeros((len(chosen), slots), np.bool_)
-    scores = np.zeros((len(chosen), slots), np.float32)
-    for i, one in enumerate(chosen):
-        count = len(one.jobs)
-        jobs[i, :count], present[i, :count], scores[i, :count] = one.jobs, True, one.scores
-    return PolicyInput(jobs, present, np.stack([one.cluster for one in chosen])), scores
+            world.play(entries % setting.num_workloads, player)
+        return kept

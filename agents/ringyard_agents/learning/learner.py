@@ -17,21 +17,6 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 
-__all__ = [
-    "Callback",
-    "Learner",
-    "Policy",
-    "network_state",
-    "only_world",
-    "random_state",
-    "restore_network",
-    "restore_random",
-    "restore_spaces",
-    "weights_of",
-    "weights_with_spaces",
-    "world_of",
-]
-
 #: called between rounds of learning with what was measured since the last call: {curve: value}
 Callback = Callable[[Mapping[str, float]], None]
 
@@ -168,11 +153,17 @@ def weights_of(weights: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
     return _arrays({_WEIGHTS + name: tensor for name, tensor in weights.items()})
 
 
-def weights_with_spaces(
-    weights: Mapping[str, torch.Tensor], seen: spaces.Space[Any], actions: spaces.Space[Any]
-) -> Checkpoint:
-    """A network to be played: its `state_dict`, and the spaces to build it for."""
-    return Checkpoint(weights_of(weights), {"spaces": _spaces(seen, actions)})
+def weights_with_spaces(network: Any) -> Checkpoint:
+    """A network of Stable-Baselines3 to be played: its `state_dict`, and the spaces to build it for."""
+    seen, actions = network.observation_space, network.action_space
+    facts: dict[str, Any] = {
+        "actions": int(actions.n) if isinstance(actions, spaces.Discrete) else _box(actions)
+    }
+    if isinstance(seen, spaces.Dict):  # a list: networks may read blocks in their order
+        facts["blocks"] = [[name, _box(box)] for name, box in seen.spaces.items()]
+    else:
+        facts["row"] = _box(seen)
+    return Checkpoint(weights_of(network.state_dict()), {"spaces": facts})
 
 
 def network_state(network: nn.Module, optimizer: Optimizer) -> Checkpoint:
@@ -232,13 +223,6 @@ def restore_random(saved: Checkpoint) -> None:
 def _box(space: spaces.Space[Any]) -> dict[str, Any]:
     assert isinstance(space, spaces.Box)
     return {"low": float(space.low.min()), "high": float(space.high.max()), "shape": list(space.shape)}
-
-
-def _spaces(seen: spaces.Space[Any], actions: spaces.Space[Any]) -> dict[str, Any]:
-    chosen = int(actions.n) if isinstance(actions, spaces.Discrete) else _box(actions)
-    if isinstance(seen, spaces.Dict):  # a list: networks may read blocks in their order
-        return {"blocks": [[name, _box(box)] for name, box in seen.spaces.items()], "actions": chosen}
-    return {"row": _box(seen), "actions": chosen}
 
 
 def restore_spaces(facts: Mapping[str, Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:

@@ -1,5 +1,7 @@
 """Policies around networks of Stable-Baselines3: a pointer network, a bfloat16 MLP, greedy play."""
 
+import itertools
+from abc import ABC, abstractmethod
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -15,25 +17,23 @@ from torch import Tensor, nn
 from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.observations import queue_cluster_and_resources
-
-__all__ = ["GreedyPolicy", "PointerNetwork", "PointerPolicy", "ReducedPrecisionMlpPolicy"]
-
+from ringyard_agents.learning.checkpoint import Checkpoint
+from ringyard_agents.learning.learner import restore_network, restore_spaces, weights_with_spaces
 
 _BLOCKS = queue_cluster_and_resources().blocks
-_MASKS = tuple(block.name for block in _BLOCKS if block.is_mask)
+_MASKS = [block.name for block in _BLOCKS if block.is_mask]
 _FEATURES = {block.name: len(block.features) for block in _BLOCKS}
-_OF_EACH = {
-    each: tuple(block.name for block in _BLOCKS if block.each == each and not block.is_mask)
-    for each in dict.fromkeys(block.each for block in _BLOCKS)
-}
-#: the blocks that describe each kind of item; an observation may lack all but the first
-_ITEMS = {names[0]: names for names in _OF_EACH.values()}
-_NEEDED = (*_ITEMS, *_MASKS)
-_KNOWN = (*(block for blocks in _ITEMS.values() for block in blocks), *_MASKS)
+#: {first block: blocks} that describe each kind of item; an observation may lack all but the first
+_ITEMS: dict[str, list[str]] = {}
+for _each in dict.fromkeys(block.each for block in _BLOCKS):
+    _names = [block.name for block in _BLOCKS if block.each == _each and not block.is_mask]
+    _ITEMS[_names[0]] = _names
+_NEEDED = [*_ITEMS, *_MASKS]
+_KNOWN = [*itertools.chain(*_ITEMS.values()), *_MASKS]
 
 
 class _Blocks(BaseFeaturesExtractor):
-    """Hands the observation's blocks to the network as they are."""
+    """Passes the observation's blocks to the network as they are."""
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
         if not isinstance(observation_space, spaces.Dict) or set(_NEEDED) - set(observation_space.spaces):
@@ -56,20 +56,20 @@ class _Blocks(BaseFeaturesExtractor):
 
 
 def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
-    """What the observation says of a kind of item, blocks [B, ...], as [B, *shape, features]."""
+    """The blocks [B, ...] of a kind of item as [B, *shape, features]."""
     parts = [blocks[part] for part in _ITEMS[name] if part in blocks]
     shaped = [part.reshape(part.shape[0], *shape, -1) for part in parts]
     return shaped[0] if len(shaped) == 1 else torch.cat(shaped, -1)
 
 
 class _Present(NamedTuple):
-    """The items of a kind that are there, behind each other.
+    """The items of a kind that are present, behind each other.
 
     Attributes:
         values: [items, features].
         places: [items] of each among all slots of all rows.
         rows: [items] of the batch.
-        shares: [B, 1] one over how many items each row has.
+        shares: [B, 1] one over the number of items of each row.
     """
 
     values: Tensor
@@ -277,6 +277,40 @@ class ReducedPrecisionMlpPolicy(MaskableActorCriticPolicy):
         super()._build_mlp_extractor()
         assert isinstance(self.mlp_extractor, MlpExtractor)
         self.mlp_extractor = _Bfloat16(self.mlp_extractor)  # type: ignore[assignment]
+
+
+class NetworkLearner(ABC):
+    """The weights of learners whose policy is a network of Stable-Baselines3."""
+
+    flat: bool
+    masked: bool
+
+    @abstractmethod
+    def _trained(self) -> BasePolicy:
+        """The network that learns."""
+
+    @abstractmethod
+    def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> BasePolicy:
+        """A new network."""
+
+    @property
+    def policy(self) -> "GreedyPolicy":
+        """The policy learnt so far."""
+        return GreedyPolicy(self._trained(), self.flat, self.masked)
+
+    def load_weights(self, weights: Checkpoint) -> None:
+        """Begin with these weights."""
+        restore_network(self._trained(), weights)
+
+    def weights(self) -> Checkpoint:
+        """Of the network, and its spaces."""
+        return weights_with_spaces(self._trained())
+
+    def load(self, saved: Checkpoint) -> "GreedyPolicy":
+        """The policy of saved weights."""
+        network = self._build(*restore_spaces(saved.facts["spaces"]))
+        restore_network(network, saved)
+        return GreedyPolicy(network, self.flat, self.masked)
 
 
 class GreedyPolicy:

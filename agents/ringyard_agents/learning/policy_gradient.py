@@ -12,16 +12,6 @@ from torch.optim import Optimizer
 from ringyard.threads import get_num_threads, in_parts
 from ringyard_agents.learning.process_group import ProcessGroup
 
-__all__ = [
-    "Credit",
-    "RoundOrder",
-    "add_gradients",
-    "clipped_gain",
-    "descend",
-    "group_advantages",
-    "round_order",
-]
-
 Credit = Literal["episode", "time_aligned"]
 
 FOUND = TypeVar("FOUND")

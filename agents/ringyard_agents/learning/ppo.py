@@ -26,10 +26,8 @@ from ringyard_agents.learning.learner import (
     random_state,
     restore_network,
     restore_random,
-    restore_spaces,
-    weights_with_spaces,
 )
-from ringyard_agents.learning.policies import GreedyPolicy
+from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.policy_gradient import (
     Credit,
     RoundOrder,
@@ -40,8 +38,6 @@ from ringyard_agents.learning.policy_gradient import (
     round_order,
 )
 from ringyard_agents.learning.process_group import Hardware, on
-
-__all__ = ["Choices", "GroupRelative", "add_ppo_gradient", "choose"]
 
 #: decisions whose gradient one thread computes at once: few enough for its caches, enough to be worth a call
 _PART = 2048
@@ -156,7 +152,7 @@ def add_ppo_gradient(
 
 @checked("agent")
 @dataclass
-class GroupRelative:
+class GroupRelative(NetworkLearner):
     """PPO without a critic: every cluster plays one episode a round, groups of clusters the same workload.
 
     Attributes:
@@ -195,10 +191,8 @@ class GroupRelative:
     #: which round comes next; they are counted from 1, 0: nothing was played yet
     _round: int = field(default=0, init=False, repr=False)
 
-    @property
-    def policy(self) -> GreedyPolicy:
-        """The policy learnt so far."""
-        return GreedyPolicy(self._network, self.flat, self.masked)
+    def _trained(self) -> MaskableActorCriticPolicy:
+        return self._network
 
     def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Any:
         return self.network(observation_space, action_space, lambda progress: self.learning_rate)
@@ -238,10 +232,6 @@ class GroupRelative:
         self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
         restore_random(saved)
 
-    def load_weights(self, weights: Checkpoint) -> None:
-        """Begin with these weights."""
-        restore_network(self._network, weights)
-
     def state(self) -> Checkpoint:
         """Weights, optimiser, counters and random states; between rounds no episode matters."""
         network, random = network_state(self._network, self._network.optimizer), random_state()
@@ -250,17 +240,6 @@ class GroupRelative:
         arrays = {**network.arrays, **random.arrays, "episodes": episodes, "minibatches": np.array(keys)}
         facts = {"decisions": self.decisions, "started": self._round > 0, "minibatches": drawn}
         return Checkpoint(arrays, {**network.facts, **random.facts, **facts})
-
-    def weights(self) -> Checkpoint:
-        """Of the network, and its spaces."""
-        network = self._network
-        return weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
-
-    def load(self, saved: Checkpoint) -> GreedyPolicy:
-        """The policy of saved weights."""
-        network = self._build(*restore_spaces(saved.facts["spaces"]))
-        restore_network(network, saved)
-        return GreedyPolicy(network, self.flat, self.masked)
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
         """Clone the teacher, if there is one and nothing was played yet; then play and learn in rounds."""

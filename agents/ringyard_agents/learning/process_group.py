@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["ALONE", "Hardware", "ProcessGroup", "device_of", "equip", "join_process_group", "on"]
-
 THING = TypeVar("THING")
 
 

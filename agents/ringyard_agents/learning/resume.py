@@ -30,17 +30,9 @@ from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.config.compose import plain
 from ringyard_agents.config.safe_load import Trust, check_classes, groups_of_runs
 from ringyard_agents.config.schema import check_settings
-from ringyard_agents.learning.agent_file import (
-    PARTS,
-    checked_parts,
-    find_checkpoint,
-    parts_of_agent,
-    read_agent,
-)
+from ringyard_agents.learning.agent_file import PARTS, checked_parts, find_checkpoint, read_agent
 from ringyard_agents.learning.learner import Learner
 from ringyard_agents.runs.run_folder import leaves
-
-__all__ = ["check_agreement", "inherited", "load_initial_weights", "read_run_config", "resumed_config"]
 
 #: settings that a run may change when it goes on
 _CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plots", "callbacks")
@@ -168,7 +160,7 @@ def inherited(words: Sequence[str]) -> list[str]:
         agent, chosen_by_yamls = _said_by_yamls(said)
     if agent is None:
         return list(words)
-    parts = parts_of_agent(find_checkpoint(str(agent)), _trust(chosen))
+    parts, _ = read_agent(find_checkpoint(str(agent)), _trust(chosen))
     if any(key.startswith("agent.teacher.") for key in chosen):
         raise _not_twice(agent)
     if parts["agent"].get("teacher") is not None:
@@ -260,20 +252,21 @@ def _overridden(group: str, leaf: str) -> set[str]:
     return {str(key).removeprefix("override").strip(" /") for entry in entries for key in entry}
 
 
-def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any]) -> None:
+def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], trust: Trust) -> None:
     """Give a learner that has been set up the weights of an agent.
 
     Args:
         learner: new.
         agent: `init` of a run.
         own: parts of the run's agent, see `agent_file.parts_of`.
+        trust: full names of classes of yours that the agent may name; True: any.
 
     Raises:
         CheckpointError: there is no such agent, it sees or does something else, or its network is another.
         ConfigurationError: the learner would forget it.
     """
     file = find_checkpoint(agent)
-    parts, weights = read_agent(file)
+    parts, weights = read_agent(file, trust)
     same_kind = own["action"].get("_target_") == parts["action"].get("_target_")  # its figures may be others
     for part, same in (("observation", own["observation"] == parts["observation"]), ("action", same_kind)):
         if not same:

@@ -21,8 +21,6 @@ from ringyard_agents.learning.learner import Callback, network_state, restore_ne
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 
-__all__ = ["ScoreLearner", "Spread"]
-
 #: of what is tried: weights and scores are of the order of 1
 Spread = Annotated[float, "(0, 10]"]
 

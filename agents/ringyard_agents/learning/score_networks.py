@@ -11,8 +11,6 @@ from ringyard.checks import checked
 from ringyard.errors import CheckpointError
 from ringyard_agents.learning.process_group import on
 
-__all__ = ["PolicyInput", "ScoreNetwork", "ScorePolicy", "as_action", "look", "scores_of"]
-
 
 @checked("agent.network")
 class ScoreNetwork(nn.Module):
@@ -106,8 +104,9 @@ class _Attention(nn.Module):
         return attended
 
 
-#: blocks of the observation
-_JOBS, _CLUSTER = "jobs", "cluster"
+Floats = NDArray[np.float32]
+Masks = NDArray[np.bool_]
+Ids = NDArray[np.int64]
 
 
 class PolicyInput(NamedTuple):
@@ -119,12 +118,25 @@ class PolicyInput(NamedTuple):
         cluster: [clusters, C].
     """
 
-    jobs: NDArray[np.float32]
-    present: NDArray[np.bool_]
-    cluster: NDArray[np.float32]
+    jobs: Floats
+    present: Masks
+    cluster: Floats
 
 
-def look(observations: Any, masks: NDArray[np.bool_]) -> PolicyInput:
+def filled(rows: Floats, counts: Ids) -> tuple[NDArray[Any], Masks]:
+    """([decisions, slots, ...] rows in the first slots, 0 behind them; [decisions, slots] where they are).
+
+    Args:
+        rows: [samples, ...] decision after decision.
+        counts: [decisions] rows of each.
+    """
+    present = np.arange(counts.max()) < counts[:, None]
+    slots = np.zeros((*present.shape, *rows.shape[1:]), np.float32)
+    slots[present] = rows
+    return slots, present
+
+
+def look(observations: Any, masks: Masks) -> PolicyInput:
     """What observations with the blocks `jobs` and `cluster` show.
 
     Args:
@@ -134,15 +146,15 @@ def look(observations: Any, masks: NDArray[np.bool_]) -> PolicyInput:
     Raises:
         CheckpointError: other blocks.
     """
-    if not isinstance(observations, dict) or not {_JOBS, _CLUSTER} <= set(observations):
+    if not isinstance(observations, dict) or not {"jobs", "cluster"} <= set(observations):
         raise CheckpointError(
-            f"a score network reads the blocks {_JOBS} and {_CLUSTER} of an observation; play it with"
+            "a score network reads the blocks jobs and cluster of an observation; play it with"
             " action=scores observation=live_jobs, or train another agent"
         )
     num_clusters, num_jobs = masks.shape
     slots = int(masks.sum(axis=1).max(initial=1))
-    jobs = observations[_JOBS].reshape(num_clusters, num_jobs, -1)[:, :slots]
-    return PolicyInput(jobs, masks[:, :slots], observations[_CLUSTER])
+    jobs = observations["jobs"].reshape(num_clusters, num_jobs, -1)[:, :slots]
+    return PolicyInput(jobs, masks[:, :slots], observations["cluster"])
 
 
 def scores_of(network: ScoreNetwork, seen: PolicyInput) -> torch.Tensor:
@@ -153,7 +165,7 @@ def scores_of(network: ScoreNetwork, seen: PolicyInput) -> torch.Tensor:
     return scores
 
 
-def as_action(scores: NDArray[np.float32], seen: PolicyInput, num_jobs: int) -> NDArray[np.float32]:
+def as_action(scores: Floats, seen: PolicyInput, num_jobs: int) -> Floats:
     """[clusters, scores] of the action space, 0 where there is no job.
 
     Args:
@@ -181,7 +193,7 @@ class ScorePolicy:
         torch.set_num_threads(1)
         self.network = network
 
-    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def act(self, observations: Any, masks: Masks) -> Floats:
         """[clusters, scores] from -1 to 1, 0 where there is no job.
 
         Raises:

@@ -22,18 +22,15 @@ from ringyard_agents.learning.policy_gradient import (
 )
 from ringyard_agents.learning.process_group import ProcessGroup, on
 from ringyard_agents.learning.score_learner import ScoreLearner, Spread
-from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, scores_of
-
-__all__ = [
-    "ForkAndCompare",
-    "GroupNoise",
-    "PerturbedPolicy",
-    "RolloutBatch",
-    "add_gradient",
-    "antithetic_noise",
-    "deterministic",
-]
-
+from ringyard_agents.learning.score_networks import (
+    Floats,
+    Ids,
+    Masks,
+    PolicyInput,
+    ScoreNetwork,
+    filled,
+    scores_of,
+)
 
 #: parts of a minibatch that are filled up to the fullest cluster of each, so that little is computed in vain
 _PARTS = 8
@@ -51,14 +48,14 @@ class RolloutBatch(NamedTuple):
         cluster: [decisions, C] what was seen of the clusters.
     """
 
-    jobs: NDArray[np.float32]
-    scores: NDArray[np.float32]
-    noise: NDArray[np.float32]
-    advantages: NDArray[np.float32]
-    counts: NDArray[np.int64]
-    cluster: NDArray[np.float32]
+    jobs: Floats
+    scores: Floats
+    noise: Floats
+    advantages: Floats
+    counts: Ids
+    cluster: Floats
 
-    def some(self, decisions: NDArray[np.int64]) -> "RolloutBatch":
+    def some(self, decisions: Ids) -> "RolloutBatch":
         """Those of some decisions."""
         counts = self.counts[decisions]
         ends = np.cumsum(counts)
@@ -69,10 +66,7 @@ class RolloutBatch(NamedTuple):
 
     def seen(self) -> PolicyInput:
         """As networks read them."""
-        present = np.arange(self.counts.max()) < self.counts[:, None]
-        jobs = np.zeros((*present.shape, self.jobs.shape[1]), np.float32)
-        jobs[present] = self.jobs
-        return PolicyInput(jobs, present, self.cluster)
+        return PolicyInput(*filled(self.jobs, self.counts), self.cluster)
 
     @staticmethod
     def joined(parts: list["RolloutBatch"]) -> "RolloutBatch":
@@ -83,17 +77,15 @@ class RolloutBatch(NamedTuple):
 def deterministic(network: ScoreNetwork) -> ScorePlayer:
     """Plays a network's scores."""
 
-    def player(
-        seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
+    def player(seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         with torch.no_grad():
-            scores: NDArray[np.float32] = scores_of(network, seen).cpu().numpy()
+            scores: Floats = scores_of(network, seen).cpu().numpy()
         return scores
 
     return player
 
 
-def antithetic_noise(rng: np.random.Generator, clusters: int, jobs: int) -> NDArray[np.float32]:
+def antithetic_noise(rng: np.random.Generator, clusters: int, jobs: int) -> Floats:
     """[clusters, jobs] of unit spread; each odd cluster has that of the one before it with the other sign."""
     drawn = rng.standard_normal((clusters // 2, 1, jobs), np.float32)
     return np.concatenate((drawn, -drawn), axis=1).reshape(clusters, jobs)
@@ -108,20 +100,18 @@ class PerturbedPolicy:
         spread: of the noise, in scores.
     """
 
-    def __init__(self, network: ScoreNetwork, noise: NDArray[np.float32], spread: float) -> None:
+    def __init__(self, network: ScoreNetwork, noise: Floats, spread: float) -> None:
         self._network, self._noise, self._spread = network, noise, np.float32(spread)
         #: [clusters x jobs] decision in which the job was first scored
         self._first = np.full(noise.size, -1)
         self._decisions = 0
         self._noted: list[tuple[NDArray[Any], ...]] = []
 
-    def __call__(
-        self, seen: PolicyInput, clusters: NDArray[np.int64], rows: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
+    def __call__(self, seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         """See `ScorePlayer`."""
         noise, here = self._noise[clusters[:, None], rows], seen.present
         with torch.no_grad():
-            found: NDArray[np.float32] = scores_of(self._network, seen).cpu().numpy()
+            found: Floats = scores_of(self._network, seen).cpu().numpy()
         scores = found[..., 0] + self._spread * noise
         which, slots = np.nonzero(here)
         jobs = clusters[which] * self._noise.shape[1] + rows[which, slots]
@@ -131,7 +121,7 @@ class PerturbedPolicy:
         self._noted.append((seen.jobs[here], scores[here], noise[here], jobs, here.sum(axis=1), seen.cluster))
         return scores[..., None]
 
-    def samples(self, advantages: NDArray[np.float32], peers: ProcessGroup) -> RolloutBatch:
+    def samples(self, advantages: Floats, peers: ProcessGroup) -> RolloutBatch:
         """Of all decisions, in order.
 
         A job's noise acts from its first decision on: what came of it is that decision's advantage, a share
@@ -192,6 +182,12 @@ def add_gradient(
 _CURVES = ("train/policy_gradient_loss", "train/approx_kl", "train/clip_fraction")
 
 
+#: (episodes, samples of decisions with noise, [steps, clusters] where these were made)
+_Explored = tuple[Episodes, RolloutBatch, Masks]
+#: [gradient steps] measurements of `add_gradient`
+_Steps = list[NDArray[np.float64]]
+
+
 @dataclass(kw_only=True)
 class _ScorePPO(ScoreLearner):
     """Learners by gradients of scores that differ by noise: explore in every world, then update."""
@@ -213,16 +209,12 @@ class _ScorePPO(ScoreLearner):
         return self._count(played) | {curve: float(np.mean(values)) for curve, values in columns}
 
     @abstractmethod
-    def _explore(
-        self, number: int, label: str, world: ScoreWorld
-    ) -> tuple[Episodes, RolloutBatch, NDArray[np.bool_]]:
-        """Episodes of a world, samples of decisions with noise, [steps, clusters] where these were made."""
+    def _explore(self, number: int, label: str, world: ScoreWorld) -> _Explored:
+        """Play a world with noise in this process's clusters."""
 
     @abstractmethod
-    def _update(
-        self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator
-    ) -> list[NDArray[np.float64]]:
-        """Gradient steps on a round; what `_step` measured in each."""
+    def _update(self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator) -> _Steps:
+        """Take gradient steps on a round."""
 
     def _perturbed(self, rng: np.random.Generator, world: ScoreWorld) -> PerturbedPolicy:
         """The network with noise for this process's clusters of a world."""
@@ -231,7 +223,7 @@ class _ScorePPO(ScoreLearner):
         return PerturbedPolicy(self._network, noise, self.noise)
 
     def _step(
-        self, samples: RolloutBatch, order: RoundOrder, decisions: NDArray[np.int64], clip_range: float
+        self, samples: RolloutBatch, order: RoundOrder, decisions: Ids, clip_range: float
     ) -> NDArray[np.float64]:
         """A gradient step on some decisions of all processes; [3] as `add_gradient` measures."""
         self._optimizer.zero_grad()
@@ -265,17 +257,13 @@ class GroupNoise(_ScorePPO):
     batch_size: Count = 32768
     clip_range: Positive = 0.2
 
-    def _explore(
-        self, number: int, label: str, world: ScoreWorld
-    ) -> tuple[Episodes, RolloutBatch, NDArray[np.bool_]]:
+    def _explore(self, number: int, label: str, world: ScoreWorld) -> _Explored:
         player = self._perturbed(self._rng(number, 1), world)
         played = self._paid(label, world.play(self._entries(number), player))
         advantages = group_advantages(*played, self.group_size, self.credit)[played.valid]
         return played, player.samples(advantages, self.hardware.peers), played.valid
 
-    def _update(
-        self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator
-    ) -> list[NDArray[np.float64]]:
+    def _update(self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator) -> _Steps:
         measured = []
         for _ in range(self.n_epochs):
             every = rng.permutation(len(order.counts))
@@ -317,9 +305,7 @@ class ForkAndCompare(_ScorePPO):
     arrivals: Count = 400
     batch_size: Count = 16384
 
-    def _explore(
-        self, number: int, label: str, world: ScoreWorld
-    ) -> tuple[Episodes, RolloutBatch, NDArray[np.bool_]]:
+    def _explore(self, number: int, label: str, world: ScoreWorld) -> _Explored:
         calm, own = deterministic(self._network), self.hardware.peers.part("agent.workloads", self.workloads)
         rng, num_jobs = self._rng(number, 1), world.setting.workload.num_jobs
         world.reset(self._entries(number)[:: self.group_size])
@@ -332,16 +318,14 @@ class ForkAndCompare(_ScorePPO):
         advantages = np.broadcast_to(better, noisy.valid.shape)[noisy.valid]
         return played, player.samples(advantages, self.hardware.peers), noisy.valid
 
-    def _update(
-        self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator
-    ) -> list[NDArray[np.float64]]:
+    def _update(self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator) -> _Steps:
         every = rng.permutation(len(order.counts))
         some = every[: np.searchsorted(np.cumsum(order.counts[every]), self.batch_size) + 1]
         # from where the noise was drawn: every ratio is 1, nothing is clipped
         return [self._step(samples, order, some, np.inf)]
 
 
-def _advantages(returns: NDArray[np.float64], group_size: int) -> NDArray[np.float32]:
+def _advantages(returns: NDArray[np.float64], group_size: int) -> Floats:
     """[clusters] of unit spread in each group, times a weight that grows with the effect of noise there."""
     groups = returns.reshape(-1, group_size)
     mean, spread = groups.mean(axis=1, keepdims=True), groups.std(axis=1, keepdims=True)

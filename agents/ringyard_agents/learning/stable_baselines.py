@@ -9,11 +9,13 @@ from numbers import Real
 from typing import Annotated, Any
 
 import torch
+from gymnasium import spaces
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import BasePolicy
 
 from ringyard.checks import Amount, Count, Positive, Share, checked, require, require_memory
 from ringyard.errors import ConfigurationError
@@ -27,15 +29,10 @@ from ringyard_agents.learning.learner import (
     random_state,
     restore_network,
     restore_random,
-    restore_spaces,
-    weights_with_spaces,
 )
-from ringyard_agents.learning.policies import GreedyPolicy
+from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.vec_env import RingyardVecEnv
-
-__all__ = ["StableBaselines"]
-
 
 #: what Stable-Baselines3 counts from the start of the process, or what says how far the run is anyway
 _OF_THIS_PROCESS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
@@ -89,7 +86,7 @@ _ARGUMENTS = {
 
 @checked("agent")
 @dataclass
-class StableBaselines:
+class StableBaselines(NetworkLearner):
     """Learns with any on-policy algorithm, PPO or MaskablePPO for instance.
 
     Attributes:
@@ -139,10 +136,15 @@ class StableBaselines:
         """Environment decisions learnt from so far."""
         return self._running.num_timesteps
 
-    @property
-    def policy(self) -> GreedyPolicy:
-        """What has been learnt so far."""
-        return GreedyPolicy(self._running.policy, self.flat, self.masked)
+    def _trained(self) -> BasePolicy:
+        return self._running.policy
+
+    def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> BasePolicy:
+        algorithm: Any = self.model.func
+        chosen, options = self._given("policy"), self._given("policy_kwargs") or {}
+        network_class: Any = algorithm.policy_aliases[chosen] if isinstance(chosen, str) else chosen
+        network: BasePolicy = network_class(observation_space, action_space, lambda progress: 0.0, **options)
+        return network
 
     def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
         """Make the model, new or as saved, in its only world."""
@@ -179,10 +181,6 @@ class StableBaselines:
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         restore_random(saved)
 
-    def load_weights(self, weights: Checkpoint) -> None:
-        """Begin with these weights."""
-        restore_network(self._running.policy, weights)
-
     def state(self) -> Checkpoint:
         """Weights, optimiser, counters, random states and running episodes."""
         model = self._running
@@ -209,17 +207,3 @@ class StableBaselines:
                 seen = self._env.step(watched(seen, self._env.action_masks()))[0]
             between.measured = self.teacher.fit(model.policy, watched, self._seed)
         model.learn(max(total_decisions - self.decisions, 0), between, reset_num_timesteps=False)
-
-    def weights(self) -> Checkpoint:
-        """Of the policy, and its spaces."""
-        network = self._running.policy
-        return weights_with_spaces(network.state_dict(), network.observation_space, network.action_space)
-
-    def load(self, saved: Checkpoint) -> GreedyPolicy:
-        """The policy of saved weights."""
-        chosen, options = self._given("policy"), self._given("policy_kwargs") or {}
-        algorithm: Any = self.model.func
-        network_class = algorithm.policy_aliases[chosen] if isinstance(chosen, str) else chosen
-        network = network_class(*restore_spaces(saved.facts["spaces"]), lambda progress: 0.0, **options)
-        restore_network(network, saved)
-        return GreedyPolicy(network, self.flat, self.masked)

@@ -29,8 +29,6 @@ from ringyard_agents.learning.training_run import TrainingRun, read_last, remove
 from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
 from ringyard_agents.runs.study import Pruning
 
-__all__ = ["train"]
-
 
 class _EnoughError(Exception):
     """Learning ends before all decisions are made."""
@@ -87,7 +85,7 @@ def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
             raise
         raise CheckpointError(f"cannot resume from {folder / LAST}: {error}") from error
     if saved is None and given["init"] is not None:
-        load_initial_weights(learner, given["init"], parts)
+        load_initial_weights(learner, given["init"], parts, given["trust"])
     judging = settings_of(learner, environments, unseen.workloads, unseen.seed)
     evaluation = Evaluation(learner, judging, judged["every"], constraint)
     evaluation.baselines = baselines_of(judged["schedulers"], unseen, evaluation.metric)

@@ -27,8 +27,6 @@ from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_index import find_runs
 
-__all__ = ["TrainingRun", "read_last", "remove_run"]
-
 _SUMMARY = "training.json"
 _STEP = "decisions"
 

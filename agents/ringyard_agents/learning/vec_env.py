@@ -12,8 +12,6 @@ from ringyard.errors import CheckpointError, ConfigurationError, EpisodeError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 
-__all__ = ["RingyardVecEnv"]
-
 
 class RingyardVecEnv(VecEnv):
     """`num_envs` clusters stepped by one compiled call; resets within the step, as Stable-Baselines3 does.

@@ -39,15 +39,11 @@ from ringyard_baselines.tools.tenants import (
     unnamed,
 )
 
-__all__ = ["Fitted", "Lives", "fit_hazard", "fit_network", "lives_of", "marginal_rates"]
-
 _AGAIN = 0.02  # share of later judgements that are kept: jobs have one first and many later ones
 _EQUAL_RATES = -2.0  # log rate in every bin: whoever has run longer has longer to go
 _BATCH = 1024
 _NOISE = 0.8  # on standardised features
-_MOVED = (
-    1.0  # bins: tenants whose jobs take longer are alike otherwise, so that a few of them teach of others
-)
+_MOVED = 1.0  # bins: tenants of longer jobs are alike otherwise, so that a few of them teach of others
 _EARLIEST = 0.01  # bins
 _DECAY = 0.01
 _LOOK_EVERY = 25  # steps
@@ -269,18 +265,15 @@ def _worlds(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, An
         raise ConfigurationError(
             f"loads is {plain(config.loads)}, but the workload has no load; set loads=null"
         )
-    loads = [workload.get("load")] if config.loads is None else plain(config.loads)
     found: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
-    for load in loads:
-        first, second = {**workload, "load": load}, {**workload, "load": load}
-        if "load" not in workload:
-            first, second = dict(workload), dict(workload)
-        if "part" in workload:
-            begin, end = workload["part"]
-            middle = end - config.held_out * (end - begin)
-            first["part"], second["part"] = [begin, middle], [middle, end]
-        found[0].append({**world, "workload": first})
-        found[1].append({**world, "workload": second})
+    for load in [None] if config.loads is None else plain(config.loads):
+        for worlds, later in zip(found, (False, True), strict=True):
+            drawn = dict(workload) if load is None else {**workload, "load": load}
+            if "part" in workload:
+                begin, end = workload["part"]
+                middle = end - config.held_out * (end - begin)
+                drawn["part"] = [middle, end] if later else [begin, middle]
+            worlds.append({**world, "workload": drawn})
     return found
 
 

@@ -18,10 +18,12 @@ from ringyard.profiles import model_id, profile
 from ringyard.state.on_gpus import shared_by
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, InterferenceNetworks
 
-__all__ = ["Pairs", "fit_interference", "measured_pairs", "simulated_pairs", "train_networks"]
-
 #: spread of ln(excess) about sensitivity x pressure: Gavel's held-out pairs deviate by 6.3 % in speed
 SCATTER = 0.15
+
+
+#: fields of `Pairs` with a row for each pair
+_OF_PAIRS = ("own", "other", "computing", "similarity", "performance")
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,7 @@ class Pairs:
 
     def rows(self, chosen: NDArray[np.bool_]) -> "Pairs":
         """Some of the pairs."""
-        names = ("own", "other", "computing", "similarity", "performance")
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+        return replace(self, **{name: getattr(self, name)[chosen] for name in _OF_PAIRS})
 
 
 def _pairs(
@@ -107,30 +108,21 @@ def measured_pairs(folder: str | Path, rng: np.random.Generator) -> Pairs:
     for _, rows in table.groupby("gpu", sort=True):
         own = (rows.model_a + " " + rows.bs_a.astype(str)).to_numpy()
         other = (rows.model_b + " " + rows.bs_b.astype(str)).to_numpy()
-        names = sorted(set(own) | set(other))
-        index = {name: position for position, name in enumerate(names)}
+        names, both = np.unique(np.concatenate([own, other]).astype(str), return_inverse=True)
+        a, b = np.split(both, 2)
         excess = np.full((len(names), len(names)), np.nan)
-        for a, b, fast_a, fast_b in zip(own, other, rows.norm_a, rows.norm_b, strict=True):
-            excess[index[a], index[b]] = max(1.0 / fast_a - 1.0, 0.0)
-            excess[index[b], index[a]] = max(1.0 / fast_b - 1.0, 0.0)
+        for one, two, fast_one, fast_two in zip(a, b, rows.norm_a, rows.norm_b, strict=True):
+            excess[one, two] = max(1.0 / fast_one - 1.0, 0.0)
+            excess[two, one] = max(1.0 / fast_two - 1.0, 0.0)
         known = np.isfinite(excess).sum(axis=1)
         order = np.argsort(-known, kind="stable")[: 2 * len(REFERENCES) : 2]
         part = _pairs(excess, order, rng, "")
-        parts.append((part, offset))
+        parts.append(replace(part, own=part.own + offset, other=part.other + offset))
         offset += len(names)
-
-    def joined(name: str, shift: bool = False) -> NDArray[np.float64]:
-        return np.concatenate([getattr(part, name) + (by if shift else 0) for part, by in parts])
-
-    return Pairs(
-        joined("profiles"),
-        joined("own", True).astype(np.int64),
-        joined("other", True).astype(np.int64),
-        joined("computing"),
-        joined("similarity"),
-        joined("performance"),
-        "Gavel's measured pairs (V100, P100, K80)",
-    )
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("profiles", *_OF_PAIRS)
+    }
+    return Pairs(**columns, source="Gavel's measured pairs (V100, P100, K80)")
 
 
 def _split(pairs: Pairs, rng: np.random.Generator, share: float = 0.2) -> tuple[Pairs, Pairs]:
@@ -177,10 +169,9 @@ def train_networks(
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
     steps = epochs * -(-len(pairs.own) // batch_size)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(steps, 1))
-    profiles = torch.as_tensor(pairs.profiles, dtype=torch.float32)
-    names = ("computing", "similarity", "performance")
-    computing, similarity, performance = (
-        torch.as_tensor(getattr(pairs, name), dtype=torch.float32) for name in names
+    measured = (pairs.profiles, pairs.computing, pairs.similarity, pairs.performance)
+    profiles, computing, similarity, performance = (
+        torch.as_tensor(column, dtype=torch.float32) for column in measured
     )
     own_rows, other_rows = torch.as_tensor(pairs.own), torch.as_tensor(pairs.other)
     for _ in range(epochs):

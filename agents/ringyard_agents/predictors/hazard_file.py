@@ -16,8 +16,6 @@ from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.tools.hazards import Hazards
 
-__all__ = ["SHIPPED", "allocator_hazard", "hazard", "read_hazards", "write_hazards"]
-
 #: fitted to the public cut of Microsoft's Philly trace; its header says how
 SHIPPED = Path(__file__).parent / "weights" / "hazard_philly.safetensors"
 _KIND = "hazard network"

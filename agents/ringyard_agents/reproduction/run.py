@@ -33,8 +33,6 @@ from ringyard_agents.reproduction.claims import (
 )
 from ringyard_baselines.papers.ada_srsf import transfers
 
-__all__ = ["Reproduction", "read_paper", "reproduce", "reproduce_paper", "scheduler_tasks"]
-
 #: figures shown of every scheduler
 SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
 

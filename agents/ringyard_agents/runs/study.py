@@ -86,9 +86,6 @@ class Pruning:
         return stops
 
 
-_SQLITE = "sqlite:///"
-
-
 def require_kept(sweeper: DictConfig, setting: str) -> None:
     """Raise a ConfigurationError unless a sweeper has a study that other processes can open.
 
@@ -118,19 +115,16 @@ def trials_kept(sweeper: DictConfig, folder: Path, replaced: bool) -> int | None
         return None
     require_kept(sweeper, "hydra.sweeper.storage")
     storage = str(sweeper.storage)
-    if storage.startswith(_SQLITE):
-        file = Path(storage.removeprefix(_SQLITE))
+    if storage.startswith("sqlite:///"):
+        file = Path(storage.removeprefix("sqlite:///"))
         if not file.exists() or (replaced and file.resolve().parent == folder.resolve()):
             return 0
-    return _trials(storage, str(sweeper.study_name))
-
-
-def _trials(storage: str, name: str) -> int:
     import optuna
 
     try:
-        names = [one.study_name for one in optuna.get_all_study_summaries(storage)]
-        return len(optuna.load_study(study_name=name, storage=storage).trials) if name in names else 0
+        return len(optuna.load_study(study_name=str(sweeper.study_name), storage=storage).trials)
+    except KeyError:  # no study of that name
+        return 0
     except Exception as error:  # of whichever database it is
         first = str(error).strip().partition("\n")[0]
         raise ConfigurationError(

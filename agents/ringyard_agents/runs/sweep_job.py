@@ -7,13 +7,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, field, fields, replace
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_type_hints
+from typing import Any, Literal, Self
 
-from ringyard.checks import require
-from ringyard.errors import ConfigurationError, RingyardError
+from pydantic import TypeAdapter
+
+from ringyard.errors import RingyardError
 from ringyard.mdp.user_config import search_own_folders
 from ringyard_agents.command_line import one_line
 from ringyard_agents.runs.atomic_write import atomic_write
@@ -56,7 +57,7 @@ class JobRecord:
     number: int
     overrides: tuple[str, ...]
     status: Status = "running"
-    objective: Annotated[float, "[-inf, inf]"] | None = None
+    objective: float | None = None
     seconds: float = 0.0
     error: str | None = None
 
@@ -83,17 +84,13 @@ class JobRecord:
         if not file.is_file():
             return None
         try:
-            plain: Any = json.loads(file.read_text())
-            found = {field.name: plain[field.name] for field in fields(cls)}
-            for name, annotation in get_type_hints(cls, include_extras=True).items():
-                if found[name] == found[name]:  # NaN is in no interval
-                    require(name, found[name], annotation)
-            if found["number"] != number:
-                raise ConfigurationError(f"number is {found['number']}; expected {number}, as its folder's")
-        except (OSError, ValueError, LookupError, TypeError, RecursionError, ConfigurationError) as error:
-            why = f"{file} is damaged ({error}); the same sweep runs the job again, or remove its folder"
+            found = TypeAdapter(cls).validate_json(file.read_bytes(), strict=True)
+            if found.number != number:
+                raise ValueError("it is of another job")
+        except (OSError, ValueError):
+            why = f"{file} is damaged; the same sweep runs the job again, or remove its folder"
             return cls(number, (), "damaged", error=why)
-        return cls(**found | {"overrides": tuple(found["overrides"])})
+        return found
 
     @property
     def why(self) -> str | None:
@@ -189,7 +186,7 @@ class Job:
         if not self.elsewhere:
             print(f"job {record.number}: {folder}", flush=True)
         try:
-            with _printed_to(folder / LOG) if self.elsewhere else _as_ever():
+            with _printed_to(folder / LOG) if self.elsewhere else nullcontext():
                 objective = self._run(config)
         except Exception as error:
             ended(status="failed", error=one_line(error))
@@ -220,11 +217,6 @@ def _overrides() -> list[str]:
     from hydra.core.hydra_config import HydraConfig
 
     return list(HydraConfig.get().overrides.task)
-
-
-@contextmanager
-def _as_ever() -> Iterator[None]:
-    yield
 
 
 @contextmanager

@@ -5,12 +5,12 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import quoted
@@ -104,14 +104,10 @@ _FIRST, _LAST = ("job", "objective"), ("seconds", "status", "error", "folder")
 
 def _value(text: str) -> Any:
     """A setting's value: a number, a truth value or the text."""
-    try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):  # no date is the thirteenth month's
-        return text
-    try:
-        return value if isinstance(value, bool | int | float) else float(text)  # YAML has no 1e-3
-    except ValueError:
-        return text
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return {"true": True, "false": False}.get(text, text)
 
 
 def settings_of(record: JobRecord) -> dict[str, Any]:
@@ -164,15 +160,16 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
             | {name: settings.get(name) for name in names}
             | _of_training(own)
             | _of_comparison(own)
-            | {"seconds": record.seconds, "status": _status(record), "error": record.why, "folder": str(own)}
+            | {
+                "seconds": record.seconds,
+                "status": "killed" if record.status == "running" else record.status,
+                "error": record.why,
+                "folder": str(own),
+            }
         )
     table = pd.DataFrame(rows)
     middle = [name for name in table.columns if name not in (*_FIRST, *_LAST)]
     return table[[*_FIRST, *middle, *_LAST]]
-
-
-def _status(record: JobRecord) -> str:
-    return "killed" if record.status == "running" else record.status
 
 
 def _of_training(job: Path) -> dict[str, Any]:

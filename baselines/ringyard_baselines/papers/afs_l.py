@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import PlacementRule, SchedulingView
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
-from ringyard.placement import PlacementRule
 from ringyard.sim.speeds import BatchRule, SpeedTable
-from ringyard.sim.view import SchedulingView
 from ringyard_baselines.policies.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.predictions import predicted_iterations

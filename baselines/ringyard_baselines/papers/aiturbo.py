@@ -8,13 +8,9 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, JobTable, PlacementRule, SchedulingView
 from ringyard.checks import Count, Positive, Share, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
-from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.scheduler import Information, Powers, Scheduler
 from ringyard_baselines.tools.predictions import curve_prediction
@@ -182,9 +178,10 @@ class AITurbo(Scheduler):
         self._confidence = confidence
         if self._by_curve:
             self.information = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
-        self._begin()
 
-    def _begin(self, num_jobs: int = 0) -> None:
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget profiles, sizes and service."""
+        num_jobs = len(jobs)
         self._slots = Slots(self.round_seconds or np.inf)
         self._models = StepModels(self._points)
         self._sizes: dict[int, Size] = {}
@@ -199,14 +196,9 @@ class AITurbo(Scheduler):
         self._workers, self._servers, self._worker_cores = np.zeros((3, num_jobs), np.int64)  # of `_sizes`
         self._rates = np.zeros(num_jobs)  # R of `_sizes`
         self._noted = np.full(num_jobs, -1)  # GPUs that were up when what is nearby was noted; -1: not noted
-        self._seconds_of = np.full(
-            (num_jobs, 1 + 2 * _WAYS), np.inf
-        )  # of the size, of larger, of smaller ones
+        # of the size, of larger, of smaller ones
+        self._seconds_of = np.full((num_jobs, 1 + 2 * _WAYS), np.inf)
         self._rate_of = np.zeros((num_jobs, 1 + 2 * _WAYS))
-
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget profiles, sizes and service."""
-        self._begin(len(jobs))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Change sizes when a slot begins or a job turned predictable; rank and admit always."""

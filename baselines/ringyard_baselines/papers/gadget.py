@@ -6,10 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
-from ringyard.placement import PlacementRule
 from ringyard.sim.speeds import BatchRule, SpeedTable
-from ringyard.sim.view import SchedulingView
 from ringyard_baselines.policies.sizing import SizingScheduler
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.predictions import predicted_iterations

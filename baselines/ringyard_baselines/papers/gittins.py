@@ -3,11 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Cluster, JobTable, PlacementRule
 from ringyard.checks import Positive, checked
-from ringyard.cluster import Cluster
 from ringyard.compiled import FloatVector, fills
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import JobKey, KeyChanges, PreemptiveScheduler, place_in_queue

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.allocator import (
     UNKNOWN_SECONDS,
     Allocator,
@@ -22,14 +23,10 @@ from ringyard.allocator import (
     rates_of,
 )
 from ringyard.checks import Amount, Positive, checked
-from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
 from ringyard.information import check_reads
-from ringyard.jobs import JobTable
 from ringyard.performance.model import Physics
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
-from ringyard.sim.simulator import Simulator
 from ringyard.sim.speeds import IsolatedJobs
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state

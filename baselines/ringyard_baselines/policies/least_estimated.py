@@ -6,17 +6,13 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, JobTable, PlacementRule, Simulator
 from ringyard.allocator import Estimate
 from ringyard.checks import Amount, Positive, checked
-from ringyard.cluster import Cluster
 from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel
 from ringyard.information import check_reads
-from ringyard.jobs import JobTable
 from ringyard.performance.model import Physics
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
-from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus

@@ -6,16 +6,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.cluster import Cluster
+from ringyard import Allocation, Cluster, JobTable, PlacementRule, Simulator
 from ringyard.compiled import kernel
 from ringyard.information import check_reads
-from ringyard.jobs import JobTable
 from ringyard.performance.model import Physics
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
 from ringyard.sim.feasibility import current_allocation, gpus_of
-from ringyard.sim.simulator import Simulator
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
@@ -57,8 +53,8 @@ def _run_preemptive(
 class PreemptiveScheduler(Scheduler):
     """Lowest keys first over running and waiting jobs; whoever drops out is stopped.
 
-    A job that does not fit into the GPUs left is skipped (or, if `strict`, ends the walk). A chosen job
-    that the placement rule cannot place stays queued and its share of GPUs stays idle.
+    A job that does not fit into the GPUs left is skipped. A chosen job that the placement rule cannot place
+    stays queued and its share of GPUs stays idle.
 
     Args:
         name: shown in tables.
@@ -69,7 +65,6 @@ class PreemptiveScheduler(Scheduler):
             count as the column of their name.
         wake: fills `JobKey`: when a key needs another look; `never` if only events change the order.
         round_seconds: decide every this many seconds as well.
-        strict: do not look past the first job that does not fit.
         key_changes: when keys change; unless at any time, a decision reads few of them.
 
     Raises:
@@ -87,14 +82,13 @@ class PreemptiveScheduler(Scheduler):
         information: Information,
         wake: JobKey = never,
         round_seconds: float | None = None,
-        strict: bool = False,
         key_changes: KeyChanges = KeyChanges.ANY_TIME,
     ) -> None:
         self.name = name
         self.placement = placement
         self.information = information
         self.round_seconds = round_seconds
-        self._ranking = Ranking(key, wake, parameters, strict, wake is not never, int(key_changes))
+        self._ranking = Ranking(key, wake, parameters, wake is not never, int(key_changes))
         self._check()
         self._order: KeyOrder | None = None
 

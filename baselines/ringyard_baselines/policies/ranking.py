@@ -82,7 +82,6 @@ class Ranking:
         key: lower runs first.
         wake: when a key needs another look.
         parameters: [parameters] of both.
-        strict: do not look past the first job that does not fit.
         wakes: whether `wake` is ever needed.
         key_changes: `KeyChanges`.
     """
@@ -90,7 +89,6 @@ class Ranking:
     key: JobKey
     wake: JobKey
     parameters: FloatVector
-    strict: bool
     wakes: bool
     key_changes: int
 

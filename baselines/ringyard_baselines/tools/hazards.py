@@ -18,11 +18,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Information, JobTable
 from ringyard.allocator import Estimate, EstimateLeft
 from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel, linked_kernel
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information
-from ringyard.jobs import JobTable
 from ringyard.state.arrays import State
 from ringyard.state.progress import run_seconds
 from ringyard_baselines.tools.tenants import (

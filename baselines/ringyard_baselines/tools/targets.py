@@ -9,11 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
+from ringyard import Allocation, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.sim.feasibility import HELD
-from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import ASKED, Powers
 
@@ -136,7 +133,7 @@ class _Plan:
         self.sizes = view.column("num_gpus")
 
     def stop(self, jobs: Sequence[int]) -> None:
-        self.allocations += self.draft.evict_all(jobs)
+        self.allocations += self.draft.evict(jobs)
 
     def start(self, targets: Sequence[Target]) -> None:
         """As wanted, and where there is no room for that with what the job asks for beside its GPUs."""

@@ -6,15 +6,10 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Amount, Positive, Share, Whole, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.job_columns import JobColumns
-from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
-from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.papers.ones.deployment import (
     Deployment,
@@ -162,14 +157,18 @@ class Ones(Scheduler):
             self.information |= Information.PREDICTIONS
         self._switch_seconds = float(switch_seconds)
         self._generations = generations
-        self._begin(np.zeros(0), np.random.default_rng(0))
 
-    def _begin(self, epoch_samples: NDArray[np.float64], rng: np.random.Generator) -> None:
-        num_jobs = len(epoch_samples)
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget population, limits and what the predictor has learnt."""
+        self._predictor.reset(rng)
+        num_jobs = len(jobs)
+        self._epoch_samples = np.full(num_jobs, np.nan)  # [jobs] D, NaN where it is not known
+        if self._by_data_set:
+            known = (jobs.sample_bytes > 0) & np.isfinite(jobs.dataset_bytes)
+            self._epoch_samples[known] = jobs.dataset_bytes[known] / jobs.sample_bytes[known]
         self._rng = rng
         self._table: SpeedTable | None = None
         self._least = np.zeros(num_jobs)  # speed on the fewest GPUs
-        self._epoch_samples = epoch_samples  # [jobs] D, NaN where it is not known
         self._limit = np.zeros(num_jobs, dtype=np.int64)  # R; 0: not seen yet
         self._completed = np.zeros(num_jobs)  # epochs, of waiting and running jobs
         self._deployed_at = np.zeros(num_jobs)  # epochs completed when a schedule with it was last deployed
@@ -181,15 +180,6 @@ class Ones(Scheduler):
         self._population: NDArray[np.int64] | None = None  # job rows
         self._history = History(earlier_rows() if self._earlier_jobs else np.zeros((0, 6)), num_jobs)
         self._fitted = 0
-
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget population, limits and what the predictor has learnt."""
-        samples = np.full(len(jobs), np.nan)
-        if self._by_data_set:
-            known = (jobs.sample_bytes > 0) & np.isfinite(jobs.dataset_bytes)
-            samples[known] = jobs.dataset_bytes[known] / jobs.sample_bytes[known]
-        self._begin(samples, rng)
-        self._predictor.reset(rng)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Evolve, then deploy the best schedule as far as it may be."""
