@@ -255,7 +255,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def _infos(
         self, begun: NDArray[np.int64], ended: NDArray[np.int64], invalid: NDArray[np.int64]
     ) -> dict[str, Any]:
-        """The infos of `ClusterEnv`: all masks, and more where an episode began or ended, or an action was bad."""
+        """What `ClusterEnv` says of each cluster, some of which began, ended, or had invalid actions."""
         info: dict[str, Any] = {"action_mask": self._masks().view(np.int8), "_action_mask": self._all.copy()}
         if len(invalid):
             info |= {"invalid_action": self._marked(invalid), "_invalid_action": self._marked(invalid)}
