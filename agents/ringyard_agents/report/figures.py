@@ -20,11 +20,6 @@ from ringyard_agents.runs.atomic_write import atomic_write
 _BAND_ALPHA = 0.15
 
 
-def save_plot(folder: Path, name: str, draw: Callable[[Any], None], title: str = "") -> Path:
-    """Write `name`.png into a folder; see `save_figure`."""
-    return save_figure(folder / f"{name}.png", draw, title)
-
-
 def save_figure(file: Path, draw: Callable[[Any], None], title: str = "") -> Path:
     """Write a figure in the format that the file's suffix says.
 
