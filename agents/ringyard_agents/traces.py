@@ -7,8 +7,6 @@ from rich.table import Table
 
 from ringyard.workloads.sources import SOURCES, check_trace
 
-__all__ = ["list_traces", "report_trace"]
-
 _MOST_NAMES = 8
 
 
@@ -17,13 +15,10 @@ def list_traces() -> None:
     console = Console()
     for source in SOURCES:
         table = Table(title=f"workload={source.name}", show_header=False, title_justify="left")
-        table.add_row("release", source.url)
-        table.add_row("file", source.file)
-        table.add_row("licence", source.licence)
-        table.add_row("size", source.size)
-        table.add_row("sha256", source.sha256 or "not known")
-        table.add_row("GPU jobs", f"{source.jobs:,}")
-        table.add_row("note", source.note)
+        rows = {"release": source.url, "file": source.file, "licence": source.licence}
+        rows |= {"GPU jobs": f"{source.jobs:,}", "note": source.note}
+        for row in rows.items():
+            table.add_row(*row)
         console.print(table)
     console.print("check a local copy: ringyard traces NAME FILE")
 

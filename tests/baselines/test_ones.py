@@ -14,7 +14,7 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import BatchRule, speed_table
 from ringyard.state.records import JobStatus
 from ringyard.workloads import OnesJobs
-from ringyard.workloads.published_traces import ONES_TASKS
+from ringyard.workloads.papers import ONES_TASKS
 from ringyard_baselines.papers.ones.deployment import (
     Deployment,
     blocked_in_parts,

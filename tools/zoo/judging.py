@@ -28,8 +28,6 @@ from ringyard_agents.shipped_agents import ZOO, shipped_agents
 from tools.zoo.page import agents_page
 from tools.zoo.recipes import Recipe, World
 
-__all__ = ["Record", "judge", "race_of", "read_records", "require_judges", "write_record"]
-
 #: columns of a comparison that a page shows
 _SHOWN = ("slowdown", "worst rho", "p99 (s)", "/ bound", "per decision (ms)")
 

@@ -13,8 +13,6 @@ from ringyard_agents.config.schema import Seed
 from ringyard_agents.shipped_agents import zoo_folders
 from tools.config_files import TOOLS_CONF, tool_config_files
 
-__all__ = ["Recipe", "World", "read_recipes"]
-
 _Words = Annotated[Sequence[str], "not empty"]
 _Entries = Annotated[Sequence[str | Mapping[str, object]], "not empty"]
 _Workloads = Annotated[int, "[2, 1000000]"]

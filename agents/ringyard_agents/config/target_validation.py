@@ -10,8 +10,6 @@ from typing import Any
 from ringyard.checks import require, shown
 from ringyard.errors import ConfigurationError
 
-__all__ = ["check_calls", "nearest"]
-
 _HOUSE = ("ringyard", "ringyard_baselines", "ringyard_agents")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -41,8 +39,9 @@ def check_calls(where: str, config: Any) -> None:
 
 def _check_call(where: str, target: str, config: Mapping[Any, Any]) -> None:
     called = _called(where, target)
-    known = _parameters(called)
-    if known is None:
+    try:
+        known = inspect.signature(called).parameters.values()
+    except (TypeError, ValueError):  # it is written in C and says itself what is wrong
         return
     given = {str(name): value for name, value in config.items() if not str(name).startswith("_")}
     if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known):
@@ -98,14 +97,6 @@ def _called(where: str, target: str) -> Any:
     if not callable(called):
         raise ConfigurationError(f"{where}._target_ is {shown(target)}; expected a function or class")
     return called
-
-
-def _parameters(called: Any) -> list[inspect.Parameter] | None:
-    """Of a function or class; None: it is written in C and says itself what is wrong."""
-    try:
-        return list(inspect.signature(called).parameters.values())
-    except (TypeError, ValueError):
-        return None
 
 
 def _found(target: str) -> Any:

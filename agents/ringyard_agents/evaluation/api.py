@@ -28,8 +28,6 @@ from ringyard_agents.evaluation.results_frame import runs_frame
 from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for
 from ringyard_baselines.scheduler import Powers, Scheduler
 
-__all__ = ["compare", "evaluate"]
-
 #: what `run` asks of a scheduler besides `decide`
 _NEEDED = ("name", "information", "round_seconds", "reset")
 

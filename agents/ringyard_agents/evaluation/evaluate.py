@@ -22,8 +22,6 @@ from ringyard_agents.config.compose import plain
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 
-__all__ = ["RunResult", "Task", "build", "check", "evaluate", "measured", "played", "run_all", "simulator"]
-
 #: rows of which job held what that a recorded simulation keeps at first, 32 bytes each
 _SEGMENT_ROWS = 1 << 16
 

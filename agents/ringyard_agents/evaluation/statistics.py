@@ -13,16 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit  # Student's t without scipy.stats, whose import takes half a second
 
-__all__ = [
-    "FEWEST_WORKLOADS",
-    "Interval",
-    "holm",
-    "mean_interval",
-    "p_value",
-    "ratio_interval",
-    "small_sample_warning",
-]
-
 #: fewer than these deserve a warning
 FEWEST_WORKLOADS = 20
 

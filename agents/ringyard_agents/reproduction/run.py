@@ -34,8 +34,6 @@ from ringyard_agents.reproduction.claims import (
 from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM
 from ringyard_baselines.papers.ada_srsf.transfers import published_mix, simulate_transfers
 
-__all__ = ["Reproduction", "read_paper", "reproduce", "reproduce_paper", "scheduler_tasks"]
-
 #: figures shown of every scheduler
 SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
 

@@ -14,8 +14,6 @@ import yaml
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
 
-__all__ = ["Compared", "Found", "Trained", "find_runs", "names_of"]
-
 _NOT_A_RUN = (OSError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
 
 
@@ -80,15 +78,16 @@ def find_runs(places: Iterable[str]) -> Found:
     compared: dict[Path, Compared] = {}
     damaged: dict[Path, str] = {}
     for place in places:
-        folder = Path(place).expanduser()
-        if not folder.is_dir():
+        if not Path(place).expanduser().is_dir():
             raise ConfigurationError(f"there is no folder {place!r}; expected a run, or a folder with runs")
         found = 0
-        for home in _folders(folder):
+        for name, folders, files in os.walk(Path(place).expanduser()):
+            folders[:] = sorted(one for one in folders if not one.startswith("."))
+            home = Path(name)
             try:
-                if (home / "training.json").is_file():
+                if "training.json" in files:
                     trained[home.resolve()] = _trained(home)
-                elif all((home / name).is_file() for name in ("runs.csv", "jobs.csv")):
+                elif {"runs.csv", "jobs.csv"} <= {*files}:
                     compared[home.resolve()] = _compared(home)
                 else:
                     continue
@@ -103,13 +102,6 @@ def find_runs(places: Iterable[str]) -> Found:
     if damaged and not (trained or compared):
         raise ConfigurationError("; ".join(damaged.values()))
     return Found(list(trained.values()), list(compared.values()), list(damaged.values()))
-
-
-def _folders(folder: Path) -> Iterator[Path]:
-    yield folder
-    for inside in sorted(folder.iterdir()):
-        if inside.is_dir() and not inside.is_symlink() and not inside.name.startswith("."):
-            yield from _folders(inside)
 
 
 @contextmanager
@@ -188,11 +180,7 @@ def _require_names(frame: pd.DataFrame, names: Sequence[str]) -> None:
 
 def names_of(folders: Sequence[Path]) -> list[str]:
     """A short name for each folder: the parts in which they differ."""
-    parts = [folder.resolve().parts for folder in folders]
-    if len(parts) < 2:
-        return [one[-1] for one in parts]
-    same = next(
-        (i for i, each in enumerate(zip(*parts, strict=False)) if len(set(each)) > 1),
-        min(map(len, parts)) - 1,
-    )
-    return ["/".join(one[same:]) or one[-1] for one in parts]
+    paths = [folder.resolve() for folder in folders]
+    common = Path(os.path.commonpath(paths)) if paths else Path()
+    common = common.parent if common in paths else common
+    return [str(path.relative_to(common)) for path in paths]

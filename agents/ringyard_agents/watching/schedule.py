@@ -13,8 +13,6 @@ from ringyard.sim.simulator import Simulator
 from ringyard_agents.evaluation.results_frame import outcome_names
 from ringyard_baselines.scheduler import Scheduler
 
-__all__ = ["schedule_of", "workload_of"]
-
 #: how a job's completion time divides, in the order of docs/metrics.md
 PARTS = ("queueing", *LOSSES, "work")
 

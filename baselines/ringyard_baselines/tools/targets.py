@@ -159,7 +159,7 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
     held = dict(zip(rows.tolist(), num_gpus.tolist(), strict=True))
     wanted = {job for job, size, _ in targets if size > 0}
     on_gpus = rows[kinds != JobKind.CPU_ONLY].tolist()
-    allocations = list(draft.evict_all([job for job in on_gpus if job not in wanted]))
+    allocations = draft.evict([job for job in on_gpus if job not in wanted])
     less, more = [], []
     for target in targets:
         job, size, shape = target

@@ -18,8 +18,6 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.rendering.history import Bars, History, Rings, bars_of, rings_of
 
-__all__ = ["PICTURES", "Chart", "require_video", "save_gantt", "save_video"]
-
 #: files that `save_gantt` writes
 PICTURES = (".png", ".pdf", ".svg")
 

@@ -11,8 +11,6 @@ from ringyard.cluster import Cluster
 from ringyard.state.arrays import State
 from ringyard.state.records import JobOutcome, JobStatus, Segment
 
-__all__ = ["Bars", "History", "Rings", "bars_of", "history_of", "rings_of"]
-
 
 @dataclass(frozen=True)
 class History:
