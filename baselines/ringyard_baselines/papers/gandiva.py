@@ -91,7 +91,7 @@ class Gandiva(Scheduler):
         for job in jobs:
             self._partner.pop(job, None)
             running.discard(job)
-        return [draft.evict(job) for job in jobs]
+        return draft.evict(jobs)
 
     def _start(
         self, draft: PlacementPlan, waiting: Sequence[int], allocations: list[Allocation]

@@ -144,7 +144,7 @@ class Gavel(Scheduler):
             for job in view.running.tolist():
                 gpus = view.gpus_of(job)
                 if gpus and chosen.get(job) not in (self._type_of_gpu[gpus[0]], self._mixed):
-                    allocations.append(draft.evict(job))
+                    allocations += draft.evict([job])
         held = set(view.running.tolist()) - {allocation.job for allocation in allocations}
         allocations += start_cpu_jobs(view, draft, self.placement)
         wanted = np.array([pair for pair in chosen.items() if pair[0] not in held], dtype=np.int64)

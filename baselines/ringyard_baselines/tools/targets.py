@@ -133,7 +133,7 @@ class _Plan:
         self.sizes = view.column("num_gpus")
 
     def stop(self, jobs: Sequence[int]) -> None:
-        self.allocations += self.draft.evict_all(jobs)
+        self.allocations += self.draft.evict(jobs)
 
     def start(self, targets: Sequence[Target]) -> None:
         """As wanted, and where there is no room for that with what the job asks for beside its GPUs."""

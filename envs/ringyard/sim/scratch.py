@@ -9,8 +9,6 @@ from ringyard.compiled import Int32Vector, kernel, linked_kernel
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobStatus
 
-_WAITING = int(JobStatus.WAITING)
-
 
 @linked_kernel
 def copy_present(state: State, b: int, copy: State) -> None:
@@ -53,7 +51,7 @@ def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
     for j in rows:
         job, other = state.jobs[b, j], copy.jobs[b, j]
         stops = job.num_preemptions + job.num_failures
-        if other.status != _WAITING or other.num_preemptions + other.num_failures != stops:
+        if other.status != JobStatus.WAITING or other.num_preemptions + other.num_failures != stops:
             copy.jobs[b, j] = job
 
 

@@ -16,17 +16,16 @@ from ringyard.performance.model import Physics, physics_of
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.co_location import what_if
 from ringyard.sim.feasibility import current_allocation, gpus_of, validate_allocation
-from ringyard.sim.job_columns import JobColumns
+from ringyard.sim.job_columns import DerivedColumns, JobColumns
 from ringyard.sim.scratch import ScratchState
 from ringyard.state.arrays import State, waiting_rows
 from ringyard.state.on_gpus import Workers, excess_between
 from ringyard.state.records import Job, JobKind
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
 _TAKES = {name: takes.value for name, takes in COLUMNS.items()}
 
 
-class SchedulingView:
+class SchedulingView(DerivedColumns):
     """The cluster and its jobs at a decision point, as far as its reader knows them.
 
     Job columns are [jobs] arrays over the whole table, NaN where a value does not exist yet. They are
@@ -55,7 +54,7 @@ class SchedulingView:
         scratch: ScratchState | None = None,
     ) -> None:
         self.cluster = cluster
-        self._jobs = jobs
+        self._table = jobs
         self._knows = knows
         self._state = state
         self._b = b
@@ -71,20 +70,15 @@ class SchedulingView:
         """What the reader declared."""
         return self._knows
 
+    @property
+    def _rows(self) -> NDArray[np.integer[Any]]:
+        return np.arange(self._num_jobs)
+
     def check(self, name: str) -> None:
         """Raise InformationError unless the reader may see this key of `ringyard.information.COLUMNS`."""
         takes = _TAKES.get(name, -1)
         if takes < 0 or (takes and not takes & self._bits):
             check_known(name, self._knows)
-
-    def column(self, name: str) -> NDArray[Any]:
-        """[jobs] a column of `ringyard.state.records.Job`, read-only.
-
-        Raises:
-            InformationError: the reader did not declare to know it.
-        """
-        self.check(name)
-        return self._column(name)
 
     def _column(self, name: str) -> NDArray[Any]:
         column = self._columns.get(name)
@@ -157,7 +151,7 @@ class SchedulingView:
     def gpu_jobs(self) -> NDArray[np.int64]:
         """[n] rows of the waiting and running jobs that use GPUs, by submission (rows are in that order)."""
         rows = self._live_rows
-        return rows[self._column("kind")[rows] != _CPU_ONLY]
+        return rows[self._column("kind")[rows] != JobKind.CPU_ONLY]
 
     @property
     def _live_rows(self) -> NDArray[np.int64]:
@@ -178,13 +172,13 @@ class SchedulingView:
     def vc(self) -> NDArray[np.str_]:
         """[jobs] virtual cluster of each job; "": none named."""
         self.check("vc")
-        return self._jobs.vc
+        return self._table.vc
 
     @property
     def user(self) -> NDArray[np.str_]:
         """[jobs] who submitted each job; "": nobody named."""
         self.check("user")
-        return self._jobs.user
+        return self._table.user
 
     def of(self, rows: ArrayLike) -> JobColumns:
         """Columns of these jobs alone: in time that grows with them, not with the table.
@@ -193,48 +187,6 @@ class SchedulingView:
             rows: [n] of jobs.
         """
         return JobColumns(self._state, self._b, np.atleast_1d(rows), self.check)
-
-    @property
-    def _of_all(self) -> JobColumns:
-        return self.of(np.arange(self._num_jobs))
-
-    @property
-    def attained_service(self) -> NDArray[np.float64]:
-        """[jobs] GPU seconds held so far."""
-        return self._of_all.attained_service
-
-    @property
-    def predicted_seconds(self) -> NDArray[np.float64]:
-        """[jobs] predicted seconds left if alone on consolidated GPUs; NaN as of `predicted_iterations`."""
-        return self._of_all.predicted_seconds
-
-    @property
-    def predicted_iterations(self) -> NDArray[np.float64]:
-        """[jobs] predicted iterations (of the base batch) left, of live jobs; NaN where nobody can tell."""
-        return self._of_all.predicted_iterations
-
-    @property
-    def completed_iterations(self) -> NDArray[np.float64]:
-        """[jobs] iterations (of the base batch) done so far: what any training log shows."""
-        return self._of_all.completed_iterations
-
-    @property
-    def gpu_activity(self) -> NDArray[np.float64]:
-        """[jobs] share of its iterations in which a job's GPUs compute, as monitors show; 0: not running."""
-        return self._of_all.gpu_activity
-
-    @property
-    def validation_metric(self) -> NDArray[np.float64]:
-        """[jobs] validation metric at the last full epoch, NaN before it and for models without a curve.
-
-        See `ringyard.learning_curves`; a job's epochs are a fixed share of its iterations.
-        """
-        return self._of_all.validation_metric
-
-    @property
-    def training_loss(self) -> NDArray[np.float64]:
-        """[jobs] normalised training loss at the last full epoch (`ringyard.learning_curves`): 1 at first."""
-        return self._of_all.training_loss
 
     def loss_log(self, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What the job's training log shows so far: iterations [epochs], normalised loss [epochs]."""

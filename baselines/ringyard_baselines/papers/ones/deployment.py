@@ -73,7 +73,7 @@ class Deployment:
 
     def stop(self, job: int) -> None:
         """The running job waits again."""
-        self.allocations.append(self._draft.evict(job))
+        self.allocations += self._draft.evict([job])
 
     def start(self, places: Places) -> None:
         """Jobs that hold nothing start, those that find room."""

@@ -9,8 +9,6 @@ from ringyard.state.free_servers import move_server
 from ringyard.state.on_gpus import Shared, shared_on, slowness_on
 from ringyard.state.records import DOWN, Job, JobKind, Server, free_on, held_of, set_free, there_on
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-
 
 @kernel
 def _count_gpus(state: State, b: int, s: int, change: int) -> None:
@@ -123,7 +121,7 @@ def _span(state: State, b: int, j: int, sign: int) -> None:
 def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
     """Chain GPUs (sorted in place) to job j in ascending order; a CPU-only job joins the server places[0]."""
     job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         _hold_server(state, b, j, places[0])
         return
     sort_ascending(places, count)
@@ -169,7 +167,7 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
 def release(state: State, b: int, j: int) -> None:
     """Take everything from job j; its chain (and server) can still be walked until somebody takes them."""
     job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         _leave_server(state, b, j)
         return
     _span(state, b, j, -1)
@@ -193,7 +191,7 @@ def release(state: State, b: int, j: int) -> None:
 def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
     """GPUs that job j holds (a CPU-only job's server) into `out`, ascending; how many."""
     job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         out[0] = job.server
         return 1
     count = 0
@@ -209,7 +207,7 @@ def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
 def workers_there(state: State, b: int, j: int, s: int) -> tuple[int, int]:
     """(workers, parameter servers) that job j has on server s now; a CPU-only job is one worker."""
     job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         return (1 if job.server == s else 0), 0
     rank = 0
     head = job.first_slot

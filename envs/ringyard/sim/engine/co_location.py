@@ -27,11 +27,6 @@ class Surroundings(Record):
     num_places: i4  # GPUs, or the server of a CPU-only job; 0: no place was found
 
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-_NO_NETWORK = int(Network.NONE)
-_WORST_LINK = int(Network.WORST_LINK)
-
-
 @kernel
 def _worst_link(state: State, b: int, j: int) -> float:
     """SJF-BCO eq. 6's p: most jobs that span servers on any one server of job j; 0 if j does not span."""
@@ -66,7 +61,7 @@ def sharing_slowdown(state: State, b: int, j: int) -> float:
 def _bandwidth_slowdown(state: State, b: int, j: int) -> float:
     """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
     job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         server = state.servers[b, job.server]
         return bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
     worst = 1.0
@@ -99,28 +94,20 @@ def surround(state: State, b: int, j: int) -> bool:
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
-    changed = False
-    if cluster.network == _WORST_LINK and cluster.global_links == 0:
-        worst = _worst_link(state, b, j)
-        if worst != job.contenders:
-            job.contenders = worst
-            changed = True
+    contenders, sharing = job.contenders, job.sharing_slowdown
+    bandwidth, storage = job.bandwidth_slowdown, job.storage_seconds_per_byte
+    if cluster.network == Network.WORST_LINK and cluster.global_links == 0:
+        job.contenders = _worst_link(state, b, j)
     if cluster.sharing:
-        slowdown = sharing_slowdown(state, b, j)
-        if slowdown != job.sharing_slowdown:
-            job.sharing_slowdown = slowdown
-            changed = True
+        job.sharing_slowdown = sharing_slowdown(state, b, j)
     if cluster.bandwidth_limited:
-        slowdown = _bandwidth_slowdown(state, b, j)
-        if slowdown != job.bandwidth_slowdown:
-            job.bandwidth_slowdown = slowdown
-            changed = True
+        job.bandwidth_slowdown = _bandwidth_slowdown(state, b, j)
     if cluster.storage_limited:
-        seconds = _storage_seconds(state, b, j)
-        if seconds != job.storage_seconds_per_byte:
-            job.storage_seconds_per_byte = seconds
-            changed = True
-    return changed
+        job.storage_seconds_per_byte = _storage_seconds(state, b, j)
+    same_links = job.contenders == contenders and job.sharing_slowdown == sharing
+    return not (
+        same_links and job.bandwidth_slowdown == bandwidth and job.storage_seconds_per_byte == storage
+    )
 
 
 @kernel
@@ -140,7 +127,7 @@ def evaluate_placement(
     out.sharing_slowdown = 1.0
     out.bandwidth_slowdown = 1.0
     out.storage_seconds_per_byte = 0.0
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         out.num_servers = 1
         out.gpu_speed = 1.0
         if cluster.bandwidth_limited:
@@ -180,7 +167,7 @@ def evaluate_placement(
             seconds = seconds_per_byte(readers, server.storage_bytes_per_second)
             out.storage_seconds_per_byte = max(out.storage_seconds_per_byte, seconds)
     out.gpu_speed = 1.0 / slowest
-    if out.num_servers == 1 or cluster.network == _NO_NETWORK:
+    if out.num_servers == 1 or cluster.network == Network.NONE:
         out.contenders = 0.0
 
 
@@ -244,9 +231,6 @@ def seconds_in(job: Job, j: int, place: Surroundings, physics: Physics) -> float
     return seconds
 
 
-_MAX_MIN = int(Network.MAX_MIN)
-
-
 @linked_kernel
 def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> float:
     """Seconds per base iteration of job j elsewhere or in another shape, the others where they are.
@@ -256,14 +240,14 @@ def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, phy
     job = state.jobs[b, j]
     network = state.clusters[b].network
     is_ring = state.clusters[b].global_links != 0 and job.num_servers > 1
-    if is_ring and network != _MAX_MIN:
+    if is_ring and network != Network.MAX_MIN:
         put_on_links(state, b, j, -1.0)
     num_held = detach(state, b, j)
     set_shape(job, shape)
     allocate(state, b, j, places, num_places(shape))
     surround(state, b, j)
     if state.clusters[b].global_links and job.num_servers > 1:
-        if network == _MAX_MIN:
+        if network == Network.MAX_MIN:
             count_links(state, b, -1 if num_held > 0 else j)
             job.contenders = job.new_contenders
         else:
@@ -271,7 +255,7 @@ def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, phy
     seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     release(state, b, j)
     reattach(state, b, j, num_held)
-    if network == _MAX_MIN:
+    if network == Network.MAX_MIN:
         count_links(state, b, -1)  # `look` reads the links' loads
     elif is_ring:
         put_on_links(state, b, j, 1.0)

@@ -10,8 +10,6 @@ from ringyard.performance.host import stored_bytes
 from ringyard.resources import CORES, NUM_RESOURCES, RAM
 from ringyard.state.records import Job, JobKind, asked_of, held_of, set_held
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-
 
 class Shape(NamedTuple):
     """What a job holds but for where.
@@ -98,7 +96,7 @@ def set_shape(job: Job, shape: Shape) -> None:
     for r in range(NUM_RESOURCES):
         set_held(job, r, per_worker_in(job, shape, r))
         asked += held_of(job, r)
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         job.beside_gpus = 1
         return
     samples = shape.batch_size / shape.num_gpus
