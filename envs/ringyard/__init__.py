@@ -64,6 +64,7 @@ _HOMES = {name: module for module, names in _FOUND_IN.items() for name in names}
 __all__ = sorted([*_HOMES, "__version__"])
 
 if not TYPE_CHECKING:  # else every name would be one of this package's
+    __all__ = sorted([*_HOMES, "__version__"])
 
     def __getattr__(name: str) -> Any:
         """What `__all__` lists, `__version__` and this package's modules, on first use."""
@@ -80,7 +81,7 @@ if not TYPE_CHECKING:  # else every name would be one of this package's
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES, "__version__"})
 
 
 def _version() -> str:

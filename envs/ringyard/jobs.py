@@ -1,6 +1,7 @@
 """Jobs as columns (`JobTable`), and one job for people (`JobSpec`)."""
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Self, get_type_hints
@@ -13,7 +14,7 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.information import COLUMNS, Information, check_known
 from ringyard.profiles import catalogue, figures, model_id
-from ringyard.resources import RESOURCES, Resource
+from ringyard.resources import RESOURCES
 from ringyard.state.records import JobKind, JobOutcome
 
 
@@ -469,9 +470,8 @@ class JobTable:
         self._refuse(
             of["model_ids"] >= len(catalogue()), "model_ids", f"below {len(catalogue())}, or -1 for none"
         )
-        for name, above in (("min_gpus", "num_gpus"), ("num_gpus", "max_gpus")):
-            self._refuse(of[name] > of[above], name, f"at most its {above}")
-        for name, above in (("min_batch", "batch_size"), ("batch_size", "max_batch")):
+        sorted_columns = ("min_gpus", "num_gpus", "max_gpus"), ("min_batch", "batch_size", "max_batch")
+        for name, above in (pair for names in sorted_columns for pair in itertools.pairwise(names)):
             self._refuse(of[name] > of[above], name, f"at most its {above}")
         if cluster is not None:
             self._check_fit(cluster)
@@ -567,7 +567,10 @@ class JobTable:
         gpus = np.array(cluster.gpus_per_server)
         there = np.array([getattr(cluster, one.capacity) for one in counted]).reshape(-1, len(gpus))
         workers = [np.ceil(getattr(self, one.per_worker)) for one in counted]
-        tasks = [self._held_by_servers(one) for one in counted]
+        tasks = [
+            self.parameter_servers * (getattr(self, one.per_server_task) if one.per_server_task else 0)
+            for one in counted
+        ]
         kinds, which = np.unique(np.stack([memory, *workers, *tasks], axis=1), axis=0, return_inverse=True)
         most = np.zeros(len(kinds), dtype=np.int64)
         for i, (size, *held) in enumerate(kinds):
@@ -583,12 +586,6 @@ class JobTable:
             "fewer: with the cores and memory it asks for, this cluster holds less of its workers"
             " (fewer cores or less RAM per worker, or other servers)",
         )
-
-    def _held_by_servers(self, resource: Resource) -> NDArray[np.int64]:
-        """[jobs] what each job's parameter servers hold of a resource together."""
-        if not resource.per_server_task:
-            return np.zeros(len(self), np.int64)
-        return self.parameter_servers * getattr(self, resource.per_server_task)
 
     def _refuse(
         self, bad: NDArray[np.bool_], what: str, expected: str, values: NDArray[Any] | None = None

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementRule, Simulator
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, Simulator
 from ringyard.compiled import kernel
 from ringyard.information import check_reads
 from ringyard.performance.model import Physics
@@ -17,24 +17,12 @@ from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
 from ringyard_baselines.policies.ordered import raise_stalled
 from ringyard_baselines.policies.ranking import (
-    QUEUE_SPAN,
     JobKey,
     KeyChanges,
     Ranking,
     never,
-    place_in_queue,
 )
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
-
-__all__ = [
-    "QUEUE_SPAN",
-    "JobKey",
-    "KeyChanges",
-    "PreemptiveScheduler",
-    "Ranking",
-    "never",
-    "place_in_queue",
-]
+from ringyard_baselines.scheduler import Powers, Scheduler
 
 
 @kernel
