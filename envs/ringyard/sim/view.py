@@ -323,8 +323,3 @@ def live(view: SchedulingView) -> Live:
     shows. A scheduler's own code never needs it (a test looks).
     """
     return Live(view._state, view._b, view._physics, view._performance)
-
-
-def scratch_of(view: SchedulingView) -> ScratchState:
-    """What placement plans of this view are made on. Like `live`, no scheduler's own code needs it."""
-    return view._scratch
