@@ -1,4 +1,4 @@
-"""Which rows of a comparison may be held against one another, by what, and which are the best."""
+"""Order of the schedulers of a comparison, which of them can be compared, and which are the best."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -15,8 +15,8 @@ from ringyard_agents.evaluation.statistics import Interval, holm, mean_interval,
 class Ranking:
     """The rows of a table, in order.
 
-    Who blocks fewer jobs is better, and among those who block as many the least mean JCT. Equal ones stand in
-    the order in which they were given, `random` last.
+    Schedulers that block fewer jobs come first; among equal shares of blocked jobs the mean JCT decides.
+    Equal schedulers keep the order in which they were given, with `random` last.
 
     Attributes:
         order: labels, the best first.
@@ -25,7 +25,7 @@ class Ranking:
             where every row blocks some.
         blocked: {label: share of the jobs that it blocks, mean over workloads}.
         stars: the best published row of each group (no agent): none that blocks jobs where others do not.
-        reference: whom the others are compared with.
+        reference: the scheduler that the others are compared with.
         varied: some row's metric differs between workloads; else there is nothing to make intervals of.
     """
 
@@ -50,13 +50,7 @@ class Ranking:
 
 
 def values_of(runs: pd.DataFrame, label: str, metric: str) -> NDArray[np.float64]:
-    """[workloads] of a metric of one scheduler.
-
-    Args:
-        runs: of `Results`.
-        label: of the scheduler.
-        metric: name of the column.
-    """
+    """[workloads] of the column of a metric of one scheduler, from the runs of `Results`."""
     return runs.loc[runs["scheduler"] == label, metric].to_numpy(float)
 
 

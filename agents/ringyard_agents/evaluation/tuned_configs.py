@@ -70,7 +70,7 @@ class Best(_Tried):
 
     Attributes:
         mean: of the metric on the workloads that chose it.
-        others: what else was tried, the best first; of a file, what `competitors` may take instead.
+        others: what else was tried, the best first; of a file, the `alternatives`.
     """
 
     mean: Annotated[float, Field(allow_inf_nan=False)]
@@ -206,10 +206,10 @@ def write_best(
 
 
 def alternatives(best: Best) -> list[TunedConfig]:
-    """The other configurations that `competitors` may take in place of the best; Hydra must be initialised.
+    """The configurations that are worth keeping beside the best; Hydra must be initialised.
 
-    These are the first that are not told how long jobs will run where all better ones are, or that only start
-    jobs where all better ones preempt.
+    These are the first that do not see how long jobs will run where all better ones do, or that only start
+    jobs where all better ones preempt: an agent is compared with schedulers of its own class.
 
     Raises:
         RingyardError: a configuration cannot be built.
