@@ -48,9 +48,9 @@ def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, 
 
 @kernel
 def _roomiest_server(state: State, b: int, j: int, most_jobs: int) -> int:
-    """Server with the most room for job j, not marked in `server_scratch`, of at most `most_jobs` spanning jobs.
+    """The unmarked server with the most room for job j; -1: none has any.
 
-    -1: none has room.
+    Marks are in `server_scratch`. Servers with more than `most_jobs` spanning jobs are left out.
     """
     best = -1
     best_room = 0

@@ -18,7 +18,7 @@ from ringyard.compiled import (
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
-from ringyard.performance.model import Physics, physics_of
+from ringyard.performance.model import Physics
 from ringyard.profiles import catalogue
 from ringyard.resources import RESOURCES
 from ringyard.restart import RestartCost
@@ -189,7 +189,7 @@ class Preparation:
             places=isolated_places(cluster, np.arange(cluster.num_gpus + 1)),
             slowness=slowness_of(cluster),
             exponents=_overlap_exponents(performance),
-            physics=physics_of(performance),
+            physics=performance.physics,
         )
 
     def write(
