@@ -20,7 +20,7 @@ from ringyard.mdp.experiments import experiment
 from ringyard.placement import consolidate
 from ringyard.profiles import model_id
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard.workloads.published_traces import AITURBO_MODELS
+from ringyard.workloads.papers import AITURBO_MODELS
 from ringyard_baselines.papers.aiturbo import POD_CORES, AITurbo, Predictor
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run

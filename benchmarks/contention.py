@@ -13,8 +13,8 @@ from ringyard.fabric import interconnect, network
 from ringyard.performance import composed
 from ringyard.performance.ring import ADA_SRSF_ALPHA_10GBE
 from ringyard.placement import pack
-from ringyard_baselines.classic.fifo import fifo
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import srtf
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 

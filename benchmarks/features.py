@@ -29,7 +29,7 @@ from ringyard.workloads import (
     Sizes,
     Synthetic,
 )
-from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.scheduler import run
 
 MODELS = (

@@ -33,8 +33,8 @@ from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate
-from ringyard_baselines.classic.fifo import fifo
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import srtf
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 

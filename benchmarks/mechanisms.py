@@ -13,7 +13,7 @@ import numpy as np
 from common import best_seconds, machine
 
 from ringyard.compiled import FloatVector, bundle, entry_point, fills, kernel, linked_kernel, slot
-from ringyard.state.arrays import Sizes, State, empty_state
+from ringyard.state.arrays import State, empty_state
 
 
 @slot
@@ -133,7 +133,7 @@ def main():
     }
     for name, loop in rows.items():
         print(f"{name:44s} {nanoseconds(loop, n, model, count=n):8.1f} ns a call")
-    state = empty_state(1, Sizes(8, 8, 2, 0, 1, 1, 1, 1))
+    state = empty_state(1, jobs=8, gpus=8, servers=2, classes=1, models=1, gpu_types=1)
     loose = namedtuple("Loose", state.__dataclass_fields__)(*state)
     calls = {
         "Python to kernel, state as a NamedTuple": (numba.njit(touch.python), loose),

@@ -18,7 +18,7 @@ from ringyard import Simulator
 from ringyard.mdp.experiments import experiment
 from ringyard.placement import consolidate
 from ringyard.sim.speeds import BatchRule, speed_table
-from ringyard.workloads.published_traces import ONES_TASKS
+from ringyard.workloads.papers import ONES_TASKS
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 

@@ -20,9 +20,8 @@ from ringyard import Cluster, JobTable, Simulator
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.env_config import EnvConfig, ten_gigabit_rings
 from ringyard.placement import consolidate
-from ringyard_baselines.classic.fifo import fifo
-from ringyard_baselines.classic.las import las
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import las, srtf
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.papers.gittins import GittinsTiresias
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run

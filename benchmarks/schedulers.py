@@ -9,9 +9,8 @@ from ringyard import Cluster, JobTable, Simulator
 from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.placement import consolidate
 from ringyard.profiles import model_id
-from ringyard_baselines.classic.fifo import fifo
-from ringyard_baselines.classic.sjf import sjf
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import srtf
+from ringyard_baselines.classic.start_only import fifo, sjf
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 

@@ -10,8 +10,8 @@ from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.placement import consolidate, pack
 from ringyard.restart import constant
 from ringyard.workloads import ModelMix, read_helios
-from ringyard_baselines.classic.fifo import fifo
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import srtf
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 

@@ -29,10 +29,11 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import Integral
 from ringyard_agents.learning.agent import AgentScheduler
-from ringyard_baselines.classic.fifo import fifo
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import srtf
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.policies.ordered import OrderedScheduler
-from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
+from ringyard_baselines.policies.preemptive import PreemptiveScheduler
+from ringyard_baselines.policies.ranking import JobKey
 from ringyard_baselines.scheduler import run
 from worlds import everything
 

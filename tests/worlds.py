@@ -10,9 +10,9 @@ from ringyard import Allocation, Cluster, Fabric, JobSpec, JobTable, Simulator, 
 from ringyard.compiled import FloatVector, Int32Vector, fills
 from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
-from ringyard.jobs import _figures as figures_of_profiles
 from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import FindGpus, PlacementRule
+from ringyard.profiles import figures as figures_of_profiles
 from ringyard.profiles import model_id, profile
 from ringyard.sim.metrics import job_times
 from ringyard.sim.view import live

@@ -26,8 +26,6 @@ from tools.zoo.training import (
     training_record,
 )
 
-__all__ = ["main", "reproduce_agents"]
-
 
 def reproduce_agents(
     only: str | None,

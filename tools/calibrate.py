@@ -9,8 +9,6 @@ from ringyard_agents.calibration.yamls import write_yamls
 from ringyard_agents.command_line import Arguments, exit_code
 from tools.calibration.shipped import calibrate_shipped, texts_of
 
-__all__ = ["main"]
-
 
 def main(words: Sequence[str]) -> int:
     """Run the command.

@@ -4,8 +4,6 @@ from pathlib import Path
 
 from ringyard.config_folder import own_folders
 
-__all__ = ["TOOLS_CONF", "tool_config_files"]
-
 TOOLS_CONF = Path(__file__).parent / "conf"
 
 

@@ -24,8 +24,6 @@ from ringyard_agents.reproduction.claims import (
 )
 from ringyard_agents.reproduction.run import Reproduction, reproduce_paper
 
-__all__ = ["SweepTable", "main", "page", "read_ablation", "read_tables", "summary"]
-
 _INTRODUCTION = """# Published comparisons, run anew
 
 Written by `python -m tools.reproduction`; one paper alone: `ringyard reproduce PAPER`. Each setting is a yaml

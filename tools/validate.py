@@ -22,11 +22,10 @@ from tools.equations.cpu import core_curves
 from tools.equations.elastic import batch_efficiency, placements
 from tools.equations.network import inside_a_server, rings
 from tools.equations.parameter_server_errors import parameter_server_steps, restarts
-from tools.equations.result import Comparison, MissingDataError
+from tools.equations.result import Comparison
 from tools.equations.sharing import pairs_on_a_gpu
+from tools.measured_sets.readers import MissingDataError
 from tools.measured_sets.sets import PublishedSet, find_sets
-
-__all__ = ["COMPARISONS", "compare_all", "main", "validate"]
 
 COMPARISONS: dict[str, Callable[[Path], Comparison]] = {
     "rings": rings,

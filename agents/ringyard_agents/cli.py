@@ -4,15 +4,14 @@ import io
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code
 from ringyard_agents.hydra_command import run_hydra
-
-__all__ = ["COMMANDS", "HYDRA_COMMANDS", "main"]
 
 #: {command: what it does}, in the order of `ringyard --help`
 COMMANDS = {
@@ -54,6 +53,7 @@ Words complete by TAB after eval "$(ringyard -sc install=bash)", for instance in
 """
 
 
+_MOST_NAMES = 8  # of tenants and ends of a trace
 _COMPLETION = ("-sc", "--shell-completion")
 
 
@@ -80,7 +80,11 @@ def _run(words: Sequence[str]) -> int:
     elif command in HYDRA_COMMANDS:
         run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
     elif command in _PARSED:
-        _PARSED[command](rest)
+        run, does, arguments = _PARSED[command]
+        parser = Arguments(prog=f"ringyard {command}", description=does)
+        for name, about in arguments.items():
+            parser.add_argument(name, **about)
+        run(parser.parse_args(rest))
     else:
         raise ConfigurationError(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
     return 0
@@ -124,206 +128,178 @@ def _complete(words: Sequence[str]) -> None:
         run_hydra(command, "", HYDRA_COMMANDS[command], [_COMPLETION[0], *words])
 
 
-def _plot(words: Sequence[str]) -> None:
+def _plot(given: Namespace) -> None:
+    from ringyard.checks import Count, require
     from ringyard.errors import ConfigurationError
 
-    parser = Arguments(
-        prog="ringyard plot",
-        description="Plots of finished runs, several on each other. Training runs: learning curves, a band"
-        " over the seeds of runs that differ in nothing else, baselines as lines. Comparisons: distribution"
-        " of job completion times and what the mean JCT is made of, for each world; performance profile and"
-        " interquartile means, over all of them.",
-    )
-    parser.add_argument(
-        "places", nargs="+", metavar="RUN_OR_FOLDER", help="a run, or a folder with runs, such as a sweep's"
-    )
-    parser.add_argument("--out", default="plots", help="folder for the plots (%(default)s)")
-    parser.add_argument("--format", default="png", choices=("png", "pdf", "svg"), help="(%(default)s)")
-    parser.add_argument(
-        "--most", type=int, default=12, help="schedulers in a plot, those of the least mean JCT (%(default)s)"
-    )
-    options = parser.parse_args(words)
-    from ringyard.checks import Count, require
-
-    require("--most", options.most, Count)
+    require("--most", given.most, Count)
 
     from ringyard_agents.report.plots import plot_runs
 
-    files, damaged = plot_runs(options.places, Path(options.out), options.format, options.most)
+    files, damaged = plot_runs(given.places, Path(given.out), given.format, given.most)
     for file in files:
         print(f"plot: {file}")
     if damaged:
         raise ConfigurationError(f"the other runs are drawn; {'; '.join(damaged)}")
 
 
-def _best(words: Sequence[str]) -> None:
-    parser = Arguments(
-        prog="ringyard best",
-        description="The best job of a sweep; with several seeds, the best seed of the setting that is best"
-        " over seeds.",
-    )
-    parser.add_argument("sweep", metavar="SWEEP", help="its folder, or its name= (a folder inside runs/)")
-    parser.add_argument(
-        "--folder", action="store_true", help="print nothing but the job's folder, for scripts"
-    )
-    options = parser.parse_args(words)
-    given = Path(options.sweep).expanduser()
-
+def _best(given: Namespace) -> None:
     from ringyard_agents.runs.sweep_table import print_best
 
-    print_best(given if given.is_dir() else Path("runs", options.sweep), options.folder)
+    sweep = Path(given.sweep).expanduser()
+    print_best(sweep if sweep.is_dir() else Path("runs", given.sweep), given.folder)
 
 
-def _calibrate(words: Sequence[str]) -> None:
-    parser = Arguments(
-        prog="ringyard calibrate",
-        description="Profiles, networks and interconnects from measurements, with errors on held-out rows.",
-    )
-    parser.add_argument(
-        "place",
-        metavar="FILE",
-        help="a CSV: model, gpu_type, placement, batch, seconds and more (docs/calibration.md)",
-    )
-    parser.add_argument("--out", default="calibrated", help="folder for the yamls (%(default)s)")
-    parser.add_argument(
-        "--network", default="own", help="name of the network, if rows name none (%(default)s)"
-    )
-    parser.add_argument("--interconnect", default="own", help="and of what is inside a server (%(default)s)")
-    parser.add_argument(
-        "--gradient-bytes",
-        action="append",
-        default=[],
-        metavar="NAME=BYTES",
-        help="of a model that has no profile: 4 bytes x parameters in fp32",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace yamls of another hand, too")
-    options = parser.parse_args(words)
-
+def _calibrate(given: Namespace) -> None:
     from ringyard_agents.calibration.command import calibrate
 
-    links = (options.network, options.interconnect)
-    calibrate(options.place, options.out, *links, options.gradient_bytes, options.overwrite)
+    links = (given.network, given.interconnect)
+    calibrate(given.place, given.out, *links, given.gradient_bytes, given.overwrite)
 
 
-def _validate(words: Sequence[str]) -> None:
-    parser = Arguments(
-        prog="ringyard validate",
-        description="Compare what ships with your measurements.",
-    )
-    parser.add_argument(
-        "place",
-        metavar="CSV",
-        help="a tidy CSV, or a folder of them (docs/calibration.md)",
-    )
-    parser.add_argument(
-        "--out", default="validation", help="folder for the page and its images (%(default)s)"
-    )
-    parser.add_argument(
-        "--performance", default="composed", help="performance model, of conf/performance (%(default)s)"
-    )
-    parser.add_argument("--network", help="between servers, of conf/network; default: as each set says")
-    parser.add_argument("--interconnect", help="inside servers, of conf/interconnect; likewise")
-    options = parser.parse_args(words)
-
+def _validate(given: Namespace) -> None:
     from ringyard_agents.validation.report import validate
 
-    links = {"network": options.network, "interconnect": options.interconnect}
-    given = {name: leaf for name, leaf in links.items() if leaf is not None}
-    print(f"page: {validate(options.place, options.out, options.performance, given)}")
+    links = {"network": given.network, "interconnect": given.interconnect}
+    chosen = {name: leaf for name, leaf in links.items() if leaf is not None}
+    print(f"page: {validate(given.place, given.out, given.performance, chosen)}")
 
 
-def _reproduce(words: Sequence[str]) -> None:
+def _reproduce(given: Namespace) -> None:
     from ringyard.checks import require
-    from ringyard.config_folder import config_files
-    from ringyard.errors import ConfigurationError
 
-    parser = Arguments(
-        prog="ringyard reproduce",
-        description="Run a paper's setting and print its claims beside what is measured.",
-    )
-    papers = ", ".join(config_files("reproduction"))
-    parser.add_argument("paper", metavar="PAPER", nargs="?", help=f"one of {papers}")
-    parser.add_argument("--seeds", type=int, help="workloads (default: each paper's own, 10 or more)")
-    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
-    if words[:1] == ["agents"]:
-        raise ConfigurationError(
-            "agents: `python -m tools.agents` trains and judges them, in a checkout of the repository"
-        )
-    if "--all" in words or any(word.startswith("--out") for word in words):
-        raise ConfigurationError(
-            "--all, --out: `python -m tools.reproduction` writes the page of papers, in a checkout of the"
-            " repository"
-        )
-    options = parser.parse_args(words)
-    if options.paper is None:
-        parser.error(f"name a paper: {papers}")
-    require("--seeds", options.seeds, Annotated[int, "[2, 1000000]"] | None)
-    require("--workers", options.workers, Annotated[int, "[1, 10000]"] | None)
+    require("--seeds", given.seeds, Annotated[int, "[2, 1000000]"] | None)
+    require("--workers", given.workers, Annotated[int, "[1, 10000]"] | None)
 
     from ringyard_agents.reproduction.run import reproduce_paper
 
-    reproduce_paper(options.paper, options.seeds, options.workers)
+    reproduce_paper(given.paper, given.seeds, given.workers)
 
 
-def _fit(words: Sequence[str]) -> None:
-    parser = Arguments(
-        prog="ringyard fit",
-        description="Train IASP and IAPP on pairs of jobs that share a GPU; prints the error on unseen jobs.",
-    )
-    parser.add_argument(
-        "--data", help="folder of measured profiles (Gavel's pairs); default: simulated pairs"
-    )
-    parser.add_argument("--out", help="write the weights to this .npz file")
-    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-    options = parser.parse_args(words)
-
+def _fit(given: Namespace) -> None:
     from ringyard.checks import require
     from ringyard_agents.config.schema import Seed
 
-    require("--seed", options.seed, Seed)
+    require("--seed", given.seed, Seed)
 
     from ringyard_agents.predictors.fit_interference import fit_interference
 
-    fit_interference(options.data, options.out, options.seed)
+    fit_interference(given.data, given.out, given.seed)
 
 
-def _traces(words: Sequence[str]) -> None:
-    parser = Arguments(
-        prog="ringyard traces",
-        usage="ringyard traces [-h] | ringyard traces NAME FILE",
-        description="Without words: where each public trace is, its licence and size. NAME FILE: what a local"
-        " copy holds.",
-    )
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        nargs="?",
-        help="of a trace, as workload=NAME: helios, philly, pai; csv: your own file",
-    )
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        help="the copy: a CSV, or what the trace is published as, maybe .gz",
-    )
-    options = parser.parse_args(words)
-    if (options.name is None) != (options.file is None):
-        parser.error(f"{options.name} wants a FILE behind it: ringyard traces NAME FILE")
+def _traces(given: Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
 
-    from ringyard_agents.traces import list_traces, report_trace
+    from ringyard.errors import ConfigurationError
+    from ringyard.workloads.sources import SOURCES, check_trace
 
-    if options.name is None:
-        list_traces()
-    else:
-        report_trace(options.name, options.file)
+    def show(title: str, rows: Mapping[str, str]) -> None:
+        table = Table(title=title, show_header=False, title_justify="left")
+        for name, value in rows.items():
+            table.add_row(name, value)
+        Console().print(table)
+
+    def counts(names: Mapping[str, int]) -> str:
+        first = [f"{name} ({count:,})" for name, count in list(names.items())[:_MOST_NAMES]]
+        return ", ".join(first + (["..."] if len(names) > _MOST_NAMES else []))
+
+    sources = {source.name: source for source in SOURCES}
+    if given.name is None:
+        for name, source in sources.items():
+            said = {"release": source.url, "file": source.file, "licence": source.licence}
+            show(f"workload={name}", {**said, "GPU jobs": f"{source.jobs:,}", "note": source.note})
+        print("check a local copy: ringyard traces NAME FILE")
+        return
+    if given.file is None:
+        raise ConfigurationError(f"{given.name} wants a FILE behind it: ringyard traces NAME FILE")
+    report = check_trace(given.name, given.file)
+    published = f" (published: {sources[given.name].jobs:,})" if given.name in sources else ""
+    tenants = {"virtual clusters": report.vcs, "users": report.users}
+    rows = {
+        "jobs": f"{report.jobs:,}{published}",
+        "span": f"{report.span_days:.1f} days",
+        "GPUs per job": f"mean {report.mean_gpus:.2f}, largest {report.max_gpus}",
+        "median run time": f"{report.median_duration_seconds:,.0f} s",
+        "ends": counts(report.ends),
+        **{title: f"{len(names):,}: {counts(names)}" for title, names in tenants.items() if names},
+        "sha256": report.sha256,
+        **({"note": "\n".join(report.left_out)} if report.left_out else {}),
+    }
+    show(f"{given.name}: {given.file}", rows)
 
 
-_PARSED: dict[str, Callable[[Sequence[str]], None]] = {
-    "plot": _plot,
-    "best": _best,
-    "calibrate": _calibrate,
-    "validate": _validate,
-    "reproduce": _reproduce,
-    "fit": _fit,
-    "traces": _traces,
+#: {command: (what runs it, what it does, {word: as `add_argument` takes it})}
+_PARSED: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, Any]]]] = {
+    "plot": (
+        _plot,
+        "Plots of finished runs, several on each other. Training runs: learning curves, a band over seeds,"
+        " baselines as lines. Comparisons: distribution of job completion times and what the mean JCT is made"
+        " of, for each world; performance profile and interquartile means, over all of them.",
+        {
+            "places": dict(nargs="+", metavar="RUN_OR_FOLDER", help="a run, or a folder of runs"),
+            "--out": dict(default="plots", help="folder for the plots (%(default)s)"),
+            "--format": dict(default="png", choices=("png", "pdf", "svg"), help="(%(default)s)"),
+            "--most": dict(type=int, default=12, help="schedulers in a plot, the best (%(default)s)"),
+        },
+    ),
+    "best": (
+        _best,
+        "The best job of a sweep; with several seeds, the best seed of the setting that is best over seeds.",
+        {
+            "sweep": dict(metavar="SWEEP", help="its folder, or its name= (a folder inside runs/)"),
+            "--folder": dict(action="store_true", help="print nothing but the job's folder, for scripts"),
+        },
+    ),
+    "calibrate": (
+        _calibrate,
+        "Profiles, networks and interconnects from measurements, with errors on held-out rows.",
+        {
+            "place": dict(metavar="FILE", help="a CSV of measurements (docs/calibration.md: its columns)"),
+            "--out": dict(default="calibrated", help="folder for the yamls (%(default)s)"),
+            "--network": dict(default="own", help="name of the network, if rows name none (%(default)s)"),
+            "--interconnect": dict(default="own", help="and of what is inside a server (%(default)s)"),
+            "--gradient-bytes": dict(
+                action="append", default=[], metavar="NAME=BYTES", help="of a new model"
+            ),
+            "--overwrite": dict(action="store_true", help="replace yamls of another hand, too"),
+        },
+    ),
+    "validate": (
+        _validate,
+        "Compare what ships with your measurements.",
+        {
+            "place": dict(metavar="CSV", help="a tidy CSV, or a folder of them (docs/calibration.md)"),
+            "--out": dict(default="validation", help="folder for the page and its images (%(default)s)"),
+            "--performance": dict(default="composed", help="model of conf/performance (%(default)s)"),
+            "--network": dict(help="between servers, of conf/network; default: as each set says"),
+            "--interconnect": dict(help="inside servers, of conf/interconnect; likewise"),
+        },
+    ),
+    "reproduce": (
+        _reproduce,
+        "Run a paper's setting and print its claims beside what is measured.",
+        {
+            "paper": dict(metavar="PAPER", help="a yaml of conf/reproduction, such as ones"),
+            "--seeds": dict(type=int, help="workloads (default: each paper's own, 10 or more)"),
+            "--workers": dict(type=int, help="processes (default: one per core)"),
+        },
+    ),
+    "fit": (
+        _fit,
+        "Train IASP and IAPP on pairs of jobs that share a GPU; prints the error on unseen jobs.",
+        {
+            "--data": dict(help="folder of measured profiles (Gavel's pairs); default: simulated pairs"),
+            "--out": dict(help="write the weights to this .npz file"),
+            "--seed": dict(type=int, default=0, help="(%(default)s)"),
+        },
+    ),
+    "traces": (
+        _traces,
+        "Without words: where each public trace is, and its licence. NAME FILE: what a local copy holds.",
+        {
+            "name": dict(metavar="NAME", nargs="?", help="as workload=NAME; csv: your own file"),
+            "file": dict(metavar="FILE", nargs="?", help="a CSV, or what the trace is published as"),
+        },
+    ),
 }

@@ -4,15 +4,12 @@ import argparse
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
-
-from ringyard_agents.signals import Interrupted, signals_raise
-
-__all__ = ["BAD_INPUT", "OF_AGENTS", "Arguments", "exit_code", "one_line", "quoted"]
 
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
@@ -49,9 +46,9 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         exception; 130 after SIGINT, 143 after SIGTERM, 141 if nobody reads the output.
     """
     _open_streams()
-    stops: list[Interrupted] = []
+    stops: list[signal.Signals] = []
     try:
-        with signals_raise(stops), _plain_warnings(command):
+        with _signals_raise(stops), _plain_warnings(command):
             code = run()
             sys.stdout.flush()
             return code
@@ -74,9 +71,36 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         return BAD_INPUT
 
 
-def _stopped(command: str, error: BaseException, *stops: Interrupted) -> int:
+@contextmanager
+def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGINT, and on the SIGTERM of batch systems unless one came before.
+
+    Args:
+        stops: gets the signals that came, since a library may drop the exception or fail because of it.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        if number != signal.SIGTERM or not stops:
+            stops.append(signal.Signals(number))
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only that one may have handlers
+        yield
+        return
+    usual = (signal.default_int_handler, signal.SIG_DFL)
+    listens = signal.getsignal(signal.SIGINT) in usual  # in the background it is ignored
+    numbers = [signal.SIGTERM, *([signal.SIGINT] if listens else [])]
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stopped(command: str, error: BaseException, *stops: signal.Signals) -> int:
     """Say by which signal, the first that came, and what else those who noticed it had to say."""
-    number = stops[0].number if stops else signal.SIGINT
+    number = stops[0] if stops else signal.SIGINT
     _say(command, "; ".join([f"stopped by {number.name}", *getattr(error, "__notes__", ())]), error)
     return 128 + number
 
@@ -167,11 +191,7 @@ def _text(error: Exception) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as Hydra reads it in an override or in a list: in quotes, if it is no plain word.
-
-    Args:
-        text: any; an interpolation stays one.
-    """
+    """A text as Hydra reads it in an override or in a list: in quotes, if it is no plain word."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import Quote, QuotedString
     from hydra.errors import HydraException

@@ -1,16 +1,14 @@
 """Commands whose settings are Hydra's: composed, checked, run, once or in a sweep."""
 
-import importlib.util
 import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib.resources import files as files_of
 from pathlib import Path
-from typing import Any
 
 from ringyard_agents.help_page import asked_for, help_page
-
-__all__ = ["run_hydra"]
 
 _SEARCH_PATH = "hydra.searchpath"
 
@@ -38,11 +36,11 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
     import hydra
 
     from ringyard.config_folder import add_own_folders, config_folder
-    from ringyard_agents.runs.sweep_job import job
+    from ringyard_agents.runs.sweep_job import Job
 
     options = _options(words)
     add_own_folders(_folders_named(command, options))
-    task = job(command, recipe)
+    task = Job(command, recipe)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     if command == "train" and any(word.lstrip("+").startswith(_SAY_INIT) for word in words):
         from ringyard_agents.learning.resume import inherited
@@ -93,49 +91,17 @@ def _folders_named(command: str, options: Namespace) -> list[Path]:
         command: has its settings in conf/<command>.yaml, unless --config-name says another.
         options: of the command line, as Hydra's parser reads it.
     """
+    from omegaconf import OmegaConf
+
     from ringyard.config_folder import config_folder
 
     named = [] if options.config_dir is None else [Path(options.config_dir)]
-    places = [config_folder(), *named]
-    files = (place / f"{(options.config_name or command).removesuffix('.yaml')}.yaml" for place in places)
-    said = _said_by_words(options.overrides)
-    if said is None:
-        said = next((_said_by_yaml(file) for file in files if file.is_file()), None)
-    if isinstance(said, list):
-        named += [folder for one in said if (folder := _folder(str(one))) is not None]
+    words = [word.lstrip("+") for word in options.overrides if word.lstrip("+").startswith(_SEARCH_PATH)]
+    name = f"{(options.config_name or command).removesuffix('.yaml')}.yaml"
+    files = (place / name for place in (config_folder(), *named))
+    with suppress(Exception):  # Hydra will say what is wrong
+        config = OmegaConf.from_dotlist(words) if words else OmegaConf.load(next(filter(Path.is_file, files)))
+        for one in map(str, OmegaConf.select(config, _SEARCH_PATH)):
+            package = one.startswith("pkg://")
+            named.append(Path(str(files_of(one[6:]))) if package else Path(one.removeprefix("file://")))
     return [folder for folder in named if folder.is_dir()]
-
-
-def _said_by_words(overrides: list[str]) -> Any:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    for word in overrides:
-        if word.lstrip("+").startswith(f"{_SEARCH_PATH}="):
-            try:
-                return OverridesParser.create().parse_override(word).value()
-            except HydraException:  # Hydra will say what is wrong
-                return None
-    return None
-
-
-def _said_by_yaml(file: Path) -> Any:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
-    try:
-        found = OmegaConf.select(OmegaConf.load(file), _SEARCH_PATH)
-        return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_list(found) else None
-    except (YAMLError, OmegaConfBaseException, OSError, UnicodeError):  # Hydra will say what is wrong
-        return None
-
-
-def _folder(named: str) -> Path | None:
-    """Of `file:///home/me/conf`, a path, or `pkg://my_package.conf`."""
-    if not named.startswith("pkg://"):
-        return Path(named.removeprefix("file://"))
-    module, *inside = named.removeprefix("pkg://").split(".")
-    spec = importlib.util.find_spec(module)
-    places = list(spec.submodule_search_locations or ()) if spec is not None else []
-    return Path(places[0], *inside) if places else None

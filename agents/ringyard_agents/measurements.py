@@ -14,21 +14,6 @@ from ringyard.checks import Interval, Positive, shown
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 
-__all__ = [
-    "COLUMNS",
-    "REQUIRED",
-    "Column",
-    "MeasuredRows",
-    "MeasuredSet",
-    "columns_of",
-    "find_csvs",
-    "parts_of",
-    "read_rows",
-    "servers_of",
-    "tidy",
-    "twins",
-]
-
 _PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
 
 

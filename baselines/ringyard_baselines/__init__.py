@@ -9,19 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringyard_baselines.classic.fifo import fifo
-    from ringyard_baselines.classic.las import las
-    from ringyard_baselines.classic.sjf import sjf
-    from ringyard_baselines.classic.srsf import srsf
-    from ringyard_baselines.classic.srtf import srtf
+    from ringyard_baselines.classic.preemptive import las, srsf, srtf
+    from ringyard_baselines.classic.start_only import fifo, sjf
     from ringyard_baselines.scheduler import Scheduler, run
 
+_HOMES = {
+    **dict.fromkeys(("Scheduler", "run"), "scheduler"),
+    **dict.fromkeys(("fifo", "sjf"), "classic.start_only"),
+    **dict.fromkeys(("las", "srsf", "srtf"), "classic.preemptive"),
+}
 __all__ = ["Scheduler", "fifo", "las", "run", "sjf", "srsf", "srtf"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a textbook scheduler when it is asked for."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "scheduler" if name in ("Scheduler", "run") else f"classic.{name}"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -6,26 +6,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ringyard.cluster import Cluster
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView, Simulator
 from ringyard.errors import PluginError, SchedulerError
-from ringyard.information import Information
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
 from ringyard.resources import RESOURCES
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.simulator import Simulator
-from ringyard.sim.view import SchedulingView
-
-__all__ = [
-    "ASKED",
-    "DrivingScheduler",
-    "Information",
-    "Powers",
-    "Scheduler",
-    "powers_used",
-    "require_powers",
-    "run",
-]
 
 
 class Powers(IntFlag):

@@ -6,60 +6,36 @@ from typing import TYPE_CHECKING, Any
 from ringyard.mdp.registration import register_environments
 
 if TYPE_CHECKING:
-    from ringyard.cluster import Cluster
-    from ringyard.errors import RingyardError
-    from ringyard.fabric import Fabric
-    from ringyard.information import Information
-    from ringyard.jobs import JobSpec, JobTable
-    from ringyard.mdp.actions import Actions, Scores
-    from ringyard.mdp.env import ClusterEnv
-    from ringyard.mdp.env_config import EnvConfig
-    from ringyard.mdp.experiments import experiment
-    from ringyard.mdp.observations import live_jobs, queue_and_cluster
-    from ringyard.mdp.vector import ClusterVectorEnv
-    from ringyard.mdp.wrappers import ActionMaskObservation
-    from ringyard.performance import PerformanceModel, ideal, ring_contention
-    from ringyard.placement import PlacementRule, consolidate, pack
-    from ringyard.sim.allocation import Allocation
-    from ringyard.sim.placement_plan import PlacementPlan
-    from ringyard.sim.simulator import Simulator
-    from ringyard.sim.view import SchedulingView
-    from ringyard.threads import get_num_threads, set_num_threads
-    from ringyard.workloads import read_csv
+    from ringyard.cluster import Cluster as Cluster
+    from ringyard.errors import RingyardError as RingyardError
+    from ringyard.fabric import Fabric as Fabric
+    from ringyard.information import Information as Information
+    from ringyard.jobs import JobSpec as JobSpec
+    from ringyard.jobs import JobTable as JobTable
+    from ringyard.mdp.actions import Actions as Actions
+    from ringyard.mdp.actions import Scores as Scores
+    from ringyard.mdp.env import ClusterEnv as ClusterEnv
+    from ringyard.mdp.env_config import EnvConfig as EnvConfig
+    from ringyard.mdp.experiments import experiment as experiment
+    from ringyard.mdp.observations import live_jobs as live_jobs
+    from ringyard.mdp.observations import queue_and_cluster as queue_and_cluster
+    from ringyard.mdp.vector import ClusterVectorEnv as ClusterVectorEnv
+    from ringyard.mdp.wrappers import ActionMaskObservation as ActionMaskObservation
+    from ringyard.performance import PerformanceModel as PerformanceModel
+    from ringyard.performance import ideal as ideal
+    from ringyard.performance import ring_contention as ring_contention
+    from ringyard.placement import PlacementRule as PlacementRule
+    from ringyard.placement import consolidate as consolidate
+    from ringyard.placement import pack as pack
+    from ringyard.sim.allocation import Allocation as Allocation
+    from ringyard.sim.placement_plan import PlacementPlan as PlacementPlan
+    from ringyard.sim.simulator import Simulator as Simulator
+    from ringyard.sim.view import SchedulingView as SchedulingView
+    from ringyard.threads import get_num_threads as get_num_threads
+    from ringyard.threads import set_num_threads as set_num_threads
+    from ringyard.workloads import read_csv as read_csv
 
     __version__: str
-
-__all__ = [
-    "ActionMaskObservation",
-    "Actions",
-    "Allocation",
-    "Cluster",
-    "ClusterEnv",
-    "ClusterVectorEnv",
-    "EnvConfig",
-    "Fabric",
-    "Information",
-    "JobSpec",
-    "JobTable",
-    "PerformanceModel",
-    "PlacementPlan",
-    "PlacementRule",
-    "RingyardError",
-    "SchedulingView",
-    "Scores",
-    "Simulator",
-    "__version__",
-    "consolidate",
-    "experiment",
-    "get_num_threads",
-    "ideal",
-    "live_jobs",
-    "pack",
-    "queue_and_cluster",
-    "read_csv",
-    "ring_contention",
-    "set_num_threads",
-]
 
 #: {module: what is found here by a shorter name}, imported when asked for: a command's help needs no numba
 _FOUND_IN = {
@@ -85,8 +61,10 @@ _FOUND_IN = {
     "workloads": ("read_csv",),
 }
 _HOMES = {name: module for module, names in _FOUND_IN.items() for name in names}
+__all__ = sorted([*_HOMES, "__version__"])
 
 if not TYPE_CHECKING:  # else every name would be one of this package's
+    __all__ = sorted([*_HOMES, "__version__"])
 
     def __getattr__(name: str) -> Any:
         """What `__all__` lists, `__version__` and this package's modules, on first use."""
@@ -103,7 +81,7 @@ if not TYPE_CHECKING:  # else every name would be one of this package's
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES, "__version__"})
 
 
 def _version() -> str:

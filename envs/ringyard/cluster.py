@@ -13,9 +13,6 @@ from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.resources import RESOURCES
 
-__all__ = ["Cluster"]
-
-
 #: servers, and places for jobs on their GPUs: more would take gigabytes for each simulation
 MOST = 1 << 24
 

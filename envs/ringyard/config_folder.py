@@ -7,8 +7,6 @@ from pathlib import Path
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["OWN_FOLDERS", "add_own_folders", "config_files", "config_folder", "own_folders", "own_yamls"]
-
 #: environment variable: folders of one's own, separated as in PATH, each with groups as in `conf/`
 OWN_FOLDERS = "RINGYARD_CONF"
 
@@ -20,17 +18,24 @@ def config_folder() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "conf"
 
 
+def _named_folders() -> list[Path]:
+    named = os.environ.get(OWN_FOLDERS, "").split(os.pathsep)
+    return [Path(one).expanduser().absolute() for one in named if one]
+
+
+def _has_a_group(folder: Path) -> bool:
+    return any((folder / group).is_dir() for group in _groups())
+
+
 def own_folders() -> tuple[Path, ...]:
     """Folders that RINGYARD_CONF names.
 
     Raises:
         ConfigurationError: one of them is not there, or has no group.
     """
-    folders = [
-        Path(one).expanduser().absolute() for one in os.environ.get(OWN_FOLDERS, "").split(os.pathsep) if one
-    ]
+    folders = _named_folders()
     for folder in folders:
-        if not any((folder / group).is_dir() for group in _groups()):
+        if not _has_a_group(folder):
             raise ConfigurationError(
                 f"{OWN_FOLDERS} names {folder}; expected folders with profiles/, network/ and so on"
             )
@@ -38,16 +43,9 @@ def own_folders() -> tuple[Path, ...]:
 
 
 def add_own_folders(folders: Iterable[Path]) -> None:
-    """Let RINGYARD_CONF, of this process and those it starts, name more folders, behind those that it names.
-
-    Args:
-        folders: those without any group are left out.
-    """
-    named = [one for one in os.environ.get(OWN_FOLDERS, "").split(os.pathsep) if one]
-    for folder in folders:
-        path = str(folder.expanduser().absolute())
-        if path not in named and any((folder / group).is_dir() for group in _groups()):
-            named.append(path)
+    """Add those of the folders that have a group to RINGYARD_CONF, behind those that it names."""
+    added = [folder.expanduser().absolute() for folder in folders if _has_a_group(folder.expanduser())]
+    named = dict.fromkeys(map(str, [*_named_folders(), *added]))
     if named:
         os.environ[OWN_FOLDERS] = os.pathsep.join(named)
 

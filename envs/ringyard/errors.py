@@ -1,35 +1,4 @@
-"""Every error Ringyard raises on purpose; catch `RingyardError` to catch them all.
-
-The family::
-
-    RingyardError
-      ConfigurationError a parameter or a config that makes no sense
-      WorkloadError      job data that is missing, unsorted, negative, not finite or too large for the cluster
-      PlacementError     an allocation that the cluster cannot hold
-      SchedulerError     a scheduler that leaves jobs waiting for ever, or cannot serve a workload
-        InformationError a scheduler that looks at what it did not declare to know
-      ActionError        an action that is no action of the environment, or that its mask forbids
-      EpisodeError       a step where no episode is on: also Gymnasium's ResetNeeded or ClosedEnvironmentError
-      PluginError        a function of yours, plugged in, that does not keep what its slot promises
-      CheckpointError    a trained agent that cannot be loaded or does not match
-    ConfigurationWarning  a setting changes nothing of what is run
-    WorkloadWarning      a trace was read without some of its rows, or without what it does not say
-"""
-
-__all__ = [
-    "ActionError",
-    "CheckpointError",
-    "ConfigurationError",
-    "ConfigurationWarning",
-    "EpisodeError",
-    "InformationError",
-    "PlacementError",
-    "PluginError",
-    "RingyardError",
-    "SchedulerError",
-    "WorkloadError",
-    "WorkloadWarning",
-]
+"""Every error Ringyard raises on purpose; catch `RingyardError` to catch them all."""
 
 
 class RingyardError(ValueError):

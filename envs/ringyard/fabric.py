@@ -13,16 +13,6 @@ from ringyard.compiled import FloatVector, kernel
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 
-__all__ = [
-    "FABRIC_COLUMNS",
-    "Bandwidth",
-    "Fabric",
-    "interconnect",
-    "latency_seconds",
-    "network",
-    "ring_bytes_per_second",
-]
-
 Bandwidth = Annotated[float, "(0, inf]"]
 
 _LATENCY = 0

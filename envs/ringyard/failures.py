@@ -5,8 +5,6 @@ from typing import Annotated
 
 from ringyard.checks import Positive, checked
 
-__all__ = ["Failures", "no_failures"]
-
 
 @checked("failures")
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["GPU_MEMORY_BYTES", "REFERENCE_GPU"]
-
 #: the type whose seconds model profiles print; its speed is 1
 REFERENCE_GPU: Final = "v100"
 

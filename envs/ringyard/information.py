@@ -9,8 +9,6 @@ from ringyard.resources import RESOURCES
 from ringyard.state import progress
 from ringyard.state.records import ClusterRecord, Gpu, Job, Link, Server
 
-__all__ = ["COLUMNS", "Information", "check_known", "check_reads"]
-
 
 class Information(Flag):
     """What a scheduler decides by, besides arrivals, models and what runs where right now.

@@ -1,6 +1,7 @@
 """Jobs as columns (`JobTable`), and one job for people (`JobSpec`)."""
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Self, get_type_hints
@@ -12,11 +13,9 @@ from ringyard.checks import Interval, shown
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.information import COLUMNS, Information, check_known
-from ringyard.profiles import catalogue, model_id
-from ringyard.resources import RESOURCES, Resource
+from ringyard.profiles import catalogue, figures, model_id
+from ringyard.resources import RESOURCES
 from ringyard.state.records import JobKind, JobOutcome
-
-__all__ = ["LONGEST_TEXT", "JobSpec", "JobTable", "Past"]
 
 
 @dataclass(frozen=True)
@@ -144,8 +143,8 @@ class Past:
 _NO_PAST = Past(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, "U1"), np.zeros(0, "U1"))
 
 
-#: columns that nobody gave: a rigid ring job that shares, starves and surprises nobody
-_NEUTRAL: Mapping[str, int | float | str] = {
+#: columns of numbers that are not given: a rigid ring job without a model, neighbours or surprises
+_NEUTRAL: Mapping[str, float] = {
     "iterations": np.nan,
     "compute_seconds": 1.0,
     "gradient_bytes": 0.0,
@@ -169,15 +168,28 @@ _NEUTRAL: Mapping[str, int | float | str] = {
     "cancel_seconds": np.inf,
     "acceptable_jct": np.inf,
     "outcome": int(JobOutcome.COMPLETED),
-    "vc": "",
-    "user": "",
+}
+
+
+#: {column: field of `ModelProfile`}; neutral where a profile has no figure
+_OF_MODELS = {
+    "gradient_bytes": "gradient_bytes",
+    "noise_scale": "noise_scale",
+    "samples_per_core_second": "samples_per_core_second",
+    "loading_serial_share": "loading_serial_share",
+    "sample_bytes": "sample_bytes",
+    "dataset_bytes": "dataset_bytes",
+    "memory_bandwidth": "bandwidth_per_core",
+    "fixed_memory_bytes": "fixed_memory_bytes",
+    "sample_memory_bytes": "sample_memory_bytes",
 }
 
 
 @functools.lru_cache(maxsize=16)
 def _alike(count: int) -> Mapping[str, NDArray[Any]]:
     """[count] each of the `_NEUTRAL` columns: one value that is read again and again, and never written."""
-    return {name: np.broadcast_to(np.asarray(value), count) for name, value in _NEUTRAL.items()}
+    neutral = {**_NEUTRAL, "vc": "", "user": ""}
+    return {name: np.broadcast_to(np.asarray(value), count) for name, value in neutral.items()}
 
 
 def _neutral(num_gpus: NDArray[np.int64], only_read: bool = False) -> dict[str, NDArray[Any]]:
@@ -292,7 +304,7 @@ class JobTable:
     ) -> Self:
         """A table without model data: every job computes 1 s per iteration and sends nothing.
 
-        `ringyard.workloads.assignment` gives rows a model.
+        `ringyard.workloads.ModelMix` gives rows a model.
 
         Args:
             submit_seconds: [jobs] ascending.
@@ -378,40 +390,19 @@ class JobTable:
         Args:
             model_ids: [jobs] positions in `ringyard.profiles.catalogue()`, -1 keeps a job as it is.
         """
-
-        def column(name: str, absent: float) -> NDArray[np.float64]:
-            return _figures(name, absent)[model_ids]
-
+        compute = figures("compute_seconds")[model_ids]
+        batch = figures("batch_size")[model_ids] * self.num_gpus
+        columns = {
+            "compute_seconds": compute,
+            "fixed_fraction": figures("fixed_seconds")[model_ids] / np.maximum(compute, 1e-300),
+            **dict.fromkeys(("batch_size", "min_batch", "max_batch"), batch),
+        }
+        for column, figure in _OF_MODELS.items():
+            columns[column] = figures(figure, _NEUTRAL[column])[model_ids]
         without = model_ids < 0
-        every = not without.any()
-
-        def kept(values: NDArray[np.float64], old: NDArray[Any]) -> NDArray[np.float64]:
-            return values if every else np.where(without, old, values)
-
-        compute = column("compute_seconds", np.nan)
-        batch = column("batch_size", np.nan) * self.num_gpus
-        return replace(
-            self,
-            model_ids=model_ids,
-            compute_seconds=kept(compute, self.compute_seconds),
-            gradient_bytes=kept(column("gradient_bytes", 0.0), self.gradient_bytes),
-            fixed_fraction=kept(
-                column("fixed_seconds", 0.0) / np.maximum(compute, 1e-300), self.fixed_fraction
-            ),
-            batch_size=kept(batch, self.batch_size),
-            min_batch=kept(batch, self.min_batch),
-            max_batch=kept(batch, self.max_batch),
-            noise_scale=kept(column("noise_scale", np.inf), self.noise_scale),
-            samples_per_core_second=kept(
-                column("samples_per_core_second", np.inf), self.samples_per_core_second
-            ),
-            loading_serial_share=kept(column("loading_serial_share", 0.0), self.loading_serial_share),
-            sample_bytes=kept(column("sample_bytes", 0.0), self.sample_bytes),
-            dataset_bytes=kept(column("dataset_bytes", np.inf), self.dataset_bytes),
-            memory_bandwidth=kept(column("bandwidth_per_core", 0.0), self.memory_bandwidth),
-            fixed_memory_bytes=kept(column("fixed_memory_bytes", 0.0), self.fixed_memory_bytes),
-            sample_memory_bytes=kept(column("sample_memory_bytes", 0.0), self.sample_memory_bytes),
-        )
+        if without.any():
+            columns = {name: np.where(without, getattr(self, name), new) for name, new in columns.items()}
+        return replace(self, model_ids=model_ids, **columns)  # type: ignore[arg-type]
 
     def as_known(self, knows: Information) -> "JobTable":
         """The same jobs for a scheduler: columns that it did not declare to know raise an InformationError.
@@ -479,9 +470,8 @@ class JobTable:
         self._refuse(
             of["model_ids"] >= len(catalogue()), "model_ids", f"below {len(catalogue())}, or -1 for none"
         )
-        for name, above in (("min_gpus", "num_gpus"), ("num_gpus", "max_gpus")):
-            self._refuse(of[name] > of[above], name, f"at most its {above}")
-        for name, above in (("min_batch", "batch_size"), ("batch_size", "max_batch")):
+        sorted_columns = ("min_gpus", "num_gpus", "max_gpus"), ("min_batch", "batch_size", "max_batch")
+        for name, above in (pair for names in sorted_columns for pair in itertools.pairwise(names)):
             self._refuse(of[name] > of[above], name, f"at most its {above}")
         if cluster is not None:
             self._check_fit(cluster)
@@ -577,7 +567,10 @@ class JobTable:
         gpus = np.array(cluster.gpus_per_server)
         there = np.array([getattr(cluster, one.capacity) for one in counted]).reshape(-1, len(gpus))
         workers = [np.ceil(getattr(self, one.per_worker)) for one in counted]
-        tasks = [self._held_by_servers(one) for one in counted]
+        tasks = [
+            self.parameter_servers * (getattr(self, one.per_server_task) if one.per_server_task else 0)
+            for one in counted
+        ]
         kinds, which = np.unique(np.stack([memory, *workers, *tasks], axis=1), axis=0, return_inverse=True)
         most = np.zeros(len(kinds), dtype=np.int64)
         for i, (size, *held) in enumerate(kinds):
@@ -594,12 +587,6 @@ class JobTable:
             " (fewer cores or less RAM per worker, or other servers)",
         )
 
-    def _held_by_servers(self, resource: Resource) -> NDArray[np.int64]:
-        """[jobs] what each job's parameter servers hold of a resource together."""
-        if not resource.per_server_task:
-            return np.zeros(len(self), np.int64)
-        return self.parameter_servers * getattr(self, resource.per_server_task)
-
     def _refuse(
         self, bad: NDArray[np.bool_], what: str, expected: str, values: NDArray[Any] | None = None
     ) -> None:
@@ -612,13 +599,6 @@ class JobTable:
 
 #: each job has one of the two; the other is NaN
 _EITHER = {"duration_seconds": "iterations", "iterations": "duration_seconds"}
-
-
-@functools.cache
-def _figures(name: str, absent: float) -> _Float:
-    """[models + 1] a figure of each profile of the catalogue; NaN for position -1, which is none."""
-    values = [getattr(model, name) for model in catalogue()]
-    return np.array([absent if value is None else value for value in values] + [np.nan])
 
 
 @functools.cache

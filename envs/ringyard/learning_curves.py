@@ -6,17 +6,14 @@ hyperbolas, the form of Optimus' and AITurbo's loss predictor l(k) = 1 / (b0 k +
 constants are fitted to Pollux' validation runs (profiles).
 """
 
-import functools
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.compiled import FloatVector, IntVector, kernel, u8
-from ringyard.profiles import catalogue
+from ringyard.profiles import figures
 from ringyard.state.random_numbers import normal_at
-
-__all__ = ["EPOCHS", "hyperbola", "loss_history", "training_loss", "validation_metric"]
 
 #: assumption: a job validates this many times, evenly spread over its iterations
 EPOCHS: Final = 100
@@ -49,18 +46,6 @@ def hyperbola(
     return start + (end - start) * done * (1.0 + half) / (done + half)
 
 
-@functools.cache
-def _figures() -> dict[str, NDArray[np.float64]]:
-    """{field: [models + 1]} NaN where a profile has none."""
-    names = ("metric_start", "final_metric", "metric_half")
-    nan = float("nan")
-    columns = {name: [getattr(m, name) for m in catalogue()] + [None] for name in names}
-    return {
-        name: np.array([nan if value is None else value for value in column])
-        for name, column in columns.items()
-    }
-
-
 @kernel
 def _draw_noise(
     seed: u8, rows: IntVector, epochs: FloatVector, halves: FloatVector, noise: FloatVector
@@ -71,22 +56,12 @@ def _draw_noise(
         noise[i] = SCATTER * normal_at(seed, CURVE_STREAM + rows[i], 1 + int(epochs[i]))
 
 
-@kernel
-def _draw_history(seed: u8, job: int, epochs: IntVector, halves: FloatVector, noise: FloatVector) -> None:
-    """As `_draw_noise`, for many epochs of one job."""
-    steepness = np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + job, 0))
-    for i in range(len(epochs)):
-        halves[i] *= steepness
-        noise[i] = SCATTER * normal_at(seed, CURVE_STREAM + job, 1 + epochs[i])
-
-
 def _curves(
     models: NDArray[np.int32], done: NDArray[np.float64], seed: int, rows: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """[jobs] share of the way from start to end, at the last full epoch; and that epoch's number."""
     epochs = np.floor(done * EPOCHS)
-    halves = _figures()["metric_half"][models]
-    halves = np.where(np.isnan(halves), DEFAULT_HALF, halves)
+    halves = np.nan_to_num(figures("metric_half")[models], nan=DEFAULT_HALF)
     noise = np.zeros(len(done))
     _draw_noise(np.uint64(seed), rows.astype(np.int64), epochs, halves, noise)
     way = hyperbola(epochs / EPOCHS, np.zeros(len(done)), np.ones(len(done)), halves)
@@ -104,9 +79,8 @@ def validation_metric(
         seed: of the simulation; equal seeds give equal curves.
         rows: [jobs] of the job table: each has its own steepness and scatter.
     """
-    figures = _figures()
     way, epochs = _curves(models, done, seed, rows)
-    start, end = figures["metric_start"][models], figures["final_metric"][models]
+    start, end = figures("metric_start")[models], figures("final_metric")[models]
     return np.where(epochs > 0, start + (end - start) * way, np.nan)
 
 
@@ -119,9 +93,9 @@ def training_loss(
 
 def loss_history(model: int, job: int, epochs: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
     """[epochs] normalised loss of one job at each of these epochs, as `training_loss` showed it then."""
-    half = float(_figures()["metric_half"][model])
-    halves = np.full(len(epochs), DEFAULT_HALF if np.isnan(half) else half)
+    rows, count = np.full(len(epochs), job), epochs.astype(np.float64)
+    halves = np.full(len(epochs), np.nan_to_num(figures("metric_half")[model], nan=DEFAULT_HALF))
     noise = np.zeros(len(epochs))
-    _draw_history(np.uint64(seed), job, epochs, halves, noise)
+    _draw_noise(np.uint64(seed), rows, count, halves, noise)
     ones = np.ones(len(epochs))
-    return 1.0 - hyperbola(epochs / EPOCHS, 0.0 * ones, ones, halves) - noise
+    return 1.0 - hyperbola(count / EPOCHS, 0.0 * ones, ones, halves) - noise

@@ -6,14 +6,14 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from ringyard.checks import Amount, Positive, checked, shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
-
-__all__ = ["GpuFigures", "ModelProfile", "catalogue", "model_id", "profile", "read_profile"]
 
 
 @checked("profile.gpus")
@@ -264,6 +264,13 @@ def read_profile(file: Path) -> ModelProfile:
 def catalogue() -> tuple[ModelProfile, ...]:
     """Every profile of `conf/profiles` and of RINGYARD_CONF, by file name; read once per process."""
     return tuple(read_profile(file) for file in config_files("profiles").values())
+
+
+@functools.cache
+def figures(name: str, absent: float = np.nan) -> NDArray[np.float64]:
+    """[models + 1] a figure of each profile of the catalogue, `absent` where it has none; NaN at the end."""
+    values = [getattr(model, name) for model in catalogue()]
+    return np.array([absent if value is None else value for value in values] + [np.nan])
 
 
 @functools.cache

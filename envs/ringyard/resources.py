@@ -7,8 +7,6 @@ shared in a way of its own.
 
 from dataclasses import dataclass
 
-__all__ = ["CORES", "NUM_RESOURCES", "RAM", "RESOURCES", "Resource"]
-
 
 @dataclass(frozen=True)
 class Resource:

@@ -27,29 +27,14 @@ What else can change while a job runs:
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
-from ringyard.profiles import ModelProfile, catalogue
+from ringyard.profiles import figures
 from ringyard.state.records import Job, JobKind
-
-__all__ = [
-    "CORES_SECONDS",
-    "Figures",
-    "Pause",
-    "RestartCost",
-    "constant",
-    "cores_pause",
-    "growing",
-    "pause_seconds",
-    "per_model",
-    "resize_pause",
-    "restart_pause",
-    "servers_pause",
-]
 
 #: of a change of cores, until the new workers of the input pipeline have the next batch ready; assumption
 CORES_SECONDS = 1.0
@@ -125,26 +110,22 @@ class Figures:
     checkpoint_bytes_per_parameter: Amount = 0.0
     storage_bytes_per_second: Positive = 1.0
 
-    def growth_of(self, model: ModelProfile) -> float:
-        """Seconds at each doubling of the GPUs."""
-        if model.restart_seconds_per_doubling is not None:
-            return float(model.restart_seconds_per_doubling)
-        parameters = model.gradient_bytes / 4.0 if model.parameters is None else model.parameters
-        size = self.checkpoint_bytes_per_parameter * parameters
-        return self.growth + size / self.storage_bytes_per_second
+    def growth_of(self, jobs: JobTable) -> NDArray[np.float64]:
+        """[jobs] seconds at each doubling of the GPUs."""
+        parameters = _or_else(figures("parameters"), figures("gradient_bytes") / 4.0)
+        reading = self.checkpoint_bytes_per_parameter * parameters / self.storage_bytes_per_second
+        growth = _or_else(figures("restart_seconds_per_doubling"), self.growth + reading)
+        return _or_else(growth[jobs.model_ids], self.growth)
+
+
+def _or_else(values: NDArray[np.float64], otherwise: ArrayLike) -> NDArray[np.float64]:
+    """[...] the values, and others where they are NaN."""
+    return np.where(np.isnan(values), otherwise, values)
 
 
 def _alike(jobs: JobTable, figure: float) -> NDArray[np.float64]:
     """[jobs] the same for all."""
     return np.broadcast_to(np.float64(figure), len(jobs))
-
-
-def _by_model(
-    jobs: JobTable, fallback: float, figures: list[float | None] | list[float]
-) -> NDArray[np.float64]:
-    """[jobs] figure of each job's model; the fallback where there is none."""
-    by_model = np.array([fallback if figure is None else figure for figure in figures] + [fallback])
-    return by_model[jobs.model_ids]
 
 
 @checked("restart")
@@ -173,14 +154,11 @@ class RestartCost(Pause):
         """[jobs] of each start after the first, on one GPU."""
         if self.figures is None:
             return _alike(jobs, self.seconds)
-        return _by_model(jobs, self.seconds, [model.restart_seconds for model in catalogue()])
+        return _or_else(figures("restart_seconds")[jobs.model_ids], self.seconds)
 
     def restart_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] seconds more at each doubling of the GPUs that a job starts with."""
-        if self.figures is None:
-            return _alike(jobs, self.growth)
-        figures = [self.figures.growth_of(model) for model in catalogue()]
-        return _by_model(jobs, self.figures.growth, figures)
+        return _alike(jobs, self.growth) if self.figures is None else self.figures.growth_of(jobs)
 
     def resize_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] of each change of GPUs or batch while running, to one GPU."""
@@ -214,16 +192,7 @@ class RestartCost(Pause):
         return np.where(jobs.kind == JobKind.CPU_ONLY, 0.0, seconds)
 
 
-def _servers(seconds: float | None) -> Pause | None:
-    return None if seconds is None else Pause(seconds)
-
-
-def _resize(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pause | None:
-    if seconds is None and (growth or jump):
-        raise ConfigurationError(
-            f"restart.resize_growth is {growth}, restart.resize_jump {jump}, but restart.resize_seconds is"
-            " None; expected the seconds of a resize as well"
-        )
+def _pause(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pause | None:
     return None if seconds is None else Pause(seconds, growth, jump)
 
 
@@ -245,7 +214,7 @@ def constant(
     Raises:
         ConfigurationError: negative or not finite.
     """
-    resize, servers = _resize(resize_seconds), _servers(servers_seconds)
+    resize, servers = _pause(resize_seconds), _pause(servers_seconds)
     return RestartCost(seconds, resize=resize, servers=servers, cores=cores_seconds)
 
 
@@ -277,7 +246,12 @@ def growing(
     Raises:
         ConfigurationError: negative or not finite, or growth of a resize without its seconds.
     """
-    resize, servers = _resize(resize_seconds, resize_growth, resize_jump), _servers(servers_seconds)
+    if resize_seconds is None and (resize_growth or resize_jump):
+        raise ConfigurationError(
+            f"restart.resize_growth is {resize_growth}, restart.resize_jump {resize_jump}, but"
+            " restart.resize_seconds is None; expected the seconds of a resize as well"
+        )
+    resize, servers = _pause(resize_seconds, resize_growth, resize_jump), _pause(servers_seconds)
     return RestartCost(
         seconds, growth, jump, resize=resize, servers=servers, cores=cores_seconds, jump_gpus=jump_gpus
     )
@@ -313,6 +287,10 @@ def per_model(
     Raises:
         ConfigurationError: negative or not finite.
     """
-    figures = Figures(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second)
-    resize, servers = _resize(resize_seconds), _servers(servers_seconds)
-    return RestartCost(default_seconds, figures=figures, resize=resize, servers=servers, cores=cores_seconds)
+    return RestartCost(
+        default_seconds,
+        figures=Figures(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second),
+        resize=_pause(resize_seconds),
+        servers=_pause(servers_seconds),
+        cores=cores_seconds,
+    )

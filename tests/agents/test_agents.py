@@ -36,7 +36,7 @@ from ringyard_agents.learning.policies import (
 from ringyard_agents.learning.ppo import Choices, GroupRelative, add_ppo_gradient, choose, group_advantages
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_agents.learning.vec_env import RingyardVecEnv
-from ringyard_baselines.classic.sjf import sjf
+from ringyard_baselines.classic.start_only import sjf
 from ringyard_baselines.scheduler import run
 
 WORKLOAD = Synthetic(

@@ -112,7 +112,7 @@ def test_what_ships_calls_what_there_is(group):
         check_groups(command, composed(command, f"{group}={name}"))
 
 
-MINE = "_target_: ringyard_baselines.classic.sjf.sjf\nplacement: ${placement}\n"
+MINE = "_target_: ringyard_baselines.classic.start_only.sjf\nplacement: ${placement}\n"
 TINY = [
     "workload.num_jobs=8",
     "cluster.num_servers=2",

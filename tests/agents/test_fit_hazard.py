@@ -13,7 +13,7 @@ from ringyard_agents.cli import main
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.predictors.fit_hazard import Lives, fit_network, marginal_rates
 from ringyard_agents.predictors.hazard_file import read_hazards, write_hazards
-from ringyard_baselines.classic.las import las
+from ringyard_baselines.classic.preemptive import las
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run
 from ringyard_baselines.tools.hazards import PARAMETERS

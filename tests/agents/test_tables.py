@@ -25,11 +25,11 @@ from ringyard_agents.report.comparison_table import (
     table_rows,
     window_notes,
 )
-from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.scheduler import Powers, run
 
 FIFO = {
-    "_target_": "ringyard_baselines.classic.fifo.fifo",
+    "_target_": "ringyard_baselines.classic.start_only.fifo",
     "placement": {"_target_": "ringyard.placement.pack"},
 }
 

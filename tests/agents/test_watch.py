@@ -16,7 +16,7 @@ from ringyard_agents.evaluation.evaluate import played, simulator
 from ringyard_agents.evaluation.selection import SEED_OFFSET
 from ringyard_agents.watching.schedule import PARTS
 from ringyard_agents.watching.watch import page_of
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import srtf
 
 SMALL = ("experiment=full",)
 COUNT = 190  # its jobs

@@ -11,7 +11,7 @@ from ringyard import Allocation, Cluster, JobTable, ideal
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.placement import pack
 from ringyard.state.records import JobOutcome
-from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic, ramp_blocks
 from worlds import arrived, elastic, perfect, simulated, times_of
 

@@ -11,7 +11,7 @@ from ringyard.placement import consolidate, pack
 from ringyard.profiles import model_id
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.classic.fifo import fifo
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.papers.coda import Coda
 from ringyard_baselines.papers.synergy import SynergyTune
 from worlds import arrived, simulated, times_of
@@ -120,11 +120,12 @@ def test_synergy_stops_nobody_for_a_job_that_finds_no_room():
     jobs = JobTable.from_columns(np.zeros(4), [1, 1, 2, 1], [10.0, 20.0, 30.0, 100.0])
     sim = arrived(Cluster.homogeneous(2, 2, cores_per_server=8), jobs, composed(1e9, 40e9))
     sim.apply([Allocation(0, (0,)), Allocation(3, (1,)), Allocation(1, (2,))])
-    scheduler = SynergyTune(consolidate())
-    scheduler.reset(sim.cluster, jobs, np.random.default_rng(0))
-    assert scheduler.decide(sim.view()) == []
-    decided = SynergyTune(pack()).decide(sim.view())
-    assert [(one.job, one.gpu_ids) for one in decided] == [(3, ()), (2, (1, 3))]
+    decided = []
+    for rule in (consolidate(), pack()):
+        scheduler = SynergyTune(rule)
+        scheduler.reset(sim.cluster, jobs, np.random.default_rng(0))
+        decided.append([(one.job, one.gpu_ids) for one in scheduler.decide(sim.view())])
+    assert decided == [[], [(3, ()), (2, (1, 3))]]
 
 
 def test_drafts_give_back_once():

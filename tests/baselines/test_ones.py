@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ringyard import Cluster, Simulator
+from ringyard import Cluster, JobTable, Simulator
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.sim.allocation import Allocation
@@ -14,7 +14,7 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import BatchRule, speed_table
 from ringyard.state.records import JobStatus
 from ringyard.workloads import OnesJobs
-from ringyard.workloads.published_traces import ONES_TASKS
+from ringyard.workloads.papers import ONES_TASKS
 from ringyard_baselines.papers.ones.deployment import (
     Deployment,
     blocked_in_parts,
@@ -23,10 +23,9 @@ from ringyard_baselines.papers.ones.deployment import (
     held_by_job,
 )
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import _tanh, earlier_rows
 from ringyard_baselines.papers.ones.scheduler import Ones
-from ringyard_baselines.papers.ones.schedules import fill
+from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, fill
 from worlds import elastic, perfect
 
 GPUS, PARENTS = 12, 8
@@ -72,7 +71,7 @@ def test_evolution_keeps_limits_and_its_best_score_never_gets_worse(rng):
         jobs = jobs._replace(present_limit=jobs.limit)  # else parents padded to R shrink first
         before = min(score(parent, jobs) for parent in population)
         for _ in range(4):
-            evolve(population, jobs, machine, Rates(0.5, 0.3), work, rng.integers(1, 2**63, 1, np.uint64))
+            evolve(population, jobs, machine, 0.5, 0.3, work, rng.integers(1, 2**63, 1, np.uint64))
             scores = [score(parent, jobs) for parent in population]
             assert scores == sorted(scores)
             assert scores[0] <= before + 1e-9
@@ -104,7 +103,7 @@ def test_a_switching_cost_keeps_who_runs():
         machine = Machine(np.zeros(2, np.int64), np.zeros(2, np.int64), one, 2, seconds)
         population = np.array([[0, 0], [0, 0], [1, 1], [1, 1]])
         work, seed = Workspace.empty(4, 2, 2), np.array([5], dtype=np.uint64)
-        evolve(population, jobs, machine, Rates(0.0, 0.0), work, seed)
+        evolve(population, jobs, machine, 0.0, 0.0, work, seed)
         assert population[0].tolist() == [stays, stays]
 
 
@@ -185,9 +184,13 @@ def limits(scheduler, completed, held, ran, status=None):
     return scheduler._limits(view, np.arange(count), np.array(completed)).tolist(), view
 
 
+def same_jobs(count):
+    return JobTable.from_columns([0.0] * count, [1] * count, [1.0] * count)
+
+
 def test_limits_grow_from_the_second_epoch_on_and_shrink_for_the_largest():
     scheduler = Ones(pack())
-    scheduler._begin(np.full(3, 100.0), np.random.default_rng(0))
+    scheduler.reset(Cluster.homogeneous(4, 4), same_jobs(3), np.random.default_rng(0))
     assert limits(scheduler, [1.0, 2.0, 2.0], [1, 1, 2], [1.0] * 3)[0] == [1, 2, 2]
     assert scheduler._limit.tolist() == [1, 2, 2]
     assert limits(scheduler, [1.0, 2.0, 3.0], [1, 2, 2], [1.0] * 3)[0] == [1, 4, 4]
@@ -200,7 +203,7 @@ def test_limits_grow_from_the_second_epoch_on_and_shrink_for_the_largest():
 
 def test_the_limit_of_a_stopped_job_halves_while_it_waits():
     scheduler = Ones(pack())
-    scheduler._begin(np.full(2, 100.0), np.random.default_rng(0))
+    scheduler.reset(Cluster.homogeneous(4, 4), same_jobs(2), np.random.default_rng(0))
     _, view = limits(scheduler, [5.0, 5.0], [8, 1], [1.0, 1.0])
     scheduler._limit[:] = [9, 1]
     found = []

@@ -8,12 +8,8 @@ from ringyard.errors import ConfigurationError, PluginError, SchedulerError
 from ringyard.placement import consolidate, pack
 from ringyard.sim.metrics import job_times
 from ringyard_baselines.classic.easy import EasyBackfilling
-from ringyard_baselines.classic.fifo import fifo, fifo_strict
-from ringyard_baselines.classic.las import las
-from ringyard_baselines.classic.sjf import sjf
-from ringyard_baselines.classic.smallest_work import smallest_work
-from ringyard_baselines.classic.srsf import srsf
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import las, srsf, srtf
+from ringyard_baselines.classic.start_only import fifo, fifo_strict, sjf, smallest_work
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import Information, Powers, run

@@ -9,7 +9,6 @@ from conftest import ROOT
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.errors import SchedulerError
 from ringyard_baselines.papers.sjf_bco.bisection import bisect, empty_trials, num_rows
-from ringyard_baselines.papers.sjf_bco.courses import empty_courses
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     SJF_BCO,
@@ -19,6 +18,7 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     Task,
     empty_plan,
 )
+from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
 from ringyard_baselines.papers.sjf_bco.planning import search
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco, sjf_bco_ff, sjf_bco_ls, sjf_bco_rand
 from ringyard_baselines.scheduler import run
@@ -41,14 +41,14 @@ def test_no_plan_ends_after_the_horizon(rule):
     ends = {}
     for horizon in (20.0, 40.0):
         tried = Search(rule, np.array([1]), 1.0, False, horizon, 0.01)
-        plan = empty_plan(sim.cluster, np.ones(3, dtype=np.int64))
+        plan = empty_plan(np.ones(3, dtype=np.int64))
         task = Task(batch, Machine(np.array([0]), np.zeros(1)), tried, view.physics)
         if rule == SJF_BCO:
             ends[horizon] = bisect(
-                empty_courses(sim.cluster, num_rows(task)), empty_trials(task, plan), plan, task
+                empty_planner_state(sim.cluster, num_rows(task)), empty_trials(task, plan), plan, task
             )[0]
         else:
-            ends[horizon] = search(plan, task)[0]
+            ends[horizon] = search(empty_planner_state(sim.cluster, 1), plan, task)[0]
     assert ends == {20.0: np.inf, 40.0: 30.0}
 
 

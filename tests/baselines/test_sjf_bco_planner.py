@@ -9,8 +9,8 @@ import pytest
 from ringyard import Cluster, JobTable, Simulator
 from ringyard.performance.model import iteration_seconds
 from ringyard_baselines.papers.sjf_bco.bisection import bisect, empty_trials, num_rows
-from ringyard_baselines.papers.sjf_bco.courses import empty_courses
 from ringyard_baselines.papers.sjf_bco.plan import SJF_BCO, Batch, Machine, Search, Task, empty_plan
+from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler, sjf_bco
 from ringyard_baselines.scheduler import run
 from worlds import arrived, rings
@@ -119,15 +119,15 @@ def drawn(rng):
     search = Search(SJF_BCO, kappas, float(rng.choice([1.0, 1.5, 3.0])), False, horizon, 1e-3 * horizon)
     machine = Machine(cluster.server_of_gpu.astype(np.int64), busy)
     task = Task(Batch(rows, records, estimates, np.zeros((count, 1))), machine, search, view.physics)
-    return cluster, task, empty_plan(cluster, demands.astype(np.int64))
+    return cluster, task, empty_plan(demands.astype(np.int64))
 
 
 def test_plans_are_those_of_the_plain_algorithm(rng):
     found = 0
     for _ in range(60):
         cluster, task, plan = drawn(rng)
-        courses = empty_courses(cluster, num_rows(task))
-        makespan, theta, kappa = bisect(courses, empty_trials(task, plan), plan, task)
+        planner = empty_planner_state(cluster, num_rows(task))
+        makespan, theta, kappa = bisect(planner, empty_trials(task, plan), plan, task)
         best, best_theta, best_kappa, trial = bisection(task)
         assert makespan == best
         if trial is None:

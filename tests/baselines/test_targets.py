@@ -47,7 +47,7 @@ def plain_reach(view, targets, rule):
 
     for job in held:
         if job not in wanted and view.column("kind")[job] != JobKind.CPU_ONLY:
-            allocations.append(draft.evict(job))
+            allocations += draft.evict([job])
     for target in targets:
         if 0 < target.num_gpus <= held.get(target.job, 0):
             reshape(target)

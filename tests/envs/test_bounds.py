@@ -16,7 +16,7 @@ from ringyard.performance import composed, pair_table
 from ringyard.placement import consolidate
 from ringyard.profiles import GpuFigures, profile
 from ringyard.state.records import JobStatus
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import srtf
 from ringyard_baselines.scheduler import run
 from worlds import elastic, figures, perfect, specs
 

@@ -16,10 +16,8 @@ from ringyard.placement import consolidate, pack
 from ringyard.restart import growing
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Replay, UniformCosts, read_csv
-from ringyard_baselines.classic.fifo import fifo, fifo_strict
-from ringyard_baselines.classic.sjf import sjf
-from ringyard_baselines.classic.smallest_first import smallest_first
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import smallest_first, srtf
+from ringyard_baselines.classic.start_only import fifo, fifo_strict, sjf
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 

@@ -22,7 +22,7 @@ from ringyard.performance import composed
 from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.prepare import prepare_jobs
-from ringyard.sim.job_columns import JobColumns
+from ringyard.sim.job_columns import DerivedColumns
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.sim.view import SchedulingView
 from ringyard.state import progress
@@ -30,8 +30,9 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job, JobStatus, Server
 from ringyard.workloads import ModelMix
-from ringyard_baselines.classic.fifo import fifo
-from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
+from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.policies.preemptive import PreemptiveScheduler
+from ringyard_baselines.policies.ranking import JobKey
 
 SINGLE = list(Information.EVERYTHING)
 
@@ -105,7 +106,7 @@ QUESTIONS = {
 
 
 OF_JOBS = [
-    name for name, value in vars(JobColumns).items() if isinstance(value, property) and name in COLUMNS
+    name for name, value in vars(DerivedColumns).items() if isinstance(value, property) and name in COLUMNS
 ]
 
 
@@ -159,9 +160,9 @@ def test_questions_take_what_their_answers_show(name):
 
 def test_the_present_is_for_anybody():
     view = running_sim().view(Information.NOTHING)
-    public = [name for name, value in vars(SchedulingView).items() if isinstance(value, property)]
+    public = [name for name in dir(SchedulingView) if isinstance(getattr(SchedulingView, name), property)]
     hidden = {"num_gpus", "attained_service", "predicted_seconds", "predicted_iterations", "physics"}
-    hidden |= {"completed_iterations", "validation_metric", "training_loss"}
+    hidden |= {"completed_iterations", "validation_metric", "training_loss", "epochs_logged"}
     shown = [name for name in public if not name.startswith("_") and name not in hidden]
     assert {"now", "waiting", "running", "gpu_activity", "jobs_of_gpu", "servers_up"} <= set(shown)
     for name in shown:

@@ -15,8 +15,8 @@ from ringyard.profiles import profile
 from ringyard.restart import constant
 from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.state.records import JobOutcome
-from ringyard_baselines.classic.fifo import fifo
-from ringyard_baselines.classic.srtf import srtf
+from ringyard_baselines.classic.preemptive import srtf
+from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.papers.pollux import Pollux
 from ringyard_baselines.scheduler import run
 from worlds import arrived, rings, specs

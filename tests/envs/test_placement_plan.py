@@ -250,7 +250,7 @@ def test_others_are_stopped_one_by_one_until_a_job_fits_or_not_at_all():
 def test_who_is_stopped_waits():
     sim = filled([4, 4])
     draft = PlacementPlan(sim.view())
-    assert draft.evict(0) == Allocation(0)
+    assert draft.evict([0]) == [Allocation(0)]
     assert draft.num_free_gpus == 12
 
 
@@ -330,7 +330,6 @@ def test_only_rows_of_jobs_are_moved(row):
     draft = PlacementPlan(filled([4, 4]).view())
     for move in (
         draft.release,
-        draft.evict,
         lambda job: draft.place(pack(), job),
         lambda job: draft.move(pack(), job),
         lambda job: draft.evict_for(pack(), job, [0]),
@@ -365,7 +364,7 @@ def test_jobs_that_start_together_in_shapes_of_their_own_do_as_one_by_one(seed):
         view = sim.view()
         together, alone = PlacementPlan(view), PlacementPlan(view)
         stopped = [job for job in view.running.tolist() if rng.random() < 0.4]
-        assert together.evict_all(stopped) == [alone.evict(job) for job in stopped]
+        assert together.evict(stopped) == [one for job in stopped for one in alone.evict([job])]
         waiting = view.waiting[view.column("kind")[view.waiting] != JobKind.CPU_ONLY]
         given = [random_allocation(view, rng, job) for job in rng.permutation(waiting).tolist()]
         if given and rng.random() < 0.3:
@@ -402,7 +401,7 @@ def test_only_gpu_jobs_that_hold_nothing_start_in_shapes_of_their_own():
     sim = Simulator(cluster, table.merged(JobTable.cpu_only([0.0], [1], [5.0], [0.0])), ideal())
     sim.advance()
     draft = PlacementPlan(sim.view())
-    assert draft.start_as(pack(), [], []) == draft.evict_all([]) == []
+    assert draft.start_as(pack(), [], []) == draft.evict([]) == []
     cpu_only = int(np.flatnonzero(sim.view().column("kind") == JobKind.CPU_ONLY)[0])
     first, second = (job for job in range(3) if job != cpu_only)
     for size, job in ((1, cpu_only), (0, first)):
@@ -410,9 +409,11 @@ def test_only_gpu_jobs_that_hold_nothing_start_in_shapes_of_their_own():
             draft.start_as(pack(), [size], [Allocation(job)])
     with pytest.raises(PlacementError, match="list of rows"):
         draft.start_as(pack(), [1], [Allocation(3)])
+    with pytest.raises(PlacementError, match="list of rows"):
+        draft.evict([3])
     assert [found.gpu_ids for found in draft.start_as(pack(), [2], [Allocation(first)])] == [(0, 1)]
     with pytest.raises(PlacementError, match="release it first"):
         draft.start_as(pack(), [2, 2], [Allocation(second), Allocation(first)])
     assert draft.num_free_gpus == 2
-    assert draft.evict_all([first]) == [Allocation(first)]
+    assert draft.evict([first]) == [Allocation(first)]
     assert draft.num_free_gpus == 4

@@ -8,7 +8,7 @@ import pytest
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.placement import pack
 from ringyard.sim.metrics import job_times
-from ringyard_baselines.classic.fifo import fifo_strict
+from ringyard_baselines.classic.start_only import fifo_strict
 from ringyard_baselines.scheduler import run
 
 RUNS, JOBS, WARM_UP = 12, 20_000, 2_000

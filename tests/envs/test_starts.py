@@ -17,7 +17,7 @@ from ringyard.mdp.observations import live_jobs
 from ringyard.performance import ideal
 from ringyard.placement import consolidate, least_fragmenting, place
 from ringyard.sim.allocation import Allocation
-from ringyard_baselines.classic.smallest_work import smallest_work
+from ringyard_baselines.classic.start_only import smallest_work
 from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.scheduler import Powers, run
 

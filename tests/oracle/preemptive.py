@@ -95,8 +95,6 @@ def _choose(state: State, b: int, memory: Memory, ranking: Ranking, rule: Placem
         if demand <= budget:
             memory.chosen[j] = decision
             budget -= demand
-        elif ranking.strict:
-            break
         i += 1
     return i
 

@@ -15,8 +15,6 @@ from ringyard_agents.calibration.yamls import Fields, six_digits_down
 from tools.measured_sets.aiturbo import MORE_RESTARTS, RESTARTS
 from tools.measured_sets.readers import MissingDataError
 
-__all__ = ["fields_of"]
-
 #: keys of a model in the recipe that are no fields
 NO_FIELDS = ("title", "task", "names", "kind", "gpus", "sharing", "overlap_exponent", "as")
 

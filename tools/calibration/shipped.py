@@ -27,8 +27,6 @@ from tools.calibration.storage import dataset
 from tools.config_files import TOOLS_CONF
 from tools.measured_sets.sets import rows_of
 
-__all__ = ["COMMAND", "Shipped", "calibrate_shipped", "read_recipe", "texts_of"]
-
 #: how the header of each file says that it is written
 COMMAND = "python -m tools.calibrate FOLDER --out conf"
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from ringyard.performance.host import read_seconds, stored_bytes
 from ringyard_agents.calibration.fits import best_factor
 
-__all__ = ["dataset", "fit_dataset", "fit_storage"]
-
 #: with so many cores per worker it is storage that limits, not the cores (Synergy)
 _CORES_TO_SPARE = 9
 

@@ -9,8 +9,6 @@ from scipy.optimize import least_squares
 from ringyard.performance.host import input_seconds, useful_cores
 from tools.equations.result import Comparison, Part, read, relative
 
-__all__ = ["core_curves"]
-
 CORES = np.array([1, 2, 3, 4, 5, 6, 9, 12, 24])
 FITTED = np.array([True, False, True, False, True, False, True, False, True])
 _input = np.vectorize(input_seconds, otypes=[float])

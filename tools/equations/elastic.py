@@ -15,8 +15,6 @@ from tools.equations.result import Comparison, Part, halves, read, relative
 from tools.measured_sets.readers import POLLUX
 from tools.measured_sets.sets import rows_of
 
-__all__ = ["batch_efficiency", "placements"]
-
 _ring = np.vectorize(ring_seconds, otypes=[float])
 _overlapped = np.vectorize(overlapped, otypes=[float])
 _efficiency = np.vectorize(statistical_efficiency, otypes=[float])

@@ -12,8 +12,6 @@ from ringyard.performance.ring import ring_seconds
 from ringyard_agents.validation.shipped_errors import scatter
 from tools.equations.result import Comparison, Part, halves, read, relative
 
-__all__ = ["inside_a_server", "rings"]
-
 _ring = np.vectorize(ring_seconds, otypes=[float])
 
 

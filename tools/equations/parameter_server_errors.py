@@ -15,8 +15,6 @@ from ringyard_agents.validation.shipped_errors import scatter
 from tools.equations.result import Comparison, Part, relative
 from tools.measured_sets.aiturbo import CALIBRATION, MORE_RESTARTS, PARAMETERS, POINTS, RESTARTS
 
-__all__ = ["parameter_server_steps", "refit", "restart_growths", "restart_rule", "restart_table", "restarts"]
-
 
 def refit(name: str, points: np.ndarray[Any, Any] = POINTS, rows: Any = slice(None)) -> Any:
     """[6] coefficients of a model by non-negative least squares on the given calibration rows."""

@@ -9,9 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tools.measured_sets.readers import MissingDataError, published
-
-__all__ = ["Comparison", "MissingDataError", "Part", "halves", "read", "relative"]
+from tools.measured_sets.readers import published
 
 
 @dataclass(frozen=True)

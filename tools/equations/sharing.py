@@ -8,8 +8,6 @@ from scipy.optimize import least_squares
 
 from tools.equations.result import Comparison, Part, halves, read, relative
 
-__all__ = ["pairs_on_a_gpu"]
-
 _PRIOR = 0.02  # weight that holds a model without fitted pairs near the others
 
 

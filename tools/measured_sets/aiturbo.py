@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["CALIBRATION", "MORE_RESTARTS", "PARAMETERS", "POINTS", "RESTARTS"]
-
 #: (workers, parameter servers, GPUs) of AITurbo's follow-on's calibration runs, 5 cores per pod
 POINTS = np.array(
     [(1, 1, 1), (1, 1, 2), (2, 1, 2), (3, 1, 3), (1, 2, 1), (1, 2, 2), (2, 2, 2)], dtype=np.float64

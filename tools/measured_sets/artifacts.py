@@ -11,8 +11,6 @@ from ringyard.profiles import catalogue
 from ringyard_agents.measurements import tidy
 from tools.measured_sets.readers import MissingDataError, published
 
-__all__ = ["elasticflow", "lucid_one_gpu", "lucid_pairs", "muri", "sia"]
-
 #: ElasticFlow's name: our profile; the sizes of its other models are not stated there
 ELASTICFLOW = {
     "inception3": "inception_v3_imagenet",

@@ -13,23 +13,6 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.measurements import tidy
 from tools.measured_sets.aiturbo import CALIBRATION, POINTS, RESTARTS
 
-__all__ = [
-    "MissingDataError",
-    "Reader",
-    "aceso",
-    "aiturbo_restarts",
-    "aiturbo_steps",
-    "gavel_one_gpu",
-    "gavel_pairs",
-    "gavel_scaling",
-    "hkbu",
-    "lambda_throughput",
-    "pollux_placements",
-    "pollux_scalability",
-    "published",
-    "synergy",
-]
-
 #: the folder that holds the published files: [rows] the tidy table
 Reader = Callable[[Path], pd.DataFrame]
 

@@ -14,8 +14,6 @@ from ringyard_agents.measurements import REQUIRED, MeasuredRows, MeasuredSet, fi
 from tools.config_files import tool_config_files
 from tools.measured_sets.readers import MissingDataError, Reader
 
-__all__ = ["PublishedSet", "find_sets", "measured_sets", "rows_of"]
-
 
 @checked("measured")
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.report.figures import save_plot
+from ringyard_agents.report.figures import save_figure
 from ringyard_agents.report.tables import markdown
 from ringyard_agents.shipped_agents import ZOO
-
-__all__ = ["agents_page", "draw_training"]
 
 _INTRODUCTION = """# Agents that ship
 
@@ -184,4 +182,4 @@ def draw_training(folder: Path, name: str, training: Mapping[str, Any]) -> Path:
         axes.set(xlabel="million decisions", ylabel=f"{training['metric']} on the evaluation workloads")
 
     folder.mkdir(parents=True, exist_ok=True)
-    return save_plot(folder, f"agents_{name}", draw)
+    return save_figure(folder / f"agents_{name}.png", draw)

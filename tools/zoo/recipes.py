@@ -13,8 +13,6 @@ from ringyard_agents.config.schema import Seed
 from ringyard_agents.shipped_agents import zoo_folders
 from tools.config_files import TOOLS_CONF, tool_config_files
 
-__all__ = ["Recipe", "World", "read_recipes"]
-
 _Words = Annotated[Sequence[str], "not empty"]
 _Entries = Annotated[Sequence[str | Mapping[str, object]], "not empty"]
 _Workloads = Annotated[int, "[2, 1000000]"]
@@ -50,7 +48,7 @@ class World:
         overrides: words of `ringyard compare` that make it.
         best: conf/tuned: the rules and options that suit each scheduler.
         references: published schedulers, as `compare` takes them, "all" for each of the agent's class
-            (`evaluation.competitors`); the agent is held against the best.
+            (`tools.zoo.competitors`); the agent is held against the best.
         rules: shown beside; the first is what the agent's scores go through, with every score at 0.
         workloads: how many.
     """

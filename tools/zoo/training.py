@@ -30,8 +30,6 @@ from ringyard_agents.learning.training_run import read_last
 from ringyard_agents.runs.atomic_write import atomic_write
 from tools.zoo.recipes import Recipe
 
-__all__ = ["hardware", "is_trained", "require_training", "ship", "train_all", "training_record"]
-
 
 def hardware(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The processor of this machine, and how many of its cores this process may use.

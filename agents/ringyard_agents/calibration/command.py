@@ -22,8 +22,6 @@ from ringyard_agents.calibration.own_profiles import own_models
 from ringyard_agents.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
 from ringyard_agents.measurements import parts_of, read_rows
 
-__all__ = ["calibrate", "missing"]
-
 _COMMAND = "ringyard calibrate"
 _MOST_BYTES = 1e15  # of one all-reduce
 _NAME = re.compile(r"\w[\w.+-]*")

@@ -11,19 +11,6 @@ from scipy.optimize import least_squares, minimize_scalar, nnls
 
 from ringyard.performance.host import input_seconds, useful_cores
 
-__all__ = [
-    "LEAST_FIXED_SECONDS",
-    "CoreCurve",
-    "Line",
-    "Sharing",
-    "best_factor",
-    "core_curves",
-    "fit_core_curves",
-    "fit_line",
-    "fit_sharing",
-    "restart_growth",
-]
-
 #: a profile's fixed seconds are never 0, so that a factor lies between any two GPU types
 LEAST_FIXED_SECONDS = 1e-5
 

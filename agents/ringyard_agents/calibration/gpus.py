@@ -9,8 +9,6 @@ import numpy as np
 from ringyard.errors import ConfigurationError
 from ringyard_agents.calibration.fits import Line
 
-__all__ = ["Factor", "Figure", "derive", "factors_between"]
-
 
 @dataclass(frozen=True)
 class Figure:

@@ -12,8 +12,6 @@ from ringyard_agents.calibration.fits import Line, Sharing, fit_sharing
 from ringyard_agents.calibration.rings import RingFit, fit_rings, predict_rings
 from ringyard_agents.measurements import parts_of, twins
 
-__all__ = ["Constants", "fit_rows", "held_out"]
-
 #: rows are held out in so many parts, each predicted by constants that were fitted to the others
 _FOLDS = 4
 _RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")

@@ -15,8 +15,6 @@ from ringyard_agents.calibration.own_fits import Constants
 from ringyard_agents.calibration.yamls import CalibratedModel, Fields, digits, six_digits_down
 from ringyard_agents.measurements import parts_of, servers_of
 
-__all__ = ["own_models"]
-
 #: with fewer different counts of cores the serial share is taken from the models that Synergy measured
 _CORE_COUNTS, _USUAL_SERIAL_SHARE = 4, 0.0358
 _GIVEN = "given with the measurements"

@@ -14,8 +14,6 @@ from ringyard.performance.ring import overlapped
 from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, Line, fit_line
 from ringyard_agents.measurements import servers_of
 
-__all__ = ["RingFit", "fit_rings", "predict_rings"]
-
 _MOST_EXPONENT = 10.0  # beyond it the longer of the two alone counts
 _ALONE_SHARE = 0.1  # one-GPU rows weigh at least so much of a model's
 _PRIOR = 0.01  # weight that holds what rows do not say near where the fit begins

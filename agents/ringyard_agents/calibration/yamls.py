@@ -13,16 +13,6 @@ from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric
 from ringyard_agents.calibration.gpus import Figure
 
-__all__ = [
-    "CalibratedModel",
-    "Fields",
-    "digits",
-    "fabric_yaml",
-    "profile_yaml",
-    "six_digits_down",
-    "write_yamls",
-]
-
 
 @dataclass(frozen=True)
 class Fields:

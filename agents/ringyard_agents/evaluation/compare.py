@@ -42,8 +42,6 @@ from ringyard_agents.report.comparison_table import notes_of_equal_workloads
 from ringyard_agents.report.tables import say
 from ringyard_agents.runs.run_folder import RunFolder
 
-__all__ = ["Comparison", "compare", "comparisons"]
-
 _DPI = 60  # of pictures of schedules
 
 #: seconds; schedulers whose fastest run took longer are not played again to be drawn
@@ -73,9 +71,6 @@ class Comparison:
 
 def comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
     """{environment: what its table takes}; Hydra must be initialised.
-
-    Args:
-        request: of the command.
 
     Raises:
         RingyardError: bad input.
@@ -136,9 +131,6 @@ def compare(config: DictConfig) -> float | None:
 
     Each result is cached as its run ends; the same command in the same folder does not run it again.
 
-    Args:
-        config: of the command.
-
     Returns:
         Mean JCT in seconds of the first agent among `schedulers`, else of the first scheduler; over several
         environments, the geometric mean.
@@ -166,11 +158,7 @@ _WRITTEN_BY = {"plots": "matplotlib", "tensorboard": "tensorboard"}
 
 
 def _wanted(setting: str, said: bool | None) -> bool:
-    """Whether to write something: by default, if its library is installed.
-
-    Args:
-        setting: of the command.
-        said: its value.
+    """Whether to write what a setting says, or by default if its library is installed.
 
     Raises:
         ConfigurationError: it is wanted, and the library is not installed.
@@ -241,16 +229,9 @@ def _untuned_note(untuned: Sequence[str]) -> list[str]:
 def _draw_schedules(
     console: Console, folder: Path, tasks: Sequence[Task], runs: pd.DataFrame, workers: int | None
 ) -> None:
-    """Play each scheduler once more on its first workload, and draw that into its TensorBoard run.
+    """Play each scheduler that finished once more, and draw the schedule into its TensorBoard run.
 
     Schedulers that took long are left out, and so are those that fail.
-
-    Args:
-        console: to print on.
-        folder: of TensorBoard, with a run for each scheduler.
-        tasks: of the comparison.
-        runs: of `Results`, of the schedulers that finished.
-        workers: processes; None: one per core.
     """
     from ringyard_agents.report.tensorboard import add_schedule
 

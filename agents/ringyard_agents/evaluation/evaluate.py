@@ -22,8 +22,6 @@ from ringyard_agents.config.compose import plain
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
 
-__all__ = ["RunResult", "Task", "build", "check", "evaluate", "measured", "played", "run_all", "simulator"]
-
 #: rows of which job held what that a recorded simulation keeps at first, 32 bytes each
 _SEGMENT_ROWS = 1 << 16
 
@@ -36,9 +34,9 @@ class RunResult:
         label: the scheduler's entry.
         workload: its number.
         seed: of the comparison.
-        information: what the scheduler may know.
+        information: what the scheduler may see.
         may: what it may do.
-        published: the scheduler is no agent, and none of Ringyard's own.
+        published: whether it is neither an agent nor one of Ringyard's own schedulers.
         metrics: summary of the jobs that count.
         bounds: lower bounds of these jobs.
         times: per-job times of these jobs.
@@ -180,7 +178,7 @@ def check(tasks: Sequence[Task]) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _bounds(world: str, workload: int, seed: int, measured: Window) -> LowerBounds:
-    """Of a workload, whoever schedules it; they take longer than many a run."""
+    """Lower bounds of a workload, equal for all schedulers; they take longer than many a run."""
     return bounds_of(simulator(plain(OmegaConf.create(world)), workload, seed, None), measured)
 
 
@@ -190,7 +188,7 @@ def evaluate(task: Task) -> RunResult:
 
 
 def measured(scheduler: Scheduler, task: Task) -> RunResult:
-    """Run a scheduler on the workload of a task, whatever scheduler that names."""
+    """Run a scheduler on the workload of a task, in place of the scheduler that the task names."""
     sim = simulator(task.world, task.workload, task.seed, scheduler.round_seconds)
     begin = time.perf_counter()
     run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))

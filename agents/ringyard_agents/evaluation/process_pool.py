@@ -20,8 +20,6 @@ from pebble import ProcessExpired, ProcessPool
 from ringyard.errors import SchedulerError, WorkloadWarning
 from ringyard.threads import usable_cores
 
-__all__ = ["run_in_processes"]
-
 TASK = TypeVar("TASK")
 RESULT = TypeVar("RESULT")
 

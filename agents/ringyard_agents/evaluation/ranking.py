@@ -1,4 +1,4 @@
-"""Which rows of a comparison may be held against one another, by what, and which are the best."""
+"""Order of the schedulers of a comparison, which of them can be compared, and which are the best."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -8,17 +8,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval
-
-__all__ = ["Ranking", "rank", "schedulers_frame", "values_of"]
+from ringyard_agents.evaluation.statistics import Interval, holm, mean_interval, p_value, ratio_interval
 
 
 @dataclass(frozen=True)
 class Ranking:
     """The rows of a table, in order.
 
-    Who blocks fewer jobs is better, and among those who block as many the least mean JCT. Equal ones stand in
-    the order in which they were given, `random` last.
+    Schedulers that block fewer jobs come first; among equal shares of blocked jobs the mean JCT decides.
+    Equal schedulers keep the order in which they were given, with `random` last.
 
     Attributes:
         order: labels, the best first.
@@ -27,7 +25,7 @@ class Ranking:
             where every row blocks some.
         blocked: {label: share of the jobs that it blocks, mean over workloads}.
         stars: the best published row of each group (no agent): none that blocks jobs where others do not.
-        reference: whom the others are compared with.
+        reference: the scheduler that the others are compared with.
         varied: some row's metric differs between workloads; else there is nothing to make intervals of.
     """
 
@@ -52,13 +50,7 @@ class Ranking:
 
 
 def values_of(runs: pd.DataFrame, label: str, metric: str) -> NDArray[np.float64]:
-    """[workloads] of a metric of one scheduler.
-
-    Args:
-        runs: of `Results`.
-        label: of the scheduler.
-        metric: name of the column.
-    """
+    """[workloads] of the column of a metric of one scheduler, from the runs of `Results`."""
     return runs.loc[runs["scheduler"] == label, metric].to_numpy(float)
 
 
@@ -109,13 +101,25 @@ def schedulers_frame(runs: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
         runs: of `Results`.
         ranking: of the schedulers.
     """
-    adjusted = _adjusted(runs, ranking)
+    compared, metric, varied = ranking.compared, ranking.metric, ranking.varied
+    against = values_of(runs, ranking.reference, metric)
+    alone = [p_value(values_of(runs, label, metric), against) for label in compared if varied]
+    adjusted = dict(zip(compared, holm(np.array(alone)).tolist(), strict=False))
+
+    def columns(name: str, found: Interval) -> dict[str, float]:
+        low, high = (found.low, found.high) if varied else (np.nan, np.nan)
+        return {name: found.value, f"{name}_low": low, f"{name}_high": high}
+
     rows = []
     for label in ranking.rows:
         own = runs[runs["scheduler"] == label]
-        bound = float(own["bound_mean_jct"].to_numpy().mean())
-        wall = own["wall_seconds"].to_numpy()
-        means = _means(runs, ranking, label)
+        bound, wall = float(own["bound_mean_jct"].to_numpy().mean()), own["wall_seconds"].to_numpy()
+        ratio = Interval(1.0 if label == ranking.reference else np.nan, np.nan, np.nan)
+        if label in compared:
+            ratio = ratio_interval(values_of(runs, label, metric), against)
+        means: dict[str, float] = {}
+        for name in (field.name for field in fields(Metrics) if field.name in runs):
+            means |= columns(name, mean_interval(own[name].to_numpy(float)))
         rows.append(
             {
                 "scheduler": label,
@@ -124,8 +128,8 @@ def schedulers_frame(runs: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
                 "knows": own["information"].iloc[0],
                 "workloads": len(own),
                 "reference": ranking.reference,
-                "compared_by": ranking.metric,
-                **_ratio(runs, ranking, label),
+                "compared_by": metric,
+                **columns("ratio", ratio),
                 "p_holm": adjusted.get(label, np.nan),
                 "bound_mean_jct": bound,
                 "over_bound": np.nan if ranking.blocked[label] else means["mean_jct"] / bound,
@@ -135,36 +139,3 @@ def schedulers_frame(runs: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def _means(runs: pd.DataFrame, ranking: Ranking, label: str) -> dict[str, float]:
-    """Mean, low and high of every metric."""
-    found = {}
-    for name in (field.name for field in fields(Metrics) if field.name in runs):
-        values = values_of(runs, label, name)
-        interval = mean_interval(values)
-        found[name] = float(values.mean())
-        found[f"{name}_low"] = interval.low if ranking.varied else np.nan
-        found[f"{name}_high"] = interval.high if ranking.varied else np.nan
-    return found
-
-
-def _ratio(runs: pd.DataFrame, ranking: Ranking, label: str) -> dict[str, float]:
-    """How far a row is from the reference."""
-    if label == ranking.reference:
-        return {"ratio": 1.0, "ratio_low": np.nan, "ratio_high": np.nan}
-    if label not in ranking.compared:
-        return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
-    values, against = (values_of(runs, one, ranking.metric) for one in (label, ranking.reference))
-    found = ratio_interval(values, against)
-    low, high = (found.low, found.high) if ranking.varied else (np.nan, np.nan)
-    return {"ratio": found.value, "ratio_low": low, "ratio_high": high}
-
-
-def _adjusted(runs: pd.DataFrame, ranking: Ranking) -> dict[str, float]:
-    """{label: p-value against the reference, adjusted for the number of rows} of those compared with it."""
-    if not ranking.varied:
-        return {}
-    against = values_of(runs, ranking.reference, ranking.metric)
-    alone = [p_value(values_of(runs, label, ranking.metric), against) for label in ranking.compared]
-    return dict(zip(ranking.compared, holm(np.array(alone)).tolist(), strict=True))

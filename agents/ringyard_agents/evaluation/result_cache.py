@@ -1,13 +1,20 @@
-"""Results on disk, appended as runs end, so that an interrupted series of runs goes on."""
+"""Results on disk, appended as runs end, so that an interrupted series of runs goes on.
+
+A result is found again by the fingerprint of all that it depends on.
+"""
 
 import base64
+import functools
 import hashlib
+import importlib.metadata
 import json
-import re
+import platform
+import sys
 import zlib
-from collections.abc import Collection
-from dataclasses import asdict, fields, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,16 +23,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ringyard.bounds import LowerBounds
+from ringyard.config_folder import config_folder, own_yamls
 from ringyard.sim.metrics import JobTimes, Metrics
 from ringyard_agents.evaluation.evaluate import RunResult, Task, run_all
-from ringyard_agents.evaluation.fingerprint import Fingerprints
+from ringyard_agents.shipped_agents import agent_place, zoo_folders
 from ringyard_baselines.scheduler import Powers
 
-__all__ = [
-    "CachedRuns",
-    "cache_result",
-    "cached_results",
-]
+_OURS = ("ringyard", "ringyard_baselines", "ringyard_agents")
+_LIBRARIES = ("numba", "numpy", "pandas", "scipy", "torch")
 
 
 class CachedRuns:
@@ -51,8 +56,8 @@ class CachedRuns:
             doing: what the progress bar says.
         """
         failed: dict[str, str] = {}
-        fingerprints = Fingerprints(tasks)
-        keys = {(task.label, task.workload): fingerprints.of(task) for task in tasks}
+        places = [(task.label, task.workload) for task in tasks]
+        keys = dict(zip(places, fingerprints(tasks), strict=True))
         before = cached_results(self._file, set(keys.values()))
         count = sum(key in before and key not in self._own for key in keys.values())
         if count:
@@ -69,14 +74,8 @@ class CachedRuns:
             self._own.add(key)
             bar.advance(job)
 
-        with Progress(
-            TextColumn(doing),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("runs"),
-            TimeElapsedColumn(),
-            console=self._console,
-        ) as bar:
+        shown = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
+        with Progress(*shown, TimeElapsedColumn(), console=self._console) as bar:
             missing = [task for task in tasks if keys[task.label, task.workload] not in before]
             job = bar.add_task(doing, total=len(tasks), completed=len(tasks) - len(missing))
             results = {(one.label, one.workload): one for one in run_all(missing, self._workers, add, note)}
@@ -86,21 +85,14 @@ class CachedRuns:
         return [results[place] for place in keys if place[0] not in failed], failed
 
 
-_LINE = re.compile(rb'\{"key": "([^"]*)", "sha256": "([0-9a-f]{64})", "result": (\{.*\})\}\n')
+def _packed(array: NDArray[Any]) -> dict[str, str]:
+    return {"dtype": array.dtype.str, "bytes": base64.b64encode(array.tobytes()).decode()}
 
 
-def _digest(key: bytes, text: bytes) -> str:
-    return hashlib.sha256(key + b" " + text).hexdigest()
-
-
-def _written(array: NDArray[Any]) -> dict[str, str]:
-    array = array.astype(array.dtype.newbyteorder("<"))
-    return {"dtype": array.dtype.str, "zlib": base64.b64encode(zlib.compress(array.tobytes(), 1)).decode()}
-
-
-def _read(entry: dict[str, str]) -> NDArray[Any]:
-    array = np.frombuffer(zlib.decompress(base64.b64decode(entry["zlib"])), entry["dtype"])
-    return array.astype(array.dtype.newbyteorder("="))
+def _unpacked(plain: dict[str, Any]) -> Any:
+    if "dtype" not in plain:
+        return plain
+    return np.frombuffer(bytearray(base64.b64decode(plain["bytes"])), plain["dtype"])
 
 
 def cache_result(file: Path, key: str, result: RunResult) -> None:
@@ -114,14 +106,10 @@ def cache_result(file: Path, key: str, result: RunResult) -> None:
     Raises:
         OSError: it cannot be written; what was there before can still be read.
     """
-    plain = {field.name: getattr(result, field.name) for field in fields(result)}
-    plain["metrics"], plain["bounds"] = asdict(result.metrics), asdict(result.bounds)
-    plain["times"] = {field.name: _written(getattr(result.times, field.name)) for field in fields(JobTimes)}
-    plain["timeline"] = [_written(array) for array in result.timeline]
-    text = json.dumps(plain)
-    digest = _digest(key.encode(), text.encode())
-    with file.open("ab") as stream:
-        stream.write(f'{{"key": "{key}", "sha256": "{digest}", "result": {text}}}\n'.encode())
+    text = json.dumps([key, asdict(result)], default=_packed)
+    packed = base64.b64encode(zlib.compress(text.encode(), 1)).decode()
+    with file.open("a") as stream:
+        stream.write(json.dumps({"key": key, "result": packed}) + "\n")
 
 
 def cached_results(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
@@ -142,23 +130,119 @@ def cached_results(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
             if not line.endswith(b"\n"):
                 break
             whole += len(line)
-            parts = _LINE.fullmatch(line)
-            if parts is None or parts[2].decode() != _digest(parts[1], parts[3]):
+            try:
+                written = json.loads(line)
+                if written["key"] in keys:
+                    key, plain = json.loads(
+                        zlib.decompress(base64.b64decode(written["result"])), object_hook=_unpacked
+                    )
+                    if key == written["key"]:
+                        found[key] = _result(plain)
+            except (ValueError, LookupError, TypeError, zlib.error):
                 continue  # damaged
-            if (key := parts[1].decode()) in keys:
-                found[key] = _result(parts[3])
         stream.truncate(whole)
     return found
 
 
-def _result(text: bytes) -> RunResult:
-    plain = json.loads(text)
-    first, second, third = (_read(entry) for entry in plain["timeline"])
-    return replace(
-        RunResult(**plain),
-        may=Powers(plain["may"]),
-        metrics=Metrics(**plain["metrics"]),
-        bounds=LowerBounds(**plain["bounds"]),
-        times=JobTimes(**{name: _read(entry) for name, entry in plain["times"].items()}),
-        timeline=(first, second, third),
-    )
+def _result(plain: dict[str, Any]) -> RunResult:
+    own = {"may": Powers(plain["may"]), "timeline": tuple(plain["timeline"])}
+    for name, kind in {"metrics": Metrics, "bounds": LowerBounds, "times": JobTimes}.items():
+        own[name] = kind(**plain[name])
+    return RunResult(**plain | own)
+
+
+def fingerprints(tasks: Sequence[Task]) -> list[str]:
+    """[tasks] 64 hexadecimal digits each; equal fingerprints mean equal results.
+
+    A fingerprint is made of the task's configs, workload, seed and measured jobs; of the bytes of the files
+    that the configs name, an agent's among them; of our own code, of the classes and functions from elsewhere
+    that the configs name together with what their modules import, and of the versions of Python and the
+    libraries.
+
+    Args:
+        tasks: any whose schedulers and worlds have been built in this process (`evaluate.check`).
+    """
+
+    @functools.cache
+    def digest(file: Path) -> str:
+        with file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    def of(task: Task) -> str:
+        parts = [task.scheduler, task.world, task.workload, task.seed, task.measured_jobs, code]
+        files = sorted({file for config in (task.scheduler, task.world) for file in _inputs(config)})
+        content = [parts, [digest(file) for file in files]]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
+
+    configs = {id(one): one for task in tasks for one in (task.world, task.scheduler)}.values()
+    # what configs make or name: `_target_`s, and the paths of hydra.utils.get_class and its kin
+    targets = [text for one in configs for key, text in _entries(one) if key in ("_target_", "path")]
+    code = [_versions(), {str(file): digest(file) for file in (*_own_files(), *_foreign_files(targets))}]
+    return [of(task) for task in tasks]
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _own_files() -> list[Path]:
+    """Sources, weights and yaml files of our packages."""
+    homes = [Path(str(sys.modules[name].__file__)).parent for name in _OURS]
+    files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + own_yamls()
+    kept = (file for file in files if file.is_file() and file.parent.name != "__pycache__")
+    agents = zoo_folders()  # they count where they are named
+    return sorted({file for file in kept if file.parent not in agents})
+
+
+def _entries(config: Any) -> Iterator[tuple[str, str]]:
+    """(key, text) of every text in a config."""
+    pairs = config.items() if isinstance(config, Mapping) else [("", item) for item in config]
+    for key, value in pairs:
+        if isinstance(value, str):
+            yield str(key), value
+        elif isinstance(value, Mapping | list | tuple):
+            yield from _entries(value)
+
+
+def _inputs(config: Any) -> Iterator[Path]:
+    """Files that the config names."""
+    for key, text in _entries(config):
+        text = str(agent_place(text)) if key == "checkpoint" else text
+        file = Path(text).expanduser() if "\0" not in text and len(text) < 4096 else Path()
+        if key == "checkpoint" and file.suffix != ".safetensors":  # a run folder, or one of the agent's files
+            folder, stem = (file, "agent") if file.is_dir() else (file.parent, file.stem)
+            yield from (one for one in folder.glob(f"{stem}.*") if one.is_file())
+        elif file.is_file():
+            yield file
+
+
+def _foreign_files(targets: Sequence[str]) -> list[Path]:
+    """Sources of the modules of targets that are not ours, and of what these import but libraries."""
+    names = [target.rpartition(".")[0] for target in targets]
+    tops = {name.partition(".")[0] for name in names}
+    queue = [sys.modules[name] for name in names if name in sys.modules]
+    found: dict[str, Path] = {}
+    while queue:
+        module = queue.pop()
+        file = getattr(module, "__file__", None)
+        if file is None or module.__name__ in found or _is_library(module, Path(file), tops):
+            continue
+        found[module.__name__] = Path(file)
+        for value in list(vars(module).values()):
+            home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+            if isinstance(home, str) and home in sys.modules:
+                queue.append(sys.modules[home])
+    return sorted(found.values())
+
+
+def _is_library(module: ModuleType, file: Path, tops: set[str]) -> bool:
+    top = module.__name__.partition(".")[0]
+    if top in _OURS or top in sys.stdlib_module_names:
+        return True
+    return top not in tops and not {"site-packages", "dist-packages"}.isdisjoint(file.parts)

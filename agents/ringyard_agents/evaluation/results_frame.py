@@ -12,8 +12,6 @@ from ringyard.state.records import JobOutcome
 from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.runs.atomic_write import atomic_write
 
-__all__ = ["Results", "jobs_frame", "outcome_names", "runs_frame", "write_frame"]
-
 #: {column: field of JobTimes} of a job's row, after its names and before what it lost time to
 _JOB_COLUMNS = {
     "submit_time": "submit_seconds",
@@ -66,33 +64,31 @@ class Results:
 
     @classmethod
     def of(cls, results: Sequence[RunResult]) -> Self:
-        """The frames of some runs.
-
-        Args:
-            results: one or more, in the order of the rows.
-        """
+        """The frames of one run or more, in the order of the rows."""
         jobs = pd.concat(
             [jobs_frame(one.label, one.workload, one.times) for one in results], ignore_index=True
         )
-        timelines = pd.concat([_timeline_of(one) for one in results], ignore_index=True)
-        return cls(runs_frame(results), jobs, timelines)
+        names = ("end_seconds", "waiting", "utilisation")
+        bins = [
+            pd.DataFrame(
+                {
+                    "scheduler": one.label,
+                    "workload": one.workload,
+                    **dict(zip(names, one.timeline, strict=True)),
+                }
+            )
+            for one in results
+        ]
+        return cls(runs_frame(results), jobs, pd.concat(bins, ignore_index=True))
 
     def only(self, labels: Collection[str]) -> Self:
-        """The rows of some schedulers.
-
-        Args:
-            labels: of the schedulers.
-        """
+        """The rows of the schedulers with these labels."""
         frames = (self.runs, self.jobs, self.timelines)
         return type(self)(*(frame[frame["scheduler"].isin(labels)] for frame in frames))
 
 
 def runs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
-    """The runs of `Results`.
-
-    Args:
-        results: one or more.
-    """
+    """The runs of `Results`, one or more."""
     return pd.DataFrame(
         {
             "scheduler": one.label,
@@ -108,19 +104,6 @@ def runs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
             "decisions": one.num_decisions,
         }
         for one in results
-    )
-
-
-def _timeline_of(result: RunResult) -> pd.DataFrame:
-    ends, waiting, utilisation = result.timeline
-    return pd.DataFrame(
-        {
-            "scheduler": result.label,
-            "workload": result.workload,
-            "end_seconds": ends,
-            "waiting": waiting,
-            "utilisation": utilisation,
-        }
     )
 
 

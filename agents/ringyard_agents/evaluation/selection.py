@@ -1,8 +1,8 @@
-"""Which schedulers a comparison runs and on which environments, and the competitors of an agent."""
+"""Which schedulers a comparison runs, and on which environments."""
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import hydra
@@ -15,32 +15,11 @@ from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard.information import Information
 from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_names
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build, simulator
-from ringyard_agents.evaluation.tuned_configs import (
-    Best,
-    at_best,
-    built,
-    class_of,
-    read_best,
-    says_how,
-    tuned_for,
-)
+from ringyard_agents.evaluation.tuned_configs import tuned_for
 from ringyard_agents.shipped_agents import agents_judged_in
-from ringyard_baselines.scheduler import Scheduler
-
-__all__ = [
-    "SEED_OFFSET",
-    "ComparisonRequest",
-    "agents_for",
-    "benchmarks",
-    "competitors",
-    "drawn_for",
-    "entries_of",
-    "supported_schedulers",
-]
-
 
 _LONGEST_LABEL = 60  # characters
 
@@ -72,10 +51,12 @@ def entries_of(schedulers: Any) -> dict[str, Entry]:
                 " own, such as mine"
             )
         # a folder for its curves has that name
-        if "/" in entry.label or entry.label in (".", "..") or not entry.label.isprintable():
-            raise _bad_label(entry)
-        if len(entry.label) > _LONGEST_LABEL:
-            raise _bad_label(entry)
+        fits = len(entry.label) <= _LONGEST_LABEL and entry.label not in (".", "..")
+        if not fits or "/" in entry.label or not entry.label.isprintable():
+            raise ConfigurationError(
+                f"schedulers has {entry.label!r}; expected a name of at most {_LONGEST_LABEL} printable"
+                " characters without /, such as mine"
+            )
     labels = {entry.label: entry for entry in entries}
     if not labels or len(labels) != len(entries):
         raise ConfigurationError(f"schedulers is {given}; expected one or more entries of different names")
@@ -87,19 +68,8 @@ def _listed(schedulers: Any) -> list[Any]:
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def _bad_label(entry: Entry) -> ConfigurationError:
-    return ConfigurationError(
-        f"schedulers has {entry.label!r}; expected a name of at most {_LONGEST_LABEL} printable"
-        " characters without /, such as mine"
-    )
-
-
 def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, Entry], dict[str, str]]:
-    """(agents that ship and were judged in a world, {other: why it cannot run here}).
-
-    Args:
-        world: configs; agents' records call it as conf/tuned does.
-    """
+    """(agents that ship and were judged in a world, {other: why it cannot run here})."""
     name = tuned_for(world)
     agents = [] if name is None else agents_judged_in(name)
     if importlib.util.find_spec("torch") is None:
@@ -135,23 +105,11 @@ class ComparisonRequest:
 
     @classmethod
     def read(cls, config: DictConfig) -> Self:
-        """Unpack a config.
-
-        Args:
-            config: of `ringyard compare`.
-        """
-        trust: Any = config.trust
-        return cls(
-            schedulers=_listed(config.schedulers),
-            world=_world(config),
-            presets=None if config.presets is None else list(config.presets),
-            best=None if config.best is None else str(config.best),
-            reference=config.reference,
-            seed=config.seed,
-            seeds=config.seeds,
-            measured_jobs=tuple(config.measured_jobs),
-            trust=plain(trust) if OmegaConf.is_config(trust) else trust,
-        )
+        """Unpack the config of `ringyard compare`."""
+        values = plain(config)
+        own = {field.name: values[field.name] for field in fields(cls) if field.name != "world"}
+        own["schedulers"], own["measured_jobs"] = _listed(config.schedulers), tuple(config.measured_jobs)
+        return cls(world={part: values[part] for part in WORLD}, **own)
 
     @property
     def wants_all(self) -> bool:
@@ -161,10 +119,7 @@ class ComparisonRequest:
     def best_name(self, world: Mapping[str, Any]) -> str | None:
         """A file or a name in conf/tuned; None: schedulers run with their usual rules and options.
 
-        By default, for all schedulers and on presets, it is what ships for the environment.
-
-        Args:
-            world: configs of the environment.
+        By default, for all schedulers and on presets, it is what ships for the environment of these configs.
         """
         if self.best is None and (self.wants_all or self.presets):
             return tuned_for(world)
@@ -181,9 +136,8 @@ class ComparisonRequest:
         usual = _world(hydra.compose("compare"))
         chosen = [part for part in WORLD if self.world[part] != usual[part]]
         known = benchmarks()
-        names: Sequence[str] = known if self.wants_all and not chosen else []
-        if self.presets is not None:
-            names = self.presets
+        usually = known if self.wants_all and not chosen else []
+        names = usually if self.presets is None else self.presets
         if not names:
             return {"": self.world}
         for name in names:
@@ -244,43 +198,3 @@ def supported_schedulers(
         except SchedulerError as error:
             refused[label] = str(error).removeprefix(scheduler.name).removeprefix(":").strip()
     return fit, refused
-
-
-def competitors(rule: Entry, request: ComparisonRequest) -> list[Entry]:
-    """Published schedulers of the class of a rule that can serve a world's jobs; Hydra must be initialised.
-
-    They are told how long jobs will run only if the rule is, and only start jobs if the rule does. All else
-    that they know or do is theirs: an agent must be better in spite of it.
-    Each has the best of the rules and options tried with which it is of the class: a placement rule that goes
-    by predictions makes a scheduler know them, too.
-
-    Args:
-        rule: what the agent's scores go through; it knows and may what the agent knows and may.
-        request: of a comparison in one environment; each scheduler is taken at the best that it names.
-
-    Raises:
-        RingyardError: bad input.
-    """
-    [world] = request.worlds().values()
-    name = request.best_name(world)
-    best = {} if name is None else read_best(name)
-    [at_its_best] = at_best({rule.label: rule}, best).values()
-    agent = built(at_its_best)
-    known = {one: _tried(one, best) for one in scheduler_names()}
-    at_their_best = {one: plain(scheduler_config(tried[0])) for one, tried in known.items()}
-    fit, _ = supported_schedulers(at_their_best, world, request.seed + SEED_OFFSET)
-    found = (next((one for one in known[name] if _is_rival(built(one), agent)), None) for name in fit)
-    return [one for one in found if one is not None]
-
-
-def _tried(name: str, best: Mapping[str, Best]) -> list[Entry]:
-    """What was tried with a scheduler, the best first; one that was not tuned is as its yaml says."""
-    if name not in best:
-        return [Entry.read(name)]
-    return [best[name].entry, *(one.entry for one in best[name].others if says_how(one.entry))]
-
-
-def _is_rival(scheduler: Scheduler, agent: Scheduler) -> bool:
-    told, only_starts = class_of(scheduler)
-    agent_is_told, agent_only_starts = class_of(agent)
-    return scheduler.published and (agent_is_told or not told) and (only_starts or not agent_only_starts)

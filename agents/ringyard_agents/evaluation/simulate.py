@@ -24,14 +24,9 @@ from ringyard_agents.report.tables import say
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.run_folder import RunFolder
 
-__all__ = ["simulate"]
-
 
 def simulate(config: DictConfig) -> float:
     """Run and print a table; write jobs.csv, config.yaml, run.json, and tenants.csv if the jobs name any.
-
-    Args:
-        config: of the command.
 
     Returns:
         Mean JCT, seconds.

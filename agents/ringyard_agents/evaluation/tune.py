@@ -39,8 +39,6 @@ from ringyard_agents.report.tuning_report import report_tuning
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 
-__all__ = ["TUNING_SEED", "TuningRequest", "tune"]
-
 #: tuning workloads are drawn from seeds that neither training nor comparisons use
 TUNING_SEED = 3_000_000
 
@@ -98,9 +96,6 @@ def tune(config: DictConfig) -> None:
     Everything runs on the first workloads, the best few of each scheduler on more; quick schedulers try
     everything on many. Each run is kept as it ends; the same command in the same folder does not run it
     again.
-
-    Args:
-        config: of the command.
 
     Raises:
         RingyardError: bad input, before anything runs.

@@ -18,21 +18,6 @@ from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Powers, Scheduler
 
-__all__ = [
-    "Best",
-    "TunedConfig",
-    "alternatives",
-    "at_best",
-    "built",
-    "class_of",
-    "format_options",
-    "found_elsewhere",
-    "read_best",
-    "says_how",
-    "tuned_for",
-    "write_best",
-]
-
 #: to know how long a job will run, or a guess of it
 _HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
 
@@ -85,7 +70,7 @@ class Best(_Tried):
 
     Attributes:
         mean: of the metric on the workloads that chose it.
-        others: what else was tried, the best first; of a file, what `competitors` may take instead.
+        others: what else was tried, the best first; of a file, the `alternatives`.
     """
 
     mean: Annotated[float, Field(allow_inf_nan=False)]
@@ -96,12 +81,7 @@ _FILE = TypeAdapter(dict[str, Best])
 
 
 class _Setting(BaseModel):
-    """Where schedulers were tuned.
-
-    Attributes:
-        world: digest of its configs.
-        command: as it was called.
-    """
+    """Digest of the configs of the world where schedulers were tuned, and the command as it was called."""
 
     world: str
     command: str
@@ -118,10 +98,7 @@ def format_options(entry: Entry) -> str:
 
 
 def read_best(given: str) -> dict[str, Best]:
-    """{scheduler: its best}.
-
-    Args:
-        given: a file that `ringyard tune` wrote, or the name of one in conf/tuned.
+    """{scheduler: its best} of a file that `ringyard tune` wrote, or of the name of one in conf/tuned.
 
     Raises:
         ConfigurationError: there is none, or it says something else.
@@ -146,10 +123,7 @@ def found_elsewhere(given: str, world: Mapping[str, Any]) -> list[str]:
 
 
 def tuned_for(world: Mapping[str, Any]) -> str | None:
-    """The leaf of conf/tuned that says it was found in this world, or None.
-
-    Args:
-        world: configs.
+    """The leaf of conf/tuned that says it was found in the world of these configs, or None.
 
     Raises:
         ConfigurationError: a leaf is not as `ringyard tune` writes it.
@@ -232,13 +206,10 @@ def write_best(
 
 
 def alternatives(best: Best) -> list[TunedConfig]:
-    """The other configurations that `competitors` may take in place of the best; Hydra must be initialised.
+    """The configurations that are worth keeping beside the best; Hydra must be initialised.
 
-    These are the first that are not told how long jobs will run where all better ones are, or that only start
-    jobs where all better ones preempt.
-
-    Args:
-        best: a scheduler with everything that was tried, the best first.
+    These are the first that do not see how long jobs will run where all better ones do, or that only start
+    jobs where all better ones preempt: an agent is compared with schedulers of its own class.
 
     Raises:
         RingyardError: a configuration cannot be built.

@@ -24,8 +24,6 @@ from ringyard_agents.report.comparison_table import (
 from ringyard_agents.report.tables import pluralize, print_table, say, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 
-__all__ = ["remove_stale_tables", "report_comparison"]
-
 #: all that a comparison writes for an environment, beside the cache of its runs
 _OUTPUTS = (
     *("table.csv", "table.md", "runs.csv", "jobs.csv", "tenants.csv", "tensorboard"),

@@ -11,20 +11,6 @@ from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.report.tables import markdown, pluralize
 
-__all__ = [
-    "LOSS_COLUMNS",
-    "best_line",
-    "blocking_notes",
-    "interval_notes",
-    "loss_names",
-    "notes_of_equal_rows",
-    "notes_of_equal_workloads",
-    "printed_columns",
-    "printed_markdown",
-    "table_rows",
-    "window_notes",
-]
-
 #: a cell without a value: no job was served
 NOTHING = "-"
 
@@ -59,12 +45,9 @@ _THIRD = (
 
 
 def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
-    """Titles of the columns that are printed side by side, for each table.
+    """Titles of the columns of each printed table, given a row of `table_rows`.
 
-    The first has who is best by the mean and, beside it, at whose expense: p99, slowdown and worst rho.
-
-    Args:
-        row: of `table_rows`, maybe with further columns, which are not printed.
+    The first table has the mean JCT and, beside it, what it may cost: p99, slowdown and worst rho.
     """
     unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
     first = [name for name in row if name not in {*_SECOND, *_THIRD, *unprinted}]
@@ -213,11 +196,7 @@ def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:
 
 
 def notes_of_equal_rows(jobs: pd.DataFrame) -> list[str]:
-    """A note for each set of schedulers under which every job started and ended at the same times.
-
-    Args:
-        jobs: of `Results`.
-    """
+    """A note for each set of schedulers under which all jobs of `Results` start and end at the same times."""
     found: dict[bytes, list[str]] = {}
     for label, own in jobs.groupby("scheduler", sort=False):
         times = own[["workload", "start_time", "end_time"]].to_numpy(float).tobytes()

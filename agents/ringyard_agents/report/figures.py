@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from ringyard_agents.report.time_series import Band
 from ringyard_agents.runs.atomic_write import atomic_write
 
-__all__ = ["draw_band", "save_figure", "save_plot"]
-
 _BAND_ALPHA = 0.15
-
-
-def save_plot(folder: Path, name: str, draw: Callable[[Any], None], title: str = "") -> Path:
-    """Write `name`.png into a folder; see `save_figure`."""
-    return save_figure(folder / f"{name}.png", draw, title)
 
 
 def save_figure(file: Path, draw: Callable[[Any], None], title: str = "") -> Path:

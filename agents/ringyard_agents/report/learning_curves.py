@@ -10,9 +10,7 @@ from ringyard_agents.report.figures import draw_band, save_figure
 from ringyard_agents.report.time_series import band_of_means
 from ringyard_agents.runs.run_index import Trained, names_of
 
-__all__ = ["draw_learning_curves", "groups_of"]
-
-POINTS = 200
+_POINTS = 200
 
 #: settings that make no other agent
 _NO_VARIANTS = (
@@ -80,52 +78,47 @@ def _draw_group(axes: Any, runs: Sequence[Trained], label: str) -> None:
         (decisions, values) = curves[0]
     else:
         first, last = max(one[0][0] for one in curves), min(one[0][-1] for one in curves)
-        decisions = np.linspace(first, last, POINTS)
+        decisions = np.linspace(first, last, _POINTS)
         values = np.stack([np.interp(decisions, *one) for one in curves], axis=1)
     band = band_of_means(values.reshape(len(decisions), -1))
     draw_band(axes, decisions / 1e6, band, label)
 
 
 def groups_of(runs: Sequence[Trained]) -> dict[str, list[Trained]]:
-    """{what sets them apart from the other runs: runs that differ in their seed only}."""
-    variants: dict[str, list[Trained]] = {}
+    """{settings in which they differ from the other runs: runs that differ in their seed only}."""
     different = _different([run.settings for run in runs])
+    variants: dict[str, list[Trained]] = {}
     for run in runs:
         variants.setdefault(repr([run.settings.get(name) for name in different]), []).append(run)
     groups = list(variants.values())
-    said = [_said(group[0].settings, different) for group in groups]
     if len(runs) > 1 and len(groups) == 1:
         return {"agent": groups[0]}
-    if len(set(said)) < len(said) or "" in said or len(_short(different)) > _MOST_SAID:
-        said = names_of([group[0].folder for group in groups])
-    return dict(zip(said, groups, strict=True))
+    short = _short(different)
+    labels = [", ".join(_said(name, group[0].settings.get(name)) for name in short) for group in groups]
+    if len(set(labels)) < len(labels) or "" in labels or len(short) > _MOST_SAID:
+        labels = names_of([group[0].folder for group in groups])
+    return dict(zip(labels, groups, strict=True))
 
 
 def _different(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Settings in which runs differ."""
-    names = dict.fromkeys(name for one in settings for name in one)
     return [
         name
-        for name in names
+        for name in dict.fromkeys(name for one in settings for name in one)
         if name.partition(".")[0] not in _NO_VARIANTS and len({repr(one.get(name)) for one in settings}) > 1
     ]
 
 
-def _short(different: Sequence[str]) -> list[str]:
-    """Without the settings of a part whose class differs already."""
-    parts = [name.removesuffix("_target_") for name in different if name.endswith("._target_")]
-    rest = [name for name in different if not any(name.startswith(part) for part in parts)]
+def _short(names: Sequence[str]) -> list[str]:
+    """Settings without those of a part whose class differs already."""
+    parts = [name.removesuffix("_target_") for name in names if name.endswith("._target_")]
     outer = [part for part in parts if not any(part != one and part.startswith(one) for one in parts)]
+    rest = [name for name in names if not any(name.startswith(part) for part in parts)]
     return [*(f"{part}_target_" for part in outer), *rest]
 
 
-def _said(settings: Mapping[str, Any], different: Sequence[str]) -> str:
-    """`agent=EvolutionStrategies, num_workloads=64`."""
-    words = []
-    for name in _short(different):
-        value = settings.get(name)
-        if name.endswith("._target_"):
-            words.append(f"{name.split('.')[-2]}={str(value).rpartition('.')[2]}")
-        else:
-            words.append(f"{name.rpartition('.')[2]}={value}")
-    return ", ".join(words)
+def _said(name: str, value: Any) -> str:
+    """`agent=EvolutionStrategies` of a class, `num_workloads=64` of another setting."""
+    if name.endswith("._target_"):
+        return f"{name.split('.')[-2]}={str(value).rpartition('.')[2]}"
+    return f"{name.rpartition('.')[2]}={value}"

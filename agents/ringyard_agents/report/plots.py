@@ -1,6 +1,6 @@
 """Plots of comparisons that have just ended, and of finished runs over each other."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +10,11 @@ from numpy.typing import NDArray
 
 from ringyard.sim.metrics import LOSSES
 from ringyard_agents.evaluation.results_frame import Results
-from ringyard_agents.report.figures import draw_band, save_figure, save_plot
+from ringyard_agents.report.figures import draw_band, save_figure
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tables import pluralize
 from ringyard_agents.report.time_series import band_of_ratios, band_of_shares, curves, interquartile_mean
 from ringyard_agents.runs.run_index import Compared, find_runs, names_of
-
-__all__ = [
-    "draw_plots",
-    "draw_profiles",
-    "draw_world",
-    "plot_runs",
-]
 
 
 def plot_runs(
@@ -49,8 +42,8 @@ def plot_runs(
     for name, (runs, jobs) in worlds.items():
         shown = runs.groupby("scheduler")["mean_jct"].mean().nsmallest(most).index
         kept = [frame[frame["scheduler"].isin(shown)] for frame in (runs, jobs)]
-        files += draw_world(kept[0], kept[1], folder, suffix, name if len(worlds) > 1 else "")
-    files += draw_profiles({name: runs for name, (runs, _) in worlds.items()}, folder, suffix)
+        files += _draw_world(kept[0], kept[1], folder, suffix, name if len(worlds) > 1 else "")
+    files += _draw_profiles({name: runs for name, (runs, _) in worlds.items()}, folder, suffix)
     return files, damaged
 
 
@@ -89,7 +82,7 @@ def _renamed(one: Compared, name: str, earlier: Sequence[Compared]) -> Compared:
     return Compared(one.folder, runs, jobs)
 
 
-POINTS = 200
+_POINTS = 200
 
 #: parts of the mean JCT from the left, and their colours
 _PARTS = {
@@ -106,65 +99,49 @@ _PARTS = {
 
 
 def draw_plots(results: Results, folder: Path) -> list[Path]:
-    """All plots of a comparison that has just ended; the files written."""
+    """Draw all plots of a comparison that has just ended; the files written."""
     folder.mkdir(parents=True, exist_ok=True)
-    by_label = curves(results.jobs, results.timelines)
+    seconds, found = curves(results.jobs, results.timelines)
     workloads = _intervals(results.runs["workload"].nunique())
 
-    def over_time(name: str, title: str, attribute: str, ylabel: str) -> Path:
+    def over_time(name: str, title: str, curve: str, ylabel: str) -> Path:
         def draw(axes: Any) -> None:
-            for label, curve in by_label.items():
-                draw_band(axes, curve.seconds / 3600, getattr(curve, attribute), label)
+            for label, bands in found.items():
+                draw_band(axes, seconds / 3600, bands[curve], label)
             axes.set(xlabel="simulated time (h), until 99 % of the jobs have ended", ylabel=ylabel)
 
-        return save_plot(folder, name, draw, f"{title}; {workloads}")
+        return save_figure(folder / f"{name}.png", draw, f"{title}; {workloads}")
 
     return [
-        *draw_world(results.runs, results.jobs, folder),
-        *draw_profiles({"": results.runs}, folder),
+        *_draw_world(results.runs, results.jobs, folder),
+        *_draw_profiles({"": results.runs}, folder),
         over_time("jct_over_time", "Mean JCT of finished jobs", "running_jct", "mean JCT (s)"),
         over_time("queue_length", "Jobs that wait", "waiting", "waiting jobs"),
         over_time("utilisation", "GPUs that jobs hold", "utilisation", "share of GPUs"),
     ]
 
 
-def draw_world(
+def _draw_world(
     runs: pd.DataFrame, jobs: pd.DataFrame, folder: Path, suffix: str = "png", world: str = ""
 ) -> list[Path]:
-    """Distribution of job completion times, and what their means are made of; the files written.
-
-    Args:
-        runs: of schedulers on the same workloads (`Results.runs`).
-        jobs: of these runs (`Results.jobs`).
-        folder: exists.
-        suffix: png, pdf or svg.
-        world: what to call the workloads, where there are others.
-    """
+    """Distribution of job completion times, and what their means are made of; the files written."""
     labels = runs.groupby("scheduler")["mean_jct"].mean().sort_values(kind="stable").index.tolist()
     count = runs["workload"].nunique()
     of, ending = (f" of {world}", f"_{world.replace('/', '_')}") if world else ("", "")
-
-    def save(name: str, title: str, draw: Callable[[Any], None]) -> Path:
-        return save_figure(folder / f"{name}{ending}.{suffix}", draw, title)
-
+    distribution, losses = (folder / f"{name}{ending}.{suffix}" for name in ("jct_distribution", "losses"))
     title = f"Job completion times{of}; {_intervals(count)}"
     parts = f"What mean JCTs{of} are made of; {pluralize(count, 'workload')}"
     return [
-        save("jct_distribution", title, lambda axes: _draw_jcts(axes, jobs, labels)),
-        save("losses", parts, lambda axes: _draw_parts(axes, runs)),
+        save_figure(distribution, lambda axes: _draw_jcts(axes, jobs, labels), title),
+        save_figure(losses, lambda axes: _draw_parts(axes, runs), parts),
     ]
 
 
-def draw_profiles(worlds: Mapping[str, pd.DataFrame], folder: Path, suffix: str = "png") -> list[Path]:
+def _draw_profiles(worlds: Mapping[str, pd.DataFrame], folder: Path, suffix: str = "png") -> list[Path]:
     """Performance profile and interquartile means of mean JCT / bound over all worlds; the files written.
 
     Schedulers that block jobs, or have not run in every world, are left out: means of other jobs cannot be
     compared.
-
-    Args:
-        worlds: {name: runs of schedulers on its workloads}.
-        folder: exists.
-        suffix: png, pdf or svg.
     """
     scores = _scores(worlds)
     if not scores:
@@ -189,7 +166,7 @@ def _draw_jcts(axes: Any, jobs: pd.DataFrame, labels: Sequence[str]) -> None:
     most, least = served["jct"].max(), served.loc[served["jct"] > 0, "jct"].min()
     if not least < most:
         least, most = 0.5 * most, 2.0 * most
-    seconds = np.geomspace(least, most, POINTS)
+    seconds = np.geomspace(least, most, _POINTS)
     for label in labels:
         own = served[served["scheduler"] == label]
         if own.empty:
@@ -223,7 +200,7 @@ def _draw_profile(axes: Any, scores: _Scores) -> None:
     """Share of the workloads on which mean JCT / bound is at most tau."""
     pooled = {label: np.concatenate(strata) for label, strata in scores.items()}
     worst = max(float(values.max()) for values in pooled.values())
-    taus = np.geomspace(1.0, max(worst, 1.01), POINTS)
+    taus = np.geomspace(1.0, max(worst, 1.01), _POINTS)
     for label, values in pooled.items():
         draw_band(axes, taus, band_of_shares(values[None, :] <= taus[:, None] * (1 + 1e-12)), label)
     axes.set(

@@ -16,8 +16,6 @@ from ringyard.rendering.history import History
 from ringyard.sim.metrics import Metrics
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 
-__all__ = ["draw_schedule", "print_metrics", "require_drawings", "write_jobs"]
-
 _COLUMNS = ["job_id", "submit_time", "gpus", "start_time", "end_time", "jct", "outcome"]
 
 
@@ -56,11 +54,7 @@ def print_metrics(console: Console, title: str, metrics: Metrics, bounds: LowerB
 
 
 def require_drawings(files: Mapping[str, Path]) -> None:
-    """Raise a ConfigurationError unless a schedule can be drawn into some files.
-
-    Args:
-        files: {"gantt": a picture, "video": a video}, one of them, both or none.
-    """
+    """Raise a ConfigurationError unless a schedule can be drawn into {"gantt": picture, "video": video}."""
     for name, file in files.items():
         setting = f"output.{name}"
         try:

@@ -17,8 +17,6 @@ from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.sweep_job import JobRecord
 from ringyard_agents.runs.sweep_table import best_job, said, sweep_table, swept
 
-__all__ = ["draw_sweep", "report_sweep"]
-
 _MOST_ROWS = 30  # on the console; the CSV has all
 _MOST_SETTINGS = 8  # in the plot
 _LOG_FROM = 30.0  # largest over smallest value of an axis that is logarithmic

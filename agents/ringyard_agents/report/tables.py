@@ -13,8 +13,6 @@ from rich.table import Table
 from ringyard_agents.evaluation.results_frame import write_frame
 from ringyard_agents.runs.atomic_write import atomic_write
 
-__all__ = ["markdown", "pluralize", "print_table", "say", "write_tables"]
-
 _LEAST_WIDTH = 150  # characters of a table that goes to a file
 
 

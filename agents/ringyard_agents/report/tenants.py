@@ -8,8 +8,6 @@ from rich.console import Console
 from ringyard_agents.evaluation.results_frame import write_frame
 from ringyard_agents.report.tables import print_table
 
-__all__ = ["by_tenant", "print_tenants", "write_tenants"]
-
 #: {column of jobs that tells tenants apart: what tables call them}
 _KINDS = {"vc": "virtual cluster", "user": "user"}
 

@@ -2,24 +2,21 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ringyard_agents.evaluation.results_frame import Results
-from ringyard_agents.report.time_series import Curves, curves
+from ringyard_agents.report.time_series import Band, curves
 from ringyard_agents.runs.atomic_write import atomic_folder
-
-__all__ = ["add_images", "add_schedule", "record_text", "write_tensorboard"]
 
 #: groups of tags say what the x axis is
 _TIME, _PERCENTILE = "simulated_seconds", "percentile_of_jobs"
 
-#: {tag: (attribute of Curves, title of its chart)}
+#: {tag: (name of the curve, title of its chart)}
 _OVER_TIME = {
     f"{_TIME}/mean_JCT_so_far": (
         "running_jct",
@@ -58,21 +55,21 @@ def write_tensorboard(results: Results, folder: Path, text: str, images: Sequenc
             writer.add_custom_scalars(_LAYOUT)
             writer.add_text("comparison", text)
             add_images(writer, images)
-        for label, curve in curves(results.jobs, results.timelines).items():
+        seconds, found = curves(results.jobs, results.timelines)
+        served = results.jobs[results.jobs["outcome"] != "blocked"]
+        for label, bands in found.items():
             with SummaryWriter(str(partial / label)) as writer:
-                _add_curves(writer, results.jobs[results.jobs["scheduler"] == label], curve)
+                _add_curves(writer, seconds.astype(np.int64).tolist(), bands)
+                jcts = served.loc[served["scheduler"] == label, "jct"].to_numpy()
+                for percent in range(1, 100) if len(jcts) else ():
+                    writer.add_scalar(_JCT, float(np.percentile(jcts, percent)), percent)
 
 
-def _add_curves(writer: Any, jobs: pd.DataFrame, curve: Curves) -> None:
-    """Add a scheduler's curves over simulated time, and its JCTs by percentile."""
-    seconds = curve.seconds.astype(np.int64).tolist()
-    for tag, (attribute, _) in _OVER_TIME.items():
-        for second, value in zip(seconds, getattr(curve, attribute).value.tolist(), strict=True):
+def _add_curves(writer: Any, seconds: Sequence[int], bands: Mapping[str, Band]) -> None:
+    for tag, (name, _) in _OVER_TIME.items():
+        for second, value in zip(seconds, bands[name].value.tolist(), strict=True):
             if np.isfinite(value):
                 writer.add_scalar(tag, value, second, walltime=second)
-    jcts = jobs.loc[jobs["outcome"] != "blocked", "jct"].to_numpy()
-    for percent in range(1, 100) if len(jcts) else ():
-        writer.add_scalar(_JCT, float(np.percentile(jcts, percent)), percent)
 
 
 def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:

@@ -11,19 +11,10 @@ from scipy.stats import t as student
 
 from ringyard_agents.evaluation.statistics import Interval
 
-__all__ = [
-    "Band",
-    "Curves",
-    "band_of_means",
-    "band_of_ratios",
-    "band_of_shares",
-    "curves",
-    "interquartile_mean",
-]
-
 _CONFIDENCE = 0.95
 _TAILS = (0.025, 0.975)
 _RESAMPLES = 2000
+_POINTS = 200
 
 
 @dataclass(frozen=True)
@@ -105,29 +96,6 @@ def interquartile_mean(strata: Sequence[NDArray[np.float64]]) -> Interval:
     return Interval(value, float(found.low), float(found.high))
 
 
-POINTS = 200
-
-
-class Curves:
-    """Of one scheduler.
-
-    Attributes:
-        seconds: [points] simulated time.
-        running_jct: mean JCT of the jobs finished so far, NaN before the first.
-        waiting: mean jobs waiting.
-        utilisation: mean share of busy GPUs.
-    """
-
-    def __init__(self, jobs: pd.DataFrame, timelines: pd.DataFrame, seconds: NDArray[np.float64]) -> None:
-        self.seconds = seconds
-        # [workloads, 2, points]
-        finished = np.array([_finished(own, seconds) for _, own in jobs.groupby("workload")])
-        bins = [own for _, own in timelines.groupby("workload")]
-        self.running_jct: Band = band_of_ratios(finished[:, 0].T, finished[:, 1].T).within(0.0, np.inf)
-        self.waiting: Band = band_of_means(_on_axis(bins, "waiting", seconds)).within(0.0, np.inf)
-        self.utilisation: Band = band_of_means(_on_axis(bins, "utilisation", seconds)).within(0.0, 1.0)
-
-
 def _finished(jobs: pd.DataFrame, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
     """[2, points] sum of the JCTs of the jobs of a run that have finished so far, and their number."""
     served = jobs[jobs["outcome"] != "blocked"].sort_values("end_time", kind="stable")
@@ -146,18 +114,33 @@ def _on_axis(runs: Sequence[pd.DataFrame], column: str, seconds: NDArray[np.floa
     return found
 
 
-def curves(jobs: pd.DataFrame, timelines: pd.DataFrame) -> dict[str, Curves]:
-    """{label: curves} for all schedulers on one time axis.
+def curves(
+    jobs: pd.DataFrame, timelines: pd.DataFrame
+) -> tuple[NDArray[np.float64], dict[str, dict[str, Band]]]:
+    """(simulated seconds [points], {scheduler: {curve: band over its workloads}}).
 
-    The axis reaches to where 99 % of all jobs have ended: the last ones would stretch it too far.
+    The curves are `running_jct`, the mean JCT of the jobs finished so far (NaN before the first), mean
+    `waiting` jobs and mean `utilisation`. The axis reaches to where 99 % of all jobs have ended: the last
+    ones would stretch it too far.
 
     Args:
         jobs: of `Results`.
         timelines: of `Results`.
     """
     most = float(np.percentile(jobs["end_time"].to_numpy(), 99))
-    seconds = np.linspace(most / POINTS, most, POINTS)
-    bins = dict(iter(timelines.groupby("scheduler")))
-    return {
-        str(label): Curves(own, bins[label], seconds) for label, own in jobs.groupby("scheduler", sort=False)
-    }
+    seconds = np.linspace(most / _POINTS, most, _POINTS)
+    found = {}
+    for label, own in jobs.groupby("scheduler", sort=False):
+        # [workloads, 2, points]
+        finished = np.array([_finished(one, seconds) for _, one in own.groupby("workload")])
+        bins = timelines[timelines["scheduler"] == label]
+        waiting, utilisation = (
+            band_of_means(_on_axis([one for _, one in bins.groupby("workload")], name, seconds))
+            for name in ("waiting", "utilisation")
+        )
+        found[str(label)] = {
+            "running_jct": band_of_ratios(finished[:, 0].T, finished[:, 1].T).within(0.0, np.inf),
+            "waiting": waiting.within(0.0, np.inf),
+            "utilisation": utilisation.within(0.0, 1.0),
+        }
+    return seconds, found

@@ -8,8 +8,6 @@ from rich.console import Console
 
 from ringyard_agents.report.tables import print_table, say, write_tables
 
-__all__ = ["report_tuning"]
-
 
 def report_tuning(
     console: Console,

@@ -14,18 +14,6 @@ from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_utilities, total_utility
 
-__all__ = [
-    "Claim",
-    "Figures",
-    "Measured",
-    "claim_rows",
-    "format_metric",
-    "measure_claim",
-    "metric_values",
-    "read_claims",
-]
-
-
 #: {case: {scheduler: {metric: [seeds]}}}
 Figures = Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
 

@@ -1,12 +1,18 @@
 """The folder of a run: its name, lock and files, and whether another run has it."""
 
 import errno
+import functools
 import json
 import os
+import platform
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,20 +20,11 @@ import yaml
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
+from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
 from ringyard_agents.runs.atomic_write import PARTIAL, atomic_write
-from ringyard_agents.runs.record import command_of, new_record, read_record
-
-__all__ = [
-    "RunFolder",
-    "in_sweep",
-    "job_folder",
-    "leaves",
-    "locked",
-    "register_run_folders",
-    "remove_if_empty",
-]
 
 _LOCK = ".lock"
 _HYDRAS_NOTE = "multirun.yaml"  # Hydra writes it before the first job of a sweep
@@ -42,6 +39,21 @@ _OF_THE_RUN = (
 )
 
 _LONGEST_NAME = 255  # bytes, of a folder on most file systems
+
+#: libraries that decide what a run computes, as pip calls them
+_LIBRARIES = (
+    *("ringyard", "gymnasium", "hydra-core", "numba", "numpy", "pandas", "scipy"),
+    *("torch", "stable-baselines3", "sb3-contrib"),
+)
+
+#: {field of a record: what it may be}, as far as it is read again
+_FIELDS = {
+    "command": str,
+    "arguments": Sequence[str],
+    "commit": str | None,
+    "versions": Mapping[str, str],
+    "resumed": Sequence[Mapping[str, object]],
+}
 
 
 def register_run_folders() -> None:
@@ -103,11 +115,7 @@ class RunFolder:
 
     @classmethod
     def of_job(cls, command: str) -> Self:
-        """The output folder of the running job.
-
-        Args:
-            command: name of the command.
-        """
+        """The output folder of the running job of a command."""
         return cls(job_folder(), command)
 
     @property
@@ -125,9 +133,6 @@ class RunFolder:
     @contextmanager
     def claim(self, config: DictConfig) -> Iterator[Self]:
         """Check that no other run has this folder, then be its only writer.
-
-        Args:
-            config: of the command.
 
         Raises:
             ConfigurationError: another run has this folder, or another process writes to it.
@@ -209,14 +214,83 @@ class RunFolder:
         """
         file = self.path / "run.json"
         self.refuse_another(overwrite=True)
-        record = new_record(self.command, seeds)
+        record = _new_record(self.command, seeds)
         if goes_on and file.is_file():
-            first = read_record(file)
+            first = _read_record(file)
             record = {**first, "resumed": [*first.get("resumed", []), record]}
         with atomic_write(self.path / "config.yaml") as partial:
             OmegaConf.save(config, partial, resolve=True)
         with atomic_write(file) as partial:
             partial.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def command_of(file: Path) -> str | None:
+    """The command that wrote a run.json; None if there is no readable one."""
+    try:
+        command: str = json.loads(file.read_text())["command"]
+        return command
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _read_record(file: Path) -> dict[str, Any]:
+    """The content of a run.json, checked as far as it is read again.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    try:
+        record: dict[str, Any] = json.loads(file.read_text())
+        require("it", record, Mapping[str, object])
+        for name in _FIELDS.keys() & record:
+            require(name, record[name], _FIELDS[name])
+    except (ValueError, RecursionError, ConfigurationError) as error:
+        raise CheckpointError(
+            f"cannot resume: {file}, the record of how the run began, is damaged; remove it to go on without"
+            f" ({error})"
+        ) from error
+    return record
+
+
+def _new_record(command: str, seeds: Mapping[str, Any]) -> dict[str, Any]:
+    """What run.json says of a command that begins now: words, commit, seeds, versions, machine."""
+    versions = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return {
+        "command": command,
+        "arguments": sys.argv[1:],
+        "commit": _commit(),
+        "seeds": dict(seeds),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "cores": usable_cores(),
+        "versions": versions,
+    }
+
+
+def _commit() -> str | None:
+    """The commit of this code, with `-dirty` if files differ; None outside its own git checkout."""
+    git = functools.partial(
+        subprocess.run, cwd=Path(__file__).resolve().parent, capture_output=True, text=True, check=True
+    )
+    try:
+        git(["git", "ls-files", "--error-unmatch", Path(__file__).name])
+        return str(git(["git", "describe", "--always", "--abbrev=40", "--dirty"]).stdout).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _cpu() -> str:
+    """What the processor calls itself."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @contextmanager

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import yaml
 
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
-
-__all__ = ["Compared", "Found", "Trained", "find_runs", "names_of"]
 
 _NOT_A_RUN = (OSError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
 
@@ -53,25 +51,8 @@ class Compared:
     jobs: pd.DataFrame
 
 
-class Found(NamedTuple):
-    """What there is in folders.
-
-    Attributes:
-        trained: training runs.
-        compared: tables of comparisons.
-        damaged: what is wrong with others, a line each.
-    """
-
-    trained: Sequence[Trained]
-    compared: Sequence[Compared]
-    damaged: Sequence[str]
-
-
-def find_runs(places: Iterable[str]) -> Found:
-    """All training runs and comparisons in some folders, at any depth.
-
-    Args:
-        places: run folders, or folders around them, such as a sweep's.
+def find_runs(places: Iterable[str]) -> tuple[list[Trained], list[Compared], list[str]]:
+    """All training runs and comparisons in some folders, at any depth, and what is wrong with others.
 
     Raises:
         ConfigurationError: no such folder, none of them in it, or none but damaged ones.
@@ -80,15 +61,16 @@ def find_runs(places: Iterable[str]) -> Found:
     compared: dict[Path, Compared] = {}
     damaged: dict[Path, str] = {}
     for place in places:
-        folder = Path(place).expanduser()
-        if not folder.is_dir():
+        if not Path(place).expanduser().is_dir():
             raise ConfigurationError(f"there is no folder {place!r}; expected a run, or a folder with runs")
         found = 0
-        for home in _folders(folder):
+        for name, folders, files in os.walk(Path(place).expanduser()):
+            folders[:] = sorted(one for one in folders if not one.startswith("."))
+            home = Path(name)
             try:
-                if (home / "training.json").is_file():
+                if "training.json" in files:
                     trained[home.resolve()] = _trained(home)
-                elif all((home / name).is_file() for name in ("runs.csv", "jobs.csv")):
+                elif {"runs.csv", "jobs.csv"} <= {*files}:
                     compared[home.resolve()] = _compared(home)
                 else:
                     continue
@@ -102,14 +84,7 @@ def find_runs(places: Iterable[str]) -> Found:
             )
     if damaged and not (trained or compared):
         raise ConfigurationError("; ".join(damaged.values()))
-    return Found(list(trained.values()), list(compared.values()), list(damaged.values()))
-
-
-def _folders(folder: Path) -> Iterator[Path]:
-    yield folder
-    for inside in sorted(folder.iterdir()):
-        if inside.is_dir() and not inside.is_symlink() and not inside.name.startswith("."):
-            yield from _folders(inside)
+    return list(trained.values()), list(compared.values()), list(damaged.values())
 
 
 @contextmanager
@@ -125,21 +100,19 @@ def _reading(file: Path, left_by: str) -> Iterator[Path]:
         ) from error
 
 
-def _table(file: Path, names: Sequence[str], **how: Any) -> pd.DataFrame:
-    """A CSV that has some columns, and whose last line is whole.
-
-    Raises:
-        KeyError: it has not these columns.
-        ValueError: it is no such table.
-    """
+def _table(file: Path, columns: Sequence[str], names: Sequence[str] = (), **how: Any) -> pd.DataFrame:
+    """A CSV that has some columns, some of them in every row; raises KeyError or ValueError."""
     with file.open("rb") as stream:
         stream.seek(0, os.SEEK_END)
         stream.seek(max(stream.tell() - 1, 0))
         if stream.read() != b"\n":
             raise ValueError("its last line is not whole")
     frame = pd.read_csv(file, **how)
-    for name in names:
+    for name in columns:
         frame[name]
+    lacking = frame[[*names]].isna().any(axis=1)
+    if lacking.any():
+        raise ValueError(f"row {int(lacking.argmax()) + 1} has not all of {', '.join(names)}")
     return frame
 
 
@@ -164,35 +137,23 @@ def _trained(folder: Path) -> Trained:
 def _compared(folder: Path) -> Compared:
     names, numbers = ["scheduler", "workload"], ["mean_jct", "bound_mean_jct", "blocking_rate"]
     with _reading(folder / "runs.csv", "compare") as file:
-        runs = _table(file, [*names, *numbers], dtype={"scheduler": str})
-        _require_names(runs, names)
+        runs = _table(file, [*names, *numbers], names, dtype={"scheduler": str})
         if runs.empty:
             raise ValueError("it has no runs")
         runs = runs.astype(dict.fromkeys(numbers, float))
     with _reading(folder / "jobs.csv", "compare") as file:
-        columns = [*names, "outcome", "jct"]
-        jobs = _table(file, columns, dtype={"scheduler": str, "job_id": str}, low_memory=False)
-        _require_names(jobs, [*names, "outcome"])
+        kinds: Any = {"scheduler": str, "job_id": str}
+        said = [*names, "outcome"]
+        jobs = _table(file, [*said, "jct"], said, dtype=kinds, low_memory=False)
         if not set(runs["scheduler"]) <= set(jobs["scheduler"]):
             raise ValueError("it has not the jobs of every scheduler of runs.csv")
         jobs = jobs.astype({"jct": float})
     return Compared(folder, runs, jobs)
 
 
-def _require_names(frame: pd.DataFrame, names: Sequence[str]) -> None:
-    """Raise ValueError unless every row says what it is of."""
-    lacking = frame[names].isna().any(axis=1)
-    if lacking.any():
-        raise ValueError(f"row {int(lacking.argmax()) + 1} has not all of {', '.join(names)}")
-
-
 def names_of(folders: Sequence[Path]) -> list[str]:
     """A short name for each folder: the parts in which they differ."""
-    parts = [folder.resolve().parts for folder in folders]
-    if len(parts) < 2:
-        return [one[-1] for one in parts]
-    same = next(
-        (i for i, each in enumerate(zip(*parts, strict=False)) if len(set(each)) > 1),
-        min(map(len, parts)) - 1,
-    )
-    return ["/".join(one[same:]) or one[-1] for one in parts]
+    paths = [folder.resolve() for folder in folders]
+    common = Path(os.path.commonpath(paths)) if paths else Path()
+    common = common.parent if common in paths else common
+    return [str(path.relative_to(common)) for path in paths]

@@ -9,13 +9,6 @@ from omegaconf import DictConfig
 from ringyard.errors import ConfigurationError
 from ringyard_agents.runs.run_folder import in_sweep, job_folder
 
-__all__ = [
-    "PRUNERS",
-    "Pruning",
-    "require_kept",
-    "trials_kept",
-]
-
 PRUNERS = Literal["median", "successive_halving"]
 
 
@@ -52,10 +45,7 @@ class Pruning:
 
     @classmethod
     def of(cls, pruner: PRUNERS | None) -> Self | None:
-        """Of the running job; None: nothing is pruned.
-
-        Args:
-            pruner: as `evaluate.prune` says.
+        """The pruning of the running job, by `evaluate.prune`; None: nothing is pruned.
 
         Raises:
             ConfigurationError: this is no job of a sweep whose study is kept.
@@ -84,9 +74,6 @@ class Pruning:
         if stops:
             self._trial.set_user_attr("pruned at evaluation", step)
         return stops
-
-
-_SQLITE = "sqlite:///"
 
 
 def require_kept(sweeper: DictConfig, setting: str) -> None:
@@ -118,19 +105,16 @@ def trials_kept(sweeper: DictConfig, folder: Path, replaced: bool) -> int | None
         return None
     require_kept(sweeper, "hydra.sweeper.storage")
     storage = str(sweeper.storage)
-    if storage.startswith(_SQLITE):
-        file = Path(storage.removeprefix(_SQLITE))
+    if storage.startswith("sqlite:///"):
+        file = Path(storage.removeprefix("sqlite:///"))
         if not file.exists() or (replaced and file.resolve().parent == folder.resolve()):
             return 0
-    return _trials(storage, str(sweeper.study_name))
-
-
-def _trials(storage: str, name: str) -> int:
     import optuna
 
     try:
-        names = [one.study_name for one in optuna.get_all_study_summaries(storage)]
-        return len(optuna.load_study(study_name=name, storage=storage).trials) if name in names else 0
+        return len(optuna.load_study(study_name=str(sweeper.study_name), storage=storage).trials)
+    except KeyError:  # no study of that name
+        return 0
     except Exception as error:  # of whichever database it is
         first = str(error).strip().partition("\n")[0]
         raise ConfigurationError(

@@ -20,13 +20,6 @@ from ringyard_agents.runs.study import trials_kept
 from ringyard_agents.runs.sweep_job import JobRecord, job_records
 from ringyard_agents.runs.sweep_table import said, swept
 
-__all__ = [
-    "Sweep",
-    "SweepError",
-    "planned",
-    "run_sweep",
-]
-
 _FILE = "sweep.json"
 
 #: what a sweep leaves beside the folders of its jobs
@@ -196,22 +189,29 @@ def run_sweep(
         Exception: of Hydra's sweeper or launcher.
     """
     sweep = planned(command, words, searched)
+    wrong: Exception | None = None
     with locked(sweep.folder):
         sweep.begin()
         sys.argv += sweep.pinned
         try:
             with redirect_stderr(cast(TextIO, _WithoutHydrasLine(sys.stderr))):
                 start()
+        except Exception as error:
+            wrong = error
         except KeyboardInterrupt as stop:
-            _end(sweep, report)
             stop.add_note("what has ended is kept, and the same command goes on")
             raise
-        except Exception as error:
-            if not _failed(_end(sweep, report)):
-                raise
-            raise _error(sweep) from error
-        if _failed(_end(sweep, report)):
-            raise _error(sweep)
+        finally:
+            records = job_records(sweep.folder)
+            if records:
+                report(sweep.folder, records, sweep.logarithmic)
+    failed = [one for one in records if one.status != "done"]
+    if failed:
+        which = ", ".join(str(one.number) for one in failed)
+        first = f"job {said(failed[0], swept(records))}: {failed[0].why}"
+        raise SweepError(f"{len(failed)} of {len(records)} jobs failed: {which}; {first}") from wrong
+    if wrong is not None:
+        raise wrong
 
 
 class _WithoutHydrasLine:
@@ -231,24 +231,3 @@ class _WithoutHydrasLine:
         if text.startswith("Error executing job with overrides: "):
             return len(text)
         return self.stream.write(text)
-
-
-def _end(
-    sweep: Sweep, report: Callable[[Path, Sequence[JobRecord], Collection[str]], None]
-) -> Sequence[JobRecord]:
-    records = job_records(sweep.folder)
-    if records:
-        report(sweep.folder, records, sweep.logarithmic)
-    return records
-
-
-def _failed(records: Sequence[JobRecord]) -> list[JobRecord]:
-    return [one for one in records if one.status != "done"]
-
-
-def _error(sweep: Sweep) -> SweepError:
-    records = job_records(sweep.folder)
-    failed, names = _failed(records), swept(records)
-    which = ", ".join(str(one.number) for one in failed)
-    first = f"job {said(failed[0], names)}: {failed[0].why}"
-    return SweepError(f"{len(failed)} of {len(records)} jobs failed: {which}; {first}")

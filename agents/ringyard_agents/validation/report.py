@@ -20,20 +20,6 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.measurements import COLUMNS, REQUIRED, columns_of, find_csvs
 from ringyard_agents.validation.shipped_errors import Judged, judge_all
 
-__all__ = [
-    "check_choices",
-    "draw_plot",
-    "draw_sets",
-    "markdown_table",
-    "page",
-    "percent",
-    "print_judged",
-    "print_table",
-    "require_predictions",
-    "validate",
-    "write_predictions",
-]
-
 _HEAD = """# Validation: predicted against measured
 
 Written by `ringyard validate CSV`, a tidy CSV or a folder of them (the format is at the end of this page), or

@@ -26,8 +26,6 @@ from ringyard.sim.simulator import Simulator
 from ringyard.state.records import JobKind
 from ringyard_agents.measurements import servers_of
 
-__all__ = ["check_names", "predict"]
-
 _ROWS = 2000  # of one simulator
 _INSTANT = 1e-12  # seconds of a job that only sends
 

@@ -11,8 +11,6 @@ from ringyard.profiles import catalogue
 from ringyard_agents.measurements import MeasuredRows, MeasuredSet, parts_of, servers_of
 from ringyard_agents.validation.shipped import check_names, predict
 
-__all__ = ["Judged", "judge_all", "scatter"]
-
 _COLOURS, _LINES = 10, 40  # of a plot, of a grid
 
 

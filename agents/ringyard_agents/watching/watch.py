@@ -20,8 +20,6 @@ from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_agents.watching.schedule import schedule_of, workload_of
 
-__all__ = ["page_of", "watch"]
-
 #: files of this folder that the page is made of: {mark: file}
 _PARTS = {
     "STYLE": "page.css",
@@ -34,9 +32,6 @@ _PARTS = {
 
 def watch(config: DictConfig) -> None:
     """Simulate, write the page, print where it is.
-
-    Args:
-        config: of the command.
 
     Raises:
         RingyardError: bad input, before anything runs.
@@ -77,11 +72,7 @@ def _file(out: str | None, folder: Path) -> Path:
 
 
 def page_of(data: Mapping[str, Any]) -> str:
-    """HTML that shows schedules: one file that fetches nothing from anywhere.
-
-    Args:
-        data: of `workload_of`, with `command` and `schedules`; texts of users are shown as texts.
-    """
+    """HTML that shows `workload_of` with `command` and `schedules`: one file that fetches nothing."""
     folder = resources.files(__package__)
     page = folder.joinpath("page.html").read_text(encoding="utf-8")
     for mark, file in _PARTS.items():

@@ -4,15 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler
-
-__all__ = ["EasyBackfilling"]
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard_baselines.scheduler import Scheduler
 
 
 class EasyBackfilling(Scheduler):
@@ -32,7 +25,6 @@ class EasyBackfilling(Scheduler):
 
     def __init__(self, placement: PlacementRule) -> None:
         self.placement = placement
-        self._duration = np.zeros(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Learn the run times."""

@@ -6,19 +6,12 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Information, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.job_columns import JobColumns
-from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobStatus
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["BurstSharing"]
 
 
 @checked("burst_sharing")
@@ -55,9 +48,6 @@ class BurstSharing(Scheduler):
         self.placement = placement
         self._foreground_gpus = foreground_gpus
         self._most_slowdown = most_slowdown
-
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Nothing to forget."""
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Foreground first, then the background on free GPUs or beside the foreground."""

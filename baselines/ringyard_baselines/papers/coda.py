@@ -8,17 +8,10 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Count, Positive, Share, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
-
-__all__ = ["Coda"]
+from ringyard_baselines.scheduler import Powers, Scheduler
 
 
 @dataclass
@@ -107,16 +100,12 @@ class Coda(Scheduler):
         self._large_servers = large_servers
         self._large_gpus = large_gpus
         self._throttled = throttled
-        self._begin()
-
-    def _begin(self) -> None:
-        self._tuning: dict[int, _Tuning] = {}
-        self._history: dict[int, int] = {}
-        self._best_use: dict[int, float] = {}
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what was learnt of the models; note who is of which group."""
-        self._begin()
+        self._tuning: dict[int, _Tuning] = {}
+        self._history: dict[int, int] = {}
+        self._best_use: dict[int, float] = {}
         self._groups = np.unique(jobs.vc, return_inverse=True)[1]
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:

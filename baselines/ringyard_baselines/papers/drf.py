@@ -6,18 +6,12 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.speeds import fewest_gpus
-from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import Target, gpu_places, reach
-
-__all__ = ["DominantResourceFairness"]
 
 
 @checked("drf")
@@ -47,7 +41,6 @@ class DominantResourceFairness(Scheduler):
         self.placement = placement
         self.round_seconds: float | None = round_seconds
         self._elastic = elastic
-        self._slots = Slots(round_seconds)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the slots."""

@@ -6,18 +6,11 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
-
-__all__ = ["Gandiva"]
 
 
 @checked("gandiva")
@@ -57,18 +50,13 @@ class Gandiva(Scheduler):
         self.round_seconds: float | None = slice_seconds
         self._threshold = threshold
         self._migrate = migrate
-        self._slots = Slots(slice_seconds)
-        self._slices = np.zeros(0)
-        self._partner: dict[int, int] = {}
-        self._failed: set[frozenset[int]] = set()
-        self._rng = np.random.default_rng(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget turns and pairs."""
         self._slots = Slots(self.round_seconds or np.inf)
         self._slices = np.zeros(len(jobs))
-        self._partner = {}
-        self._failed = set()
+        self._partner: dict[int, int] = {}
+        self._failed: set[frozenset[int]] = set()
         self._rng = rng
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
@@ -101,7 +89,7 @@ class Gandiva(Scheduler):
         for job in jobs:
             self._partner.pop(job, None)
             running.discard(job)
-        return [draft.evict(job) for job in jobs]
+        return draft.evict(jobs)
 
     def _start(
         self, draft: PlacementPlan, waiting: Sequence[int], allocations: list[Allocation]

@@ -7,19 +7,21 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_array
 
+from ringyard import (
+    Allocation,
+    Cluster,
+    Information,
+    JobTable,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+    pack,
+)
 from ringyard.checks import Positive, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule, pack
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["Gavel", "max_min_shares"]
 
 #: the solver leaves more than two of a program's variables where there are fewer jobs than about this
 _MANY = 24
@@ -123,15 +125,6 @@ class Gavel(Scheduler):
     def __init__(self, placement: PlacementRule, round_seconds: Positive = 360.0) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
-        self._slots = Slots(round_seconds)
-        self._type_of_gpu = np.zeros(0, dtype=np.int64)
-        self._server_of_gpu = np.zeros(0, dtype=np.int32)
-        self._received = np.zeros((0, 2))
-        self._throughput = np.zeros((0, 1))
-        self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (
-            np.zeros(0, dtype=np.int64),
-            np.zeros((0, 1)),
-        )
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what everyone has received."""
@@ -142,7 +135,8 @@ class Gavel(Scheduler):
         self._received = np.zeros((len(jobs), max(len(kinds), 1) + 1))  # the last column: mixed GPUs
         self._throughput = np.full((len(jobs), self._mixed), np.nan)  # NaN: not yet profiled
         self._slots = Slots(self.round_seconds or np.inf)
-        self._solved = (np.zeros(0, dtype=np.int64), np.zeros((0, 1)))
+        nobody = np.zeros(0, dtype=np.int64)
+        self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (nobody, np.zeros((0, 1)))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """A new round, or, in between, free GPUs to whoever is next."""
@@ -157,7 +151,7 @@ class Gavel(Scheduler):
             for job in view.running.tolist():
                 gpus = view.gpus_of(job)
                 if gpus and chosen.get(job) not in (self._type_of_gpu[gpus[0]], self._mixed):
-                    allocations.append(draft.evict(job))
+                    allocations += draft.evict([job])
         held = set(view.running.tolist()) - {allocation.job for allocation in allocations}
         allocations += start_cpu_jobs(view, draft, self.placement)
         wanted = np.array([pair for pair in chosen.items() if pair[0] not in held], dtype=np.int64)

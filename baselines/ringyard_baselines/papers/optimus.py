@@ -7,21 +7,15 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.checks import Count, Positive, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.speeds import fewest_gpus
-from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import LossCurves
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, gpu_places, reach
-
-__all__ = ["Optimus"]
 
 
 @checked("optimus")
@@ -59,9 +53,6 @@ class Optimus(Scheduler):
         self.round_seconds: float | None = round_seconds
         self._samples = samples
         self._max_servers = max_servers
-        self._slots = Slots(round_seconds)
-        self._models = StepModels(self._points)
-        self._curves = LossCurves()
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what was profiled, and the loss curves."""

@@ -5,20 +5,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Count, checked
-from ringyard.cluster import Cluster
 from ringyard.errors import SchedulerError
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["PartitioningHeuristic", "ramp_blocks"]
-
-POLICIES = ("para_max", "para_min", "random", "sequential")
 
 
 def ramp_blocks(degree: int, shape: Sequence[int]) -> list[tuple[int, ...]]:
@@ -112,7 +103,6 @@ class PartitioningHeuristic(Scheduler):
         if ramp_shape is not None:
             self._blocks = {degree: ramp_blocks(degree, ramp_shape) for degree in self._degrees}
             self._degrees = [degree for degree in self._degrees if self._blocks[degree]]
-        self._rng = np.random.default_rng(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Draw from `rng` from now on.

@@ -5,21 +5,14 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.checks import Count, Positive, Whole, checked
-from ringyard.cluster import Cluster
 from ringyard.compiled import FloatMatrix, Int32Matrix, IntVector, kernel
 from ringyard.errors import ConfigurationError
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.speeds import BatchRule, SpeedTable
-from ringyard.sim.view import SchedulingView
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.size_evolution import Choices, evolve
 from ringyard_baselines.tools.targets import Target, gpu_places
-
-__all__ = ["Pollux"]
 
 
 class _Search(NamedTuple):
@@ -109,10 +102,8 @@ class Pollux(SizingScheduler):
         power: Annotated[float, "[-100, 100]"] = -1.0,
         max_gpus: Count = 64,
     ) -> None:
-        if not 0 < restart_penalty <= 1 or power == 0:
-            raise ConfigurationError(
-                f"pollux restart_penalty is {restart_penalty}, power {power}; expected in (0, 1] and not 0"
-            )
+        if power == 0:
+            raise ConfigurationError("pollux.power is 0; expected in [-100, 0) or (0, 100]")
         super().__init__(
             "pollux",
             Information.SIZES | Information.SPEEDS,
@@ -124,16 +115,13 @@ class Pollux(SizingScheduler):
         )
         self._population = population
         self._search = _Search(generations, float(restart_penalty), float(power))
-        self._last: dict[int, int] = {}
-        self._individuals = np.zeros((population, 1), np.int32)  # columns as `_last` says
-        self._settled: tuple[int, bytes, bytes] | None = None
-        self._rng = np.random.default_rng(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles and population."""
         super().reset(cluster, jobs, rng)
-        self._last = {}
-        self._settled = None
+        self._last: dict[int, int] = {}
+        self._individuals = np.zeros((self._population, 1), np.int32)  # columns as `_last` says
+        self._settled: tuple[int, bytes, bytes] | None = None
         self._rng = rng
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:

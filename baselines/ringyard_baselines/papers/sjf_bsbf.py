@@ -6,18 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ringyard import Allocation, Information, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["SjfBsbf", "mean_jct_in_turn", "mean_jct_shared"]
 
 
 def mean_jct_shared(
@@ -82,9 +75,6 @@ class SjfBsbf(Scheduler):
         self.name = "sjf_bsbf" if pair_test else "sjf_ffs"
         self.placement = placement
         self._pair_test = pair_test
-
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Nothing to forget."""
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start what finds GPUs, shortest first."""

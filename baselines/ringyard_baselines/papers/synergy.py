@@ -7,19 +7,12 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
-
-__all__ = ["Demand", "SynergyTune", "best_demand"]
 
 
 class Demand(NamedTuple):
@@ -104,11 +97,10 @@ class SynergyTune(Scheduler):
         self.information = Information.SIZES | Information.SPEEDS | ORDERS_TAKE[order]
         self._order = order
         self._saturation = saturation
-        self._demands: dict[int, tuple[Demand, Demand]] = {}
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the profiles."""
-        self._demands = {}
+        self._demands: dict[int, tuple[Demand, Demand]] = {}
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Stop who lost its turn, shrink where cores are short, start the others."""

@@ -6,18 +6,12 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import fitting, reach
-
-__all__ = ["Themis", "finish_time_fairness"]
 
 
 def finish_time_fairness(
@@ -69,8 +63,6 @@ class Themis(Scheduler):
         self.placement = placement
         self.round_seconds: float | None = lease_seconds
         self._invited = 1.0 - fairness_knob
-        self._slots = Slots(lease_seconds)
-        self._rng = np.random.default_rng(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the leases."""

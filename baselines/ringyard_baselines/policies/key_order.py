@@ -33,8 +33,6 @@ from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.ranking import KeyChanges, Ranking, budget_of, complain_of_key, wake_of
 
-__all__ = ["KeyOrder", "carry_out", "choose", "empty_order", "rearrange"]
-
 _WAITING, _RUNNING, _DONE = int(JobStatus.WAITING), int(JobStatus.RUNNING), int(JobStatus.DONE)
 _ANY_TIME, _WHILE_RUNNING, _AT_WAKES = (int(one) for one in KeyChanges)
 _ABSENT, _WAITS, _RUNS = 0, 1, 2
@@ -120,7 +118,10 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
     totals["read_seconds"], totals["decided_seconds"] = -np.inf, -np.inf
     lists = {
         name: np.zeros(jobs, np.int32)
-        for name in ("where", "queues", "running", "is_listed", "turn", "touched", "is_touched")
+        for name in (
+            *("where", "queues", "running", "is_listed", "turn", "touched", "is_touched"),
+            *("starting", "stopping"),
+        )
     }
     return KeyOrder(
         keys=np.zeros(jobs),
@@ -131,8 +132,6 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
         first=(sizes.cumsum() - sizes).astype(np.int32),
         count=np.zeros(len(sizes), np.int32),
         cursor=np.zeros(len(sizes), np.int32),
-        starting=np.zeros(jobs, np.int32),
-        stopping=np.zeros(jobs, np.int32),
         wakes=np.full(2 << max(jobs - 1, 1).bit_length(), np.inf),
         totals=totals,
         **lists,
@@ -410,8 +409,6 @@ def choose(state: State, b: int, order: KeyOrder, ranking: Ranking, rule: Placem
                 aside = behind
                 left += order.demand[running[behind]]
         fits = order.demand[j] <= left
-        if ranking.strict and not fits:
-            break
         if fits:
             left -= order.demand[j]
         if not waits:
@@ -428,9 +425,6 @@ def choose(state: State, b: int, order: KeyOrder, ranking: Ranking, rule: Placem
         else:  # nor does any other of its queue
             order.cursor[queue] = order.first[queue] - 1
         queue = _next_queue(order)
-    for i in range(aside, totals.num_running):
-        order.stopping[totals.num_stopping] = running[i]
-        totals.num_stopping += 1
 
 
 @kernel

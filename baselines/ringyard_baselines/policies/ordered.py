@@ -6,25 +6,18 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, SchedulingView, Simulator
 from ringyard.answers import numbers
-from ringyard.cluster import Cluster
 from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard.jobs import JobTable
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, place
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.lifecycle import start
 from ringyard.sim.engine.livelock import raise_if_still
-from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.sim.simulator import Simulator
-from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import State, waiting_at
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.classes import start_by_class
-
-__all__ = ["OrderedScheduler", "raise_stalled"]
 
 
 @kernel

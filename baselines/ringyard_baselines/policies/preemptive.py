@@ -6,39 +6,23 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.cluster import Cluster
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, Simulator
 from ringyard.compiled import kernel
 from ringyard.information import check_reads
-from ringyard.jobs import JobTable
 from ringyard.performance.model import Physics
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
-from ringyard.sim.feasibility import current_allocation, gpus_of
-from ringyard.sim.simulator import Simulator
+from ringyard.sim.feasibility import current_allocation
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
 from ringyard_baselines.policies.ordered import raise_stalled
 from ringyard_baselines.policies.ranking import (
-    QUEUE_SPAN,
     JobKey,
     KeyChanges,
     Ranking,
     never,
-    place_in_queue,
 )
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
-
-__all__ = [
-    "QUEUE_SPAN",
-    "JobKey",
-    "KeyChanges",
-    "PreemptiveScheduler",
-    "Ranking",
-    "never",
-    "place_in_queue",
-]
+from ringyard_baselines.scheduler import Powers, Scheduler
 
 
 @kernel
@@ -57,8 +41,8 @@ def _run_preemptive(
 class PreemptiveScheduler(Scheduler):
     """Lowest keys first over running and waiting jobs; whoever drops out is stopped.
 
-    A job that does not fit into the GPUs left is skipped (or, if `strict`, ends the walk). A chosen job
-    that the placement rule cannot place stays queued and its share of GPUs stays idle.
+    A job that does not fit into the GPUs left is skipped. A chosen job that the placement rule cannot place
+    stays queued and its share of GPUs stays idle.
 
     Args:
         name: shown in tables.
@@ -69,7 +53,6 @@ class PreemptiveScheduler(Scheduler):
             count as the column of their name.
         wake: fills `JobKey`: when a key needs another look; `never` if only events change the order.
         round_seconds: decide every this many seconds as well.
-        strict: do not look past the first job that does not fit.
         key_changes: when keys change; unless at any time, a decision reads few of them.
 
     Raises:
@@ -87,14 +70,13 @@ class PreemptiveScheduler(Scheduler):
         information: Information,
         wake: JobKey = never,
         round_seconds: float | None = None,
-        strict: bool = False,
         key_changes: KeyChanges = KeyChanges.ANY_TIME,
     ) -> None:
         self.name = name
         self.placement = placement
         self.information = information
         self.round_seconds = round_seconds
-        self._ranking = Ranking(key, wake, parameters, strict, wake is not never, int(key_changes))
+        self._ranking = Ranking(key, wake, parameters, wake is not never, int(key_changes))
         self._check()
         self._order: KeyOrder | None = None
 
@@ -133,9 +115,7 @@ class PreemptiveScheduler(Scheduler):
             now.clusters[column][b] = after.clusters[column][b]
         stopped = order.stopping[: totals["num_stopping"]].tolist()
         started = order.starting[: totals["num_starting"]].tolist()
-        return [Allocation(job) for job in stopped] + [
-            current_allocation(after, b, job, tuple(gpus_of(after, b, job).tolist())) for job in started
-        ]
+        return [Allocation(job) for job in stopped] + [current_allocation(after, b, job) for job in started]
 
     def drive(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""

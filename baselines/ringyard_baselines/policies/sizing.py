@@ -5,17 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
-from ringyard.sim.view import SchedulingView
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import Target, reach
-
-__all__ = ["SizingScheduler"]
 
 
 class SizingScheduler(Scheduler, ABC):
@@ -50,8 +44,6 @@ class SizingScheduler(Scheduler, ABC):
         self._batch = batch
         self._slotted = slotted
         self._max_gpus = max_gpus
-        self._slots = Slots(np.inf)
-        self._table: SpeedTable | None = None
 
     @abstractmethod
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
@@ -60,7 +52,7 @@ class SizingScheduler(Scheduler, ABC):
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles and slots."""
         self._slots = Slots(self.round_seconds or np.inf)
-        self._table = None
+        self._table: SpeedTable | None = None
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Sizes when it is time, and the allocations that lead there."""

@@ -18,11 +18,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Information, JobTable
 from ringyard.allocator import Estimate, EstimateLeft
 from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel, linked_kernel
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information
-from ringyard.jobs import JobTable
 from ringyard.state.arrays import State
 from ringyard.state.progress import run_seconds
 from ringyard_baselines.tools.tenants import (
@@ -39,8 +38,6 @@ from ringyard_baselines.tools.tenants import (
     num_listed,
     take_note,
 )
-
-__all__ = ["CLIPPED", "LOG_RATES", "PARAMETERS", "Hazards", "constant_rates"]
 
 _HIDDEN = 32
 CLIPPED = 3.0  # standardised features, in standard deviations

@@ -25,12 +25,10 @@ from ringyard.compiled import (
     whole,
 )
 from ringyard.sim.engine.co_location import Surroundings
-from ringyard.state.arrays import Sizes, State, copied, empty_state
+from ringyard.state.arrays import State, copied, empty_state
 from ringyard.state.records import INTEGRALS, Job
 
 BUNDLE = TypeVar("BUNDLE")
-
-_NOTHING = Sizes(jobs=0, gpus=0, servers=0, racks=0, jobs_per_gpu=1, classes=0, models=0, gpu_types=0)
 
 
 class StaticFeatures(Record):
@@ -150,7 +148,7 @@ def empty_episode(
         num_arrived=np.zeros(num_clusters, np.int64),
         left=np.zeros((num_clusters, num_scores)),
         order=np.zeros((num_clusters, num_scores), np.int32),
-        plan=empty_plan(empty_state(0, _NOTHING), 0) if plan is None else plan,
+        plan=empty_plan(empty_state(0), 0) if plan is None else plan,
     )
 
 

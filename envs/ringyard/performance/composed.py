@@ -32,8 +32,6 @@ _REDUCTION, _ALPHA, _XI_1, _XI_2 = range(4)
 _NETWORK = 4
 _INTERCONNECT = _NETWORK + FABRIC_COLUMNS
 _TABLE = _INTERCONNECT + FABRIC_COLUMNS
-_PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
-_CPU_ONLY = int(JobKind.CPU_ONLY)
 
 
 @kernel
@@ -79,7 +77,7 @@ def _served_seconds(job: Job, parameters: FloatVector) -> float:
 @fills(IterationSeconds)
 def composed_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     """Seconds of one iteration at the job's present batch."""
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         return cpu_job_seconds(
             job.compute_seconds,
             job.asked_cores,
@@ -87,7 +85,7 @@ def composed_iteration_seconds(job: Job, parameters: FloatVector) -> float:
             job.bandwidth_slowdown,
             job.memory_bandwidth_cap,
         )
-    if job.kind == _PARAMETER_SERVER:
+    if job.kind == JobKind.PARAMETER_SERVER:
         return _served_seconds(job, parameters)
     together = overlapped(_compute_seconds(job), _ring_seconds(job, parameters), job.overlap_exponent)
     return together + parameters[_XI_2] * job.num_servers

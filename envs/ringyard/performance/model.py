@@ -83,17 +83,11 @@ class Physics:
 
 
 @kernel
-def check_seconds(seconds: float, job: Job, j: int, physics: Physics) -> None:
-    """Complain unless a performance model's answer about job j is a time that can be counted with."""
-    if not 1e-100 < seconds < 1e100:
-        complain(_NO_TIME, address_of(physics.seconds), j, seconds, job.num_gpus, job.num_servers)
-
-
-@kernel
 def iteration_seconds(job: Job, j: int, physics: Physics) -> float:
     """Seconds of one iteration of job j at its present batch, as the performance model says."""
     seconds = physics.seconds(job, physics.parameters)
-    check_seconds(seconds, job, j, physics)
+    if not 1e-100 < seconds < 1e100:
+        complain(_NO_TIME, address_of(physics.seconds), j, seconds, job.num_gpus, job.num_servers)
     return seconds
 
 

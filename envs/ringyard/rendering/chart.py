@@ -18,8 +18,6 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.rendering.history import Bars, History, Rings, bars_of, rings_of
 
-__all__ = ["PICTURES", "Chart", "require_video", "save_gantt", "save_video"]
-
 #: files that `save_gantt` writes
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -64,8 +62,8 @@ class Chart:
 
     Args:
         cluster: of the schedules to be drawn.
-        live: also say who waits and how many rings each link carries at the moment; without, time has all of
-            the width.
+        live: also show the waiting jobs, and how many rings each link carries at the moment; without, time
+            has all of the width.
         figure: to draw into, such as a window's; None: one of its own, 12.8 x 7.2 inches.
         dpi: pixels of an inch of that.
     """
@@ -227,7 +225,7 @@ class Chart:
         self._ages.set_verts(_boxes(0.0 * rows, ages[: len(shown)] / longest, rows - 0.42, rows + 0.42))
         self._ages.set_facecolors([(*colour(j), 0.55) for j in shown])
         more = len(jobs) - len(shown)
-        head = f"{len(jobs)} waiting: job, GPUs asked, age" if len(jobs) else "nobody waits"
+        head = f"{len(jobs)} waiting: job, GPUs asked, age" if len(jobs) else "no job waits"
         lines = [head + (f" ({more} more)" if more else "")]
         lines += [
             f"{j}:  {history.num_gpus[j]} GPUs,  {_said(age)}"

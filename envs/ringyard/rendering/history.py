@@ -11,8 +11,6 @@ from ringyard.cluster import Cluster
 from ringyard.state.arrays import State
 from ringyard.state.records import JobOutcome, JobStatus, Segment
 
-__all__ = ["Bars", "History", "Rings", "bars_of", "history_of", "rings_of"]
-
 
 @dataclass(frozen=True)
 class History:
@@ -204,7 +202,7 @@ def _parted(
     bar = np.concatenate([np.arange(len(gpu))] * 2)
     comes = np.repeat([1, 0], len(gpu))
     time = np.concatenate([start, stop])
-    order = np.lexsort((bar, comes, time, gpu[bar]))  # who leaves does so before others come
+    order = np.lexsort((bar, comes, time, gpu[bar]))  # jobs leave before others come
     parts: list[tuple[int, float, float, int, int]] = []
     here: dict[int, tuple[float, int, int]] = {}  # bar: since when it has this lane of so many
     for i, is_new, now in zip(bar[order].tolist(), comes[order].tolist(), time[order].tolist(), strict=True):

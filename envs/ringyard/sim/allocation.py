@@ -1,7 +1,7 @@
 """The one decision: give job j this allocation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,17 +62,7 @@ class Allocation:
 
     def at(self, gpu_ids: tuple[int, ...] = (), server: int | None = None) -> "Allocation":
         """The same shape on other GPUs, or on another server."""
-        return Allocation(
-            self.job,
-            gpu_ids,
-            self.cores_per_worker,
-            self.batch_size,
-            self.parameter_servers,
-            self.cores_per_server_task,
-            server,
-            self.memory_bandwidth_cap,
-            self.ram_per_worker,
-        )
+        return replace(self, gpu_ids=gpu_ids, server=server)
 
     @property
     def stops(self) -> bool:

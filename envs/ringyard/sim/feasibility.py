@@ -17,9 +17,6 @@ from ringyard.sim.engine.shape import Shape, memory_of, per_worker_in
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus, free_on
 
-_CPU_ONLY, _PARAMETER_SERVER = int(JobKind.CPU_ONLY), int(JobKind.PARAMETER_SERVER)
-_WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
-
 # what places can be short of
 FITS, MEMORY, FIRST_RESOURCE = 0, 1, 2  # FIRST_RESOURCE + r: resource r
 
@@ -77,7 +74,7 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
         (others): as in `lifecycle.carry_out`.
     """
     job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         return _short_on_server(state, b, j, places[0], shape, 1, 0)
     sort_ascending(places, shape.num_gpus)
     memory = memory_of(job, shape)
@@ -111,7 +108,7 @@ def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape
     """
     job = state.jobs[b, allocation.job]
     places = allocation.gpu_ids
-    if job["kind"] == _CPU_ONLY and allocation.server is not None:
+    if job["kind"] == JobKind.CPU_ONLY and allocation.server is not None:
         places = (allocation.server,)
 
     def given(name: str, kind: type) -> Any:
@@ -122,16 +119,12 @@ def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape
     return shape, np.array(places, dtype=np.int32)
 
 
-def current_allocation(state: State, b: int, j: int, gpu_ids: tuple[int, ...]) -> Allocation:
-    """What running job j holds, with nothing left open.
-
-    Args:
-        gpu_ids: its GPUs; (): it is CPU-only, or does not run.
-        (others): as everywhere.
-    """
+def current_allocation(state: State, b: int, j: int) -> Allocation:
+    """What job j holds, with nothing left open; () GPUs and no server if it does not run."""
     job = state.jobs[b, j]
     server = int(job["server"])
     shape = {name: kind(job[name]) for name, kind in HELD.items()}
+    gpu_ids = tuple(gpus_of(state, b, j).tolist())
     return Allocation(j, gpu_ids, server=server if server >= 0 else None, **shape)
 
 
@@ -183,21 +176,21 @@ def validate_allocation(
         raise PlacementError(f"there is no job {j}; expected a row in 0..{num_jobs - 1}")
     job = state.jobs[b, j]
     status = int(job["status"])
-    if status not in (_WAITING, _RUNNING):
+    if status not in (JobStatus.WAITING, JobStatus.RUNNING):
         raise PlacementError(f"job {j} is {_named(status)}; only waiting or running jobs take GPUs")
     if allocation.reject:
-        if status != _WAITING or allocation.gpu_ids or allocation.server is not None:
+        if status != JobStatus.WAITING or allocation.gpu_ids or allocation.server is not None:
             raise PlacementError(
                 f"job {j} is {_named(status)}; only waiting jobs are rejected, without places"
             )
         return None
     if allocation.stops:
-        if status != _RUNNING:
+        if status != JobStatus.RUNNING:
             raise PlacementError(f"job {j} waits already; an empty allocation stops a running job")
         return None
     shape, places = requested_shape(state, b, allocation)
     _check_shape(job, j, shape, cluster)
-    if job["kind"] == _CPU_ONLY:
+    if job["kind"] == JobKind.CPU_ONLY:
         _check_cpu_job(state, b, cluster, j, allocation)
     else:
         _check_gpus(state, b, cluster, j, allocation)
@@ -220,7 +213,7 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
     cap = shape.memory_bandwidth_cap
     if not 0 < cap <= 1:
         raise PlacementError(f"job {j} is given a memory bandwidth cap of {cap}; expected in (0, 1]")
-    if cap < 1 and kind != _CPU_ONLY:
+    if cap < 1 and kind != JobKind.CPU_ONLY:
         raise PlacementError(f"job {j} runs on GPUs; memory bandwidth is capped for CPU-only jobs, got {cap}")
     for number in (cores, server_cores):
         if not 0 <= number < UNLIMITED_CORES:
@@ -228,16 +221,16 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
                 f"job {j} is given {cores} and {server_cores} cores; expected 0 or more each"
             )
     for number, asked in ((cores, "asked_cores"), (server_cores, "asked_cores_per_server_task")):
-        if number < 1 and kind != _CPU_ONLY and job[asked] > 0:
+        if number < 1 and kind != JobKind.CPU_ONLY and job[asked] > 0:
             raise PlacementError(
                 f"job {j} is given {number} cores where it asks for {int(job[asked])}; expected 1 or more:"
                 " 0 is for jobs whose cores are not counted"
             )
-    if kind == _CPU_ONLY and cores < 1:
+    if kind == JobKind.CPU_ONLY and cores < 1:
         raise PlacementError(f"CPU-only job {j} is given {cores} cores; expected 1 or more")
-    if kind == _PARAMETER_SERVER and servers < 1:
+    if kind == JobKind.PARAMETER_SERVER and servers < 1:
         raise PlacementError(f"job {j} is given {servers} parameter servers; expected 1 or more")
-    if kind != _PARAMETER_SERVER and servers != 0:
+    if kind != JobKind.PARAMETER_SERVER and servers != 0:
         raise PlacementError(f"job {j} is given {servers} parameter servers; it is a ring, it takes none")
     for one in RESOURCES:
         if not one.can_change or getattr(cluster, one.capacity):
@@ -309,6 +302,6 @@ def _check_room(
 
 def gpus_of(state: State, b: int, j: int) -> NDArray[np.int64]:
     """[workers] GPUs that job j holds, ascending."""
-    if state.jobs["kind"][b, j] == _CPU_ONLY:
+    if state.jobs["kind"][b, j] == JobKind.CPU_ONLY:
         return np.zeros(0, np.int64)
     return state.held_scratch[b, : collect(state, b, j, state.held_scratch[b])].astype(np.int64)

@@ -10,11 +10,132 @@ from ringyard.learning_curves import EPOCHS, training_loss, validation_metric
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 
-_WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
+
+class DerivedColumns:
+    """Columns of n jobs at a decision, as far as their reader knows them."""
+
+    _state: State
+    _b: int
+
+    @property
+    def _rows(self) -> NDArray[np.integer[Any]]:
+        """[n] rows of the job table."""
+        raise NotImplementedError
+
+    def check(self, name: str) -> None:
+        """Raise InformationError unless the reader may see this key of `ringyard.information.COLUMNS`."""
+        raise NotImplementedError
+
+    def _column(self, name: str) -> NDArray[Any]:
+        """[n] a column that is only read."""
+        raise NotImplementedError
+
+    def column(self, name: str) -> NDArray[Any]:
+        """[n] a column of `ringyard.state.records.Job`, read-only.
+
+        Raises:
+            InformationError: the reader did not declare to know it.
+        """
+        self.check(name)
+        return self._column(name)
+
+    @property
+    def _now(self) -> float:
+        return float(self._state.clusters["now"][self._b])
+
+    @property
+    def _runs(self) -> NDArray[np.bool_]:
+        return self._column("status") == JobStatus.RUNNING
+
+    @property
+    def attained_service(self) -> NDArray[np.float64]:
+        """[n] GPU seconds held so far."""
+        service = self.column("attained_service").copy()
+        runs = self._runs
+        held = self._column("num_gpus")[runs] * (self._now - self._column("synced_seconds")[runs])
+        service[runs] += held
+        return service
+
+    @property
+    def predicted_seconds(self) -> NDArray[np.float64]:
+        """[n] predicted seconds left if alone on consolidated GPUs; NaN as of `predicted_iterations`."""
+        self.check("predicted_seconds")
+        return self._predicted * self._column("isolated_iteration_seconds")
+
+    @property
+    def predicted_iterations(self) -> NDArray[np.float64]:
+        """[n] predicted iterations (of the base batch) left; NaN where nobody can tell, or not live."""
+        self.check("predicted_iterations")
+        return self._predicted
+
+    @property
+    def _predicted(self) -> NDArray[np.float64]:
+        status = self._column("status")
+        known = (status == JobStatus.WAITING) | (status == JobStatus.RUNNING)
+        known &= self._column("predictable") != 0
+        return np.where(known, self._left * self._column("prediction_factor"), np.nan)
+
+    @property
+    def _left(self) -> NDArray[np.float64]:
+        """[n] iterations left, of jobs in any state."""
+        left, runs = self._column("remaining_iterations").copy(), self._runs
+        begin = np.maximum(self._column("synced_seconds")[runs], self._column("progress_from_seconds")[runs])
+        ran = np.maximum(self._now - begin, 0.0) / self._column("iteration_seconds")[runs]
+        left[runs] = np.maximum(left[runs] - ran, 0.0)
+        return left
+
+    @property
+    def completed_iterations(self) -> NDArray[np.float64]:
+        """[n] iterations (of the base batch) done so far: what any training log shows."""
+        self.check("completed_iterations")
+        return self._completed
+
+    @property
+    def _completed(self) -> NDArray[np.float64]:
+        completed: NDArray[np.float64] = self._column("total_iterations") - self._left
+        return completed
+
+    @property
+    def gpu_activity(self) -> NDArray[np.float64]:
+        """[n] share of its iterations in which a job's GPUs compute, as monitors show; 0: not running."""
+        self.check("gpu_activity")
+        present = self._column("iteration_seconds") * self._column("progress_per_iteration")
+        computing = self._column("compute_seconds") / self._column("gpu_speed")
+        return np.where(self._runs, np.minimum(computing / np.maximum(present, 1e-300), 1.0), 0.0)
+
+    @property
+    def validation_metric(self) -> NDArray[np.float64]:
+        """[n] validation metric at the last full epoch, NaN before it and for models without a curve.
+
+        See `ringyard.learning_curves`; a job's epochs are a fixed share of its iterations.
+        """
+        self.check("validation_metric")
+        return validation_metric(self._column("model"), self._done_share, self._seed, self._rows)
+
+    @property
+    def training_loss(self) -> NDArray[np.float64]:
+        """[n] normalised training loss at the last full epoch (`ringyard.learning_curves`): 1 at first."""
+        self.check("training_loss")
+        return training_loss(self._column("model"), self._done_share, self._seed, self._rows)
+
+    @property
+    def epochs_logged(self) -> NDArray[np.int64]:
+        """[n] points of each job's `SchedulingView.loss_log`."""
+        self.check("loss_log")
+        return (self._done_share * EPOCHS).astype(np.int64)
+
+    @property
+    def _seed(self) -> int:
+        return int(self._state.clusters["seed"][self._b])
+
+    @property
+    def _done_share(self) -> NDArray[np.float64]:
+        share: NDArray[np.float64] = self._completed / self._column("total_iterations")
+        return share
 
 
-class JobColumns:
-    """Columns of some jobs at a decision, as far as the reader of a view knows them; all are copies.
+class JobColumns(DerivedColumns):
+    """Columns of some jobs of a view; all are copies.
 
     Args:
         state: the running simulation.
@@ -26,114 +147,16 @@ class JobColumns:
     def __init__(
         self, state: State, b: int, rows: NDArray[np.integer[Any]], check: Callable[[str], None]
     ) -> None:
-        self._jobs = state.jobs[b]
-        self._cluster = state.clusters[b]
-        self._rows = rows
-        self._check = check
+        self._state, self._b, self._chosen, self._check = state, b, rows, check
 
-    def column(self, name: str) -> NDArray[Any]:
-        """[n] a column of `ringyard.state.records.Job`.
+    @property
+    def _rows(self) -> NDArray[np.integer[Any]]:
+        return self._chosen
 
-        Raises:
-            InformationError: the reader did not declare to know it.
-        """
+    def check(self, name: str) -> None:
+        """Raise InformationError unless the reader may see this key of `ringyard.information.COLUMNS`."""
         self._check(name)
-        return self._column(name)
 
     def _column(self, name: str) -> NDArray[Any]:
-        column: NDArray[Any] = self._jobs[name][self._rows]
+        column: NDArray[Any] = self._state.jobs[self._b][name][self._chosen]
         return column
-
-    @property
-    def _now(self) -> float:
-        return float(self._cluster["now"])
-
-    @property
-    def _runs(self) -> NDArray[np.bool_]:
-        return self._column("status") == _RUNNING
-
-    @property
-    def attained_service(self) -> NDArray[np.float64]:
-        """[n] GPU seconds held so far."""
-        service = self.column("attained_service")
-        runs = self._runs
-        held = self._column("num_gpus")[runs] * (self._now - self._column("synced_seconds")[runs])
-        service[runs] += held
-        return service
-
-    @property
-    def predicted_seconds(self) -> NDArray[np.float64]:
-        """[n] predicted seconds left if alone on consolidated GPUs; NaN as of `predicted_iterations`."""
-        self._check("predicted_seconds")
-        return self._predicted * self._column("isolated_iteration_seconds")
-
-    @property
-    def predicted_iterations(self) -> NDArray[np.float64]:
-        """[n] predicted iterations (of the base batch) left; NaN where nobody can tell, or not live."""
-        self._check("predicted_iterations")
-        return self._predicted
-
-    @property
-    def _predicted(self) -> NDArray[np.float64]:
-        status = self._column("status")
-        known = (status == _WAITING) | (status == _RUNNING)
-        known &= self._column("predictable") != 0
-        return np.where(known, self._left * self._column("prediction_factor"), np.nan)
-
-    @property
-    def _left(self) -> NDArray[np.float64]:
-        """[n] iterations left, of jobs in any state."""
-        left, runs = self._column("remaining_iterations"), self._runs
-        begin = np.maximum(self._column("synced_seconds")[runs], self._column("progress_from_seconds")[runs])
-        ran = np.maximum(self._now - begin, 0.0) / self._column("iteration_seconds")[runs]
-        left[runs] = np.maximum(left[runs] - ran, 0.0)
-        return left
-
-    @property
-    def completed_iterations(self) -> NDArray[np.float64]:
-        """[n] iterations (of the base batch) done so far: what any training log shows."""
-        self._check("completed_iterations")
-        return self._completed
-
-    @property
-    def _completed(self) -> NDArray[np.float64]:
-        completed: NDArray[np.float64] = self._column("total_iterations") - self._left
-        return completed
-
-    @property
-    def gpu_activity(self) -> NDArray[np.float64]:
-        """[n] share of its iterations in which a job's GPUs compute, as monitors show; 0: not running."""
-        self._check("gpu_activity")
-        present = self._column("iteration_seconds") * self._column("progress_per_iteration")
-        computing = self._column("compute_seconds") / self._column("gpu_speed")
-        return np.where(self._runs, np.minimum(computing / np.maximum(present, 1e-300), 1.0), 0.0)
-
-    @property
-    def validation_metric(self) -> NDArray[np.float64]:
-        """[n] validation metric at the last full epoch, NaN before it and for models without a curve.
-
-        See `ringyard.learning_curves`; a job's epochs are a fixed share of its iterations.
-        """
-        self._check("validation_metric")
-        return validation_metric(self._column("model"), self._done_share, self._seed, self._rows)
-
-    @property
-    def training_loss(self) -> NDArray[np.float64]:
-        """[n] normalised training loss at the last full epoch (`ringyard.learning_curves`): 1 at first."""
-        self._check("training_loss")
-        return training_loss(self._column("model"), self._done_share, self._seed, self._rows)
-
-    @property
-    def epochs_logged(self) -> NDArray[np.int64]:
-        """[n] points of each job's `SchedulingView.loss_log`."""
-        self._check("loss_log")
-        return (self._done_share * EPOCHS).astype(np.int64)
-
-    @property
-    def _seed(self) -> int:
-        return int(self._cluster["seed"])
-
-    @property
-    def _done_share(self) -> NDArray[np.float64]:
-        share: NDArray[np.float64] = self._completed / self._column("total_iterations")
-        return share

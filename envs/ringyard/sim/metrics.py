@@ -10,7 +10,7 @@ from ringyard.checks import Share, require
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.state.arrays import State
-from ringyard.state.records import Integral, JobOutcome, JobStatus
+from ringyard.state.records import Integral, JobOutcome, JobStatus, Loss
 
 #: what a job's time is lost to beside queueing: `lost_to_...` of `JobTimes` and `Metrics`
 LOSSES = (
@@ -196,7 +196,8 @@ def _loss_columns(state: State, b: int, rows: NDArray[np.int64]) -> dict[str, ND
         return dict.fromkeys(columns, np.full(len(rows), np.nan))
     jobs, losses = state.jobs[b, rows], state.losses[b, rows]
     done = jobs["total_iterations"] - jobs["remaining_iterations"]
-    return {f"lost_to_{name}": losses[name] for name in LOSSES} | {"work_seconds": done * losses["work_rate"]}
+    lost = {f"lost_to_{name}": losses[:, Loss[name.upper()]] for name in LOSSES}
+    return lost | {"work_seconds": done * losses[:, Loss.WORK_RATE]}
 
 
 def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)) -> JobTimes:

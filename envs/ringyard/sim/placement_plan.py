@@ -27,21 +27,18 @@ from ringyard.resources import RESOURCES
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.allocation import allocate, release
-from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
+from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_named, shape_of
 from ringyard.sim.feasibility import (
     HELD,
     current_allocation,
-    gpus_of,
-    requested_shape,
     validate_allocation,
 )
-from ringyard.sim.view import SchedulingView, live, scratch_of
+from ringyard.sim.view import Occupancy, SchedulingView, live, scratch_of
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-
 _named = attrgetter(*HELD)
+_AS_ASKED = np.full(1 + len(HELD), np.nan)  # names nothing of a shape
 
 #: {what a job holds beside its GPUs: the column with what it asks for}
 _ASKED_BESIDE = {one.per_worker: one.asked for one in RESOURCES if one.can_change} | {
@@ -50,7 +47,7 @@ _ASKED_BESIDE = {one.per_worker: one.asked for one in RESOURCES if one.can_chang
 
 
 @kernel
-def _let_go(state: State, b: int, j: int) -> None:
+def _release(state: State, b: int, j: int) -> None:
     job = state.jobs[b, j]
     if job.first_slot >= 0 or job.server >= 0:  # else it holds nothing
         release(state, b, j)
@@ -60,9 +57,9 @@ def _let_go(state: State, b: int, j: int) -> None:
 
 
 @kernel
-def _let_all_go(state: State, b: int, jobs: Int32Vector) -> None:
+def _release_all(state: State, b: int, jobs: Int32Vector) -> None:
     for i in range(len(jobs)):
-        _let_go(state, b, jobs[i])
+        _release(state, b, jobs[i])
 
 
 @kernel
@@ -71,49 +68,31 @@ def _ask(state: State, b: int, j: int) -> None:
 
 
 @kernel
-def _shape(state: State, b: int, j: int, shape: Shape) -> None:
-    set_shape(state.jobs[b, j], shape)
-
-
-@kernel
 def _hold(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> None:
     set_shape(state.jobs[b, j], shape)
     allocate(state, b, j, places, num_places(shape))
 
 
-@kernel
-def _hold_found(state: State, b: int, j: int, count: int, places: Int32Vector) -> int:
-    """Job j takes the places found for it, which are written down; how many."""
-    out = state.gpu_scratch[b]
-    allocate(state, b, j, out, count)
-    for k in range(count):
-        places[k] = out[k]
-    return count
-
-
-@kernel
-def _or(named: float, present: float) -> float:
-    return present if np.isnan(named) else named
-
-
-@kernel
-def _shape_named(own: Shape, named: FloatVector, beside: bool) -> Shape:
-    """The shape that a job is to hold. What is not named stays as in its own shape.
+@linked_kernel
+def _place(state: State, b: int, j: int, named: FloatVector, rule: PlacementRule) -> int:
+    """Let job j, which holds nothing, take places where the rule puts it; how many are in `gpu_scratch`.
 
     Args:
-        own: of a job that holds nothing.
-        named: [7] fields of a `Shape`, NaN where not named.
-        beside: whether the cores, RAM and parameter servers named count.
+        named: its shape, as in `shape_named`. Where there is no place, it is shaped as it asks.
+        rule: chooses places.
+        (others): as everywhere.
     """
-    return Shape(
-        whole(_or(named[0], own.num_gpus)),
-        _or(named[1], own.batch_size),
-        whole(_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
-        whole(_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
-        whole(_or(named[4], own.cores_per_server_task)) if beside else own.cores_per_server_task,
-        _or(named[5], own.memory_bandwidth_cap),
-        whole(_or(named[6], own.ram_per_worker)) if beside else own.ram_per_worker,
-    )
+    job, out = state.jobs[b, j], state.gpu_scratch[b]
+    own = shape_of(job)
+    wanted = shape_named(own, named, True)
+    if wanted != own:
+        set_shape(job, wanted)
+    count = place(state, b, j, rule, out)
+    if count > 0:
+        allocate(state, b, j, out, count)
+    elif wanted != own:
+        ask(job)
+    return count
 
 
 @linked_kernel
@@ -138,7 +117,7 @@ def _start(
         state: of the plan.
         b: cluster.
         jobs: [n] rows.
-        named: [n, 7] or, for all jobs alike, [1, 7], as in `_shape_named`.
+        named: [n, 7] or, for all jobs alike, [1, 7], as in `shape_named`.
         rule: chooses places.
         admission: may keep a job from starting.
         alike: [n] equal numbers for jobs of one demand class with the same shape named, from 0.
@@ -162,7 +141,7 @@ def _start(
             continue
         own = shape_of(job)
         row = named[min(i, len(named) - 1)]
-        wanted, modest = _shape_named(own, row, True), _shape_named(own, row, False)
+        wanted, modest = shape_named(own, row, True), shape_named(own, row, False)
         if wanted == modest:
             unplaced[alike[i], 1] = True
         count = 0
@@ -179,7 +158,10 @@ def _start(
             state, b, j, out, count, admission.of_jobs, admission.parameters
         ):
             counts[i] = count
-            taken += _hold_found(state, b, j, count, places[taken:])
+            allocate(state, b, j, out, count)
+            for k in range(count):
+                places[taken + k] = out[k]
+            taken += count
         elif wanted != own or modest != own:
             ask(job)
     return whole(taken)
@@ -195,7 +177,7 @@ def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
     return replace(shape, **own)
 
 
-class PlacementPlan:
+class PlacementPlan(Occupancy):
     """The cluster as it would be after the placements and releases planned so far.
 
     A scheduler tries placements on a plan before it decides. Nothing is carried out.
@@ -207,7 +189,7 @@ class PlacementPlan:
     def __init__(self, view: SchedulingView) -> None:
         self._live, self._b, _, _ = live(view)
         self._scratch = scratch_of(view)
-        self._cluster = view.cluster
+        self.cluster = view.cluster
         self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
         #: rows of the jobs whose records in the copy differ from those of the simulation
         self._changed: set[int] = set()
@@ -217,39 +199,14 @@ class PlacementPlan:
         self._last_placed: int | None = None
 
     @functools.cached_property
-    def _state(self) -> State:
+    def _state(self) -> State:  # type: ignore[override]
         """The copy that is planned on, made when it is first needed: many decisions place nothing."""
         return self._scratch.lend(self._live, self._b, self, self._changed)
-
-    @property
-    def num_free_gpus(self) -> int:
-        """Free GPUs of the whole cluster."""
-        return int(self._state.clusters["free_gpus"][self._b])
 
     @property
     def num_open_gpus(self) -> int:
         """GPUs with room for another job, of servers that are up."""
         return int(self._state.clusters["open_gpus"][self._b])
-
-    @property
-    def gpu_is_free(self) -> np.ndarray:
-        """[gpus] whether a GPU holds no job and its server is up."""
-        return self._state.gpus["num_jobs"][self._b] == 0
-
-    @property
-    def jobs_of_gpu(self) -> np.ndarray:
-        """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
-        return self._state.slots["job"][self._b].reshape(self._cluster.num_gpus, -1)
-
-    @property
-    def free_gpus_per_server(self) -> np.ndarray:
-        """[servers] free GPUs, 0 while a server is down."""
-        return self._state.servers["free_gpus"][self._b]
-
-    @property
-    def free_cores_per_server(self) -> np.ndarray:
-        """[servers] free CPU cores; very many where the cluster does not count them."""
-        return self._state.servers["free_cores"][self._b]
 
     def place(self, rule: PlacementRule, job: int, shape: Allocation | None = None) -> Allocation | None:
         """The allocation that starts the job where the rule puts it, taken in this plan; None: nowhere.
@@ -268,26 +225,19 @@ class PlacementPlan:
         self._changed.add(job)
         record = self._state.jobs[b, job]
         asks: tuple[object, ...] = (rule, int(record["demand_class"]))
+        named = _AS_ASKED
         if shape is not None:
-            size = len(shape.gpu_ids) or int(record["asked_gpus"])
-            asks += (size, *(getattr(shape, name) for name in HELD))
+            asks += (len(shape.gpu_ids) or int(record["asked_gpus"]), *_named(shape))
+            named = np.array(asks[2:], np.float64)  # None becomes NaN
         if asks in self._unplaced:
             return None
-        if shape is not None:
-            taken, _ = requested_shape(self._state, b, shape)
-            _shape(self._state, b, job, taken._replace(num_gpus=size))
-        out = self._state.gpu_scratch[b]
-        count = place(self._state, b, job, rule, out)
+        count = _place(self._state, b, job, named, rule)
         self._live.clusters["rng"][b] = self._state.clusters["rng"][b]
         self._last_placed = job if count else None
         if not count:
             self._unplaced.add(asks)
-            if shape is not None:
-                _ask(self._state, b, job)
             return None
-        places = tuple(sorted(out[:count].tolist()))
-        allocate(self._state, b, job, out, count)
-        return self._at(shape or Allocation(job), places)
+        return self._at(shape or Allocation(job), tuple(self._state.gpu_scratch[b, :count].tolist()))
 
     def start(
         self, rule: PlacementRule, jobs: ArrayLike, admission: AdmissionFilter = ADMIT_ALL
@@ -307,8 +257,7 @@ class PlacementPlan:
         """
         rows = self._rows(jobs)
         alike = self._state.jobs["demand_class"][self._b, rows].astype(np.int64)
-        named = np.full((1, 1 + len(HELD)), np.nan)
-        started = self._start(rule, rows, named, alike, admission)
+        started = self._start(rule, rows, _AS_ASKED[None], alike, admission)
         return [self._at(Allocation(int(rows[i])), places) for i, places, _ in started]
 
     def start_as(
@@ -335,7 +284,7 @@ class PlacementPlan:
         self._changed.update(rows.tolist())
         jobs = self._state.jobs[self._b]
         named = [(size, *_named(shape)) for size, shape in zip(num_gpus, shapes, strict=True)]
-        if min(num_gpus, default=1) < 1 or (jobs["kind"][rows] == _CPU_ONLY).any():
+        if min(num_gpus, default=1) < 1 or (jobs["kind"][rows] == JobKind.CPU_ONLY).any():
             raise PlacementError("jobs start on 0 GPUs, or use none; expected GPU jobs and at least 1 each")
         numbers: dict[tuple[Any, ...], int] = {}
         asks = zip(jobs["demand_class"][rows].tolist(), named, strict=True)
@@ -415,7 +364,7 @@ class PlacementPlan:
 
     def _at(self, shape: Allocation, places: tuple[int, ...]) -> Allocation:
         """An allocation of this shape at places."""
-        if self._state.jobs["kind"][self._b, shape.job] == _CPU_ONLY:
+        if self._state.jobs["kind"][self._b, shape.job] == JobKind.CPU_ONLY:
             return shape.at(server=places[0])
         return shape.at(places)
 
@@ -430,7 +379,7 @@ class PlacementPlan:
         self._changed.add(allocation.job)
         _ask(self._state, self._b, allocation.job)
         try:
-            taken = validate_allocation(self._state, self._b, self._cluster, allocation)
+            taken = validate_allocation(self._state, self._b, self.cluster, allocation)
         except PlacementError:
             return False
         if taken is not None:
@@ -453,7 +402,7 @@ class PlacementPlan:
         present = self._held(job)
         for step in steps:
             try:
-                taken = validate_allocation(self._state, self._b, self._cluster, step)
+                taken = validate_allocation(self._state, self._b, self.cluster, step)
             except PlacementError:
                 self.release(job)
                 self.take(present)
@@ -487,20 +436,14 @@ class PlacementPlan:
         self.take(present)
         return None
 
-    def evict(self, job: int) -> Allocation:
-        """Stop a running job: it gives back all it holds.
-
-        Raises:
-            PlacementError: there is no such job.
-        """
-        self.release(job)
-        return Allocation(job)
-
-    def evict_all(self, jobs: ArrayLike) -> list[Allocation]:
-        """Stop running jobs in one compiled loop.
+    def evict(self, jobs: ArrayLike) -> list[Allocation]:
+        """Stop running jobs, which give back all they hold, in one compiled loop.
 
         Args:
             jobs: [n] rows.
+
+        Returns:
+            [n] the stops.
 
         Raises:
             PlacementError: these are no rows.
@@ -510,7 +453,7 @@ class PlacementPlan:
             self._unplaced.clear()
             self._last_placed = None
             self._changed.update(rows.tolist())
-            _let_all_go(self._state, self._b, rows)
+            _release_all(self._state, self._b, rows)
         return [Allocation(job) for job in rows.tolist()]
 
     def evict_for(self, rule: PlacementRule, job: int, others: Iterable[int]) -> list[Allocation]:
@@ -546,9 +489,7 @@ class PlacementPlan:
     def _held(self, job: int) -> Allocation:
         """What a job holds in this plan."""
         self._require_row(job)
-        return current_allocation(
-            self._state, self._b, job, tuple(gpus_of(self._state, self._b, job).tolist())
-        )
+        return current_allocation(self._state, self._b, job)
 
     def release(self, job: int) -> None:
         """Give back all the job holds, if anything.
@@ -561,4 +502,4 @@ class PlacementPlan:
             self._unplaced.clear()
         self._last_placed = None
         self._changed.add(job)
-        _let_go(self._state, self._b, job)
+        _release(self._state, self._b, job)

@@ -16,17 +16,53 @@ from ringyard.performance.model import Physics, physics_of
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.co_location import what_if
 from ringyard.sim.feasibility import current_allocation, gpus_of, validate_allocation
-from ringyard.sim.job_columns import JobColumns
+from ringyard.sim.job_columns import DerivedColumns, JobColumns
 from ringyard.sim.scratch import ScratchState
 from ringyard.state.arrays import State, waiting_rows
 from ringyard.state.on_gpus import Workers, excess_between
 from ringyard.state.records import Job, JobKind
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
 _TAKES = {name: takes.value for name, takes in COLUMNS.items()}
 
 
-class SchedulingView:
+class Occupancy:
+    """Who holds which GPUs, and what is free: now, or in a plan. All arrays are copies.
+
+    Attributes:
+        cluster: its servers.
+    """
+
+    cluster: Cluster
+    _state: State
+    _b: int
+
+    @property
+    def num_free_gpus(self) -> int:
+        """Free GPUs of the whole cluster."""
+        return int(self._state.clusters["free_gpus"][self._b])
+
+    @property
+    def free_gpus_per_server(self) -> NDArray[np.int32]:
+        """[servers] free GPUs."""
+        return self._state.servers["free_gpus"][self._b].copy()
+
+    @property
+    def gpu_is_free(self) -> NDArray[np.bool_]:
+        """[gpus] whether a GPU holds no job and its server is up."""
+        return self._state.gpus["num_jobs"][self._b] == 0
+
+    @property
+    def jobs_of_gpu(self) -> NDArray[np.int32]:
+        """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
+        return self._state.slots["job"][self._b].reshape(self.cluster.num_gpus, -1).copy()
+
+    @property
+    def free_cores_per_server(self) -> NDArray[np.int64]:
+        """[servers] free CPU cores; very many where the cluster does not count them."""
+        return self._state.servers["free_cores"][self._b].copy()
+
+
+class SchedulingView(DerivedColumns, Occupancy):
     """The cluster and its jobs at a decision point, as far as its reader knows them.
 
     Job columns are [jobs] arrays over the whole table, NaN where a value does not exist yet. They are
@@ -55,7 +91,7 @@ class SchedulingView:
         scratch: ScratchState | None = None,
     ) -> None:
         self.cluster = cluster
-        self._jobs = jobs
+        self._table = jobs
         self._knows = knows
         self._state = state
         self._b = b
@@ -71,20 +107,15 @@ class SchedulingView:
         """What the reader declared."""
         return self._knows
 
+    @property
+    def _rows(self) -> NDArray[np.integer[Any]]:
+        return np.arange(self._num_jobs)
+
     def check(self, name: str) -> None:
         """Raise InformationError unless the reader may see this key of `ringyard.information.COLUMNS`."""
         takes = _TAKES.get(name, -1)
         if takes < 0 or (takes and not takes & self._bits):
             check_known(name, self._knows)
-
-    def column(self, name: str) -> NDArray[Any]:
-        """[jobs] a column of `ringyard.state.records.Job`, read-only.
-
-        Raises:
-            InformationError: the reader did not declare to know it.
-        """
-        self.check(name)
-        return self._column(name)
 
     def _column(self, name: str) -> NDArray[Any]:
         column = self._columns.get(name)
@@ -156,13 +187,8 @@ class SchedulingView:
     @property
     def gpu_jobs(self) -> NDArray[np.int64]:
         """[n] rows of the waiting and running jobs that use GPUs, by submission (rows are in that order)."""
-        rows = self._live_rows
-        return rows[self._column("kind")[rows] != _CPU_ONLY]
-
-    @property
-    def _live_rows(self) -> NDArray[np.int64]:
-        """[n] rows of the waiting and running jobs, ascending."""
-        return np.sort(np.concatenate([self.waiting, self.running]).astype(np.int64))
+        rows = np.sort(np.concatenate([self.waiting, self.running]).astype(np.int64))
+        return rows[self._column("kind")[rows] != JobKind.CPU_ONLY]
 
     @property
     def num_gpus(self) -> NDArray[np.int32]:
@@ -178,13 +204,13 @@ class SchedulingView:
     def vc(self) -> NDArray[np.str_]:
         """[jobs] virtual cluster of each job; "": none named."""
         self.check("vc")
-        return self._jobs.vc
+        return self._table.vc
 
     @property
     def user(self) -> NDArray[np.str_]:
         """[jobs] who submitted each job; "": nobody named."""
         self.check("user")
-        return self._jobs.user
+        return self._table.user
 
     def of(self, rows: ArrayLike) -> JobColumns:
         """Columns of these jobs alone: in time that grows with them, not with the table.
@@ -193,48 +219,6 @@ class SchedulingView:
             rows: [n] of jobs.
         """
         return JobColumns(self._state, self._b, np.atleast_1d(rows), self.check)
-
-    @property
-    def _of_all(self) -> JobColumns:
-        return self.of(np.arange(self._num_jobs))
-
-    @property
-    def attained_service(self) -> NDArray[np.float64]:
-        """[jobs] GPU seconds held so far."""
-        return self._of_all.attained_service
-
-    @property
-    def predicted_seconds(self) -> NDArray[np.float64]:
-        """[jobs] predicted seconds left if alone on consolidated GPUs; NaN as of `predicted_iterations`."""
-        return self._of_all.predicted_seconds
-
-    @property
-    def predicted_iterations(self) -> NDArray[np.float64]:
-        """[jobs] predicted iterations (of the base batch) left, of live jobs; NaN where nobody can tell."""
-        return self._of_all.predicted_iterations
-
-    @property
-    def completed_iterations(self) -> NDArray[np.float64]:
-        """[jobs] iterations (of the base batch) done so far: what any training log shows."""
-        return self._of_all.completed_iterations
-
-    @property
-    def gpu_activity(self) -> NDArray[np.float64]:
-        """[jobs] share of its iterations in which a job's GPUs compute, as monitors show; 0: not running."""
-        return self._of_all.gpu_activity
-
-    @property
-    def validation_metric(self) -> NDArray[np.float64]:
-        """[jobs] validation metric at the last full epoch, NaN before it and for models without a curve.
-
-        See `ringyard.learning_curves`; a job's epochs are a fixed share of its iterations.
-        """
-        return self._of_all.validation_metric
-
-    @property
-    def training_loss(self) -> NDArray[np.float64]:
-        """[jobs] normalised training loss at the last full epoch (`ringyard.learning_curves`): 1 at first."""
-        return self._of_all.training_loss
 
     def loss_log(self, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What the job's training log shows so far: iterations [epochs], normalised loss [epochs]."""
@@ -255,39 +239,14 @@ class SchedulingView:
         return int(self._state.servers["num_failures"][self._b].sum())
 
     @property
-    def num_free_gpus(self) -> int:
-        """Free GPUs of the whole cluster."""
-        return int(self._state.clusters["free_gpus"][self._b])
-
-    @property
     def num_gpus_up(self) -> int:
         """GPUs of the servers that are there."""
         return self.cluster.num_gpus - int(self._state.clusters["down_gpus"][self._b])
 
     @property
-    def free_gpus_per_server(self) -> NDArray[np.int32]:
-        """[servers] free GPUs."""
-        return self._state.servers["free_gpus"][self._b].copy()
-
-    @property
     def job_of_gpu(self) -> NDArray[np.int32]:
         """[gpus] row of a job on each GPU, -1 if free; `jobs_of_gpu` has all of them."""
         return self.jobs_of_gpu.max(axis=1)
-
-    @property
-    def gpu_is_free(self) -> NDArray[np.bool_]:
-        """[gpus] whether a GPU holds no job and its server is up."""
-        return self._state.gpus["num_jobs"][self._b] == 0
-
-    @property
-    def jobs_of_gpu(self) -> NDArray[np.int32]:
-        """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
-        return self._state.slots["job"][self._b].reshape(self.cluster.num_gpus, -1).copy()
-
-    @property
-    def free_cores_per_server(self) -> NDArray[np.int64]:
-        """[servers] free CPU cores; very many where the cluster does not count them."""
-        return self._state.servers["free_cores"][self._b].copy()
 
     @property
     def free_ram_per_server(self) -> NDArray[np.int64]:
@@ -325,7 +284,7 @@ class SchedulingView:
             InformationError: the reader did not declare to know sizes.
         """
         self.check("batch_size")
-        return current_allocation(self._state, self._b, job, self.gpus_of(job))
+        return current_allocation(self._state, self._b, job)
 
     def iteration_seconds(self, allocation: Allocation) -> float:
         """Seconds per iteration of the base batch the job would have so, its neighbours as they are now.

@@ -7,7 +7,7 @@ kernels compile once.
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,12 @@ from ringyard.compiled import (
 from ringyard.fabric import FABRIC_COLUMNS
 from ringyard.state.records import (
     INTEGRALS,
+    LOSS_COLUMNS,
     TIMELINE_COLUMNS,
     ClusterRecord,
     Gpu,
     Job,
     Link,
-    Losses,
     Segment,
     Server,
     Slot,
@@ -53,6 +53,7 @@ class State:
         servers: [clusters, servers] `Server`.
         links: [clusters, servers + racks] `Link`: every server's own, then every rack's uplink.
         clusters: [clusters] `ClusterRecord`.
+        pristine: [1] a cluster at time zero, before it is given jobs.
         slowness: [models + 1, GPU types, 2] times longer than on the reference GPU: what is fixed of an
             iteration's compute time, and each sample's; the last row is for no model.
         sharing: [(models + 1) x GPU types, batches, 3] samples per GPU (ascending, inf: no more),
@@ -71,7 +72,7 @@ class State:
         integrals: [clusters, Integral].
         timeline: [clusters, bins, 2] waiting jobs and busy GPUs integrated over time bins; 0 bins: off.
         segments: [clusters, rows] `Segment`, who held what, latest kept; 0 rows: off.
-        losses: [clusters, jobs] `Losses`; [clusters, 0]: not counted.
+        losses: [clusters, jobs, Loss]; [clusters, 0, Loss]: not counted.
         kernels_counted: [clusters, gpus] until when each GPU's kernels are counted, seconds; [clusters, 0]
             without `losses`.
         fewest_servers: [gpus + 1] of an empty cluster, that hold so many GPUs; [0] without `losses`.
@@ -92,6 +93,7 @@ class State:
     servers: Records2[Server]
     links: Records2[Link]
     clusters: Records1[ClusterRecord]
+    pristine: Records1[ClusterRecord]
     slowness: FloatCube
     sharing: FloatCube
     pairs: FloatMatrix
@@ -105,7 +107,7 @@ class State:
     integrals: FloatMatrix
     timeline: FloatCube
     segments: Records2[Segment]
-    losses: Records2[Losses]
+    losses: FloatCube
     kernels_counted: FloatMatrix
     fewest_servers: Int32Vector
     gpu_scratch: Int32Matrix
@@ -122,58 +124,69 @@ class State:
         return (getattr(self, field.name) for field in fields(self))
 
 
-class Sizes(NamedTuple):
-    """What the lengths of the state's arrays follow from."""
+def empty_state(
+    num_clusters: int,
+    jobs: int = 0,
+    gpus: int = 0,
+    servers: int = 0,
+    racks: int = 0,
+    jobs_per_gpu: int = 1,
+    classes: int = 0,
+    models: int = 0,
+    gpu_types: int = 0,
+    sharing_batches: int = 0,
+    paired: bool = False,
+    losses: bool = False,
+    gpus_of_server: int = 0,
+    timeline_bins: int = 0,
+    segment_rows: int = 0,
+) -> State:
+    """Zeroed arrays of the given sizes; slowness is 1.
 
-    jobs: int
-    gpus: int
-    servers: int
-    racks: int
-    jobs_per_gpu: int
-    classes: int
-    models: int
-    gpu_types: int
-    sharing_batches: int = 0  # most of any model on any GPU type; 0: no `sharing`
-    paired: bool = False
-    losses: bool = False  # whether they are counted
-    gpus_of_server: int = 0  # most of any server
-
-
-def empty_state(num_clusters: int, sizes: Sizes, timeline_bins: int = 0, segment_rows: int = 0) -> State:
-    """Zeroed arrays of the given sizes; slowness is 1."""
-    b, jobs, gpus = num_clusters, sizes.jobs, sizes.gpus
-    models, batches = sizes.models + 1, sizes.sharing_batches
-    numbers = sizes.gpus_of_server + 1
+    Args:
+        num_clusters: simulations.
+        jobs: most of any simulation. All other sizes are of one cluster.
+        classes: most demand classes.
+        models: of the catalogue.
+        sharing_batches: most of any model on any GPU type; 0: no `State.sharing`.
+        paired: whether there are `State.pairs`.
+        losses: whether they are counted.
+        gpus_of_server: most of any server.
+        (others): as their names say; see `State`.
+    """
+    b, rows = num_clusters, models + 1
+    numbers, slots = gpus_of_server + 1, gpus * jobs_per_gpu
     return State(
         jobs=Job.zeros(b, jobs + 1),
         gpus=Gpu.zeros(b, gpus),
-        slots=Slot.zeros(b, gpus * sizes.jobs_per_gpu),
-        servers=Server.zeros(b, sizes.servers),
-        links=Link.zeros(b, sizes.servers + sizes.racks),
+        slots=Slot.zeros(b, slots),
+        servers=Server.zeros(b, servers),
+        links=Link.zeros(b, servers + racks),
         clusters=ClusterRecord.zeros(b),
-        slowness=np.ones((models, sizes.gpu_types, 2)),
-        sharing=np.zeros((models * sizes.gpu_types if batches else 0, batches, 3)),
-        pairs=np.zeros((models, models) if sizes.paired else (0, 0)),
-        shared=np.zeros((b, gpus * sizes.jobs_per_gpu if batches else 0, 2)),
+        pristine=ClusterRecord.zeros(1),
+        slowness=np.ones((rows, gpu_types, 2)),
+        sharing=np.zeros((rows * gpu_types if sharing_batches else 0, sharing_batches, 3)),
+        pairs=np.zeros((rows, rows) if paired else (0, 0)),
+        shared=np.zeros((b, slots if sharing_batches else 0, 2)),
         between_servers=np.zeros(FABRIC_COLUMNS),
         waiting=np.zeros((b, 2 * jobs), np.int32),
         running=np.zeros((b, jobs), np.int32),
         ended=np.zeros((b, jobs), np.int32),
-        class_waiting=np.zeros((b, sizes.classes), np.int32),
-        class_stamp=np.zeros((b, sizes.classes), np.int32),
+        class_waiting=np.zeros((b, classes), np.int32),
+        class_stamp=np.zeros((b, classes), np.int32),
         integrals=np.zeros((b, INTEGRALS)),
         timeline=np.zeros((b, timeline_bins, TIMELINE_COLUMNS)),
         segments=Segment.zeros(b, segment_rows),
-        losses=Losses.zeros(b, jobs if sizes.losses else 0),
-        kernels_counted=np.zeros((b, gpus if sizes.losses else 0)),
-        fewest_servers=np.zeros(gpus + 1 if sizes.losses else 0, np.int32),
+        losses=np.zeros((b, jobs if losses else 0, LOSS_COLUMNS)),
+        kernels_counted=np.zeros((b, gpus if losses else 0)),
+        fewest_servers=np.zeros(gpus + 1 if losses else 0, np.int32),
         gpu_scratch=np.zeros((b, gpus), np.int32),
         held_scratch=np.zeros((b, gpus), np.int32),
-        server_scratch=np.zeros((b, sizes.servers), np.int32),
-        number_scratch=np.zeros((b, gpus + sizes.servers)),
-        link_scratch=np.zeros((b, sizes.servers + sizes.racks), np.int32),
-        ring_scratch=np.zeros((b, gpus * sizes.jobs_per_gpu), np.int32),
-        free_bits=np.zeros((b, numbers * -(-sizes.servers // SERVERS_PER_WORD)), np.int64),
+        server_scratch=np.zeros((b, servers), np.int32),
+        number_scratch=np.zeros((b, gpus + servers)),
+        link_scratch=np.zeros((b, servers + racks), np.int32),
+        ring_scratch=np.zeros((b, slots), np.int32),
+        free_bits=np.zeros((b, numbers * -(-servers // SERVERS_PER_WORD)), np.int64),
         num_with_free=np.zeros((b, numbers), np.int32),
     )
 

@@ -56,13 +56,13 @@ def file_servers(state: State, b: int) -> None:
 
 
 @kernel
-def next_server(state: State, b: int, free: int, after: int) -> int:
-    """The first server above number `after` with exactly so many free GPUs; -1 if there is none."""
+def _next_bit(state: State, b: int, row: int, flipped: int, after: int) -> int:
+    """The first server above number `after` whose bit in a row is set, once the row is flipped; -1: none."""
     num_words = _num_words(state)
     i = (after + 1) >> _LOG2
     passed = (after + 1) & _LAST
     while i < num_words:
-        word = (state.free_bits[b, free * num_words + i] >> passed) << passed
+        word = ((flipped ^ state.free_bits[b, row * num_words + i]) >> passed) << passed
         if word != 0:
             return (i << _LOG2) + _lowest_bit(word)
         passed = 0
@@ -71,16 +71,13 @@ def next_server(state: State, b: int, free: int, after: int) -> int:
 
 
 @kernel
+def next_server(state: State, b: int, free: int, after: int) -> int:
+    """The first server above number `after` with exactly so many free GPUs; -1 if there is none."""
+    return _next_bit(state, b, free, 0, after)
+
+
+@kernel
 def next_with_free(state: State, b: int, after: int) -> int:
     """The first server above number `after` with a free GPU; -1 if there is none."""
-    num_words = _num_words(state)
-    i = (after + 1) >> _LOG2
-    passed = (after + 1) & _LAST
-    while i < num_words:
-        word = ((_ALL ^ state.free_bits[b, i]) >> passed) << passed
-        if word != 0:
-            s = (i << _LOG2) + _lowest_bit(word)
-            return s if s < state.servers.shape[1] else -1
-        passed = 0
-        i += 1
-    return -1
+    s = _next_bit(state, b, 0, _ALL, after)
+    return s if s < state.servers.shape[1] else -1

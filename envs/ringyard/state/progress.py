@@ -5,13 +5,11 @@ import numpy as np
 from ringyard.compiled import kernel
 from ringyard.state.records import Job, JobStatus
 
-_RUNNING = int(JobStatus.RUNNING)
-
 
 @kernel
 def remaining_iterations(job: Job, now: float) -> float:
     """Iterations left at time `now`, for a job in any state."""
-    if job.status != _RUNNING:
+    if job.status != JobStatus.RUNNING:
         return job.remaining_iterations
     begin = max(job.synced_seconds, job.progress_from_seconds)
     if now <= begin:
@@ -47,7 +45,7 @@ def predicted_seconds(job: Job) -> float:
 @kernel
 def attained_service(job: Job, now: float) -> float:
     """GPU seconds held until time `now`, for a job in any state."""
-    if job.status != _RUNNING:
+    if job.status != JobStatus.RUNNING:
         return job.attained_service
     return job.attained_service + job.num_gpus * (now - job.synced_seconds)
 
@@ -70,6 +68,6 @@ def slowdown(isolated_seconds: float, seconds: float) -> float:
 @kernel
 def run_seconds(job: Job, now: float) -> float:
     """Seconds with resources held until time `now`, for a job in any state."""
-    if job.status != _RUNNING:
+    if job.status != JobStatus.RUNNING:
         return job.run_seconds
     return job.run_seconds + (now - job.synced_seconds)

@@ -68,7 +68,29 @@ class Integral(IntEnum):
     WORST_FAIRNESS = 9  # no integral but the largest of these so far
 
 
+class Loss(IntEnum):
+    """Columns of `State.losses`: what a job's time was lost to so far, in seconds, and how fast that grows.
+
+    Rates are seconds of an iteration of the base batch, as things are now
+    (`ringyard.sim.engine.slowdown_accounting`).
+    """
+
+    CONTENTION = 0
+    SPREAD = 1
+    INTERFERENCE = 2
+    INPUT = 3
+    STRAGGLERS = 4
+    GPU_TYPES = 5
+    SIZE = 6
+    RATES = 7  # first of the rates of those above, in their order
+    WORK_RATE = 14  # the same at all times; 0 before the first start
+    RESTARTS = 15
+    FAILURES = 16
+    COUNTED_SECONDS = 17  # until then all this is counted, while the job runs
+
+
 INTEGRALS = len(Integral)
+LOSS_COLUMNS = max(Loss) + 1
 TIMELINE_COLUMNS = 2  # waiting jobs, busy GPUs (both integrated over the bin)
 
 
@@ -180,33 +202,6 @@ class Job(Record):
     max_gpus: i4
     asked_cores_per_server_task: i4
     outcome: i4  # JobOutcome, how it ends
-
-
-class Losses(Record):
-    """What a job's time was lost to so far, in seconds.
-
-    `ringyard.sim.engine.slowdown_accounting` says how it is counted. Rates are
-    seconds of an iteration of the base batch, as things are now.
-    """
-
-    counted_seconds: f8  # until then, while the job runs
-    restarts: f8
-    failures: f8
-    contention: f8
-    spread: f8
-    interference: f8
-    input: f8
-    stragglers: f8
-    gpu_types: f8
-    size: f8
-    contention_rate: f8
-    spread_rate: f8
-    interference_rate: f8
-    input_rate: f8
-    stragglers_rate: f8
-    gpu_types_rate: f8
-    size_rate: f8
-    work_rate: f8  # the same at all times; 0 before the first start
 
 
 class Gpu(Record):

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ringyard.workloads.assignment import Assignment, ModelMix, UniformCosts
 from ringyard.workloads.extensions import (
     Cancellations,
     CpuJobs,
@@ -14,10 +13,7 @@ from ringyard.workloads.extensions import (
     PerWorker,
     Predictability,
 )
-from ringyard.workloads.gadget import GadgetJobs
-from ringyard.workloads.partitioning import PartitionedJobs
-from ringyard.workloads.published_mix import PublishedMix
-from ringyard.workloads.published_traces import AITurboJobs, OnesJobs
+from ringyard.workloads.papers import AITurboJobs, GadgetJobs, OnesJobs, PartitionedJobs, PublishedMix
 from ringyard.workloads.replay import Replay, replay_file
 from ringyard.workloads.synthetic import (
     Arrivals,
@@ -27,7 +23,7 @@ from ringyard.workloads.synthetic import (
     Sizes,
     Synthetic,
 )
-from ringyard.workloads.workload import Workload, scale_to_load
+from ringyard.workloads.workload import Assignment, ModelMix, UniformCosts, Workload, scale_to_load
 
 if TYPE_CHECKING:
     from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly

@@ -15,25 +15,11 @@ from ringyard.checks import Amount, Bytes, Count, Positive, Share, Weights, Whol
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
-from ringyard.profiles import catalogue, model_id
+from ringyard.profiles import catalogue, figures, model_id
 from ringyard.resources import RESOURCES
 from ringyard.state.records import JobKind, JobOutcome
 from ringyard.workloads.synthetic import Arrivals, Durations
 from ringyard.workloads.workload import Workload
-
-__all__ = [
-    "Cancellations",
-    "CpuJobs",
-    "Elastic",
-    "Extended",
-    "Extension",
-    "GradientCpuWork",
-    "Groups",
-    "ParameterServers",
-    "PerWorker",
-    "Predictability",
-]
-
 
 _BelowOne = Annotated[float, "[0, 1)"]
 
@@ -44,11 +30,17 @@ class Extension(Protocol):
     @property
     def extra_jobs(self) -> int:
         """Most jobs it adds."""
-        ...
+        return 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with what this extension knows."""
         ...
+
+
+def _drawn(weights: Mapping[Any, float], count: int, rng: np.random.Generator) -> NDArray[Any]:
+    """[count] keys, drawn by weight."""
+    shares = np.array(list(weights.values()), dtype=np.float64)
+    return rng.choice(np.array(list(weights)), count, p=shares / shares.sum())
 
 
 @checked("workload")
@@ -79,7 +71,7 @@ class Extended:
 
 @checked("workload.elastic")
 @dataclass(frozen=True)
-class Elastic:
+class Elastic(Extension):
     """Ring jobs of models with a batch range may change GPUs and batch.
 
     Attributes:
@@ -94,7 +86,6 @@ class Elastic:
     share: Share = 1.0
     least: Annotated[float, "(0, 1]"] = 0.25
     most: Annotated[float, "[1, 1e6]"] = 4.0
-    extra_jobs: Whole = 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with ranges of GPUs and batch.
@@ -103,14 +94,12 @@ class Elastic:
             ConfigurationError: a chosen job's model has no batch range or noise scale.
         """
         chosen = (rng.random(len(jobs)) < self.share) & (jobs.kind == JobKind.RING)
-        models = catalogue()
-        for position in np.unique(jobs.model_ids[chosen & (jobs.model_ids >= 0)]):
-            for name in ("min_batch", "max_batch", "noise_scale"):
-                models[position].need(name)
-        low = np.array([model.min_batch or np.nan for model in models] + [np.nan])[jobs.model_ids]
-        high = np.array([model.max_batch or np.nan for model in models] + [np.nan])[jobs.model_ids]
-        gpus = jobs.num_gpus
         chosen &= jobs.model_ids >= 0
+        for position in np.unique(jobs.model_ids[chosen]):
+            for name in ("min_batch", "max_batch", "noise_scale"):
+                catalogue()[position].need(name)
+        low, high = figures("min_batch")[jobs.model_ids], figures("max_batch")[jobs.model_ids]
+        gpus = jobs.num_gpus
         least = np.maximum(np.ceil(gpus * self.least), 1).astype(np.int64)
         most = np.maximum(np.minimum(np.floor(gpus * self.most), cluster.num_gpus), gpus).astype(np.int64)
         return replace(
@@ -124,7 +113,7 @@ class Elastic:
 
 @checked("workload.per_worker")
 @dataclass(frozen=True)
-class PerWorker:
+class PerWorker(Extension):
     """What each worker asks for of a counted resource, drawn from weights; at most what a server has per GPU.
 
     Attributes:
@@ -137,7 +126,6 @@ class PerWorker:
 
     column: str
     weights: Annotated[Mapping[Bytes, Amount], "of positive sum"]
-    extra_jobs: Whole = 0
 
     def __post_init__(self) -> None:
         known = [one.per_worker for one in RESOURCES]
@@ -148,9 +136,7 @@ class PerWorker:
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with this column drawn (CPU-only jobs keep theirs)."""
-        options = np.array(sorted(self.weights), dtype=np.int64)
-        shares = np.array([self.weights[int(amount)] for amount in options], dtype=np.float64)
-        drawn = rng.choice(options, len(jobs), p=shares / shares.sum())
+        drawn = _drawn(dict(sorted(self.weights.items())), len(jobs), rng)
         (resource,) = (one for one in RESOURCES if one.per_worker == self.column)
         per_server = getattr(cluster, resource.capacity)
         if per_server:
@@ -163,7 +149,7 @@ class PerWorker:
 
 @checked("workload.gradient_cpu_work")
 @dataclass(frozen=True)
-class GradientCpuWork:
+class GradientCpuWork(Extension):
     """Workers of a ring synchronise gradients on the cores that also prepare their samples.
 
     One of w workers sends and receives 2 (w - 1) / w of its gradients in each iteration, and a core handles
@@ -175,7 +161,6 @@ class GradientCpuWork:
     """
 
     bytes_per_core_second: Positive
-    extra_jobs: Whole = 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with rings of several workers preparing fewer samples on each core."""
@@ -191,7 +176,7 @@ class GradientCpuWork:
 
 @checked("workload.groups")
 @dataclass(frozen=True)
-class Groups:
+class Groups(Extension):
     """Every job is of a group that shares the cluster with the others, its virtual cluster.
 
     Attributes:
@@ -199,17 +184,15 @@ class Groups:
     """
 
     weights: Weights
-    extra_jobs: Whole = 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with a group for each job, drawn by weight."""
-        shares = np.array(list(self.weights.values()), dtype=np.float64)
-        return replace(jobs, vc=rng.choice(np.array(list(self.weights)), len(jobs), p=shares / shares.sum()))
+        return replace(jobs, vc=_drawn(self.weights, len(jobs), rng))
 
 
 @checked("workload.parameter_servers")
 @dataclass(frozen=True)
-class ParameterServers:
+class ParameterServers(Extension):
     """Some small jobs train with parameter servers instead of a ring.
 
     Attributes:
@@ -227,7 +210,6 @@ class ParameterServers:
     cores: Whole = 5
     max_gpus: Count = 4
     elastic: bool = False
-    extra_jobs: Whole = 0
 
     def __post_init__(self) -> None:
         for name in self.models:
@@ -237,15 +219,14 @@ class ParameterServers:
         """The table with parameter-server jobs; their run times are kept."""
         chosen = (rng.random(len(jobs)) < self.share) & (jobs.num_gpus <= self.max_gpus)
         chosen &= jobs.kind == JobKind.RING
-        ids = np.array([model_id(name) for name in self.models])
-        weights = np.array(list(self.models.values()), dtype=np.float64)
-        drawn = rng.choice(ids, len(jobs), p=weights / weights.sum())
+        weights = {model_id(name): weight for name, weight in self.models.items()}
+        drawn = _drawn(weights, len(jobs), rng)
         servers = rng.choice(np.asarray(self.servers, dtype=np.int64), len(jobs))
         dressed = jobs.with_models(np.where(chosen, drawn, -1))
-        models = [catalogue()[position] for position in drawn]
-        batch = np.where(chosen, [model.batch_size for model in models], jobs.batch_size)
-        fixed = np.array([model.fixed_seconds for model in models])
-        compute = fixed + np.array([model.sample_seconds for model in models]) * batch / jobs.num_gpus
+        batch = np.where(chosen, figures("batch_size")[drawn], jobs.batch_size)
+        fixed = figures("fixed_seconds")[drawn]
+        compute = fixed + figures("sample_seconds")[drawn] * batch / jobs.num_gpus
+        most = min(self.max_gpus, cluster.num_gpus) if self.elastic else jobs.num_gpus
         return replace(
             dressed,
             compute_seconds=np.where(chosen, compute, jobs.compute_seconds),
@@ -256,19 +237,15 @@ class ParameterServers:
             min_batch=np.where(chosen, batch, jobs.min_batch),
             max_batch=np.where(chosen, batch, jobs.max_batch),
             min_gpus=np.where(chosen, 1 if self.elastic else jobs.num_gpus, jobs.min_gpus),
-            max_gpus=np.where(chosen, self._most(jobs, cluster), jobs.max_gpus),
+            max_gpus=np.where(chosen, most, jobs.max_gpus),
             parameter_servers=np.where(chosen, servers, 0),
             cores_per_server_task=np.where(chosen, self.cores, 0),
         )
 
-    def _most(self, jobs: JobTable, cluster: Cluster) -> NDArray[np.int64]:
-        """[jobs] most GPUs that each may have."""
-        return np.full(len(jobs), min(self.max_gpus, cluster.num_gpus)) if self.elastic else jobs.num_gpus
-
 
 @checked("workload.cpu_jobs")
 @dataclass(frozen=True)
-class CpuJobs:
+class CpuJobs(Extension):
     """CPU-only jobs with arrivals of their own, over the time of the GPU jobs' arrivals.
 
     Attributes:
@@ -308,7 +285,7 @@ class CpuJobs:
 
 @checked("workload.predictability")
 @dataclass(frozen=True)
-class Predictability:
+class Predictability(Extension):
     """When, and how well, a job's remaining time can be predicted.
 
     Attributes:
@@ -320,7 +297,6 @@ class Predictability:
     share: Share
     from_share: Annotated[tuple[_BelowOne, _BelowOne], "ascending"] = (0.0, 0.0)
     error: Amount = 0.0
-    extra_jobs: Whole = 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with the share of its life after which each job is predictable, and its error."""
@@ -336,7 +312,7 @@ class Predictability:
 
 @checked("workload.cancellations")
 @dataclass(frozen=True)
-class Cancellations:
+class Cancellations(Extension):
     """Some users withdraw their job some time after its submission; some jobs fail when their work is done.
 
     Attributes:
@@ -348,7 +324,6 @@ class Cancellations:
     cancelled: Share
     after: Annotated[tuple[Positive, Positive], "ascending"]
     failed: Share = 0.0
-    extra_jobs: Whole = 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """The table with cancellations and outcomes.

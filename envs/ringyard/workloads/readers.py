@@ -22,9 +22,7 @@ from ringyard.errors import WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import files
-from ringyard.workloads.where import Times, Where, selected
-
-__all__ = ["read_csv", "read_helios", "read_pai", "read_philly"]
+from ringyard.workloads.files import Times, Where, selected
 
 _TENANTS = {"cluster": "cluster", "vc": "vc", "user": "user"}
 _STATES = ("state", "status")

@@ -13,10 +13,7 @@ from ringyard.checks import Amount, Count, Positive, Share, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable, Past
-from ringyard.workloads.assignment import Assignment
-from ringyard.workloads.workload import scale_to_load
-
-__all__ = ["Replay", "replay_file"]
+from ringyard.workloads.workload import Assignment, scale_to_load
 
 
 @checked("workload")

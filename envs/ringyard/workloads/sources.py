@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ringyard.errors import WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
 from ringyard.state.records import JobOutcome
 from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
-
-__all__ = ["SOURCES", "TraceReport", "TraceSource", "check_trace"]
 
 
 @dataclass(frozen=True)
@@ -23,23 +23,19 @@ class TraceSource:
         name: also the name of the workload config that reads it.
         url: the release.
         file: the file of the release that the reader takes.
-        licence: as the release states it.
-        size: of the release, roughly; "not known" where nobody here has seen it.
-        sha256: of the file, where known.
-        jobs: GPU jobs as published; 0 if not stated.
+        jobs: GPU jobs as published.
         read: reader.
         note: what to know before use.
+        licence: as the release states it.
     """
 
     name: str
     url: str
     file: str
-    licence: str
-    size: str
-    sha256: str | None
     jobs: int
     read: Callable[[str], JobTable]
     note: str
+    licence: str = "CC-BY-4.0"
 
 
 SOURCES = (
@@ -47,9 +43,6 @@ SOURCES = (
         "philly",
         "https://github.com/msr-fiddle/philly-traces",
         "trace-data/cluster_job_log",
-        "CC-BY-4.0",
-        "not known",
-        None,
         117325,
         read_philly,
         "JSON; jobs that never ran are left out. CSV cuts with submit_s, num_gpus, duration_s work too."
@@ -59,9 +52,6 @@ SOURCES = (
         "helios",
         "https://github.com/S-Lab-System-Group/HeliosData",
         "data/Venus/cluster_log.csv",
-        "CC-BY-4.0",
-        "not known",
-        None,
         125303,
         read_helios,
         "CPU-only jobs are left out. CSV cuts with submit_s, num_gpus, duration_s work too."
@@ -71,9 +61,6 @@ SOURCES = (
         "pai",
         "https://github.com/alibaba/clusterdata/tree/master/cluster-trace-gpu-v2020",
         "a CSV cut of pai_task_table with start_s, num_gpus_roundedup, duration_s",
-        "CC-BY-4.0",
-        "not known",
-        None,
         732691,
         read_pai,
         "start times stand for submissions; fractional GPUs are rounded up."
@@ -117,13 +104,12 @@ def check_trace(name: str, path: str) -> TraceReport:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", WorkloadWarning)
         jobs = readers[name](path)
-    ordered = sorted(jobs.duration_seconds.tolist())
     return TraceReport(
         jobs=len(jobs),
         span_days=float(jobs.submit_seconds[-1]) / 86400.0,
         mean_gpus=float(jobs.num_gpus.mean()),
         max_gpus=int(jobs.num_gpus.max()),
-        median_duration_seconds=ordered[len(ordered) // 2],
+        median_duration_seconds=float(np.sort(jobs.duration_seconds)[len(jobs) // 2]),
         sha256=hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
         ends={end.name.lower(): count for end in JobOutcome if (count := int((jobs.outcome == end).sum()))},
         vcs=_named(jobs.vc.tolist()),

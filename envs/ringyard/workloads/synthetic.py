@@ -12,10 +12,7 @@ from ringyard.checks import Amount, Count, Positive, Share, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
-from ringyard.workloads.assignment import Assignment
-from ringyard.workloads.workload import EachOf
-
-__all__ = ["Arrivals", "Durations", "LogNormalDurations", "QuantileDurations", "Sizes", "Synthetic"]
+from ringyard.workloads.workload import Assignment, EachOf
 
 _DAY = 86400.0
 

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from ringyard.compiled import FloatMatrix, FloatVector, IntVector, Record, Records1, f8, i4, kernel
-
-__all__ = ["FIRST_FIT", "RANDOM", "Gpu", "Job", "Worker", "run_events"]
+from ringyard.compiled import FloatMatrix, IntVector, Record, Records1, bundle, f8, i4, kernel
 
 RANDOM, FIRST_FIT = -1, -2
 
@@ -54,119 +52,161 @@ class Worker(Record):
     phase: i4
 
 
-Jobs = Records1[Job]
-Gpus = Records1[Gpu]
-Workers = Records1[Worker]
+@bundle
+class TransferRun:
+    """The state and the settings of one run.
+
+    Attributes:
+        jobs: [jobs] `Job`.
+        gpus: [GPUs] `Gpu`.
+        workers: [workers] `Worker`.
+        order: [jobs] the queue.
+        sending: [servers] transfers on each.
+        draws: [jobs, GPUs] random numbers of random placement.
+        per_node: GPUs of a server.
+        kappa: of LWF, or RANDOM or FIRST_FIT.
+        most: transfers allowed on a server.
+        adaptive: AdaDUAL.
+        ratio: remaining / new bytes from which on a transfer starts beside another.
+        beta: ms per MB of a transfer alone.
+        eta: extra ms per MB and contender.
+        miscount: with the public simulator's error.
+    """
+
+    jobs: Records1[Job]
+    gpus: Records1[Gpu]
+    workers: Records1[Worker]
+    order: IntVector
+    sending: IntVector
+    draws: FloatMatrix
+    per_node: int
+    kappa: int
+    most: int
+    adaptive: bool
+    ratio: float
+    beta: float
+    eta: float
+    miscount: bool
+
 
 #: ms per MB that the public simulator's load estimate uses, its 1GbE figure, though its links run at 0.856
 LOAD_MS_PER_MEGABYTE = 7.8125
 
 
 @kernel
-def _on_node(jobs: Jobs, workers: Workers, j: int, node: int, per_node: int) -> bool:
+def _on_node(run: TransferRun, j: int, node: int) -> bool:
     """Whether job j has a worker there."""
-    for k in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].workers):
-        if workers[k].gpu // per_node == node:
+    job = run.jobs[j]
+    for k in range(job.first_worker, job.first_worker + job.workers):
+        if run.workers[k].gpu // run.per_node == node:
             return True
     return False
 
 
 @kernel
-def _meet(jobs: Jobs, workers: Workers, i: int, j: int, per_node: int) -> bool:
+def _meet(run: TransferRun, i: int, j: int) -> bool:
     """Whether two placed jobs have a server in common."""
-    for k in range(jobs[i].first_worker, jobs[i].first_worker + jobs[i].workers):
-        if _on_node(jobs, workers, j, workers[k].gpu // per_node, per_node):
+    job = run.jobs[i]
+    for k in range(job.first_worker, job.first_worker + job.workers):
+        if _on_node(run, j, run.workers[k].gpu // run.per_node):
             return True
     return False
 
 
 @kernel
-def _most_transfers(jobs: Jobs, workers: Workers, sending: IntVector, j: int, per_node: int) -> int:
+def _in_phase(run: TransferRun, j: int, phase: int) -> bool:
+    """Whether job j is placed and in this phase of its iteration."""
+    return run.jobs[j].status == _PLACED and run.jobs[j].phase == phase
+
+
+@kernel
+def _most_transfers(run: TransferRun, j: int) -> int:
     """Transfers on the busiest of the job's servers."""
     most = 0
-    for k in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].workers):
-        most = max(most, sending[workers[k].gpu // per_node])
+    job = run.jobs[j]
+    for k in range(job.first_worker, job.first_worker + job.workers):
+        most = max(most, run.sending[run.workers[k].gpu // run.per_node])
     return most
 
 
 @kernel
-def _count(jobs: Jobs, workers: Workers, sending: IntVector, j: int, per_node: int, change: int) -> None:
+def _count(run: TransferRun, j: int, change: int) -> None:
     """Add a transfer of job j to its servers, or take it away."""
-    for node in range(len(sending)):
-        if _on_node(jobs, workers, j, node, per_node):
-            sending[node] += change
+    for node in range(len(run.sending)):
+        if _on_node(run, j, node):
+            run.sending[node] += change
 
 
 @kernel
-def _least_loaded(gpus: Gpus, memory: float, first: int, last: int) -> int:
+def _is_open(gpu: Gpu, memory: float) -> bool:
+    """Whether the GPU has room and is not taken yet."""
+    return gpu.taken == 0 and gpu.memory >= memory
+
+
+@kernel
+def _least_loaded(run: TransferRun, memory: float, first: int, last: int) -> int:
     """Untaken GPU with room and the least load; -1 if none."""
     best = -1
     for g in range(first, last):
-        if gpus[g].taken == 0 and gpus[g].memory >= memory and (best < 0 or gpus[g].load < gpus[best].load):
+        if _is_open(run.gpus[g], memory) and (best < 0 or run.gpus[g].load < run.gpus[best].load):
             best = g
     return best
 
 
 @kernel
-def _choose(gpus: Gpus, workers: Workers, job: Job, kappa: int, per_node: int, draws: FloatVector) -> bool:
-    """GPUs for all workers by LWF-kappa, first fit or at random; False if memory is short."""
+def _next_gpu(run: TransferRun, j: int) -> int:
+    """The next GPU of job j by LWF-kappa, first fit or at random."""
+    memory = run.jobs[j].memory
+    count = len(run.gpus)
+    best = -1
+    if run.kappa == FIRST_FIT or run.kappa == RANDOM:
+        for g in range(count):
+            if _is_open(run.gpus[g], memory):
+                if best < 0 or (run.kappa == RANDOM and run.draws[j, g] < run.draws[j, best]):
+                    best = g
+        return best
+    if run.jobs[j].workers <= run.kappa:
+        return _least_loaded(run, memory, 0, count)
+    lightest = np.inf
+    for first in range(0, count, run.per_node):
+        load = 0.0
+        for g in range(first, first + run.per_node):
+            load += run.gpus[g].load
+        found = _least_loaded(run, memory, first, first + run.per_node)
+        if load < lightest and found >= 0:
+            lightest = load
+            best = found
+    return best
+
+
+@kernel
+def _choose(run: TransferRun, j: int) -> bool:
+    """GPUs for all workers of job j; False if memory is short."""
+    job = run.jobs[j]
     count = 0
-    for g in range(len(gpus)):
-        gpus[g].taken = 0
-        if gpus[g].memory >= job.memory:
-            count += 1
+    for g in range(len(run.gpus)):
+        run.gpus[g].taken = 0
+        count += int(run.gpus[g].memory >= job.memory)
     if count < job.workers:
         return False
-    taken = 0
-    while taken < job.workers:
-        g = -1
-        if kappa == FIRST_FIT:
-            for other in range(len(gpus)):
-                if g < 0 and gpus[other].taken == 0 and gpus[other].memory >= job.memory:
-                    g = other
-        elif kappa == RANDOM:
-            for other in range(len(gpus)):
-                if gpus[other].taken == 0 and gpus[other].memory >= job.memory:
-                    if g < 0 or draws[other] < draws[g]:
-                        g = other
-        elif job.workers <= kappa:
-            g = _least_loaded(gpus, job.memory, 0, len(gpus))
-        else:
-            lightest = np.inf
-            for node in range(len(gpus) // per_node):
-                first = node * per_node
-                load = 0.0
-                for other in range(first, first + per_node):
-                    load += gpus[other].load
-                if load < lightest and _least_loaded(gpus, job.memory, first, first + per_node) >= 0:
-                    lightest = load
-                    g = _least_loaded(gpus, job.memory, first, first + per_node)
-        gpus[g].taken = 1
-        workers[job.first_worker + taken].gpu = g
-        taken += 1
+    for k in range(job.first_worker, job.first_worker + job.workers):
+        g = _next_gpu(run, j)
+        run.gpus[g].taken = 1
+        run.workers[k].gpu = g
     return True
 
 
 @kernel
-def _place(
-    jobs: Jobs,
-    j: int,
-    gpus: Gpus,
-    workers: Workers,
-    kappa: int,
-    per_node: int,
-    draws: FloatVector,
-) -> None:
-    job = jobs[j]
-    if not _choose(gpus, workers, job, kappa, per_node, draws):
+def _place(run: TransferRun, j: int) -> None:
+    job = run.jobs[j]
+    if not _choose(run, j):
         return
     job.status = _PLACED
     job.spans = 0
-    for node in range(len(gpus) // per_node):
-        if _on_node(jobs, workers, j, node, per_node):
-            job.spans += 1
+    for node in range(len(run.sending)):
+        job.spans += int(_on_node(run, j, node))
     for k in range(job.first_worker, job.first_worker + job.workers):
-        gpu = gpus[workers[k].gpu]
+        gpu = run.gpus[run.workers[k].gpu]
         gpu.memory -= job.memory
         gpu.load += job.iterations * (job.forward + job.backward)
         if job.spans > 1:
@@ -174,27 +214,28 @@ def _place(
 
 
 @kernel
-def _end_iteration(job: Job, gpus: Gpus, workers: Workers, now: float) -> None:
+def _end_iteration(run: TransferRun, job: Job, now: float) -> None:
     """All workers have the new weights: next iteration, or the end."""
     job.iterations -= 1
     job.waiting_workers = 0
     job.phase = _COMPUTING
     for k in range(job.first_worker, job.first_worker + job.workers):
-        workers[k].phase = _FORWARD
+        worker = run.workers[k]
+        worker.phase = _FORWARD
         if job.spans > 1:
-            gpus[workers[k].gpu].load -= job.megabytes * LOAD_MS_PER_MEGABYTE
+            run.gpus[worker.gpu].load -= job.megabytes * LOAD_MS_PER_MEGABYTE
         if job.iterations == 0:
-            gpus[workers[k].gpu].memory += job.memory
+            run.gpus[worker.gpu].memory += job.memory
     if job.iterations == 0:
         job.status = _DONE
         job.end = now
 
 
 @kernel
-def _end_task(jobs: Jobs, gpu: Gpu, gpus: Gpus, workers: Workers, now: float) -> None:
+def _end_task(run: TransferRun, gpu: Gpu, now: float) -> None:
     """A forward or backward task is done."""
-    worker = workers[gpu.worker]
-    job = jobs[worker.job]
+    worker = run.workers[gpu.worker]
+    job = run.jobs[worker.job]
     seconds = job.forward if worker.phase == _FORWARD else job.backward
     job.service -= seconds
     gpu.load -= seconds
@@ -208,99 +249,71 @@ def _end_task(jobs: Jobs, gpu: Gpu, gpus: Gpus, workers: Workers, now: float) ->
             job.phase = _READY
             job.left = job.megabytes
         else:
-            _end_iteration(job, gpus, workers, now)
+            _end_iteration(run, job, now)
 
 
 @kernel
-def _allowed(
-    jobs: Jobs,
-    workers: Workers,
-    sending: IntVector,
-    j: int,
-    per_node: int,
-    most: int,
-    adaptive: bool,
-    ratio: float,
-) -> bool:
+def _allowed(run: TransferRun, j: int) -> bool:
     """SRSF(most), or AdaDUAL: beside one transfer only if that has `ratio` times more left."""
-    crowd = _most_transfers(jobs, workers, sending, j, per_node)
+    crowd = _most_transfers(run, j)
     if crowd == 0:
         return True
-    if crowd >= most:
+    if crowd >= run.most:
         return False
-    if adaptive:
-        for i in range(len(jobs)):
-            if (
-                jobs[i].status == _PLACED
-                and jobs[i].phase == _SENDING
-                and _meet(jobs, workers, i, j, per_node)
-            ):
-                if jobs[i].left < ratio * jobs[j].megabytes:
+    if run.adaptive:
+        for i in range(len(run.jobs)):
+            if _in_phase(run, i, _SENDING) and _meet(run, i, j):
+                if run.jobs[i].left < run.ratio * run.jobs[j].megabytes:
                     return False
     return True
 
 
 @kernel
-def _start_transfers(
-    jobs: Jobs,
-    workers: Workers,
-    sending: IntVector,
-    per_node: int,
-    most: int,
-    adaptive: bool,
-    ratio: float,
-) -> None:
+def _start_transfers(run: TransferRun) -> None:
     """Every job that is ready, least service first."""
+    jobs = run.jobs
     for j in range(len(jobs)):
         jobs[j].asked = 0
     while True:
         best = -1
         for j in range(len(jobs)):
-            if jobs[j].status == _PLACED and jobs[j].phase == _READY and jobs[j].asked == 0:
+            if _in_phase(run, j, _READY) and jobs[j].asked == 0:
                 if best < 0 or jobs[j].service < jobs[best].service:
                     best = j
         if best < 0:
             return
         jobs[best].asked = 1
-        if _allowed(jobs, workers, sending, best, per_node, most, adaptive, ratio):
+        if _allowed(run, best):
             jobs[best].phase = _SENDING
-            _count(jobs, workers, sending, best, per_node, 1)
+            _count(run, best, 1)
 
 
 @kernel
-def _set_rates(
-    jobs: Jobs,
-    workers: Workers,
-    sending: IntVector,
-    per_node: int,
-    constants: tuple[float, float],
-    miscount: bool,
-) -> None:
+def _set_rates(run: TransferRun) -> None:
     """1 / (k b + (k - 1) eta), k on the busiest server; with the public error, once more for each asker."""
-    beta, eta = constants
-    for i in range(len(jobs)):
-        if jobs[i].status != _PLACED or jobs[i].phase != _SENDING:
+    for i in range(len(run.jobs)):
+        if not _in_phase(run, i, _SENDING):
             continue
-        k = _most_transfers(jobs, workers, sending, i, per_node)
-        rate = 1.0 / (k * beta + (k - 1) * eta)
+        k = _most_transfers(run, i)
+        rate = 1.0 / (k * run.beta + (k - 1) * run.eta)
         askers = 0
-        if miscount:
-            for j in range(len(jobs)):
-                if jobs[j].status == _PLACED and jobs[j].phase == _READY:
-                    if _most_transfers(jobs, workers, sending, j, per_node) == 1:
-                        askers += int(_meet(jobs, workers, i, j, per_node))
-        jobs[i].rate = rate * (1 + askers)
+        if run.miscount:
+            for j in range(len(run.jobs)):
+                if _in_phase(run, j, _READY) and _most_transfers(run, j) == 1:
+                    askers += int(_meet(run, i, j))
+        run.jobs[i].rate = rate * (1 + askers)
 
 
 @kernel
-def _dispatch(jobs: Jobs, gpus: Gpus, workers: Workers, now: float) -> None:
+def _dispatch(run: TransferRun, now: float) -> None:
     """Each idle GPU computes for its resident job with least service left."""
+    jobs, gpus, workers = run.jobs, run.gpus, run.workers
     for g in range(len(gpus)):
         gpus[g].taken = -1
     for k in range(len(workers)):
-        job = jobs[workers[k].job]
-        if job.status != _PLACED or job.phase != _COMPUTING or workers[k].phase == _BARRIER:
+        if not _in_phase(run, workers[k].job, _COMPUTING) or workers[k].phase == _BARRIER:
             continue
+        job = jobs[workers[k].job]
         gpu = gpus[workers[k].gpu]
         if gpu.worker < 0 and (gpu.taken < 0 or job.service < jobs[workers[gpu.taken].job].service):
             gpu.taken = k
@@ -308,72 +321,52 @@ def _dispatch(jobs: Jobs, gpus: Gpus, workers: Workers, now: float) -> None:
         gpu = gpus[g]
         if gpu.worker < 0 and gpu.taken >= 0:
             worker = workers[gpu.taken]
+            job = jobs[worker.job]
             gpu.worker = gpu.taken
-            gpu.until = now + (
-                jobs[worker.job].forward if worker.phase == _FORWARD else jobs[worker.job].backward
-            )
+            gpu.until = now + (job.forward if worker.phase == _FORWARD else job.backward)
 
 
 @kernel
-def run_events(
-    jobs: Jobs,
-    order: IntVector,
-    gpus: Gpus,
-    workers: Workers,
-    sending: IntVector,
-    draws: FloatMatrix,
-    per_node: int,
-    kappa: int,
-    most: int,
-    adaptive: bool,
-    ratio: float,
-    constants: tuple[float, float],
-    miscount: bool,
-) -> None:
-    """Play all events.
+def _next_time(run: TransferRun, now: float) -> float:
+    """When the next job arrives, or a transfer or task ends."""
+    later = np.inf
+    for j in range(len(run.jobs)):
+        job = run.jobs[j]
+        if job.status == 0:
+            later = min(later, job.arrival)
+        elif _in_phase(run, j, _SENDING):
+            later = min(later, now + job.left / job.rate)
+    for g in range(len(run.gpus)):
+        later = min(later, run.gpus[g].until)
+    return later
 
-    Args:
-        jobs: [jobs] `Job`; gpus: [GPUs] `Gpu`; workers: [workers] `Worker`.
-        order: [jobs] the queue.
-        sending: [servers] transfers on each.
-        draws: [jobs, GPUs] random numbers of random placement.
-        per_node: GPUs of a server.
-        kappa: of LWF, or RANDOM or FIRST_FIT.
-        most: transfers allowed on a server.
-        adaptive: AdaDUAL.
-        ratio: remaining / new bytes from which on it starts beside another.
-        constants: ms per MB alone, and extra per contender.
-        miscount: with the public simulator's error.
-    """
+
+@kernel
+def run_events(run: TransferRun) -> None:
+    """Play all events."""
+    jobs, gpus, order = run.jobs, run.gpus, run.order
     now = 0.0
     done = 0
     while done < len(jobs):
-        later = np.inf
-        for j in range(len(jobs)):
-            if jobs[j].status == 0:
-                later = min(later, jobs[j].arrival)
-            elif jobs[j].status == _PLACED and jobs[j].phase == _SENDING:
-                later = min(later, now + jobs[j].left / jobs[j].rate)
-        for g in range(len(gpus)):
-            later = min(later, gpus[g].until)
+        later = _next_time(run, now)
         for j in range(len(jobs)):
             job = jobs[j]
-            if job.status == _PLACED and job.phase == _SENDING:
+            if _in_phase(run, j, _SENDING):
                 job.left -= job.rate * (later - now)
                 if job.left <= 1e-9 * job.megabytes:
-                    _count(jobs, workers, sending, j, per_node, -1)
-                    _end_iteration(job, gpus, workers, later)
+                    _count(run, j, -1)
+                    _end_iteration(run, job, later)
             elif job.status == 0 and job.arrival <= later:
                 job.status = _QUEUED
         now = later
         for g in range(len(gpus)):
             if gpus[g].until <= now:
-                _end_task(jobs, gpus[g], gpus, workers, now)
+                _end_task(run, gpus[g], now)
         done = 0
         for i in range(len(order)):
             if jobs[order[i]].status == _QUEUED:
-                _place(jobs, order[i], gpus, workers, kappa, per_node, draws[order[i]])
+                _place(run, order[i])
             done += int(jobs[order[i]].status == _DONE)
-        _start_transfers(jobs, workers, sending, per_node, most, adaptive, ratio)
-        _set_rates(jobs, workers, sending, per_node, constants, miscount)
-        _dispatch(jobs, gpus, workers, now)
+        _start_transfers(run)
+        _set_rates(run)
+        _dispatch(run, now)

@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
-from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM, Gpu, Job, Worker, run_events
-
-__all__ = ["FIRST_FIT", "RANDOM", "JobMix", "TransferResult", "published_mix", "simulate_transfers"]
+from ringyard_baselines.papers.ada_srsf.transfer_events import (
+    Gpu,
+    Job,
+    TransferRun,
+    Worker,
+    run_events,
+)
 
 #: (MB, forward ms, backward ms, GPU memory MB), public simulator: VGG-16, ResNet-50, Inception-v3, LSTM
 MODELS = (
@@ -124,20 +128,21 @@ def simulate_transfers(
     workers["job"] = np.repeat(np.arange(count), mix.workers)
     gpus = Gpu.zeros(num_servers * gpus_per_server)
     gpus["memory"], gpus["worker"], gpus["until"] = gpu_megabytes, -1, np.inf
-    draws = np.random.default_rng(seed).random((count, len(gpus)))
-    run_events(
-        jobs,
-        np.argsort(jobs["size"], kind="stable"),
-        gpus,
-        workers,
-        np.zeros(num_servers, dtype=np.int64),
-        draws,
-        gpus_per_server,
-        placement,
-        most_transfers,
-        adaptive,
-        2.0 * (beta + eta) / beta,
-        (beta, eta),
-        miscount,
+    run = TransferRun(
+        jobs=jobs,
+        gpus=gpus,
+        workers=workers,
+        order=np.argsort(jobs["size"], kind="stable"),
+        sending=np.zeros(num_servers, dtype=np.int64),
+        draws=np.random.default_rng(seed).random((count, len(gpus))),
+        per_node=gpus_per_server,
+        kappa=placement,
+        most=most_transfers,
+        adaptive=adaptive,
+        ratio=2.0 * (beta + eta) / beta,
+        beta=beta,
+        eta=eta,
+        miscount=miscount,
     )
+    run_events(run)
     return TransferResult(jobs["end"] - jobs["arrival"], float(jobs["end"].max()))

@@ -6,13 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Amount, Share, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.sim.view import SchedulingView
 from ringyard.state.on_gpus import Workers
 from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
@@ -20,11 +15,9 @@ from ringyard_baselines.papers.interference_aware.networks import (
     profiles_of,
     references,
 )
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.classes import start_by_class
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["InterferenceAware", "place_tasks"]
 
 
 class _Losses(NamedTuple):
@@ -80,11 +73,10 @@ class InterferenceAware(Scheduler):
         self._networks = InterferenceNetworks.load(weights)
         self._communication = communication
         self._least_speed = least_speed
-        self._tables: _Losses | None = None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the predictions."""
-        self._tables = None
+        self._tables: _Losses | None = None
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start what finds a place that is predicted to be good enough."""

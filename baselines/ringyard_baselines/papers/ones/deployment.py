@@ -6,12 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.placement_plan import PlacementPlan
+from ringyard import Allocation, PlacementPlan, SchedulingView
 from ringyard.sim.speeds import SpeedTable
-from ringyard.sim.view import SchedulingView
-
-__all__ = ["Deployment", "blocked_in_parts", "blocked_in_whole", "gpus_by_job", "held_by_job"]
 
 #: {job row: its GPUs, ascending}
 Places = Mapping[int, tuple[int, ...]]
@@ -75,7 +71,7 @@ class Deployment:
 
     def stop(self, job: int) -> None:
         """The running job waits again."""
-        self.allocations.append(self._draft.evict(job))
+        self.allocations += self._draft.evict([job])
 
     def start(self, places: Places) -> None:
         """Jobs that hold nothing start, those that find room."""

@@ -9,9 +9,7 @@ from ringyard.checks import Count, Positive, checked
 from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, kernel
 from ringyard.learning_curves import DEFAULT_HALF, hyperbola
 from ringyard.profiles import catalogue, model_id
-from ringyard.workloads.published_traces import ONES_TASKS
-
-__all__ = ["BetaProgress", "History", "ProgressPredictor", "SameAgain", "earlier_rows"]
+from ringyard.workloads.papers import ONES_TASKS
 
 _INPUTS, _UNITS = 5, 64
 

@@ -6,15 +6,10 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Amount, Positive, Share, Whole, checked
-from ringyard.cluster import Cluster
-from ringyard.jobs import JobTable
-from ringyard.placement import PlacementRule
-from ringyard.sim.allocation import Allocation
 from ringyard.sim.job_columns import JobColumns
-from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
-from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.papers.ones.deployment import (
     Deployment,
@@ -24,13 +19,10 @@ from ringyard_baselines.papers.ones.deployment import (
     held_by_job,
 )
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain, earlier_rows
-from ringyard_baselines.papers.ones.schedules import keep_and_fill
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, keep_and_fill
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
-
-__all__ = ["Ones"]
 
 #: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
 _EPOCHS = 2
@@ -145,7 +137,7 @@ class Ones(Scheduler):
         self.round_seconds: float | None = round_seconds
         self._predictor = predictor or SameAgain()
         self._size = population
-        self._rates = Rates(float(crossover), float(mutation))
+        self._rates = (float(crossover), float(mutation))
         self._delta = redeploy_epochs
         self._sigma = scale_down
         self._by_data_set = epochs == "data_set"
@@ -162,14 +154,18 @@ class Ones(Scheduler):
             self.information |= Information.PREDICTIONS
         self._switch_seconds = float(switch_seconds)
         self._generations = generations
-        self._begin(np.zeros(0), np.random.default_rng(0))
 
-    def _begin(self, epoch_samples: NDArray[np.float64], rng: np.random.Generator) -> None:
-        num_jobs = len(epoch_samples)
+    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
+        """Forget population, limits and what the predictor has learnt."""
+        self._predictor.reset(rng)
+        num_jobs = len(jobs)
+        self._epoch_samples = np.full(num_jobs, np.nan)  # [jobs] D, NaN where it is not known
+        if self._by_data_set:
+            known = (jobs.sample_bytes > 0) & np.isfinite(jobs.dataset_bytes)
+            self._epoch_samples[known] = jobs.dataset_bytes[known] / jobs.sample_bytes[known]
         self._rng = rng
         self._table: SpeedTable | None = None
         self._least = np.zeros(num_jobs)  # speed on the fewest GPUs
-        self._epoch_samples = epoch_samples  # [jobs] D, NaN where it is not known
         self._limit = np.zeros(num_jobs, dtype=np.int64)  # R; 0: not seen yet
         self._completed = np.zeros(num_jobs)  # epochs, of waiting and running jobs
         self._deployed_at = np.zeros(num_jobs)  # epochs completed when a schedule with it was last deployed
@@ -181,15 +177,6 @@ class Ones(Scheduler):
         self._population: NDArray[np.int64] | None = None  # job rows
         self._history = History(earlier_rows() if self._earlier_jobs else np.zeros((0, 6)), num_jobs)
         self._fitted = 0
-
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget population, limits and what the predictor has learnt."""
-        samples = np.full(len(jobs), np.nan)
-        if self._by_data_set:
-            known = (jobs.sample_bytes > 0) & np.isfinite(jobs.dataset_bytes)
-            samples[known] = jobs.dataset_bytes[known] / jobs.sample_bytes[known]
-        self._begin(samples, rng)
-        self._predictor.reset(rng)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Evolve, then deploy the best schedule as far as it may be."""
@@ -303,7 +290,7 @@ class Ones(Scheduler):
         work = Workspace.empty(self._size, num_gpus, len(jobs))
         generator = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         for _ in range(self._generations):
-            evolve(population, known, machine, self._rates, work, generator)
+            evolve(population, known, machine, *self._rates, work, generator)
         self._population = rows[population]
         return self._population[0]
 

@@ -4,17 +4,15 @@ import numpy as np
 
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, bundle, kernel
 from ringyard_baselines.papers.sjf_bco.choosing import choose_for_large, choose_for_small
-from ringyard_baselines.papers.sjf_bco.courses import (
+from ringyard_baselines.papers.sjf_bco.plan import Plan, Task
+from ringyard_baselines.papers.sjf_bco.planner_state import (
     EXIT,
     HIGHEST,
-    Courses,
+    PlannerState,
     begin,
     commit,
     copy,
 )
-from ringyard_baselines.papers.sjf_bco.plan import Plan, Task
-
-__all__ = ["Trials", "bisect", "certain", "empty_trials", "num_rows"]
 
 #: parts of a trial's large jobs, from the beginning of each of which another trial may go on
 PARTS = 8
@@ -25,7 +23,7 @@ class Trials:
     """The trials of the K kappas at one theta, to which those at smaller ones are compared.
 
     A trial in which no load exceeds the smaller theta is the same there: who was not within theta is not now,
-    and who is chosen still is. Row k of the courses is where the k-th trial had planned its small jobs, row
+    and who is chosen still is. Row k of the planner is where the k-th trial had planned its small jobs, row
     K + k the same at another theta, row 2 K the trial that is under way, row 2 K + 1 + PARTS k + p the k-th
     trial where a part p of its large jobs begins.
 
@@ -45,7 +43,7 @@ class Trials:
 
 
 def num_rows(task: Task) -> int:
-    """Rows of courses that the trials need."""
+    """Rows of planner that the trials need."""
     return (2 + PARTS) * len(task.search.kappas) + 1
 
 
@@ -59,7 +57,7 @@ def empty_trials(task: Task, plan: Plan) -> Trials:
 
 @kernel
 def _advance(
-    courses: Courses,
+    planner: PlannerState,
     r: int,
     plan: Plan,
     task: Task,
@@ -74,22 +72,22 @@ def _advance(
     for i in range(since, until):
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
         if small:
-            time = choose_for_small(courses, r, batch.estimates[i], theta, out)
+            time = choose_for_small(planner, r, batch.estimates[i], theta, out)
         else:
             capacity = task.search.over_provision * len(out)
-            time = choose_for_large(courses, r, batch.estimates[i], theta, capacity, out)
+            time = choose_for_large(planner, r, batch.estimates[i], theta, capacity, out)
         if time == np.inf:
             return False
         plan.start[i] = time
-        commit(courses, r, batch, i, out, time, task.physics)
-        if courses.clock[r, EXIT] > limit:
+        commit(planner, r, batch, i, out, time, task.physics)
+        if planner.clock[r, EXIT] > limit:
             return False
     return True
 
 
 @kernel
 def _stem(
-    courses: Courses,
+    planner: PlannerState,
     r: int,
     k: int,
     before: int,
@@ -102,11 +100,11 @@ def _stem(
     """Plan the small jobs of the k-th kappa in row r; those of the kappa before are planned in `before`."""
     since = 0
     if k == 0:
-        begin(courses, r, task.machine.busy_seconds)
+        begin(planner, r, task.machine.busy_seconds)
     else:
-        copy(courses, before, r)
+        copy(planner, before, r)
         since = trials.small[k - 1]
-    return _advance(courses, r, plan, task, since, trials.small[k], True, theta, limit)
+    return _advance(planner, r, plan, task, since, trials.small[k], True, theta, limit)
 
 
 @kernel
@@ -117,26 +115,40 @@ def _part(trials: Trials, task: Task, k: int, part: int) -> int:
 
 @kernel
 def _branch(
-    courses: Courses, k: int, stem: int, trials: Trials, plan: Plan, task: Task, theta: float, limit: float
+    planner: PlannerState,
+    k: int,
+    stem: int,
+    trials: Trials,
+    plan: Plan,
+    task: Task,
+    theta: float,
+    limit: float,
 ) -> float:
     """Plan the large jobs of the k-th kappa, part by part, each of which is noted; the last exit.
 
     Its small jobs are planned in row `stem`.
     """
     r = 2 * len(trials.small)
-    copy(courses, stem, r)
+    copy(planner, stem, r)
     for part in range(PARTS):
-        copy(courses, r, r + 1 + PARTS * k + part)
-        trials.reached[k, part] = courses.clock[r, HIGHEST]
+        copy(planner, r, r + 1 + PARTS * k + part)
+        trials.reached[k, part] = planner.clock[r, HIGHEST]
         since, until = _part(trials, task, k, part), _part(trials, task, k, part + 1)
-        if not _advance(courses, r, plan, task, since, until, False, theta, limit):
+        if not _advance(planner, r, plan, task, since, until, False, theta, limit):
             return np.inf
-    return courses.clock[r, EXIT]
+    return planner.clock[r, EXIT]
 
 
 @kernel
 def _branch_again(
-    courses: Courses, k: int, stem: int, trials: Trials, plan: Plan, task: Task, theta: float, limit: float
+    planner: PlannerState,
+    k: int,
+    stem: int,
+    trials: Trials,
+    plan: Plan,
+    task: Task,
+    theta: float,
+    limit: float,
 ) -> float:
     """As `_branch` at a smaller theta, from the last part on where both are the same; nothing is noted."""
     r = 2 * len(trials.small)
@@ -145,16 +157,16 @@ def _branch_again(
         for part in range(PARTS):
             if trials.reached[k, part] <= theta:
                 source, since = r + 1 + PARTS * k + part, _part(trials, task, k, part)
-    copy(courses, source, r)
+    copy(planner, source, r)
     until = len(task.batch.records)
-    if _advance(courses, r, plan, task, since, until, False, theta, limit):
-        return courses.clock[r, EXIT]
+    if _advance(planner, r, plan, task, since, until, False, theta, limit):
+        return planner.clock[r, EXIT]
     return np.inf
 
 
 @kernel
 def _first(
-    courses: Courses, trials: Trials, plan: Plan, task: Task, theta: float, best: float
+    planner: PlannerState, trials: Trials, plan: Plan, task: Task, theta: float, best: float
 ) -> tuple[float, int]:
     """The earliest last exit at theta, not after `best`, and its kappa's number; all trials are noted."""
     found, chosen, count = np.inf, 0, len(trials.small)
@@ -163,16 +175,16 @@ def _first(
         trials.last[k] = np.inf
         trials.stem[k] = np.inf
         trials.reached[k, :] = np.inf
-        if not _stem(courses, k, k, k - 1, trials, plan, task, theta, limit):
+        if not _stem(planner, k, k, k - 1, trials, plan, task, theta, limit):
             for other in range(k, count):
                 trials.last[other] = np.inf
                 trials.stem[other] = np.inf
                 trials.reached[other, :] = np.inf
-                trials.highest[other] = courses.clock[k, HIGHEST]
+                trials.highest[other] = planner.clock[k, HIGHEST]
             break
-        trials.stem[k] = courses.clock[k, HIGHEST]
-        trials.last[k] = _branch(courses, k, k, trials, plan, task, theta, limit)
-        trials.highest[k] = courses.clock[2 * count, HIGHEST]
+        trials.stem[k] = planner.clock[k, HIGHEST]
+        trials.last[k] = _branch(planner, k, k, trials, plan, task, theta, limit)
+        trials.highest[k] = planner.clock[2 * count, HIGHEST]
         if trials.last[k] < found:
             found, chosen = trials.last[k], k
     return found, chosen
@@ -180,7 +192,7 @@ def _first(
 
 @kernel
 def _next(
-    courses: Courses, trials: Trials, plan: Plan, task: Task, theta: float, best: float
+    planner: PlannerState, trials: Trials, plan: Plan, task: Task, theta: float, best: float
 ) -> tuple[float, int]:
     """As `_first` at a smaller theta: only what differs is tried."""
     found, chosen, count = np.inf, 0, len(trials.small)
@@ -193,21 +205,21 @@ def _next(
             last = trials.last[k]
         else:
             if trials.stem[k] > theta:
-                if not _stem(courses, count + k, k, row, trials, plan, task, theta, limit):
+                if not _stem(planner, count + k, k, row, trials, plan, task, theta, limit):
                     break
                 row = count + k
-            last = _branch_again(courses, k, row, trials, plan, task, theta, limit)
+            last = _branch_again(planner, k, row, trials, plan, task, theta, limit)
         if last <= limit and last < found:
             found, chosen = last, k
     return found, chosen
 
 
 @kernel
-def bisect(courses: Courses, trials: Trials, plan: Plan, task: Task) -> tuple[float, float, int]:
+def bisect(planner: PlannerState, trials: Trials, plan: Plan, task: Task) -> tuple[float, float, int]:
     """Find the least theta, and the kappa, whose trial ends first; the best plan stays in `plan`.
 
     Args:
-        courses: work space, `num_rows` of them.
+        planner: work space, `num_rows` of them.
         trials: work space.
         plan: holds the best plan afterwards.
         task: jobs in order of size, machine, limits.
@@ -222,10 +234,10 @@ def bisect(courses: Courses, trials: Trials, plan: Plan, task: Task) -> tuple[fl
     theta = right / 2.0
     while True:
         if theta > noted:
-            found, kappa = _first(courses, trials, plan, task, theta, best)
+            found, kappa = _first(planner, trials, plan, task, theta, best)
             noted = theta
         else:
-            found, kappa = _next(courses, trials, plan, task, theta, best)
+            found, kappa = _next(planner, trials, plan, task, theta, best)
         if found < np.inf:
             best, best_theta, best_kappa = found, theta, kappa
             right = theta
@@ -236,30 +248,30 @@ def bisect(courses: Courses, trials: Trials, plan: Plan, task: Task) -> tuple[fl
         theta = (left + right) / 2.0
     if best < np.inf:
         r = 2 * len(trials.small)
-        begin(courses, r, task.machine.busy_seconds)
+        begin(planner, r, task.machine.busy_seconds)
         small = trials.small[best_kappa]
-        _advance(courses, r, plan, task, 0, small, True, best_theta, np.inf)
-        _advance(courses, r, plan, task, small, len(task.batch.records), False, best_theta, np.inf)
+        _advance(planner, r, plan, task, 0, small, True, best_theta, np.inf)
+        _advance(planner, r, plan, task, small, len(task.batch.records), False, best_theta, np.inf)
     return best, best_theta, search.kappas[best_kappa]
 
 
 @kernel
-def certain(courses: Courses, plan: Plan, task: Task) -> int:
+def certain(planner: PlannerState, plan: Plan, task: Task) -> int:
     """How many jobs, from the first on, every trial that finds places for all gives the same GPUs at once.
 
     They are small whatever kappa, and choose GPUs without load: within any theta that has a place for them.
     Their GPUs and starts are in `plan` afterwards, those of later jobs mean nothing.
     """
-    begin(courses, 0, task.machine.busy_seconds)
+    begin(planner, 0, task.machine.busy_seconds)
     batch = task.batch
     for i in range(len(batch.records)):
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
         if len(out) > task.search.kappas[0]:
             return i
-        time = choose_for_small(courses, 0, batch.estimates[i], np.inf, out)
+        time = choose_for_small(planner, 0, batch.estimates[i], np.inf, out)
         for g in out:
-            if time > 0.0 or courses.load[0, g] > 0.0:
+            if time > 0.0 or planner.load[0, g] > 0.0:
                 return i
         plan.start[i] = time
-        commit(courses, 0, batch, i, out, time, task.physics)
+        commit(planner, 0, batch, i, out, time, task.physics)
     return len(batch.records)

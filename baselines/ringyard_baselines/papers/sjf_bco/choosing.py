@@ -3,9 +3,7 @@
 import numpy as np
 
 from ringyard.compiled import FloatVector, IntVector, kernel
-from ringyard_baselines.papers.sjf_bco.courses import TIME, Courses
-
-__all__ = ["choose_for_large", "choose_for_small"]
+from ringyard_baselines.papers.sjf_bco.planner_state import TIME, PlannerState
 
 
 @kernel
@@ -34,25 +32,25 @@ def _smallest(values: FloatVector, count: int, k: int) -> float:
 
 
 @kernel
-def _earliest(courses: Courses, r: int, count: int, demand: int) -> float:
+def _earliest(planner: PlannerState, r: int, count: int, demand: int) -> float:
     """When so many of the first `count` candidates are free: when the last job started, or an exit later."""
-    time = courses.clock[r, TIME]
+    time = planner.clock[r, TIME]
     free = 0
     for k in range(count):
-        exit_seconds = courses.free_at[r, courses.candidates[k]]
-        courses.values[k] = exit_seconds
+        exit_seconds = planner.free_at[r, planner.candidates[k]]
+        planner.values[k] = exit_seconds
         free += int(exit_seconds <= time)
-    return time if free >= demand else _smallest(courses.values, count, demand)
+    return time if free >= demand else _smallest(planner.values, count, demand)
 
 
 @kernel
 def _least_loaded(
-    courses: Courses, r: int, count: int, time: float, busy_first: bool, out: IntVector
+    planner: PlannerState, r: int, count: int, time: float, busy_first: bool, out: IntVector
 ) -> None:
     """Of the first `count` candidates those free at `time` with the least load, in order of id.
 
     Args:
-        courses: all trials; no server has a mark.
+        planner: all trials; no server has a mark.
         r: row of the trial.
         count: of the candidates, which are in order of id.
         time: as many as asked for are free then.
@@ -60,10 +58,10 @@ def _least_loaded(
         out: [demand] is filled.
     """
     load, free_at, candidates, values = (
-        courses.load[r],
-        courses.free_at[r],
-        courses.candidates,
-        courses.values,
+        planner.load[r],
+        planner.free_at[r],
+        planner.candidates,
+        planner.values,
     )
     free = 0
     for k in range(count):
@@ -82,7 +80,7 @@ def _least_loaded(
     if busy_first and places < equal:
         for k in range(free):
             g = candidates[k]
-            in_use += int(load[g] == bound and courses.exit[r, courses.server[g]] > time)
+            in_use += int(load[g] == bound and planner.exit[r, planner.server[g]] > time)
     from_used = min(places, in_use)
     from_others = places - from_used
     n = 0
@@ -91,7 +89,7 @@ def _least_loaded(
         if load[g] > bound:
             continue
         if load[g] == bound:
-            if in_use > 0 and courses.exit[r, courses.server[g]] > time:
+            if in_use > 0 and planner.exit[r, planner.server[g]] > time:
                 from_used -= 1
                 if from_used < 0:
                     continue
@@ -104,21 +102,21 @@ def _least_loaded(
 
 
 @kernel
-def _choose_among(courses: Courses, r: int, count: int, busy_first: bool, out: IntVector) -> float:
+def _choose_among(planner: PlannerState, r: int, count: int, busy_first: bool, out: IntVector) -> float:
     """As `_least_loaded`, as soon as enough of the candidates are free; when that is, or inf: never."""
     if count < len(out):
         return np.inf
-    time = _earliest(courses, r, count, len(out))
-    _least_loaded(courses, r, count, time, busy_first, out)
+    time = _earliest(planner, r, count, len(out))
+    _least_loaded(planner, r, count, time, busy_first, out)
     return time
 
 
 @kernel
-def choose_for_small(courses: Courses, r: int, estimate: float, theta: float, out: IntVector) -> float:
+def choose_for_small(planner: PlannerState, r: int, estimate: float, theta: float, out: IntVector) -> float:
     """FA-FFP: the least loaded GPUs within theta, of equal ones those on servers in use; when they are free.
 
     Args:
-        courses: all trials.
+        planner: all trials.
         r: row of the trial.
         estimate: seconds of the job.
         theta: limit of a GPU's load.
@@ -127,24 +125,24 @@ def choose_for_small(courses: Courses, r: int, estimate: float, theta: float, ou
     Returns:
         seconds; inf: there are not as many.
     """
-    load = courses.load[r]
+    load = planner.load[r]
     count = 0
     for g in range(len(load)):
-        courses.candidates[count] = g
+        planner.candidates[count] = g
         count += int(load[g] + estimate <= theta)
-    return _choose_among(courses, r, count, True, out)
+    return _choose_among(planner, r, count, True, out)
 
 
 @kernel
 def choose_for_large(
-    courses: Courses, r: int, estimate: float, theta: float, capacity: float, out: IntVector
+    planner: PlannerState, r: int, estimate: float, theta: float, capacity: float, out: IntVector
 ) -> float:
     """LBSGF: as `choose_for_small`, on the servers of least mean load that hold `capacity` GPUs together.
 
     Returns:
         seconds; inf: there are not as many.
     """
-    ranked, first = courses.ranked[r], courses.first
+    ranked, first = planner.ranked[r], planner.first
     servers, gpus = 0, 0
     while capacity > 0 and servers < len(ranked):
         width = first[ranked[servers] + 1] - first[ranked[servers]]
@@ -154,30 +152,30 @@ def choose_for_large(
     if gpus < len(out):
         return np.inf
     if gpus == len(out):
-        return _choose_all(courses, r, estimate, theta, servers, out)
+        return _choose_all(planner, r, estimate, theta, servers, out)
     for k in range(servers):
-        courses.marks[ranked[k]] = 1
+        planner.marks[ranked[k]] = 1
     count = 0
     for s in range(len(ranked)):
-        if courses.marks[s] != 0:
-            courses.marks[s] = 0
+        if planner.marks[s] != 0:
+            planner.marks[s] = 0
             for g in range(first[s], first[s + 1]):
-                courses.candidates[count] = g
-                count += int(courses.load[r, g] + estimate <= theta)
-    return _choose_among(courses, r, count, False, out)
+                planner.candidates[count] = g
+                count += int(planner.load[r, g] + estimate <= theta)
+    return _choose_among(planner, r, count, False, out)
 
 
 @kernel
 def _choose_all(
-    courses: Courses, r: int, estimate: float, theta: float, servers: int, out: IntVector
+    planner: PlannerState, r: int, estimate: float, theta: float, servers: int, out: IntVector
 ) -> float:
     """All GPUs of the first `servers` in rank; when they are free, or inf: one is not within theta."""
-    ranked, first = courses.ranked[r], courses.first
-    time = courses.clock[r, TIME]
+    ranked, first = planner.ranked[r], planner.first
+    time = planner.clock[r, TIME]
     for k in range(servers):
-        if courses.heaviest[r, ranked[k]] + estimate > theta:
+        if planner.heaviest[r, ranked[k]] + estimate > theta:
             return np.inf
-        time = max(time, courses.exit[r, ranked[k]])
+        time = max(time, planner.exit[r, ranked[k]])
     n = 0
     for k in range(servers):
         for g in range(first[ranked[k]], first[ranked[k] + 1]):

@@ -3,24 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.cluster import Cluster
-from ringyard.compiled import FloatMatrix, FloatVector, IntVector, Records1, bundle
+from ringyard.compiled import BoolVector, FloatMatrix, FloatVector, IntVector, Records1, bundle, kernel
 from ringyard.performance.model import Physics
 from ringyard.state.records import Job
-
-__all__ = [
-    "FIRST_FIT",
-    "LEAST_LOADED",
-    "RANDOM",
-    "SJF_BCO",
-    "Batch",
-    "Machine",
-    "Plan",
-    "Search",
-    "Task",
-    "empty_plan",
-]
-
 
 # how GPUs are chosen
 SJF_BCO, FIRST_FIT, LEAST_LOADED, RANDOM = 0, 1, 2, 3
@@ -84,39 +69,45 @@ class Task:
 
 @bundle
 class Plan:
-    """Work space and result of one trial; G GPUs, S servers, n jobs.
+    """The plan of n jobs.
 
     Attributes:
-        load: [G] U_s^g, estimated seconds assigned to each GPU.
-        free_at: [G] when the GPU's last planned job exits.
-        spans: [G] 1 on the first GPU of a server held by a job that spans servers.
-        taken: [G] scratch.
-        marks: [S] scratch.
         start: [n] planned start.
         begin: [n + 1] where each job's GPUs begin in `gpus`.
         gpus: [sum of demands] planned GPU ids, job after job.
     """
 
-    load: FloatVector
-    free_at: FloatVector
-    spans: IntVector
-    taken: IntVector
-    marks: IntVector
     start: FloatVector
     begin: IntVector
     gpus: IntVector
 
 
-def empty_plan(cluster: Cluster, demands: NDArray[np.int64]) -> Plan:
+def empty_plan(demands: NDArray[np.int64]) -> Plan:
     """A plan for jobs of the given demands, in planning order."""
-    gpus, count = cluster.num_gpus, len(demands)
-    return Plan(
-        np.zeros(gpus),
-        np.zeros(gpus),
-        np.zeros(gpus, np.int64),
-        np.zeros(gpus, np.int64),
-        np.zeros(cluster.num_servers, np.int64),
-        np.zeros(count),
-        np.concatenate([[0], np.cumsum(demands)]).astype(np.int64),
-        np.zeros(int(demands.sum()), np.int64),
-    )
+    begin = np.concatenate([[0], np.cumsum(demands)]).astype(np.int64)
+    return Plan(np.zeros(len(demands)), begin, np.zeros(begin[-1], np.int64))
+
+
+@kernel
+def find_turns(plan: Plan, order: IntVector, waits: BoolVector, free: BoolVector, turns: IntVector) -> int:
+    """Find the jobs that are first on all their GPUs, which are free: how many, their numbers in `turns`.
+
+    Args:
+        plan: the GPUs of each job.
+        order: [m] numbers of the planned jobs, in order of their planned starts: each GPU's queue.
+        waits: [n] whether a job still does.
+        free: [G] whether a GPU holds nothing; False afterwards where a job waits for it.
+        turns: [n] is filled from the beginning on.
+    """
+    count = 0
+    for i in order:
+        if not waits[i]:
+            continue
+        ready = True
+        for g in plan.gpus[plan.begin[i] : plan.begin[i + 1]]:
+            ready = ready and free[g]
+            free[g] = False
+        if ready:
+            turns[count] = i
+            count += 1
+    return count

@@ -3,36 +3,23 @@
 import numpy as np
 
 from ringyard.compiled import FloatVector, IntVector, kernel
-from ringyard.performance.model import Physics, iteration_seconds
-from ringyard_baselines.papers.sjf_bco.plan import (
-    FIRST_FIT,
-    RANDOM,
-    Batch,
-    Plan,
-    Task,
-)
-
-__all__ = ["search"]
+from ringyard_baselines.papers.sjf_bco.plan import FIRST_FIT, RANDOM, Plan, Task
+from ringyard_baselines.papers.sjf_bco.planner_state import EXIT, PlannerState, begin, commit
 
 
 @kernel
-def _within(plan: Plan, g: int, estimate: float, theta: float) -> bool:
-    """Whether the GPU's load stays within theta."""
-    return plan.load[g] + estimate <= theta
-
-
-@kernel
-def _earliest(plan: Plan, estimate: float, theta: float, time: float, count: int) -> float:
+def _earliest(planner: PlannerState, estimate: float, theta: float, time: float, count: int) -> float:
     """When `count` GPUs within theta are free: `time`, or an exit after it; inf: there are not as many."""
+    load, free_at = planner.load[0], planner.free_at[0]
     while time < np.inf:
         later = np.inf
         free = 0
-        for g in range(len(plan.load)):
-            if _within(plan, g, estimate, theta):
-                if plan.free_at[g] <= time:
+        for g in range(len(load)):
+            if load[g] + estimate <= theta:
+                if free_at[g] <= time:
                     free += 1
                 else:
-                    later = min(later, plan.free_at[g])
+                    later = min(later, free_at[g])
         if free >= count:
             return time
         time = later
@@ -40,18 +27,8 @@ def _earliest(plan: Plan, estimate: float, theta: float, time: float, count: int
 
 
 @kernel
-def _comes_before(plan: Plan, rule: int, priority: FloatVector, one: int, other: int) -> bool:
-    """Whether the rule prefers a GPU to one of smaller id."""
-    if rule == FIRST_FIT:
-        return False
-    if rule == RANDOM:
-        return priority[one] < priority[other]
-    return plan.load[one] < plan.load[other]
-
-
-@kernel
 def _choose(
-    plan: Plan,
+    planner: PlannerState,
     rule: int,
     priority: FloatVector,
     estimate: float,
@@ -63,100 +40,59 @@ def _choose(
 
     FF: by id; LS: least load first; RAND: by priority.
     """
-    plan.taken[:] = 0
+    load, free_at, taken = planner.load[0], planner.free_at[0], planner.candidates
+    taken[:] = 0
     for i in range(len(out)):
         best = -1
-        for g in range(len(plan.load)):
-            if plan.taken[g] != 0 or plan.free_at[g] > time:
+        for g in range(len(load)):
+            if taken[g] != 0 or free_at[g] > time or load[g] + estimate > theta:
                 continue
-            if not _within(plan, g, estimate, theta):
-                continue
-            if best < 0 or _comes_before(plan, rule, priority, g, best):
+            if best < 0 or (priority[g] < priority[best] if rule == RANDOM else load[g] < load[best]):
                 best = g
                 if rule == FIRST_FIT:
                     break
-        plan.taken[best] = 1
+        taken[best] = 1
         out[i] = best
 
 
 @kernel
-def _commit(
-    plan: Plan, servers: IntVector, batch: Batch, i: int, gpus: IntVector, time: float, physics: Physics
-) -> float:
-    """Occupy the GPUs from `time` on; the job's exit by eq. 8 with the links as planned at its start."""
-    job = batch.records[i]
-    num_servers = 0
-    plan.marks[:] = 0
-    for g in gpus:
-        if plan.marks[servers[g]] == 0:
-            plan.marks[servers[g]] = 1
-            num_servers += 1
-    worst = 0
-    if num_servers > 1:  # marks of its servers become the rings on their links, its own first
-        for g in range(len(servers)):
-            s = servers[g]
-            if plan.marks[s] > 0 and plan.spans[g] == 1 and plan.free_at[g] > time:
-                plan.marks[s] += 1
-        for g in gpus:
-            worst = max(worst, plan.marks[servers[g]])
-    job.num_servers = num_servers
-    job.contenders = float(worst)
-    end = time + job.remaining_iterations * iteration_seconds(job, batch.rows[i], physics)
-    job.num_servers = 0
-    job.contenders = 0.0
-    for g in gpus:
-        s = servers[g]
-        plan.spans[g] = 0
-        if num_servers > 1 and plan.marks[s] > 0:
-            plan.spans[g] = 1
-            plan.marks[s] = 0
-        plan.load[g] += batch.estimates[i]
-        plan.free_at[g] = end
-    return end
-
-
-@kernel
-def _trial(plan: Plan, task: Task, theta: float, limit: float) -> float:
+def _trial(planner: PlannerState, plan: Plan, task: Task, theta: float, limit: float) -> float:
     """Plan every job in order; the last exit.
 
     inf if a job finds no place or ends after `limit`.
     """
-    batch, machine, search = task.batch, task.machine, task.search
-    rule = search.rule
-    all_free = 0.0
-    for g in range(len(plan.load)):
-        plan.load[g] = machine.busy_seconds[g]
-        plan.free_at[g] = machine.busy_seconds[g]
-        plan.spans[g] = 0
-        all_free = max(all_free, machine.busy_seconds[g])
+    batch, search = task.batch, task.search
+    begin(planner, 0, task.machine.busy_seconds)
+    idle = 0.0  # when all GPUs are
+    for seconds in task.machine.busy_seconds:
+        idle = max(idle, seconds)
     time = 0.0
-    last = 0.0
     for i in range(len(batch.records)):
         estimate = batch.estimates[i]
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
-        since = all_free if search.queues else time  # who queues up takes any
-        found = _earliest(plan, estimate, theta, since, len(out))
+        since = max(idle, planner.clock[0, EXIT]) if search.queues else time  # who queues up takes any
+        found = _earliest(planner, estimate, theta, since, len(out))
         if found == np.inf:
             return np.inf
         if not search.queues:
             time = found
-        _choose(plan, rule, batch.priorities[i], estimate, theta, found, out)
+        _choose(planner, search.rule, batch.priorities[i], estimate, theta, found, out)
         plan.start[i] = time
         for g in out:
-            plan.start[i] = max(plan.start[i], plan.free_at[g])
-        last = max(last, _commit(plan, machine.servers, batch, i, out, plan.start[i], task.physics))
-        all_free = max(all_free, last)
-        if last > limit:
+            plan.start[i] = max(plan.start[i], planner.free_at[0, g])
+        commit(planner, 0, batch, i, out, plan.start[i], task.physics)
+        if planner.clock[0, EXIT] > limit:
             return np.inf
-    return last
+    return planner.clock[0, EXIT]
 
 
 @kernel
-def search(plan: Plan, task: Task) -> tuple[float, float]:
+def search(planner: PlannerState, plan: Plan, task: Task) -> tuple[float, float]:
     """Bisection on theta_u; the best plan stays in `plan`.
 
     Args:
-        plan: work space, holds the best plan afterwards.
+        planner: work space, one row.
+        plan: holds the best plan afterwards.
         task: jobs, GPUs, rule and limits.
 
     Returns:
@@ -170,7 +106,7 @@ def search(plan: Plan, task: Task) -> tuple[float, float]:
     theta = tried.horizon if tried.rule == RANDOM else tried.horizon / 2.0
     while True:
         limit = min(tried.horizon, best)  # a trial that ends later changes nothing
-        found = _trial(plan, task, theta, limit)
+        found = _trial(planner, plan, task, theta, limit)
         if found < np.inf:
             best = found
             best_theta = theta
@@ -181,5 +117,5 @@ def search(plan: Plan, task: Task) -> tuple[float, float]:
             break
         theta = (left + right) / 2.0
     if best < np.inf:
-        _trial(plan, task, best_theta, np.inf)
+        _trial(planner, plan, task, best_theta, np.inf)
     return best, best_theta

@@ -7,17 +7,11 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, SchedulingView, pack
 from ringyard.checks import Count, Positive, checked
-from ringyard.cluster import Cluster
 from ringyard.errors import SchedulerError
-from ringyard.jobs import JobTable
-from ringyard.placement import pack
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.placement_plan import PlacementPlan
-from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.papers.sjf_bco.bisection import bisect, certain, empty_trials, num_rows
-from ringyard_baselines.papers.sjf_bco.courses import empty_courses
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     LEAST_LOADED,
@@ -28,12 +22,11 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     Search,
     Task,
     empty_plan,
+    find_turns,
 )
+from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
 from ringyard_baselines.papers.sjf_bco.planning import search
-from ringyard_baselines.papers.sjf_bco.queues import find_turns
-from ringyard_baselines.scheduler import Information, Scheduler
-
-__all__ = ["PlannedScheduler", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"]
+from ringyard_baselines.scheduler import Scheduler
 
 
 @checked("sjf_bco")
@@ -89,10 +82,6 @@ class PlannedScheduler(Scheduler):
         self._resolution = resolution
         self._max_planned = max_planned
         self._queues_up = queues
-        self._rng = np.random.default_rng(0)
-        self._cluster = Cluster((1,))
-        self._courses = empty_courses(self._cluster, 1)
-        self._forget_plan()
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the plan.
@@ -110,12 +99,9 @@ class PlannedScheduler(Scheduler):
             raise SchedulerError(f"{self.name} plans GPUs only; leave CPU-only jobs out of the workload")
         self._rng = rng
         self._cluster = cluster
-        self._courses = empty_courses(cluster, 1)
-        self._forget_plan()
-
-    def _forget_plan(self) -> None:
+        self._planner = empty_planner_state(cluster, 1)
         nobody = np.zeros(0, dtype=np.int64)
-        self._plan = empty_plan(self._cluster, nobody)
+        self._plan = empty_plan(nobody)
         self._rows = nobody  # [n] of the planned jobs, in planning order
         self._waits = np.zeros(0, dtype=bool)  # [n] whether they still do
         self._order = nobody  # numbers of those with GPUs, in order of their starts
@@ -161,7 +147,7 @@ class PlannedScheduler(Scheduler):
     def _turns(self, free: NDArray[np.bool_]) -> list[int]:
         """Numbers of the jobs whose turn it is, by row."""
         turns = np.zeros(len(self._rows), dtype=np.int64)
-        found = turns[: find_turns(self._plan, self._order, self._waits, free, turns)]
+        found = turns[: find_turns(self._plan, self._order, self._waits, free.copy(), turns)]
         chosen: list[int] = found[np.argsort(self._rows[found])].tolist()
         return chosen
 
@@ -193,7 +179,7 @@ class PlannedScheduler(Scheduler):
         estimates = records["remaining_iterations"] * records["isolated_iteration_seconds"]
         estimates = estimates / self._estimate_factor
         demands = view.num_gpus[order].astype(np.int64)
-        self._plan = empty_plan(self._cluster, demands)
+        self._plan = empty_plan(demands)
         self._rows, self._waits = order, np.ones(len(order), dtype=bool)
         drawn = (len(order), self._cluster.num_gpus)
         draws = self._rng.random(drawn) if self._rule == RANDOM else np.zeros((len(order), 1))
@@ -203,7 +189,7 @@ class PlannedScheduler(Scheduler):
         tried = self._search(self._horizon(busy, estimates, demands), self._kappas(demands))
         self._task = Task(batch, machine, tried, view.physics)
         if self._rule == SJF_BCO:
-            self._order = np.arange(certain(self._courses, self._plan, self._task))
+            self._order = np.arange(certain(self._planner, self._plan, self._task))
         else:
             self._plan_the_rest()
 
@@ -224,12 +210,12 @@ class PlannedScheduler(Scheduler):
     def _searched(self, task: Task) -> tuple[float, float, int]:
         """Makespan, theta and kappa of the best plan."""
         if self._rule != SJF_BCO:
-            makespan, theta = search(self._plan, task)
+            makespan, theta = search(self._planner, self._plan, task)
             return makespan, theta, 1
         rows = num_rows(task)
-        if len(self._courses.clock) < rows:
-            self._courses = empty_courses(self._cluster, rows)
-        return bisect(self._courses, empty_trials(task, self._plan), self._plan, task)
+        if len(self._planner.clock) < rows:
+            self._planner = empty_planner_state(self._cluster, rows)
+        return bisect(self._planner, empty_trials(task, self._plan), self._plan, task)
 
     def _search(self, horizon: float, kappas: NDArray[np.int64]) -> Search:
         """What is tried up to a horizon."""

@@ -9,8 +9,6 @@ from ringyard.state.free_servers import move_server
 from ringyard.state.on_gpus import Shared, shared_on, slowness_on
 from ringyard.state.records import DOWN, Job, JobKind, Server, free_on, held_of, set_free, there_on
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-
 
 @kernel
 def _count_gpus(state: State, b: int, s: int, change: int) -> None:
@@ -123,7 +121,7 @@ def _span(state: State, b: int, j: int, sign: int) -> None:
 def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
     """Chain GPUs (sorted in place) to job j in ascending order; a CPU-only job joins the server places[0]."""
     job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         _hold_server(state, b, j, places[0])
         return
     sort_ascending(places, count)
@@ -169,7 +167,7 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
 def release(state: State, b: int, j: int) -> None:
     """Take everything from job j; its chain (and server) can still be walked until somebody takes them."""
     job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         _leave_server(state, b, j)
         return
     _span(state, b, j, -1)
@@ -193,7 +191,7 @@ def release(state: State, b: int, j: int) -> None:
 def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
     """GPUs that job j holds (a CPU-only job's server) into `out`, ascending; how many."""
     job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         out[0] = job.server
         return 1
     count = 0
@@ -206,30 +204,23 @@ def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
 
 
 @kernel
-def workers_there(state: State, b: int, j: int, s: int) -> tuple[int, int]:
-    """(workers, parameter servers) that job j has on server s now; a CPU-only job is one worker."""
+def held_there(state: State, b: int, j: int, s: int, r: int) -> int:
+    """What job j holds of resource r on server s now, its share of its parameter servers with it."""
     job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
-        return (1 if job.server == s else 0), 0
+    if job.kind == JobKind.CPU_ONLY:
+        return held_of(job, r) if job.server == s else 0
     rank = 0
     head = job.first_slot
     while head >= 0 and state.slots[b, head].server != s:
         head = state.slots[b, head].next_server_slot
         rank += 1
     if head < 0:
-        return 0, 0
+        return 0
     workers = 0
     while head >= 0 and state.slots[b, head].server == s:
         head = state.slots[b, head].next_slot
         workers += 1
-    return workers, dealt(job.parameter_servers, job.num_servers, rank)
-
-
-@kernel
-def held_there(state: State, b: int, j: int, s: int, r: int) -> int:
-    """What job j holds of resource r on server s now, its share of its parameter servers with it."""
-    workers, tasks = workers_there(state, b, j, s)
-    job = state.jobs[b, j]
+    tasks = dealt(job.parameter_servers, job.num_servers, rank)
     return held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
 
 

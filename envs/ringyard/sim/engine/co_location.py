@@ -12,7 +12,7 @@ from ringyard.sim.engine.network import count_links, link_contenders, put_on_lin
 from ringyard.sim.engine.shape import Shape, num_places, set_shape
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_on, shared_on, slowness_on
-from ringyard.state.records import Job, JobKind, Network
+from ringyard.state.records import Job, JobKind, Network, Server
 
 
 class Surroundings(Record):
@@ -27,23 +27,34 @@ class Surroundings(Record):
     num_places: i4  # GPUs, or the server of a CPU-only job; 0: no place was found
 
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-_NO_NETWORK = int(Network.NONE)
-_WORST_LINK = int(Network.WORST_LINK)
+@kernel
+def _stretch(server: Server, more: int) -> float:
+    """Memory bandwidth asked, with `more` bytes per second, / there is, at least 1."""
+    return bandwidth_stretch(float(server.bandwidth_demand + more), float(server.memory_bandwidth))
 
 
 @kernel
-def _worst_link(state: State, b: int, j: int) -> float:
-    """SJF-BCO eq. 6's p: most jobs that span servers on any one server of job j; 0 if j does not span."""
-    job = state.jobs[b, j]
-    if job.num_servers <= 1:
-        return 0.0
-    worst = 0
+def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
+    """What job j finds on the worst of its servers, for each of three things alone.
+
+    Returns:
+        Jobs that span servers (SJF-BCO eq. 6's p); memory bandwidth asked / there is, at least 1; seconds in
+        which one of its workers reads a byte from storage, 0 if it reads none.
+    """
+    cluster, job = state.clusters[b], state.jobs[b, j]
+    spanning, stretch, seconds = 0, 1.0, 0.0
+    if job.kind == JobKind.CPU_ONLY:
+        return spanning, _stretch(state.servers[b, job.server], 0), seconds
     i = job.first_slot
     while i >= 0:
-        worst = max(worst, state.servers[b, state.slots[b, i].server].spanning_jobs)
+        server = state.servers[b, state.slots[b, i].server]
+        spanning = max(spanning, server.spanning_jobs)
+        if cluster.bandwidth_limited:
+            stretch = max(stretch, _stretch(server, 0))
+        if job.stored_bytes > 0.0:
+            seconds = max(seconds, seconds_per_byte(server.storage_readers, server.storage_bytes_per_second))
         i = state.slots[b, i].next_server_slot
-    return float(worst)
+    return spanning, stretch, seconds
 
 
 @kernel
@@ -63,35 +74,6 @@ def sharing_slowdown(state: State, b: int, j: int) -> float:
 
 
 @kernel
-def _bandwidth_slowdown(state: State, b: int, j: int) -> float:
-    """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
-    job = state.jobs[b, j]
-    if job.kind == _CPU_ONLY:
-        server = state.servers[b, job.server]
-        return bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
-    worst = 1.0
-    i = job.first_slot
-    while i >= 0:
-        server = state.servers[b, state.slots[b, i].server]
-        stretch = bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
-        worst = max(worst, stretch)
-        i = state.slots[b, i].next_server_slot
-    return worst
-
-
-@kernel
-def _storage_seconds(state: State, b: int, j: int) -> float:
-    """Seconds in which a worker of job j reads a byte on the worst of its servers; 0 if none reads."""
-    worst = 0.0
-    i = state.jobs[b, j].first_slot if state.jobs[b, j].stored_bytes > 0.0 else -1
-    while i >= 0:
-        server = state.servers[b, state.slots[b, i].server]
-        worst = max(worst, seconds_per_byte(server.storage_readers, server.storage_bytes_per_second))
-        i = state.slots[b, i].next_server_slot
-    return worst
-
-
-@kernel
 def surround(state: State, b: int, j: int) -> bool:
     """Bring up to date what the record of job j says of its neighbours; whether anything changed.
 
@@ -99,28 +81,20 @@ def surround(state: State, b: int, j: int) -> bool:
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
-    changed = False
-    if cluster.network == _WORST_LINK and cluster.global_links == 0:
-        worst = _worst_link(state, b, j)
-        if worst != job.contenders:
-            job.contenders = worst
-            changed = True
+    contenders, sharing = job.contenders, job.sharing_slowdown
+    bandwidth, storage = job.bandwidth_slowdown, job.storage_seconds_per_byte
+    counts_links = cluster.network == Network.WORST_LINK and cluster.global_links == 0
     if cluster.sharing:
-        slowdown = sharing_slowdown(state, b, j)
-        if slowdown != job.sharing_slowdown:
-            job.sharing_slowdown = slowdown
-            changed = True
-    if cluster.bandwidth_limited:
-        slowdown = _bandwidth_slowdown(state, b, j)
-        if slowdown != job.bandwidth_slowdown:
-            job.bandwidth_slowdown = slowdown
-            changed = True
-    if cluster.storage_limited:
-        seconds = _storage_seconds(state, b, j)
-        if seconds != job.storage_seconds_per_byte:
-            job.storage_seconds_per_byte = seconds
-            changed = True
-    return changed
+        job.sharing_slowdown = sharing_slowdown(state, b, j)
+    if counts_links or cluster.bandwidth_limited or cluster.storage_limited:
+        spanning, stretch, seconds = _on_worst_server(state, b, j)
+        if counts_links:
+            job.contenders = spanning if job.num_servers > 1 else 0.0
+        job.bandwidth_slowdown, job.storage_seconds_per_byte = stretch, seconds
+    same_links = job.contenders == contenders and job.sharing_slowdown == sharing
+    return not (
+        same_links and job.bandwidth_slowdown == bandwidth and job.storage_seconds_per_byte == storage
+    )
 
 
 @kernel
@@ -140,11 +114,13 @@ def evaluate_placement(
     out.sharing_slowdown = 1.0
     out.bandwidth_slowdown = 1.0
     out.storage_seconds_per_byte = 0.0
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         out.num_servers = 1
         out.gpu_speed = 1.0
         if cluster.bandwidth_limited:
-            out.bandwidth_slowdown = _stretch_with(state, b, j, places[0], job.cores_per_worker)
+            out.bandwidth_slowdown = _stretch(
+                state.servers[b, places[0]], bandwidth_asked(job, job.cores_per_worker)
+            )
         return
     first = -1
     slowest = 0.0
@@ -172,25 +148,16 @@ def evaluate_placement(
             crowd = state.links[b, s].load + 1.0
         out.contenders = max(out.contenders, crowd)
         if cluster.bandwidth_limited:
-            stretch = _stretch_with(state, b, j, s, workers * job.cores_per_worker)
-            out.bandwidth_slowdown = max(out.bandwidth_slowdown, stretch)
+            asked = bandwidth_asked(job, workers * job.cores_per_worker)
+            out.bandwidth_slowdown = max(out.bandwidth_slowdown, _stretch(state.servers[b, s], asked))
         if cluster.storage_limited and job.stored_bytes > 0.0:
             server = state.servers[b, s]
             readers = server.storage_readers + workers
             seconds = seconds_per_byte(readers, server.storage_bytes_per_second)
             out.storage_seconds_per_byte = max(out.storage_seconds_per_byte, seconds)
     out.gpu_speed = 1.0 / slowest
-    if out.num_servers == 1 or cluster.network == _NO_NETWORK:
+    if out.num_servers == 1 or cluster.network == Network.NONE:
         out.contenders = 0.0
-
-
-@kernel
-def _stretch_with(state: State, b: int, j: int, s: int, cores: int) -> float:
-    """Stretch of memory accesses on server s with `cores` cores of job j added."""
-    server = state.servers[b, s]
-    job = state.jobs[b, j]
-    demand = server.bandwidth_demand + bandwidth_asked(job, cores)
-    return bandwidth_stretch(float(demand), float(server.memory_bandwidth))
 
 
 def isolated_places(
@@ -244,9 +211,6 @@ def seconds_in(job: Job, j: int, place: Surroundings, physics: Physics) -> float
     return seconds
 
 
-_MAX_MIN = int(Network.MAX_MIN)
-
-
 @linked_kernel
 def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> float:
     """Seconds per base iteration of job j elsewhere or in another shape, the others where they are.
@@ -256,14 +220,14 @@ def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, phy
     job = state.jobs[b, j]
     network = state.clusters[b].network
     is_ring = state.clusters[b].global_links != 0 and job.num_servers > 1
-    if is_ring and network != _MAX_MIN:
+    if is_ring and network != Network.MAX_MIN:
         put_on_links(state, b, j, -1.0)
     num_held = detach(state, b, j)
     set_shape(job, shape)
     allocate(state, b, j, places, num_places(shape))
     surround(state, b, j)
     if state.clusters[b].global_links and job.num_servers > 1:
-        if network == _MAX_MIN:
+        if network == Network.MAX_MIN:
             count_links(state, b, -1 if num_held > 0 else j)
             job.contenders = job.new_contenders
         else:
@@ -271,7 +235,7 @@ def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, phy
     seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     release(state, b, j)
     reattach(state, b, j, num_held)
-    if network == _MAX_MIN:
+    if network == Network.MAX_MIN:
         count_links(state, b, -1)  # `look` reads the links' loads
     elif is_ring:
         put_on_links(state, b, j, 1.0)

@@ -27,14 +27,6 @@ from ringyard.state.arrays import State
 from ringyard.state.random_numbers import exponential_at
 from ringyard.state.records import ClusterRecord, Integral, JobOutcome, JobStatus
 
-_JOBS = int(Integral.JOBS_IN_SYSTEM)
-_INVERSE = int(Integral.INVERSE_DURATION_IN_SYSTEM)
-_ELAPSED = int(Integral.ELAPSED)
-_BUSY = int(Integral.BUSY_GPUS)
-_FRAGMENTED = int(Integral.FRAGMENTED_GPUS)
-_FREE_QUEUE = int(Integral.FREE_GPUS_WITH_QUEUE)
-_FAIR_SHARE = int(Integral.FAIR_SHARE)
-
 
 @kernel
 def next_round(now: float, seconds: float) -> float:
@@ -102,23 +94,18 @@ def integrate(state: State, b: int, until: float) -> None:
         return
     jobs = cluster.num_waiting + cluster.num_running
     row = state.integrals[b]
-    row[_JOBS] += jobs * elapsed
-    row[_INVERSE] += cluster.inverse_durations * elapsed
-    row[_ELAPSED] += elapsed
-    row[_BUSY] += (cluster.num_gpus - cluster.free_gpus - cluster.down_gpus) * elapsed
-    row[_FRAGMENTED] += cluster.fragmented_gpus * elapsed
+    row[Integral.JOBS_IN_SYSTEM] += jobs * elapsed
+    row[Integral.INVERSE_DURATION_IN_SYSTEM] += cluster.inverse_durations * elapsed
+    row[Integral.ELAPSED] += elapsed
+    row[Integral.BUSY_GPUS] += (cluster.num_gpus - cluster.free_gpus - cluster.down_gpus) * elapsed
+    row[Integral.FRAGMENTED_GPUS] += cluster.fragmented_gpus * elapsed
     if cluster.num_waiting > 0:
-        row[_FREE_QUEUE] += cluster.free_gpus * elapsed
-    row[_FAIR_SHARE] += max(1.0, cluster.demanded_gpus / cluster.num_gpus) * elapsed
+        row[Integral.FREE_GPUS_WITH_QUEUE] += cluster.free_gpus * elapsed
+    row[Integral.FAIR_SHARE] += max(1.0, cluster.demanded_gpus / cluster.num_gpus) * elapsed
     if state.timeline.shape[1] > 0:
         _fill_timeline(state, b, until)
 
 
-_RUNNING = int(JobStatus.RUNNING)
-_DONE = int(JobStatus.DONE)
-_COMPLETED = int(JobOutcome.COMPLETED)
-_CANCELLED = int(JobOutcome.CANCELLED)
-_BLOCKED = int(JobOutcome.BLOCKED)
 #: random streams of servers stand apart from those of jobs, which are their rows
 SERVER_STREAM = 1 << 40
 
@@ -187,7 +174,7 @@ def _first_late(state: State, b: int) -> int:
     """The first row of a running job that will end after its deadline; -1: none."""
     for j in range(state.clusters[b].next_arrival):
         job = state.jobs[b, j]
-        if job.status == _RUNNING and job.end_seconds > job.deadline_seconds:
+        if job.status == JobStatus.RUNNING and job.end_seconds > job.deadline_seconds:
             return j
     return -1
 
@@ -198,7 +185,7 @@ def _block_late(state: State, b: int, physics: Physics) -> bool:
     j = _first_late(state, b)
     any_late = j >= 0
     while j >= 0:
-        end(state, b, j, _BLOCKED, physics)
+        end(state, b, j, JobOutcome.BLOCKED, physics)
         j = _first_late(state, b)
     state.clusters[b].may_be_late = 0
     return any_late
@@ -213,7 +200,7 @@ def _end_due(state: State, b: int, physics: Physics) -> None:
         if state.jobs[b, j].due_seconds > now:
             break
         if state.jobs[b, j].end_seconds <= now:
-            end(state, b, j, _COMPLETED, physics)
+            end(state, b, j, JobOutcome.COMPLETED, physics)
         else:
             become_predictable(state, b, j)
 
@@ -224,9 +211,9 @@ def _cancel_due(state: State, b: int, physics: Physics) -> None:
     cluster = state.clusters[b]
     for j in range(cluster.next_arrival):
         job = state.jobs[b, j]
-        if job.status != _DONE and job.cancel_seconds <= cluster.now:
+        if job.status != JobStatus.DONE and job.cancel_seconds <= cluster.now:
             blocked = job.cancel_seconds == job.deadline_seconds
-            end(state, b, j, _BLOCKED if blocked else _CANCELLED, physics)
+            end(state, b, j, JobOutcome.BLOCKED if blocked else JobOutcome.CANCELLED, physics)
 
 
 @kernel

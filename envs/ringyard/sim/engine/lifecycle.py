@@ -60,18 +60,6 @@ def log_segments(state: State, b: int, j: int) -> None:
         i = state.slots[b, i].next_server_slot
 
 
-_WAITING = int(JobStatus.WAITING)
-_RUNNING = int(JobStatus.RUNNING)
-_DONE = int(JobStatus.DONE)
-_COMPLETED = int(JobOutcome.COMPLETED)
-_BLOCKED = int(JobOutcome.BLOCKED)
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-_FAIR_SHARE = int(Integral.FAIR_SHARE)
-_BLOCKED_JOBS = int(Integral.BLOCKED_JOBS)
-_FAIRNESS = int(Integral.FAIRNESS)
-_WORST_FAIRNESS = int(Integral.WORST_FAIRNESS)
-
-
 @linked_kernel
 def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physics: Physics) -> None:
     """Job j, that holds nothing, runs on the places from now on, without progress for `pause` seconds."""
@@ -79,7 +67,7 @@ def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physic
     job = state.jobs[b, j]
     now = cluster.now
     counts = state.losses.shape[1] > 0
-    if counts and job.kind != _CPU_ONLY:
+    if counts and job.kind != JobKind.CPU_ONLY:
         for k in range(job.num_gpus):
             count_kernels(state, b, places[k])
     allocate(state, b, j, places, num_places(shape_of(job)))
@@ -110,7 +98,7 @@ def start(state: State, b: int, j: int, places: Int32Vector, physics: Physics) -
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     waiting_remove(state, b, j)
-    job.status = _RUNNING
+    job.status = JobStatus.RUNNING
     cluster.num_starts += 1
     pause = 0.0
     if np.isnan(job.first_start_seconds):
@@ -145,7 +133,7 @@ def _release(state: State, b: int, j: int, physics: Physics) -> None:
 @kernel
 def _wait_again(state: State, b: int, j: int) -> None:
     job = state.jobs[b, j]
-    job.status = _WAITING
+    job.status = JobStatus.WAITING
     job.last_stop_seconds = state.clusters[b].now
     job.end_seconds = np.nan
     job.saved_iterations = job.remaining_iterations
@@ -220,7 +208,7 @@ def carry_out(state: State, b: int, j: int, shape: Shape, places: Int32Vector, p
         (others): as everywhere.
     """
     job = state.jobs[b, j]
-    if job.status == _WAITING:
+    if job.status == JobStatus.WAITING:
         set_shape(job, shape)
         start(state, b, j, places, physics)
         return
@@ -252,8 +240,8 @@ def arrive(state: State, b: int) -> None:
     j = cluster.next_arrival
     job = state.jobs[b, j]
     cluster.next_arrival += 1
-    job.status = _WAITING
-    job.fair_share_integral = state.integrals[b, _FAIR_SHARE]
+    job.status = JobStatus.WAITING
+    job.fair_share_integral = state.integrals[b, Integral.FAIR_SHARE]
     cluster.demanded_gpus += job.asked_gpus
     cluster.inverse_durations += 1.0 / job.isolated_seconds
     if job.predictable_from <= 0.0:
@@ -267,7 +255,7 @@ def _next_cancellation(state: State, b: int) -> float:
     """Earliest cancellation of a job in the system; inf if none."""
     earliest = np.inf
     for j in range(state.clusters[b].next_arrival):
-        if state.jobs[b, j].status != _DONE:
+        if state.jobs[b, j].status != JobStatus.DONE:
             earliest = min(earliest, state.jobs[b, j].cancel_seconds)
     return earliest
 
@@ -280,8 +268,8 @@ def _count_served(state: State, b: int, j: int) -> None:
     crowding = max(job.fair_share_integral / max(jct, 1e-300), 1.0)
     fairness = jct / (job.isolated_seconds * crowding)
     state.clusters[b].served_jct += jct
-    sums[_FAIRNESS] += fairness
-    sums[_WORST_FAIRNESS] = max(sums[_WORST_FAIRNESS], fairness)
+    sums[Integral.FAIRNESS] += fairness
+    sums[Integral.WORST_FAIRNESS] = max(sums[Integral.WORST_FAIRNESS], fairness)
 
 
 @kernel
@@ -294,20 +282,20 @@ def end(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
-    if job.status == _RUNNING:
+    if job.status == JobStatus.RUNNING:
         _release(state, b, j, physics)
     else:
         waiting_remove(state, b, j)
-    job.status = _DONE
-    if outcome == _COMPLETED:
+    job.status = JobStatus.DONE
+    if outcome == JobOutcome.COMPLETED:
         job.remaining_iterations = 0.0
     else:
         job.outcome = outcome
     job.end_seconds = cluster.now
     state.ended[b, cluster.num_done] = j
-    job.fair_share_integral = state.integrals[b, _FAIR_SHARE] - job.fair_share_integral
-    if outcome == _BLOCKED:
-        state.integrals[b, _BLOCKED_JOBS] += 1.0
+    job.fair_share_integral = state.integrals[b, Integral.FAIR_SHARE] - job.fair_share_integral
+    if outcome == JobOutcome.BLOCKED:
+        state.integrals[b, Integral.BLOCKED_JOBS] += 1.0
     else:
         _count_served(state, b, j)
     cluster.demanded_gpus -= job.asked_gpus

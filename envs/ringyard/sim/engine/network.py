@@ -9,15 +9,13 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import summable
 from ringyard.state.records import Network
 
-_LIVE = int(Network.LIVE_TRANSFERS)
-
 
 @kernel
 def weigh_ring(state: State, b: int, j: int) -> None:
     """Write what job j adds to the load of each of its links: the share of its time it would send, alone."""
     job = state.jobs[b, j]
     job.link_weight = 1.0
-    if state.clusters[b].network != _LIVE:
+    if state.clusters[b].network != Network.LIVE_TRANSFERS:
         return
     alone = ring_bytes_per_second(state.between_servers, 0, job.num_servers)
     sending = ring_seconds(job.num_gpus, job.gradient_bytes, alone, np.inf)

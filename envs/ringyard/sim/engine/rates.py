@@ -19,10 +19,6 @@ from ringyard.state.progress import attained_service, remaining_iterations, run_
 from ringyard.state.random_numbers import normal_at
 from ringyard.state.records import ClusterRecord, Job, JobKind, Network
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-_NO_NETWORK = int(Network.NONE)
-_MAX_MIN = int(Network.MAX_MIN)
-
 
 @kernel
 def sync(job: Job, now: float) -> None:
@@ -107,7 +103,7 @@ def rerate_rings(state: State, b: int, j: int, sign: int, physics: Physics) -> N
         sign: 1: it comes; -1: it goes.
         (others): as everywhere.
     """
-    if state.clusters[b].network == _MAX_MIN:
+    if state.clusters[b].network == Network.MAX_MIN:
         _rerate_all_rings(state, b, j if sign > 0 else -1, physics)
         return
     job = state.jobs[b, j]
@@ -147,14 +143,14 @@ def rerate_neighbours(state: State, b: int, j: int, physics: Physics) -> None:
     """Re-rate the other jobs that feel job j on their links, GPUs or servers."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
-    linked = job.num_servers > 1 and cluster.network != _NO_NETWORK and cluster.global_links == 0
+    linked = job.num_servers > 1 and cluster.network != Network.NONE and cluster.global_links == 0
     close = cluster.sharing != 0 or cluster.bandwidth_limited != 0 or cluster.storage_limited != 0
     if not linked and not close:
         return
     cluster.stamp += 1
     stamp = cluster.stamp
     job.stamp = stamp
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         _rerate_server(state, b, job.server, stamp, physics)
         return
     head = job.first_slot

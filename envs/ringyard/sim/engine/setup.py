@@ -19,8 +19,7 @@ from ringyard.profiles import catalogue
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.sim.engine.events import first_failures
 from ringyard.sim.engine.network import clear_links
-from ringyard.sim.engine.slowdown_accounting import empty_losses
-from ringyard.state.arrays import Sizes, State, empty_state
+from ringyard.state.arrays import State, empty_state
 from ringyard.state.free_servers import file_servers
 from ringyard.state.records import UNLIMITED, Job, Network, set_free, there_on
 
@@ -67,7 +66,8 @@ def new_state(
     """
     interference = performance.interference if cluster.jobs_per_gpu > 1 else no_interference()
     sharing = interference.sharing_on(cluster.distinct_gpu_types)
-    sizes = Sizes(
+    state = empty_state(
+        num_clusters,
         jobs=num_jobs,
         gpus=cluster.num_gpus,
         servers=cluster.num_servers,
@@ -80,8 +80,9 @@ def new_state(
         paired=interference.pairs is not None,
         losses=losses,
         gpus_of_server=max(cluster.gpus_per_server),
+        timeline_bins=timeline_bins,
+        segment_rows=segment_rows,
     )
-    state = empty_state(num_clusters, sizes, timeline_bins, segment_rows)
     if jobs is not None:
         state = replace(state, jobs=jobs)
     state.slowness[:] = slowness_of(cluster)
@@ -114,6 +115,12 @@ def new_state(
     clusters["mean_up_seconds"] = failures.mean_up_seconds
     clusters["mean_repair_seconds"] = failures.mean_repair_seconds
     clusters["checkpoint_seconds"] = failures.checkpoint_seconds
+    for name in ("wake_seconds", "next_cancel_seconds"):
+        clusters[name] = np.inf
+    clusters["next_round_seconds"] = 0.0 if rounds_only else clusters["round_seconds"]
+    clusters["work_at_look"] = np.nan
+    clusters["free_gpus"] = clusters["open_gpus"] = cluster.num_gpus
+    state.pristine[: len(clusters)] = clusters[:1]
     return state
 
 
@@ -189,43 +196,16 @@ def begin(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) 
     state.class_stamp[b] = 0
     state.integrals[b] = 0.0
     state.timeline[b] = 0.0
-    empty_losses(state, b)
+    state.losses[b] = 0.0
+    state.kernels_counted[b] = 0.0
+    state.clusters[b] = state.pristine[0]
     cluster = state.clusters[b]
-    cluster.now = 0.0
-    cluster.next_round_seconds = 0.0 if cluster.rounds_only else cluster.round_seconds
-    cluster.wake_seconds = np.inf
     cluster.limit_seconds = limit_seconds
-    cluster.moment_ends_seconds = 0.0
-    cluster.next_cancel_seconds = np.inf
-    cluster.inverse_durations = 0.0
-    cluster.predicted_inverse_durations = 0.0
-    cluster.served_jct = 0.0
     cluster.rng = seed
     cluster.seed = seed
     cluster.num_jobs = num_jobs
     cluster.certain = certain
     cluster.num_classes = num_classes
     cluster.smallest_demand = smallest if cluster.jobs_per_gpu == 1 else 0
-    cluster.free_gpus = cluster.num_gpus
-    cluster.open_gpus = cluster.num_gpus
-    cluster.down_gpus = 0
-    cluster.may_be_late = 0
-    cluster.next_arrival = 0
-    cluster.num_waiting = 0
     cluster.first_waiting = num_jobs // 2
-    cluster.num_running = 0
-    cluster.num_done = 0
-    cluster.demanded_gpus = 0
-    cluster.fragmented_gpus = 0
-    cluster.num_preemptions = 0
-    cluster.num_starts = 0
-    cluster.num_resizes = 0
-    cluster.num_decisions = 0
-    cluster.steps_now = 0
-    cluster.moves_in_vain = 0
-    cluster.moves_to_look = 0
-    cluster.work_at_look = np.nan
-    cluster.stamp = 0
-    cluster.num_segments = 0
-    cluster.timeline_bin_log2 = 0
     first_failures(state, b)

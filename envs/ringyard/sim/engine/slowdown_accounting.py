@@ -25,29 +25,10 @@ from ringyard.sim.engine.shape import asked_shape, set_shape
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_on, least_slowness, slowness_on
 from ringyard.state.progress import remaining_iterations
-from ringyard.state.records import Job, JobKind, Losses
+from ringyard.state.records import Job, JobKind, Loss
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-
-
-@kernel
-def empty_losses(state: State, b: int) -> None:
-    """Nothing is lost yet in cluster b."""
-    state.clusters[b].kernel_seconds = 0.0
-    for g in range(state.kernels_counted.shape[1]):
-        state.kernels_counted[b, g] = 0.0
-    for j in range(state.losses.shape[1]):
-        losses = state.losses[b, j]
-        losses.work_rate = 0.0
-        losses.restarts = 0.0
-        losses.failures = 0.0
-        losses.contention = 0.0
-        losses.spread = 0.0
-        losses.interference = 0.0
-        losses.input = 0.0
-        losses.stragglers = 0.0
-        losses.gpu_types = 0.0
-        losses.size = 0.0
+#: losses that follow from the speed of a job: those before `Loss.RATES`
+_CAUSES = int(Loss.RATES)
 
 
 @kernel
@@ -71,7 +52,7 @@ def _feed(job: Job) -> bool:
     """Let the job never wait for input, or a CPU-only job have what it asked for; whether that is new."""
     waits = job.cores_per_worker > 0 or job.cores_per_server_task > 0 or job.bandwidth_slowdown > 1.0
     waits = waits or job.stored_bytes > 0.0 or job.memory_bandwidth_cap < 1.0
-    job.cores_per_worker = job.asked_cores if job.kind == _CPU_ONLY else 0
+    job.cores_per_worker = job.asked_cores if job.kind == JobKind.CPU_ONLY else 0
     job.cores_per_server_task = 0
     job.bandwidth_slowdown = 1.0
     job.stored_bytes = 0.0
@@ -102,67 +83,54 @@ def _ask_again(state: State, job: Job) -> bool:
     return True
 
 
+@kernel
+def _improve(state: State, b: int, j: int, job: Job, cause: int) -> bool:
+    """Let one thing be at its best for a copy of job j; whether it was not.
+
+    Args:
+        job: the copy, for which all causes before this one are at their best.
+        cause: a `Loss` before `Loss.RATES`.
+        (others): as everywhere.
+    """
+    changed = False
+    if cause == Loss.CONTENTION:
+        alone = contenders_alone(state, b, j)
+        changed = job.contenders != alone
+        job.contenders = alone
+    elif cause == Loss.INTERFERENCE:
+        changed = job.sharing_slowdown != 1.0
+        job.sharing_slowdown = 1.0
+    elif cause == Loss.INPUT:
+        changed = _feed(job)
+    elif cause == Loss.STRAGGLERS:
+        changed = job.straggler != 1.0
+        job.straggler = 1.0
+    elif job.kind != JobKind.CPU_ONLY:
+        if cause == Loss.SPREAD:
+            changed = _consolidate(state, job)
+        elif cause == Loss.GPU_TYPES:
+            changed = _speed_up(state, job)
+        else:
+            changed = _ask_again(state, job)
+    return changed
+
+
 @linked_kernel
 def rate_losses(state: State, b: int, j: int, physics: Physics) -> None:
     """Write what job j loses to what from now on, at its present speed."""
     losses = state.losses[b, j]
-    losses.counted_seconds = state.clusters[b].now
+    losses[Loss.COUNTED_SECONDS] = state.clusters[b].now
     seconds = state.jobs[b, j].iteration_seconds
     spare = state.jobs.shape[1] - 1
     state.jobs[b, spare] = state.jobs[b, j]
     job = state.jobs[b, spare]
-
-    alone = contenders_alone(state, b, j)
-    without = seconds
-    if job.contenders != alone:
-        job.contenders = alone
-        without = _seconds(job, j, physics)
-    losses.contention_rate = seconds - without
-    seconds = without
-
-    if job.kind != _CPU_ONLY and _consolidate(state, job):
-        without = _seconds(job, j, physics)
-    losses.spread_rate = seconds - without
-    seconds = without
-
-    if job.sharing_slowdown != 1.0:
-        job.sharing_slowdown = 1.0
-        without = _seconds(job, j, physics)
-    losses.interference_rate = seconds - without
-    seconds = without
-
-    if _feed(job):
-        without = _seconds(job, j, physics)
-    losses.input_rate = seconds - without
-    seconds = without
-
-    if job.straggler != 1.0:
-        job.straggler = 1.0
-        without = _seconds(job, j, physics)
-    losses.stragglers_rate = seconds - without
-    seconds = without
-
-    if job.kind != _CPU_ONLY and _speed_up(state, job):
-        without = _seconds(job, j, physics)
-    losses.gpu_types_rate = seconds - without
-    seconds = without
-
-    if job.kind != _CPU_ONLY and _ask_again(state, job):
-        without = _seconds(job, j, physics)
-    losses.size_rate = seconds - without
-    losses.work_rate = without
-
-
-@kernel
-def _add(losses: Losses, iterations: float) -> None:
-    """Add what so many iterations of the base batch lost."""
-    losses.contention += iterations * losses.contention_rate
-    losses.spread += iterations * losses.spread_rate
-    losses.interference += iterations * losses.interference_rate
-    losses.input += iterations * losses.input_rate
-    losses.stragglers += iterations * losses.stragglers_rate
-    losses.gpu_types += iterations * losses.gpu_types_rate
-    losses.size += iterations * losses.size_rate
+    for cause in range(_CAUSES):
+        without = seconds
+        if _improve(state, b, j, job, cause):
+            without = _seconds(job, j, physics)
+        losses[_CAUSES + cause] = seconds - without
+        seconds = without
+    losses[Loss.WORK_RATE] = seconds
 
 
 @linked_kernel
@@ -171,9 +139,12 @@ def count_lost(state: State, b: int, j: int) -> None:
     now = state.clusters[b].now
     job = state.jobs[b, j]
     losses = state.losses[b, j]
-    losses.restarts += max(min(now, job.progress_from_seconds) - losses.counted_seconds, 0.0)
-    _add(losses, remaining_iterations(job, losses.counted_seconds) - remaining_iterations(job, now))
-    losses.counted_seconds = now
+    counted = losses[Loss.COUNTED_SECONDS]
+    losses[Loss.RESTARTS] += max(min(now, job.progress_from_seconds) - counted, 0.0)
+    iterations = remaining_iterations(job, counted) - remaining_iterations(job, now)
+    for cause in range(_CAUSES):
+        losses[cause] += iterations * losses[_CAUSES + cause]
+    losses[Loss.COUNTED_SECONDS] = now
     i = job.first_slot
     while i >= 0:
         count_kernels(state, b, state.slots[b, i].gpu)
@@ -183,7 +154,7 @@ def count_lost(state: State, b: int, j: int) -> None:
 @kernel
 def count_rolled_back(state: State, b: int, j: int, iterations: float) -> None:
     """Job j has to do so many iterations of the base batch again."""
-    state.losses[b, j].failures += iterations * state.losses[b, j].work_rate
+    state.losses[b, j, Loss.FAILURES] += iterations * state.losses[b, j, Loss.WORK_RATE]
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""How a trial of SJF-BCO's planner goes: what each GPU and server has been given so far, course by course."""
+"""How a trial of SJF-BCO's planner goes: what each GPU and server has been given so far, job by job."""
 
 import numpy as np
 
@@ -7,14 +7,12 @@ from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector, bu
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard_baselines.papers.sjf_bco.plan import Batch
 
-__all__ = ["EXIT", "HIGHEST", "TIME", "Courses", "begin", "commit", "copy", "empty_courses"]
-
-# columns of `Courses.clock`
+# columns of `PlannerState.clock`
 TIME, EXIT, HIGHEST = 0, 1, 2
 
 
 @bundle
-class Courses:
+class PlannerState:
     """R trials under way on G GPUs of S servers; r is the row of one.
 
     Attributes:
@@ -50,10 +48,10 @@ class Courses:
     values: FloatVector
 
 
-def empty_courses(cluster: Cluster, rows: int) -> Courses:
+def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
     """Room for so many trials at once."""
     gpus, servers = (rows, cluster.num_gpus), (rows, cluster.num_servers)
-    return Courses(
+    return PlannerState(
         load=np.zeros(gpus),
         free_at=np.zeros(gpus),
         ring=np.zeros(gpus, np.int64),
@@ -72,18 +70,18 @@ def empty_courses(cluster: Cluster, rows: int) -> Courses:
 
 
 @kernel
-def _look_at(courses: Courses, r: int, s: int) -> None:
+def _look_at(planner: PlannerState, r: int, s: int) -> None:
     """What the server's GPUs come to."""
-    load, free_at = courses.load[r], courses.free_at[r]
-    begin, end = courses.first[s], courses.first[s + 1]
+    load, free_at = planner.load[r], planner.free_at[r]
+    begin, end = planner.first[s], planner.first[s + 1]
     total, heaviest, latest = 0.0, 0.0, 0.0
     for g in range(begin, end):
         total += load[g]
         heaviest = max(heaviest, load[g])
         latest = max(latest, free_at[g])
-    courses.mean[r, s] = total / (end - begin)
-    courses.heaviest[r, s] = heaviest
-    courses.exit[r, s] = latest
+    planner.mean[r, s] = total / (end - begin)
+    planner.heaviest[r, s] = heaviest
+    planner.exit[r, s] = latest
 
 
 @kernel
@@ -105,42 +103,42 @@ def _sort(mean: FloatVector, servers: IntVector, count: int) -> None:
 
 
 @kernel
-def begin(courses: Courses, r: int, busy_seconds: FloatVector) -> None:
+def begin(planner: PlannerState, r: int, busy_seconds: FloatVector) -> None:
     """No job is planned yet; GPUs are busy so long."""
     for g in range(len(busy_seconds)):
-        courses.load[r, g] = busy_seconds[g]
-        courses.free_at[r, g] = busy_seconds[g]
-        courses.ring[r, g] = 0
-    for s in range(len(courses.marks)):
-        _look_at(courses, r, s)
-        courses.ranked[r, s] = s
-    _sort(courses.mean[r], courses.ranked[r], len(courses.marks))
-    courses.clock[r, TIME] = 0.0
-    courses.clock[r, EXIT] = 0.0
-    courses.clock[r, HIGHEST] = 0.0
+        planner.load[r, g] = busy_seconds[g]
+        planner.free_at[r, g] = busy_seconds[g]
+        planner.ring[r, g] = 0
+    for s in range(len(planner.marks)):
+        _look_at(planner, r, s)
+        planner.ranked[r, s] = s
+    _sort(planner.mean[r], planner.ranked[r], len(planner.marks))
+    planner.clock[r, TIME] = 0.0
+    planner.clock[r, EXIT] = 0.0
+    planner.clock[r, HIGHEST] = 0.0
 
 
 @kernel
-def copy(courses: Courses, source: int, target: int) -> None:
+def copy(planner: PlannerState, source: int, target: int) -> None:
     """One trial goes on from where another is."""
-    for g in range(courses.load.shape[1]):
-        courses.load[target, g] = courses.load[source, g]
-        courses.free_at[target, g] = courses.free_at[source, g]
-        courses.ring[target, g] = courses.ring[source, g]
-    for s in range(courses.mean.shape[1]):
-        courses.mean[target, s] = courses.mean[source, s]
-        courses.heaviest[target, s] = courses.heaviest[source, s]
-        courses.exit[target, s] = courses.exit[source, s]
-        courses.ranked[target, s] = courses.ranked[source, s]
+    for g in range(planner.load.shape[1]):
+        planner.load[target, g] = planner.load[source, g]
+        planner.free_at[target, g] = planner.free_at[source, g]
+        planner.ring[target, g] = planner.ring[source, g]
+    for s in range(planner.mean.shape[1]):
+        planner.mean[target, s] = planner.mean[source, s]
+        planner.heaviest[target, s] = planner.heaviest[source, s]
+        planner.exit[target, s] = planner.exit[source, s]
+        planner.ranked[target, s] = planner.ranked[source, s]
     for k in range(3):
-        courses.clock[target, k] = courses.clock[source, k]
+        planner.clock[target, k] = planner.clock[source, k]
 
 
 @kernel
-def _rank_anew(courses: Courses, r: int) -> None:
+def _rank_anew(planner: PlannerState, r: int) -> None:
     """Put servers with a mark, whose load has grown, back in order; marks are gone."""
-    ranked, mean = courses.ranked[r], courses.mean[r]
-    marks, moved = courses.marks, courses.moved
+    ranked, mean = planner.ranked[r], planner.mean[r]
+    marks, moved = planner.marks, planner.moved
     count, left = 0, 0
     for k in range(len(ranked)):
         s = ranked[k]
@@ -165,21 +163,21 @@ def _rank_anew(courses: Courses, r: int) -> None:
 
 @kernel
 def commit(
-    courses: Courses, r: int, batch: Batch, i: int, gpus: IntVector, time: float, physics: Physics
+    planner: PlannerState, r: int, batch: Batch, i: int, gpus: IntVector, time: float, physics: Physics
 ) -> None:
     """Occupy the GPUs from `time` on, when they are free, until the job's exit.
 
     Args:
-        courses: all trials; no server has a mark.
+        planner: all trials; no server has a mark.
         r: row of the trial.
         batch: the jobs.
         i: which of them.
-        gpus: [demand] server by server.
+        gpus: [demand] its GPUs.
         time: the exit follows by eq. 8 with the links as planned then.
         physics: how fast jobs run.
     """
-    load, free_at, ring = courses.load[r], courses.free_at[r], courses.ring[r]
-    marks, server, first = courses.marks, courses.server, courses.first
+    load, free_at, ring = planner.load[r], planner.free_at[r], planner.ring[r]
+    marks, server, first = planner.marks, planner.server, planner.first
     num_servers, worst = 0, 0
     for g in gpus:
         s = server[g]
@@ -196,20 +194,18 @@ def commit(
     end = time + job.remaining_iterations * iteration_seconds(job, batch.rows[i], physics)
     job.num_servers = 0
     job.contenders = 0.0
-    previous = -1
-    highest = courses.clock[r, HIGHEST]
+    highest = planner.clock[r, HIGHEST]
     for g in gpus:
         load[g] += batch.estimates[i]
         free_at[g] = end
-        ring[g] = int(num_servers > 1 and server[g] != previous)
-        previous = server[g]
+        ring[g] = int(num_servers > 1 and marks[server[g]] == 1)  # the job's first GPU there
+        marks[server[g]] = 2
         highest = max(highest, load[g])
-    previous = -1
     for g in gpus:
-        if server[g] != previous:
-            previous = server[g]
-            _look_at(courses, r, previous)
-    _rank_anew(courses, r)
-    courses.clock[r, TIME] = time
-    courses.clock[r, EXIT] = max(courses.clock[r, EXIT], end)
-    courses.clock[r, HIGHEST] = highest
+        if marks[server[g]] == 2:
+            marks[server[g]] = 3
+            _look_at(planner, r, server[g])
+    _rank_anew(planner, r)
+    planner.clock[r, TIME] = time
+    planner.clock[r, EXIT] = max(planner.clock[r, EXIT], end)
+    planner.clock[r, HIGHEST] = highest
