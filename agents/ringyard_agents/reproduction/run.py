@@ -34,7 +34,7 @@ from ringyard_agents.reproduction.claims import (
 from ringyard_baselines.papers.ada_srsf import transfers
 
 #: figures shown of every scheduler
-SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
+_SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Reproduction:
         content: of the yaml.
         seeds: workloads.
         measured: claims.
-        figures: what was measured: `SHOWN` and every metric that the yaml names of a case.
+        figures: what was measured: `_SHOWN` and every metric that the yaml names of a case.
     """
 
     paper: str
@@ -185,12 +185,12 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
 
 
 def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
-    """`SHOWN`, and what claims, ablation and tables of a yaml say of one of its cases."""
+    """`_SHOWN`, and what claims, ablation and tables of a yaml say of one of its cases."""
     first = next(iter(content["cases"]))
     rows = [*content["claims"], *([content["ablation"]] if content.get("ablation") else [])]
     wanted = {row["metric"] for row in rows if row.get("case", first) == name}
     wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
-    return list(dict.fromkeys([*SHOWN, *sorted(wanted)]))
+    return list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
 
 
 def reproduce(

@@ -1,34 +1,26 @@
 """What ships, held against one measured set."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ringyard.profiles import catalogue
-from ringyard_agents.measurements import MeasuredRows, MeasuredSet, parts_of, servers_of
+from ringyard_agents.measurements import MeasuredRows, parts_of, servers_of
 from ringyard_agents.validation.shipped import check_names, predict
 
 _COLOURS, _LINES = 10, 40  # of a plot, of a grid
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(MeasuredRows):
     """A measured set beside what ships says of it.
 
-    Attributes:
-        name: of the set.
-        about: the set.
-        rows: [rows] its tidy table with `part`, `place` (how many GPUs or servers), `measured`, `predicted`,
-            `error` (relative; NaN: no prediction), `reason` (why there is none) and `derived` (its figures
-            follow by a rule: nobody measured its model on its GPU type).
+    Its rows also hold `part`, `place` (how many GPUs or servers), `measured`, `predicted`, `error` (relative;
+    NaN: no prediction), `reason` (why there is none) and `derived` (its figures follow by a rule: its model
+    was not measured on its GPU type).
     """
-
-    name: str
-    about: MeasuredSet
-    rows: pd.DataFrame
 
     @property
     def predicted(self) -> pd.DataFrame:
@@ -104,7 +96,7 @@ def _place(placement: str) -> str:
     return f"{count} {word}{'s' if count > 1 else ''}"
 
 
-def judge(measured: MeasuredRows, overrides: Sequence[str]) -> Judged:
+def _judge(measured: MeasuredRows, overrides: Sequence[str]) -> Judged:
     """Predict every row of a set by what ships.
 
     Args:
@@ -143,4 +135,4 @@ def judge_all(
     Raises:
         ConfigurationError: a network or interconnect that does not ship.
     """
-    return [judge(replace(one, rows=one.rows.assign(**links)), overrides) for one in found]
+    return [_judge(replace(one, rows=one.rows.assign(**links)), overrides) for one in found]

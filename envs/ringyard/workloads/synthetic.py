@@ -1,6 +1,6 @@
 """Generated workloads: arrivals, sizes, durations and models drawn independently."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Protocol
@@ -200,35 +200,26 @@ class Synthetic:
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """One episode's jobs."""
-        return self._sample(cluster, rng, lambda rate: self._arrivals().times(self.num_jobs, rate, rng), 1)
+        return self._sample(cluster, rng, [rng])
 
     def sample_together(self, cluster: Cluster, generators: Sequence[np.random.Generator]) -> JobTable | None:
         """See `draw_together`; None: a part does not draw job by job."""
         if not all(getattr(part, "by_job", False) for part in (self.durations, self.models)):
             return None
+        return self._sample(cluster, EachOf(generators), generators)
 
-        def times(rate: float) -> NDArray[np.float64]:
-            return self._arrivals().times_together(self.num_jobs, rate, generators).reshape(-1)
-
-        return self._sample(cluster, EachOf(generators), times, len(generators))
-
-    def _sample(
-        self, cluster: Cluster, rng: Any, times: Callable[[float], NDArray[np.float64]], tables: int
-    ) -> JobTable:
-        """Jobs of so many tables, one after the other, whose arrival times follow from the rate."""
+    def _sample(self, cluster: Cluster, rng: Any, generators: Sequence[np.random.Generator]) -> JobTable:
+        """Jobs of a table for each generator, one after the other; `rng` is all of them together."""
         largest = min(self.max_gpus or cluster.num_gpus, cluster.num_gpus)
-        count = tables * self.num_jobs
+        count = len(generators) * self.num_jobs
         sizes = self.sizes.draw(count, largest, rng)
         durations = self.durations.draw(sizes, rng)
         submit = np.zeros(count)
         if self.arrivals is not None:
-            submit = times(self.load * cluster.num_gpus / self._mean_gpu_seconds(largest))
+            rate = self.load * cluster.num_gpus / self._mean_gpu_seconds(largest)
+            submit = self.arrivals.times_together(self.num_jobs, rate, generators).reshape(-1)
         firsts = range(0, count, self.num_jobs)
         return self.models.assign(JobTable.from_columns(submit, sizes, durations, firsts=firsts), rng)
-
-    def _arrivals(self) -> Arrivals:
-        assert self.arrivals is not None
-        return self.arrivals
 
     def _mean_gpu_seconds(self, largest: int) -> float:
         """Mean GPU seconds of a job, from a fixed sample (the same for every seed)."""
