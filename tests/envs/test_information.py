@@ -31,7 +31,8 @@ from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job, JobStatus, Server
 from ringyard.workloads import ModelMix
 from ringyard_baselines.classic.start_only import fifo
-from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
+from ringyard_baselines.policies.preemptive import PreemptiveScheduler
+from ringyard_baselines.policies.ranking import JobKey
 
 SINGLE = list(Information.EVERYTHING)
 

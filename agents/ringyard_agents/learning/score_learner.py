@@ -208,11 +208,10 @@ def _size_in(label: str, setting: EnvConfig) -> tuple[int, int, int]:
     Raises:
         ConfigurationError: its actions are no scores, or its observation does not show jobs by themselves.
     """
-    actions, windows = setting.actions, setting.observation.windows(setting.cluster, setting.actions)
-    if not isinstance(actions, Scores) or not {"jobs", "cluster"} <= set(windows):
+    actions, length = setting.actions, setting.observation.lengths(setting.cluster, setting.actions)
+    if not isinstance(actions, Scores) or not {"jobs", "cluster"} <= set(length):
         raise ConfigurationError(
             f"{label}: this agent scores jobs and needs action=scores and an observation with the blocks jobs"
-            f" and cluster (observation=live_jobs); got {type(actions).__name__} and {', '.join(windows)}"
+            f" and cluster (observation=live_jobs); got {type(actions).__name__} and {', '.join(length)}"
         )
-    length = {name: window.stop - window.start for name, window in windows.items()}
     return (length["jobs"] // actions.num_jobs, length["cluster"], len(actions.type_scores))

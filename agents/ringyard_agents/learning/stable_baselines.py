@@ -166,7 +166,7 @@ class StableBaselines(NetworkLearner):
         steps = self._given("n_steps")
         if type(steps) is int:  # algorithms of others may have none
             actions = setting.actions
-            kept = setting.observation.size(setting.cluster, actions) + len(actions.idle_mask) + _KEPT_NUMBERS
+            kept = setting.observation.size(setting.cluster, actions) + actions.mask_size + _KEPT_NUMBERS
             name = f"agent.model.n_steps, with agent.num_envs={self.num_envs:,},"
             require_memory({name: (steps, 2 * 4 * kept * self.num_envs)})
 

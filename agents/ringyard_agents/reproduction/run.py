@@ -31,7 +31,8 @@ from ringyard_agents.reproduction.claims import (
     metric_values,
     read_claims,
 )
-from ringyard_baselines.papers.ada_srsf import transfers
+from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM
+from ringyard_baselines.papers.ada_srsf.transfers import published_mix, simulate_transfers
 
 #: figures shown of every scheduler
 _SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
@@ -166,14 +167,14 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
         case: `mix` of `published_mix`; `settings` and each scheduler's entry are of `simulate_transfers`.
         seeds: job lists.
     """
-    named = {"random": transfers.RANDOM, "first_fit": transfers.FIRST_FIT}
+    named = {"random": RANDOM, "first_fit": FIRST_FIT}
     figures = {}
     for label, entry in case["schedulers"].items():
         options = {"placement": 1, **case.get("settings", {}), **entry}
         options["placement"] = named.get(options["placement"], options["placement"])
         runs = [
-            transfers.simulate_transfers(
-                transfers.published_mix(np.random.default_rng(seed), **case["mix"]), seed=seed, **options
+            simulate_transfers(
+                published_mix(np.random.default_rng(seed), **case["mix"]), seed=seed, **options
             )
             for seed in range(seeds)
         ]

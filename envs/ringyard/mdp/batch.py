@@ -4,15 +4,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, Self
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.allocator import Rates
 from ringyard.checks import require_memory, row_bytes
 from ringyard.compiled import entry_point
-from ringyard.errors import ActionError, SchedulerError
+from ringyard.errors import ActionError, EpisodeError, SchedulerError
 from ringyard.mdp.actions import Actions, Scores
-from ringyard.mdp.arguments import ClosedError, ResetNeededError
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copied_bundle
@@ -38,6 +38,14 @@ from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
 from ringyard.threads import get_num_threads, in_parts
+
+
+class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
+    """A step where no episode is on: before `reset`, or after the end without autoreset."""
+
+
+class ClosedError(EpisodeError, gymnasium.error.ClosedEnvironmentError):
+    """A step or reset after `close`."""
 
 
 @functools.cache
@@ -147,7 +155,7 @@ class ClusterBatch:
         size = setting.observation.size(cluster, actions)
         out = StepOutputs(
             observations=np.zeros((num_clusters, size), np.float32),
-            masks=np.zeros((num_clusters, len(actions.idle_mask)), np.bool_),
+            masks=np.zeros((num_clusters, actions.mask_size), np.bool_),
             rewards=np.zeros(num_clusters),
             returns=np.zeros(num_clusters),
             lengths=np.zeros(num_clusters, np.int64),

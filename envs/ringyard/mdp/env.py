@@ -1,28 +1,96 @@
 """`ClusterEnv`: one cluster behind Gymnasium's Env interface."""
 
 import inspect
-from collections.abc import Sized
-from typing import Any, Literal, Self
+from collections.abc import Collection, Mapping, Sized
+from typing import Annotated, Any, Literal, Self
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
-from ringyard.checks import require
-from ringyard.mdp.arguments import options_given, seed_given, workload_given
+from ringyard.checks import require, shown
+from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import feature_table
 from ringyard.mdp.observations.queue import BLOCKS
 from ringyard.mdp.render import MODES, Screen
 
-__all__ = ["ClusterEnv"]
-
 SEGMENT_ROWS = 8192
 
 #: the one cluster of the batch
 _ONLY = np.zeros(1, np.int64)
+
+
+def seed_given(seed: Any) -> int | None:
+    """A seed as Gymnasium wants it; None is none.
+
+    Raises:
+        ConfigurationError: not an integer of 0 or more.
+    """
+    require("seed", seed, Annotated[int, "[0, inf)"] | None)  # Gymnasium's own have 128 bits
+    return None if seed is None else int(seed)
+
+
+def seeds_given(seed: Any, num_envs: int) -> list[int | None]:
+    """[num_envs] of one seed, from which the others count up, or of a list of one for each.
+
+    Raises:
+        ConfigurationError: a list of another length, or a seed that is not an integer of 0 or more.
+    """
+    if isinstance(seed, list | tuple) or (isinstance(seed, np.ndarray) and seed.ndim == 1):
+        if len(seed) != num_envs:
+            raise ConfigurationError(
+                f"there are {len(seed)} seeds; expected {num_envs}, one for each cluster, or a single integer"
+            )
+        return [seed_given(one) for one in seed]
+    first = seed_given(seed)
+    return [None if first is None else first + i for i in range(num_envs)]
+
+
+def options_given(options: Any, known: Collection[str]) -> Mapping[str, Any]:
+    """Options of `reset`; None is none.
+
+    Raises:
+        ConfigurationError: no mapping, or an unknown key.
+    """
+    if options is None:
+        return {}
+    expected = ", ".join(map(repr, known))
+    if not isinstance(options, Mapping):
+        raise ConfigurationError(f"options is {shown(options)}; expected None or a dict with {expected}")
+    for key in options:
+        if key not in known:
+            raise ConfigurationError(f"options has {shown(key)}; expected only {expected}")
+    return options
+
+
+def workload_given(options: Mapping[str, Any], num_workloads: int) -> int | None:
+    """The job table that `options["workload"]` chooses; None: it is to be drawn.
+
+    Raises:
+        ConfigurationError: not the number of a table.
+    """
+    chosen = options.get("workload")
+    require("options['workload']", chosen, Annotated[int, f"[0, {num_workloads - 1}]"] | None)
+    return None if chosen is None else int(chosen)
+
+
+def reset_mask_given(mask: Any, num_envs: int) -> NDArray[np.bool_]:
+    """[num_envs] the clusters to be reset, a fresh array.
+
+    Raises:
+        ConfigurationError: no such array, or it names none.
+    """
+    is_array = isinstance(mask, np.ndarray)
+    if not is_array or mask.dtype != np.bool_ or mask.shape != (num_envs,) or not mask.any():
+        raise ConfigurationError(
+            f"options['reset_mask'] is {shown(mask)}; expected a NumPy array of {num_envs} booleans,"
+            " one or more of them True"
+        )
+    fresh: NDArray[np.bool_] = mask.copy()
+    return fresh
 
 
 def _warn_who_steps_one_by_one() -> None:

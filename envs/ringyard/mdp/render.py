@@ -37,7 +37,9 @@ class Screen:
                 f"render_mode={mode!r} needs matplotlib, which is not installed: pip install"
                 ' "ringyard[render]"'
             )
-        if mode == "human" and not _hidden():
+        #: MPLBACKEND=agg asks for windows that are not seen, as tests do
+        self._shows = mode == "human" and os.environ.get("MPLBACKEND", "").lower() != "agg"
+        if self._shows:
             _require_display()
         self.mode = mode
         self._cluster = cluster
@@ -54,20 +56,20 @@ class Screen:
             return np.asarray(self._chart.pixels())
         canvas = self._chart.figure.canvas
         canvas.draw()
-        if not _hidden():
+        if self._shows:
             canvas.start_event_loop(_PAUSE)
         return None
 
     def close(self) -> None:
         """Close the window, if there is one."""
-        if self._chart is not None and self.mode == "human" and not _hidden():
+        if self._chart is not None and self._shows:
             from matplotlib import pyplot
 
             pyplot.close(self._chart.figure)
         self._chart = None
 
     def _window(self) -> Any:
-        if self.mode == "rgb_array" or _hidden():
+        if not self._shows:
             return None
         from matplotlib import pyplot
 
@@ -78,11 +80,6 @@ class Screen:
     def __getstate__(self) -> dict[str, Any]:
         """Without the figure."""
         return {**self.__dict__, "_chart": None}
-
-
-def _hidden() -> bool:
-    """Whether the user asks for windows that nobody sees, as tests do."""
-    return os.environ.get("MPLBACKEND", "").lower() == "agg"
 
 
 def _require_display() -> None:

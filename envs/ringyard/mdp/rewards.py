@@ -12,17 +12,6 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.state.records import INTEGRALS, Integral, Job
 
-__all__ = [
-    "Reward",
-    "blocking",
-    "fairness",
-    "job_completion_time",
-    "makespan",
-    "slowdown",
-    "utilisation",
-    "worst_fairness",
-]
-
 #: (job records, cluster) -> reward per unit of the integral
 Normaliser = Callable[[Records1[Job], Cluster], float]
 

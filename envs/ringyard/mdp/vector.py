@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Count, require, shown
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.arguments import (
+from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env import (
+    ClusterEnv,
     options_given,
     reset_mask_given,
     seeds_given,
     workload_given,
 )
-from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
 
-__all__ = ["ClusterVectorEnv"]
-
+#: no clusters
+_NONE = np.zeros(0, np.int64)
 #: what `get_attr` gives once for each cluster
 _OF_EACH = ("action_masks", "np_random", "np_random_seed")
 #: what all clusters share, and where it is here
@@ -102,24 +102,24 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._copy = copy
-        self._none = np.zeros(self.num_envs, np.bool_)
+        self._all = np.ones(self.num_envs, np.bool_)
         self._generators: dict[int, np.random.Generator] = {}
         self._seeds: dict[int, int] = {}
         #: what clusters play after their present episodes
         self._next: dict[int, int] = {}
         #: [num_envs] the next step resets it
-        self._resets = self._none
+        self._resets = ~self._all
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
         """One generator per cluster: it draws the job tables of its episodes."""
-        self._seed([None] * self.num_envs, ~self._none)
+        self._seed([None] * self.num_envs, np.arange(self.num_envs))
         return tuple(self._generators[b] for b in range(self.num_envs))
 
     @property
     def np_random_seed(self) -> Any:
         """The seed of each generator."""
-        self._seed([None] * self.num_envs, ~self._none)
+        self._seed([None] * self.num_envs, np.arange(self.num_envs))
         return tuple(self._seeds[b] for b in range(self.num_envs))
 
     def action_masks(self) -> NDArray[np.bool_]:
@@ -143,13 +143,16 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         seeds = seeds_given(seed, self.num_envs)
         given = options_given(options, ("workload", "reset_mask"))
         workload = workload_given(given, self.setting.num_workloads)
-        begun = ~self._none
+        chosen = self._all
         if "reset_mask" in given:
-            begun = reset_mask_given(given["reset_mask"], self.num_envs)
+            chosen = reset_mask_given(given["reset_mask"], self.num_envs)
+        begun = np.flatnonzero(chosen)
         self._seed(seeds, begun)
         self._begin(begun, workload)
-        self._resets = self._resets & ~begun
-        return self._observations(), self._infos(begun, begun, self._none, self._none)
+        self._resets = self._resets & ~chosen
+        info = self._infos(begun, _NONE, _NONE)
+        masks = info["action_mask"] * chosen[:, None]  # of the others nothing is said
+        return self._observations(), {**info, "action_mask": masks, "_action_mask": chosen.copy()}
 
     def step(
         self, actions: NDArray[Any]
@@ -162,30 +165,29 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             ClosedError: after `close`.
         """
         given = self.batch.given(actions)
-        begun = self._resets
-        stepping = np.flatnonzero(~begun)
-        masked = self.batch.valid(given, stepping)
+        stepping, begun = np.flatnonzero(~self._resets), _NONE
+        invalid = stepping[self.batch.valid(given, stepping)]
         self.batch.step(given, stepping)
         done, truncated, rewards = self.batch.done, self.batch.truncated, self.batch.rewards.copy()
         if len(stepping) < self.num_envs:
+            begun = np.flatnonzero(self._resets)
             done[begun] = truncated[begun] = False
             rewards[begun] = 0.0
             self._begin(begun)
-        ended = done | truncated
-        invalid = self._none.copy()
-        invalid[stepping[masked]] = True
+        over = done | truncated
+        ended = np.flatnonzero(over)
         info: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
-            self._resets = ended
-        elif self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
-            for b in np.flatnonzero(ended).tolist():
+            self._resets = over
+        elif self.autoreset_mode is AutoresetMode.SAME_STEP and len(ended):
+            for b in ended.tolist():
                 final = {"action_mask": self.batch.masks[b].view(np.int8), **self.batch.outcome(b)}
-                final |= {"invalid_action": True} if invalid[b] else {}
+                final |= {"invalid_action": True} if b in invalid else {}
                 last = self.batch.split(self.batch.observations[b].copy())
                 info = self._add_info(info, {"final_info": final, "final_obs": last}, b)
             self._begin(ended)
-            ended, begun, invalid = self._none, ended, invalid & ~ended
-        info |= self._infos(~self._none, begun, ended, invalid)
+            begun, ended, invalid = ended, _NONE, invalid[~over[invalid]]
+        info |= self._infos(begun, ended, invalid)
         return self._observations(), rewards, done, truncated, info
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -233,43 +235,41 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         if hasattr(self, "batch"):  # Gymnasium 1.2 also closes what could not be made
             self.batch.close()
 
-    def _seed(self, seeds: list[int | None], clusters: NDArray[np.bool_]) -> None:
-        for b in np.flatnonzero(clusters).tolist():
+    def _seed(self, seeds: list[int | None], clusters: NDArray[np.int64]) -> None:
+        for b in clusters.tolist():
             if seeds[b] is not None or b not in self._generators:
                 self._generators[b], self._seeds[b] = seeding.np_random(seeds[b])
                 self._next.pop(b, None)
 
-    def _begin(self, clusters: NDArray[np.bool_], workload: int | None = None) -> None:
-        rows = np.flatnonzero(clusters)
-        drawn = [self._next.pop(b) if b in self._next else self._draw(b) for b in rows.tolist()]
-        self._next |= {b: self._draw(b) for b in rows.tolist()}
+    def _begin(self, clusters: NDArray[np.int64], workload: int | None = None) -> None:
+        rows = clusters.tolist()
+        drawn = [self._next.pop(b) if b in self._next else self._draw(b) for b in rows]
+        self._next |= {b: self._draw(b) for b in rows}
         entries = np.array(drawn) if workload is None else np.full(len(rows), workload)
-        self.batch.reset(rows, entries)
-        self.batch.bank.needed_soon(np.array([self._next[b] for b in rows.tolist()]))
+        self.batch.reset(clusters, entries)
+        self.batch.bank.needed_soon(np.array([self._next[b] for b in rows]))
 
     def _draw(self, b: int) -> int:
         return int(self._generators[b].integers(self.setting.num_workloads))
 
     def _infos(
-        self,
-        shown: NDArray[np.bool_],
-        begun: NDArray[np.bool_],
-        ended: NDArray[np.bool_],
-        invalid: NDArray[np.bool_],
+        self, begun: NDArray[np.int64], ended: NDArray[np.int64], invalid: NDArray[np.int64]
     ) -> dict[str, Any]:
-        """What `ClusterEnv` says of the clusters shown, some of which began, ended or had invalid actions."""
-        masks = self._masks().view(np.int8)
-        info: dict[str, Any] = {
-            "action_mask": masks if shown.all() else masks * shown[:, None],
-            "_action_mask": shown.copy(),
-        }
-        if invalid.any():
-            info |= {"invalid_action": invalid, "_invalid_action": invalid.copy()}
-        for b in np.flatnonzero(ended).tolist():
+        """What `ClusterEnv` says of each cluster, some of which began, ended, or had invalid actions."""
+        info: dict[str, Any] = {"action_mask": self._masks().view(np.int8), "_action_mask": self._all.copy()}
+        if len(invalid):
+            info |= {"invalid_action": self._marked(invalid), "_invalid_action": self._marked(invalid)}
+        for b in ended.tolist():
             info = self._add_info(info, self.batch.outcome(b), b)
-        for b in np.flatnonzero(begun).tolist():
+        for b in begun.tolist():
             info = self._add_info(info, {"workload": int(self.batch.entries[b])}, b)
         return info
+
+    def _marked(self, clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """[num_envs] which clusters these are."""
+        marked = np.zeros(self.num_envs, np.bool_)
+        marked[clusters] = True
+        return marked
 
     def _masks(self) -> NDArray[np.bool_]:
         return self.batch.masks.copy() if self._copy else self.batch.masks

@@ -10,8 +10,6 @@ from gymnasium.utils import RecordConstructorArgs
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
 
-__all__ = ["ActionMaskObservation"]
-
 
 class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Observations become `{"observation": what the environment gives, "action_mask": int8 [actions]}`.

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from ringyard.allocator import Allocator, Rates, rates_of
 from ringyard.checks import Count, Positive, checked, shown
@@ -18,8 +17,6 @@ from ringyard.mdp.actions.space import ActionKind
 from ringyard.performance import PerformanceModel
 from ringyard.sim.speeds import IsolatedJobs
 from ringyard.state.records import Job
-
-__all__ = ["Scores"]
 
 
 @checked("action")
@@ -78,9 +75,9 @@ class Scores(ActionKind):
         return self.allocator.takes
 
     @property
-    def idle_mask(self) -> NDArray[np.bool_]:
-        """[N] no job."""
-        return np.zeros(self.num_jobs, np.bool_)
+    def mask_size(self) -> int:
+        """One entry for each job that gets a score."""
+        return self.num_jobs
 
     def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates:
         """What the allocator goes by."""

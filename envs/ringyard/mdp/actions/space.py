@@ -7,9 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from ringyard.allocator import Rates
 from ringyard.checks import Count, checked
@@ -20,18 +18,6 @@ from ringyard.information import Information
 from ringyard.performance import PerformanceModel
 from ringyard.placement import PlacementRule, least_contended, pack
 from ringyard.state.records import Job
-
-__all__ = [
-    "IN_PLACE",
-    "PLACED",
-    "REJECT",
-    "STOP",
-    "ActionKind",
-    "Actions",
-    "Adjustment",
-    "Reject",
-    "Template",
-]
 
 #: which waiting jobs come first
 QueueOrder = Literal["submit", "duration", "work", "gpus"]
@@ -72,8 +58,8 @@ class ActionKind(ABC):
 
     @property
     @abstractmethod
-    def idle_mask(self) -> NDArray[np.bool_]:
-        """[mask] of a cluster whose episode is over."""
+    def mask_size(self) -> int:
+        """Entries of a cluster's mask."""
 
     def refusing(self, masked: bool) -> Self:
         """The same; masked actions are errors, or are replaced (where there are any)."""
@@ -226,9 +212,9 @@ class Actions(ActionKind):
         return {"V": (self.num_waiting,), "V x T": starts, "R": (self.num_running,)}
 
     @property
-    def idle_mask(self) -> NDArray[np.bool_]:
-        """[actions] to wait is all there is."""
-        return np.arange(self.num_actions) == self.wait
+    def mask_size(self) -> int:
+        """One entry for each action."""
+        return self.num_actions
 
     def refusing(self, masked: bool) -> Self:
         """The same; `on_invalid` is "raise" or "wait"."""

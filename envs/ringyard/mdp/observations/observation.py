@@ -18,8 +18,6 @@ from ringyard.mdp.actions.space import ActionKind
 from ringyard.mdp.episode import Episode
 from ringyard.state.arrays import State
 
-__all__ = ["Block", "Each", "Feature", "Observation", "Observe", "feature_table"]
-
 
 class Each(StrEnum):
     """What a block holds one item of features for."""
@@ -87,10 +85,6 @@ class Block:
         """Whether it says which items there are."""
         return self.name.endswith("_mask")
 
-    def length(self, cluster: Cluster, actions: ActionKind) -> int:
-        """Items x features."""
-        return math.prod(self.shape(cluster, actions))
-
     @property
     def _last_axis(self) -> tuple[int, ...]:
         return (len(self.features),) if len(self.features) > 1 else ()
@@ -157,7 +151,7 @@ class Observation:
 
     def size(self, cluster: Cluster, actions: ActionKind) -> int:
         """Length of the row."""
-        return sum(block.length(cluster, actions) for block in self.blocks)
+        return sum(self.lengths(cluster, actions).values())
 
     def space(self, cluster: Cluster, actions: ActionKind) -> spaces.Space[Any]:
         """The observation space of one cluster."""
@@ -180,15 +174,9 @@ class Observation:
             for block in self.blocks
         }
 
-    def windows(self, cluster: Cluster, actions: ActionKind) -> dict[str, slice]:
-        """{block: where it stands in the row}."""
-        windows: dict[str, slice] = {}
-        begin = 0
-        for block in self.blocks:
-            end = begin + block.length(cluster, actions)
-            windows[block.name] = slice(begin, end)
-            begin = end
-        return windows
+    def lengths(self, cluster: Cluster, actions: ActionKind) -> dict[str, int]:
+        """{block: how many numbers of the row}, in the order of the row."""
+        return {block.name: math.prod(block.shape(cluster, actions)) for block in self.blocks}
 
 
 def feature_table(blocks: Sequence[Block]) -> str:
