@@ -3,8 +3,6 @@
 import signal
 import sys
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the command line, as `cli.main` does; until that has its own handlers Ctrl-C just ends the process.

@@ -13,8 +13,6 @@ from typing import Annotated, Any
 from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code
 from ringyard_agents.hydra_command import run_hydra
 
-__all__ = ["COMMANDS", "HYDRA_COMMANDS", "main"]
-
 #: {command: what it does}, in the order of `ringyard --help`
 COMMANDS = {
     "simulate": "one scheduler on one workload: a table and per-job times",

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-__all__ = ["BAD_INPUT", "OF_AGENTS", "Arguments", "exit_code", "one_line", "quoted"]
-
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
 _LONGEST = 1000  # characters of an error
@@ -193,11 +191,7 @@ def _text(error: Exception) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as Hydra reads it in an override or in a list: in quotes, if it is no plain word.
-
-    Args:
-        text: any; an interpolation stays one.
-    """
+    """A text as Hydra reads it in an override or in a list: in quotes, if it is no plain word."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import Quote, QuotedString
     from hydra.errors import HydraException

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import yaml
 
-__all__ = ["asked_for", "help_page"]
-
 _WIDTH = 100
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from ringyard_agents.help_page import asked_for, help_page
 
-__all__ = ["run_hydra"]
-
 _SEARCH_PATH = "hydra.searchpath"
 
 #: beginnings of words of `train` that may name an agent to begin with, or a run to go on with
@@ -38,11 +36,11 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
     import hydra
 
     from ringyard.config_folder import add_own_folders, config_folder
-    from ringyard_agents.runs.sweep_job import job
+    from ringyard_agents.runs.sweep_job import Job
 
     options = _options(words)
     add_own_folders(_folders_named(command, options))
-    task = job(command, recipe)
+    task = Job(command, recipe)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     if command == "train" and any(word.lstrip("+").startswith(_SAY_INIT) for word in words):
         from ringyard_agents.learning.resume import inherited

@@ -11,8 +11,6 @@ from ringyard.checks import shown
 from ringyard.config_folder import own_folders
 from ringyard.errors import CheckpointError
 
-__all__ = ["ZOO", "agent_place", "agents_judged_in", "shipped_agents", "zoo_folders"]
-
 #: what the name of an agent that ships begins with
 ZOO = "zoo:"
 
@@ -42,10 +40,7 @@ def shipped_agents() -> dict[str, Path]:
 
 
 def agents_judged_in(world: str) -> list[str]:
-    """`zoo:NAME` of the agents whose record has figures of a world, by name.
-
-    Args:
-        world: as recipes name it, a preset's name.
+    """`zoo:NAME` of the agents whose record has figures of an experiment, by name.
 
     Raises:
         CheckpointError: a record is none; or see `shipped_agents`.

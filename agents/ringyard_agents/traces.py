@@ -7,8 +7,6 @@ from rich.table import Table
 
 from ringyard.workloads.sources import SOURCES, check_trace
 
-__all__ = ["list_traces", "report_trace"]
-
 _MOST_NAMES = 8
 
 

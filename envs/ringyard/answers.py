@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from ringyard.checks import shown
 from ringyard.errors import PluginError
 
-__all__ = ["named", "numbers"]
-
 
 def named(function: Any) -> str:
     """Module and name of a function or method, or of an object's class."""

@@ -32,22 +32,6 @@ from typing_extensions import get_protocol_members
 
 from ringyard.errors import ConfigurationError
 
-__all__ = [
-    "Amount",
-    "Count",
-    "Interval",
-    "Positive",
-    "Seed",
-    "Share",
-    "Weights",
-    "Whole",
-    "checked",
-    "require",
-    "require_memory",
-    "row_bytes",
-    "shown",
-]
-
 T = TypeVar("T", bound=Callable[..., Any])
 
 Positive = Annotated[float, "(0, inf)"]

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["OWN_FOLDERS", "add_own_folders", "config_files", "config_folder", "own_folders", "own_yamls"]
-
 #: environment variable: folders of one's own, separated as in PATH, each with groups as in `conf/`
 OWN_FOLDERS = "RINGYARD_CONF"
 
@@ -45,11 +43,7 @@ def own_folders() -> tuple[Path, ...]:
 
 
 def add_own_folders(folders: Iterable[Path]) -> None:
-    """Let RINGYARD_CONF, of this process and those it starts, name more folders, behind those that it names.
-
-    Args:
-        folders: those without any group are left out.
-    """
+    """Add those of the folders that have a group to RINGYARD_CONF, behind those that it names."""
     added = [folder.expanduser().absolute() for folder in folders if _has_a_group(folder.expanduser())]
     named = dict.fromkeys(map(str, [*_named_folders(), *added]))
     if named:

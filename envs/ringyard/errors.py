@@ -1,20 +1,5 @@
 """Every error Ringyard raises on purpose; catch `RingyardError` to catch them all."""
 
-__all__ = [
-    "ActionError",
-    "CheckpointError",
-    "ConfigurationError",
-    "ConfigurationWarning",
-    "EpisodeError",
-    "InformationError",
-    "PlacementError",
-    "PluginError",
-    "RingyardError",
-    "SchedulerError",
-    "WorkloadError",
-    "WorkloadWarning",
-]
-
 
 class RingyardError(ValueError):
     """Base of all errors; its message says what, got, expected and what to do."""

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Count, require
 
-__all__ = ["get_num_threads", "in_parts", "set_num_threads", "usable_cores"]
-
 RESULT = TypeVar("RESULT")
 
 _chosen: int | None = None

@@ -19,7 +19,7 @@ from ringyard_agents.command_line import one_line
 from ringyard_agents.report.sweep_report import draw_sweep
 from ringyard_agents.runs.run_folder import RunFolder, register_run_folders
 from ringyard_agents.runs.sweep import _logarithmic, planned
-from ringyard_agents.runs.sweep_job import Job, JobRecord, job, job_records
+from ringyard_agents.runs.sweep_job import Job, JobRecord, job_records
 from ringyard_agents.runs.sweep_table import best_job, over_seeds, said, settings_of, sweep_table, swept
 
 TINY = ["workload.num_jobs=8", "cluster.num_servers=2"]
@@ -135,7 +135,7 @@ def test_the_best_is_of_the_setting_that_is_best_over_seeds():
 
 
 def test_a_job_that_travels_knows_that_it_is_elsewhere():
-    arrived = pickle.loads(pickle.dumps(job("simulate", "module:function")))
+    arrived = pickle.loads(pickle.dumps(Job("simulate", "module:function")))
     assert isinstance(arrived, Job)
     assert (arrived.command, arrived.recipe, arrived.elsewhere) == ("simulate", "module:function", True)
 

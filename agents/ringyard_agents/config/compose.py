@@ -14,17 +14,6 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.shipped_agents import ZOO
 
-__all__ = [
-    "WORLD",
-    "Entry",
-    "plain",
-    "require_rule",
-    "scheduler_config",
-    "scheduler_names",
-    "takes_rule",
-]
-
-
 #: config groups that make up a simulated world
 WORLD = ("cluster", "workload", "performance", "restart", "failures")
 

@@ -8,8 +8,6 @@ from omegaconf.errors import MissingMandatoryValue
 
 from ringyard_agents.config.target_validation import nearest
 
-__all__ = ["said_of"]
-
 _ENTRY = "{{LABEL: {{scheduler: NAME, options: {{OPTION: VALUE}}}}}}"
 
 #: what Hydra says, and what to say instead: {1} is its first group, {key} the setting in full

@@ -14,8 +14,6 @@ import yaml
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 
-__all__ = ["Trust", "check_classes", "groups_of_runs"]
-
 #: True: everything; else the full names of classes and functions of yours, besides Ringyard's own
 Trust = bool | str | Sequence[str]
 

@@ -12,8 +12,6 @@ from ringyard.errors import ConfigurationError, ConfigurationWarning
 from ringyard.sim.metrics import Window
 from ringyard_agents.config.target_validation import check_calls
 
-__all__ = ["SETTINGS", "Seed", "check_groups", "check_settings", "warn_of_unused"]
-
 #: what every generator takes
 Seed = Annotated[int, "[0, 4294967295]"]
 #: may be written as 1e6

@@ -10,8 +10,6 @@ from typing import Any
 from ringyard.checks import require, shown
 from ringyard.errors import ConfigurationError
 
-__all__ = ["check_calls", "nearest"]
-
 _HOUSE = ("ringyard", "ringyard_baselines", "ringyard_agents")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from ringyard.errors import ConfigurationError
 
-__all__ = ["PARTIAL", "atomic_folder", "atomic_write", "require_writable"]
-
 #: beginning of the names of files and folders that are not whole yet
 PARTIAL = ".partial-"
 

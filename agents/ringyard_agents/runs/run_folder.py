@@ -26,16 +26,6 @@ from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
 from ringyard_agents.runs.atomic_write import PARTIAL, atomic_write
 
-__all__ = [
-    "RunFolder",
-    "in_sweep",
-    "job_folder",
-    "leaves",
-    "locked",
-    "register_run_folders",
-    "remove_if_empty",
-]
-
 _LOCK = ".lock"
 _HYDRAS_NOTE = "multirun.yaml"  # Hydra writes it before the first job of a sweep
 
@@ -125,11 +115,7 @@ class RunFolder:
 
     @classmethod
     def of_job(cls, command: str) -> Self:
-        """The output folder of the running job.
-
-        Args:
-            command: name of the command.
-        """
+        """The output folder of the running job of a command."""
         return cls(job_folder(), command)
 
     @property
@@ -147,9 +133,6 @@ class RunFolder:
     @contextmanager
     def claim(self, config: DictConfig) -> Iterator[Self]:
         """Check that no other run has this folder, then be its only writer.
-
-        Args:
-            config: of the command.
 
         Raises:
             ConfigurationError: another run has this folder, or another process writes to it.

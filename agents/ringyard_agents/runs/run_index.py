@@ -14,8 +14,6 @@ import yaml
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
 
-__all__ = ["Compared", "Found", "Trained", "find_runs", "names_of"]
-
 _NOT_A_RUN = (OSError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
 
 

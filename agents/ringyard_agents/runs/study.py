@@ -9,13 +9,6 @@ from omegaconf import DictConfig
 from ringyard.errors import ConfigurationError
 from ringyard_agents.runs.run_folder import in_sweep, job_folder
 
-__all__ = [
-    "PRUNERS",
-    "Pruning",
-    "require_kept",
-    "trials_kept",
-]
-
 PRUNERS = Literal["median", "successive_halving"]
 
 
@@ -52,10 +45,7 @@ class Pruning:
 
     @classmethod
     def of(cls, pruner: PRUNERS | None) -> Self | None:
-        """Of the running job; None: nothing is pruned.
-
-        Args:
-            pruner: as `evaluate.prune` says.
+        """The pruning of the running job, by `evaluate.prune`; None: nothing is pruned.
 
         Raises:
             ConfigurationError: this is no job of a sweep whose study is kept.

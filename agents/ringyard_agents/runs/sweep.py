@@ -20,13 +20,6 @@ from ringyard_agents.runs.study import trials_kept
 from ringyard_agents.runs.sweep_job import JobRecord, job_records
 from ringyard_agents.runs.sweep_table import said, swept
 
-__all__ = [
-    "Sweep",
-    "SweepError",
-    "planned",
-    "run_sweep",
-]
-
 _FILE = "sweep.json"
 
 #: what a sweep leaves beside the folders of its jobs

@@ -20,17 +20,6 @@ from ringyard_agents.command_line import one_line
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import in_sweep, job_folder, register_run_folders, remove_if_empty
 
-__all__ = [
-    "FILE",
-    "LOG",
-    "Job",
-    "JobFailedError",
-    "JobRecord",
-    "Status",
-    "job",
-    "job_records",
-]
-
 FILE = "job.json"
 
 Status = Literal["running", "done", "failed", "stopped", "damaged"]
@@ -42,15 +31,14 @@ _LOST = "it ended without a word: killed, out of memory, or out of time"
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job of a sweep.
+    """The record of a job of a sweep.
 
     Attributes:
-        number: of its folder.
-        overrides: of the command line, as Hydra chose them for this job.
-        status: `running` of a job that has ended: something killed it; `damaged`: nothing is known but that
-            the file is.
-        objective: what it returned, less is better; None: nothing.
-        seconds: it took.
+        number: of the job and its folder.
+        overrides: words that Hydra chose for this job.
+        status: `running` after the sweep's end: something killed it; `damaged`: the record cannot be read.
+        objective: what the command returned, less is better; None: nothing.
+        seconds: run time.
         error: why it failed, one line.
     """
 
@@ -62,48 +50,33 @@ class JobRecord:
     error: str | None = None
 
     def write(self, folder: Path) -> None:
-        """Into its folder, in place of an earlier one.
-
-        Args:
-            folder: of the job.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Replace the record in a job's folder; raises OSError if it cannot be written."""
         with atomic_write(folder / FILE) as partial:
             partial.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Of a folder; None if there is none.
-
-        Args:
-            folder: of the job; its name is the number.
-        """
+        """The record in a job's folder, whose name is the job's number; None if there is none."""
         file, number = folder / FILE, int(folder.name)
         if not file.is_file():
             return None
         try:
             found = TypeAdapter(cls).validate_json(file.read_bytes(), strict=True)
-            if found.number != number:
-                raise ValueError("it is of another job")
         except (OSError, ValueError):
+            found = None
+        if found is None or found.number != number:
             why = f"{file} is damaged; the same sweep runs the job again, or remove its folder"
             return cls(number, (), "damaged", error=why)
         return found
 
     @property
     def why(self) -> str | None:
-        """Why there is no objective, now that the sweep has ended; None: there is no reason to ask."""
+        """Why there is no objective, once the sweep has ended; None if nothing went wrong."""
         return _LOST if self.status == "running" else self.error
 
 
 def job_records(sweep: Path) -> Sequence[JobRecord]:
-    """Of all jobs that have begun, by number.
-
-    Args:
-        sweep: its folder.
-    """
+    """The records in the folder of a sweep, of all jobs that have begun, by number."""
     folders = [one for one in sweep.iterdir() if _NUMBER.fullmatch(one.name)] if sweep.is_dir() else []
     found = [JobRecord.read(folder) for folder in folders]
     return sorted((one for one in found if one is not None), key=lambda one: one.number)
@@ -138,17 +111,14 @@ class Job:
     failures: list[Exception] = field(default_factory=list)
 
     def __reduce__(self) -> tuple[Callable[..., "Job"], tuple[str, str, bool]]:
-        return job, (self.command, self.recipe, True)
+        return Job, (self.command, self.recipe, True)
+
+    def __post_init__(self) -> None:
+        register_run_folders()
+        search_own_folders()
 
     def __call__(self, config: Any) -> float | None:
-        """Run it; its objective, of which less is better.
-
-        Args:
-            config: of the job.
-
-        Raises:
-            Exception: why a job of a sweep failed.
-        """
+        """Run a composed config; the objective, of which less is better. Raises why a job failed."""
         folder = job_folder()
         if not in_sweep():
             try:
@@ -198,19 +168,6 @@ class Job:
             raise
         ended(status="done", objective=objective)
         return objective
-
-
-def job(command: str, recipe: str, elsewhere: bool = False) -> Job:
-    """A job, in a process that is ready for it.
-
-    Args:
-        command: as of `Job`.
-        recipe: as of `Job`.
-        elsewhere: as of `Job`.
-    """
-    register_run_folders()
-    search_own_folders()
-    return Job(command, recipe, elsewhere)
 
 
 def _overrides() -> list[str]:

@@ -16,26 +16,11 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import quoted
 from ringyard_agents.runs.sweep_job import JobRecord, job_records
 
-__all__ = [
-    "SEED",
-    "best_job",
-    "over_seeds",
-    "print_best",
-    "said",
-    "settings_of",
-    "sweep_table",
-    "swept",
-]
-
 AGENT = "agent.safetensors"  # as `ringyard train` calls it
 
 
 def over_seeds(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
-    """Jobs that differ in nothing but the seed, together; the setting of the least mean objective first.
-
-    Args:
-        records: of jobs; those without an objective are left out.
-    """
+    """Jobs with an objective, grouped by everything but the seed; the least mean objective first."""
     names = [name for name in swept(records) if name != SEED]
     groups: dict[str, list[JobRecord]] = {}
     for record in records:
@@ -46,11 +31,7 @@ def over_seeds(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
 
 
 def best_job(records: Sequence[JobRecord]) -> JobRecord | None:
-    """The best seed of the setting that is best over seeds; None: no job has an objective.
-
-    Args:
-        records: of all jobs.
-    """
+    """The best seed of the setting that is best over seeds; None: no job has an objective."""
     groups = over_seeds(records)
     return min(groups[0], key=lambda one: float(one.objective or 0.0)) if groups else None
 
@@ -111,33 +92,20 @@ def _value(text: str) -> Any:
 
 
 def settings_of(record: JobRecord) -> dict[str, Any]:
-    """{setting: value} of a job's overrides.
-
-    Args:
-        record: of the job.
-    """
+    """{setting: value} of a job's overrides."""
     parts = (word.lstrip("+~").partition("=") for word in record.overrides)
     return {key: _value(value) for key, _, value in parts}
 
 
 def swept(records: Sequence[JobRecord]) -> list[str]:
-    """The settings in which jobs differ, in the order of the command line.
-
-    Args:
-        records: of the jobs.
-    """
+    """The settings in which jobs differ, in the order of the command line."""
     every = [settings_of(record) for record in records if record.status != "damaged"]
     names = dict.fromkeys(name for one in every for name in one)
     return [name for name in names if len({repr(one.get(name)) for one in every}) > 1]
 
 
 def said(record: JobRecord, names: Sequence[str]) -> str:
-    """A job as messages say it: its number and what was swept.
-
-    Args:
-        record: of the job.
-        names: of the settings.
-    """
+    """A job for messages: its number, and its values of some settings."""
     settings = settings_of(record)
     words = " ".join(f"{name}={settings[name]}" for name in names if name in settings)
     return f"{record.number} ({words})" if words else str(record.number)
@@ -160,14 +128,9 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
             | {name: settings.get(name) for name in names}
             | _of_training(own)
             | _of_comparison(own)
-            | {
-                "seconds": record.seconds,
-                "status": "killed" if record.status == "running" else record.status,
-                "error": record.why,
-                "folder": str(own),
-            }
+            | {"seconds": record.seconds, "status": record.status, "error": record.why, "folder": str(own)}
         )
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows).replace({"status": {"running": "killed"}})
     middle = [name for name in table.columns if name not in (*_FIRST, *_LAST)]
     return table[[*_FIRST, *middle, *_LAST]]
 

@@ -16,8 +16,6 @@ from ringyard.performance.ring import ADA_SRSF_ALPHA_10GBE
 from ringyard.restart import RestartCost, constant
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic, Workload
 
-__all__ = ["EnvConfig", "ten_gigabit_rings"]
-
 
 def ten_gigabit_rings() -> PerformanceModel:
     """Rings over 10GbE, NVLink inside servers: `conf/performance/ring_10gbe.yaml`.

@@ -19,8 +19,6 @@ from ringyard.mdp.vector import ClusterVectorEnv
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["experiment", "make", "make_vector", "require_experiment", "setting_of"]
-
 #: groups of conf/ that a setting is made of
 _PARTS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
 

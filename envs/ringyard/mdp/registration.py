@@ -5,8 +5,6 @@ from gymnasium.envs.registration import register, registry
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
 
-__all__ = ["preset_ids", "register_environments"]
-
 _KEY = "gym:"
 
 

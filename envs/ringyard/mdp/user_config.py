@@ -7,8 +7,6 @@ from typing import Any
 
 from ringyard.config_folder import config_folder, own_folders
 
-__all__ = ["hydra_configs", "search_own_folders"]
-
 
 @contextmanager
 def hydra_configs() -> Iterator[None]:
