@@ -1,7 +1,7 @@
 """One table of every world: the best published scheduler, the allocator, agents and the bound.
 
-    python benchmarks/every_world.py
-    python benchmarks/every_world.py --only sharing,pai --workloads 8
+    PYTHONPATH=. python benchmarks/every_world.py
+    PYTHONPATH=. python benchmarks/every_world.py --only sharing,pai --workloads 8
 
 Each row is one `ringyard compare` (its command is printed), on workloads that nothing was chosen by or
 learnt from, every scheduler with the placement rule and options that `ringyard tune` found on others. Traces
@@ -21,8 +21,9 @@ from hydra import compose
 
 from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.config.compose import Entry
-from ringyard_agents.evaluation.selection import ComparisonRequest, competitors
+from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.statistics import ratio_interval
+from tools.zoo.competitors import competitors
 
 
 class World(NamedTuple):

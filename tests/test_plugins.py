@@ -32,7 +32,8 @@ from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_baselines.classic.preemptive import srtf
 from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.policies.ordered import OrderedScheduler
-from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler
+from ringyard_baselines.policies.preemptive import PreemptiveScheduler
+from ringyard_baselines.policies.ranking import JobKey
 from ringyard_baselines.scheduler import run
 from worlds import everything
 

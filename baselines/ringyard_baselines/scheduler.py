@@ -10,17 +10,6 @@ from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, 
 from ringyard.errors import PluginError, SchedulerError
 from ringyard.resources import RESOURCES
 
-__all__ = [
-    "ASKED",
-    "DrivingScheduler",
-    "Information",
-    "Powers",
-    "Scheduler",
-    "powers_used",
-    "require_powers",
-    "run",
-]
-
 
 class Powers(IntFlag):
     """What a scheduler does besides starting each job once, as it asks to run, or refusing it.

@@ -103,7 +103,7 @@ def test_seeds_of_one_variant_are_one_curve(tmp_path):
     assert list(groups_of(trained[:1])) == ["0"]
     same = [replace(one, settings={**one.settings, "agent._target_": "x.A"}) for one in trained]
     assert list(groups_of(same)) == ["learning_rate=0.1", "learning_rate=0.2"]
-    other = replace(trained[0], settings={**trained[0].settings, "agent.learning_rate": 0.3})
+    other = replace(same[0], folder=tmp_path, settings={**trained[0].settings, "agent.learning_rate": 0.3})
     assert [len(some) for some in groups_of([*trained, other]).values()] == [2, 1, 1]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.restart import constant
-from ringyard_baselines.policies.allocating import allocator_attained
+from ringyard_baselines.policies.allocating import allocator
 
 BATCHES, SIZE = 5, 8
 
@@ -16,7 +16,7 @@ def decided(jobs, per_gpu):
     """All that is decided while jobs come; nothing ends before."""
     cluster = replace(Cluster.homogeneous(3, 4), jobs_per_gpu=per_gpu)
     sim = Simulator(cluster, jobs, ideal(), constant(1.0))
-    scheduler = allocator_attained(gamma=1.0, unknown_seconds=1.0)
+    scheduler = allocator(gamma=1.0, unknown_seconds=1.0, estimate="attained")
     scheduler.reset(cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
     answers = []
     while sim.now <= 10.0 * (BATCHES - 1):

@@ -23,10 +23,9 @@ from ringyard_baselines.papers.ones.deployment import (
     held_by_job,
 )
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import _tanh, earlier_rows
 from ringyard_baselines.papers.ones.scheduler import Ones
-from ringyard_baselines.papers.ones.schedules import fill
+from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, fill
 from worlds import elastic, perfect
 
 GPUS, PARENTS = 12, 8
@@ -72,7 +71,7 @@ def test_evolution_keeps_limits_and_its_best_score_never_gets_worse(rng):
         jobs = jobs._replace(present_limit=jobs.limit)  # else parents padded to R shrink first
         before = min(score(parent, jobs) for parent in population)
         for _ in range(4):
-            evolve(population, jobs, machine, Rates(0.5, 0.3), work, rng.integers(1, 2**63, 1, np.uint64))
+            evolve(population, jobs, machine, 0.5, 0.3, work, rng.integers(1, 2**63, 1, np.uint64))
             scores = [score(parent, jobs) for parent in population]
             assert scores == sorted(scores)
             assert scores[0] <= before + 1e-9
@@ -104,7 +103,7 @@ def test_a_switching_cost_keeps_who_runs():
         machine = Machine(np.zeros(2, np.int64), np.zeros(2, np.int64), one, 2, seconds)
         population = np.array([[0, 0], [0, 0], [1, 1], [1, 1]])
         work, seed = Workspace.empty(4, 2, 2), np.array([5], dtype=np.uint64)
-        evolve(population, jobs, machine, Rates(0.0, 0.0), work, seed)
+        evolve(population, jobs, machine, 0.0, 0.0, work, seed)
         assert population[0].tolist() == [stays, stays]
 
 

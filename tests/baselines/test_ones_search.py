@@ -4,7 +4,7 @@ import numpy as np
 
 from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
+from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace
 
 
 def held(genome, jobs):
@@ -101,13 +101,13 @@ def in_blocks(genome, jobs, machine):
     return found
 
 
-def generation(population, jobs, machine, rates, rng):
+def generation(population, jobs, machine, crossover, mutation, rng):
     """The K best of K parents, their K children and K mutants, in blocks."""
     count = len(population)
     parents = [refreshed(genome, jobs, machine.up) for genome in population]
-    children = [child for _ in range(count // 2) for child in crossed(parents, jobs, rates.crossover, rng)]
+    children = [child for _ in range(count // 2) for child in crossed(parents, jobs, crossover, rng)]
     children += parents[:1] * (count % 2)
-    mutants = [mutated(genome, jobs, rates.mutation, rng) for genome in parents]
+    mutants = [mutated(genome, jobs, mutation, rng) for genome in parents]
     every = [padded(genome, jobs, machine.up) for genome in (*parents, *children, *mutants)]
     scored = [(score(genome, jobs, machine), genome) for genome in every]
     chosen, sizes = [], []
@@ -158,13 +158,13 @@ def test_generations_are_those_of_the_plain_search(rng):
     found = 0
     for _ in range(150):
         population, jobs, machine = drawn(rng)
-        rates = Rates(float(rng.choice([0.0, 0.5, 1.0])), float(rng.choice([0.3, 1.0])))
+        rates = (float(rng.choice([0.0, 0.5, 1.0])), float(rng.choice([0.3, 1.0])))
         work = Workspace.empty(len(population), population.shape[1], len(jobs.left))
         own = rng.integers(1, 2**63, 1).astype(np.uint64)
         plain = own.copy()
         for _ in range(3):
-            expected = generation(population, jobs, machine, rates, plain)
-            evolve(population, jobs, machine, rates, work, own)
+            expected = generation(population, jobs, machine, *rates, plain)
+            evolve(population, jobs, machine, *rates, work, own)
             assert population.tolist() == expected.tolist()
             assert own == plain
             found += not all(map(is_in_blocks, population))

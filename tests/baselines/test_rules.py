@@ -17,8 +17,7 @@ from ringyard_baselines.papers.gadget import (
 )
 from ringyard_baselines.papers.gavel import max_min_shares
 from ringyard_baselines.papers.gittins import gittins_index
-from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Workspace
-from ringyard_baselines.papers.ones.schedules import fill, reorder
+from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, fill, reorder
 from ringyard_baselines.papers.sjf_bsbf import mean_jct_in_turn, mean_jct_shared
 from ringyard_baselines.papers.synergy import best_demand
 from ringyard_baselines.papers.themis import finish_time_fairness

@@ -42,7 +42,7 @@ def test_aiturbo_levels_matter_by_submission():
         scheduler = AITurbo(pack(), 10.0, thresholds, within)
         found = times_of(simulated(scheduler, Cluster.homogeneous(1, 4), jobs))
         assert found.start_seconds.tolist() == [0, second]
-    with pytest.raises(ConfigurationError, match="score, submission"):
+    with pytest.raises(ConfigurationError, match="'score' or 'submission'"):
         AITurbo(pack(), within_level="fifo")
 
 

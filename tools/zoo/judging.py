@@ -19,12 +19,13 @@ from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import runs_frame
-from ringyard_agents.evaluation.selection import ComparisonRequest, competitors
+from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.report.comparison_table import table_rows
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import locked
 from ringyard_agents.shipped_agents import ZOO, shipped_agents
+from tools.zoo.competitors import competitors
 from tools.zoo.page import agents_page
 from tools.zoo.recipes import Recipe, World
 

@@ -48,7 +48,7 @@ class World:
         overrides: words of `ringyard compare` that make it.
         best: conf/tuned: the rules and options that suit each scheduler.
         references: published schedulers, as `compare` takes them, "all" for each of the agent's class
-            (`evaluation.competitors`); the agent is held against the best.
+            (`tools.zoo.competitors`); the agent is held against the best.
         rules: shown beside; the first is what the agent's scores go through, with every score at 0.
         workloads: how many.
     """

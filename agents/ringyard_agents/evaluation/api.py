@@ -1,24 +1,19 @@
-"""Schedulers measured from Python: `ringyard compare`'s worlds, workloads and columns as DataFrames."""
+"""Schedulers measured from Python, on the workloads of `ringyard compare` and with its columns."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import hydra
-import numpy as np
 import pandas as pd
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.checks import Count, require, shown
-from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
-from ringyard.jobs import JobTable
 from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_configs
-from ringyard.sim.allocation import Allocation
-from ringyard.sim.view import SchedulingView
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.config.schema import check_groups, check_settings
@@ -28,13 +23,13 @@ from ringyard_agents.evaluation.results_frame import runs_frame
 from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for
 from ringyard_baselines.scheduler import Powers, Scheduler
 
-#: what `run` asks of a scheduler besides `decide`
+#: attributes that a scheduler needs besides `decide`
 _NEEDED = ("name", "information", "round_seconds", "reset")
 
 _ARGUMENT = "it is an argument of its own"
 _COMMAND = "it is a setting of the command `ringyard compare`"
 
-#: settings of `ringyard compare` that are none here: why
+#: {setting of `ringyard compare` that cannot be an override here: why}
 _NOT_HERE = {
     **dict.fromkeys(("schedulers", "seeds", "reference"), _ARGUMENT),
     "experiment": "it is the argument preset",
@@ -45,32 +40,23 @@ _NOT_HERE = {
 }
 
 
-class _Plain(Scheduler):
-    """An object with `decide(view)`, and what a scheduler has besides where it says nothing.
-
-    Args:
-        own: decides; may have any other attribute of a scheduler.
-    """
+class _Completed(Scheduler):
+    """A scheduler made of an object with `decide(view)`: what the object lacks gets a default."""
 
     published = False
 
     def __init__(self, own: Any) -> None:
-        self._own = own
-        self.name = getattr(own, "name", type(own).__name__)
-        self.information = getattr(own, "information", Information.SIZES)
-        self.may = getattr(own, "may", Powers.STARTS)
-        self.round_seconds = getattr(own, "round_seconds", None)
-        self.placement = getattr(own, "placement", None)
-
-    def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Its own, if it has one."""
-        if hasattr(self._own, "reset"):
-            self._own.reset(cluster, jobs, rng)
-
-    def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Its own."""
-        decided: Sequence[Allocation] = self._own.decide(view)
-        return decided
+        defaults = {
+            "name": type(own).__name__,
+            "information": Information.SIZES,
+            "may": Powers.STARTS,
+            "round_seconds": None,
+            "placement": None,
+            "reset": lambda cluster, jobs, rng: None,
+            "decide": None,
+        }
+        for name, value in defaults.items():
+            setattr(self, name, getattr(own, name, value))
 
 
 def _named(given: Any) -> tuple[str, Scheduler]:
@@ -84,7 +70,7 @@ def _named(given: Any) -> tuple[str, Scheduler]:
             " agent (ringyard_agents.load), or an object with decide(view)"
         )
     complete = all(hasattr(given, name) for name in _NEEDED)
-    scheduler: Scheduler = given if complete else _Plain(given)
+    scheduler: Scheduler = given if complete else _Completed(given)  # type: ignore[abstract]
     return str(scheduler.name), scheduler
 
 
@@ -107,7 +93,7 @@ def _composed(preset: str | None, overrides: Sequence[str]) -> DictConfig:
 def _results(
     schedulers: Sequence[Any], preset: str | None, seeds: int, overrides: Sequence[str]
 ) -> list[RunResult]:
-    """Of every scheduler on every workload, one after the other in this process."""
+    """Results of every scheduler on every workload, one after the other in this process."""
     require("seeds", seeds, Count)
     if preset is not None:
         require_experiment(preset)
@@ -130,12 +116,12 @@ def _results(
 def evaluate(
     scheduler: Any, preset: str | None = None, seeds: int = 40, overrides: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """One scheduler on workloads that no training draws: those of `ringyard compare`, with equal numbers.
+    """Measure a scheduler on the workloads of `ringyard compare`, which no training draws.
 
     Args:
         scheduler: a name (`sjf@consolidate`, `zoo:sharing`, `mine:runs/x`), an agent of `load`, or an object
-            with `decide(view) -> [Allocation, ...]`. What else it says of itself is as in `Scheduler`; by
-            default it knows `Information.SIZES` and only starts jobs.
+            with `decide(view) -> [Allocation, ...]`. Further attributes are those of `Scheduler`. By default
+            it sees `Information.SIZES` and only starts jobs.
         preset: name of a file in conf/experiment ("sharing"); None: the default cluster and jobs.
         seeds: how many workloads.
         overrides: further words of the command line: ("cluster.num_servers=8", "workload.load=1.2").
@@ -146,7 +132,7 @@ def evaluate(
         (times in seconds), bound_mean_jct, wall_seconds.
 
     Raises:
-        ConfigurationError: none of these.
+        ConfigurationError: an argument that is none of these.
         SchedulerError: it does what it did not declare, or leaves jobs waiting for ever.
     """
     return runs_frame(_results([scheduler], preset, seeds, overrides))
@@ -159,21 +145,22 @@ def compare(
     overrides: Sequence[str] = (),
     reference: str | None = None,
 ) -> pd.DataFrame:
-    """Several schedulers on the same workloads; the best first within those that may do the same.
+    """Measure several schedulers on the same workloads.
 
     Args:
         schedulers: each as `evaluate` takes it, of different names.
         preset: as in `evaluate`.
         seeds: how many workloads.
         overrides: as in `evaluate`.
-        reference: name of the one that ratios are to; None: the best published one that only starts jobs.
+        reference: name of the scheduler that ratios are to; None: the best published one that only starts
+            jobs.
 
     Returns:
-        A row per scheduler, with the columns of `table.csv`: means, 95 % intervals, `ratio` to the reference
-        over pairs of workloads.
+        A row per scheduler, the best first among those with equal capabilities. The columns are those of
+        `table.csv`: means, 95 % intervals, `ratio` to the reference over pairs of workloads.
 
     Raises:
-        ConfigurationError: none of these.
+        ConfigurationError: an argument that is none of these.
         SchedulerError: one does what it did not declare, or leaves jobs waiting for ever.
     """
     if isinstance(schedulers, str) or not isinstance(schedulers, Iterable):

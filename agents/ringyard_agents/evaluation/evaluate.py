@@ -28,15 +28,15 @@ _SEGMENT_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class RunResult:
-    """One scheduler on one workload.
+    """What one scheduler did on one workload.
 
     Attributes:
         label: the scheduler's entry.
         workload: its number.
         seed: of the comparison.
-        information: what the scheduler may know.
+        information: what the scheduler may see.
         may: what it may do.
-        published: the scheduler is no agent, and none of Ringyard's own.
+        published: whether it is neither an agent nor one of Ringyard's own schedulers.
         metrics: summary of the jobs that count.
         bounds: lower bounds of these jobs.
         times: per-job times of these jobs.
@@ -61,7 +61,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker process needs: plain configs.
+    """One scheduler on one workload, still to be run: plain configs for a worker process.
 
     Attributes:
         label: the scheduler's entry.
@@ -178,7 +178,7 @@ def check(tasks: Sequence[Task]) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _bounds(world: str, workload: int, seed: int, measured: Window) -> LowerBounds:
-    """Of a workload, whoever schedules it; they take longer than many a run."""
+    """Lower bounds of a workload, equal for all schedulers; they take longer than many a run."""
     return bounds_of(simulator(plain(OmegaConf.create(world)), workload, seed, None), measured)
 
 
@@ -188,7 +188,7 @@ def evaluate(task: Task) -> RunResult:
 
 
 def measured(scheduler: Scheduler, task: Task) -> RunResult:
-    """Run a scheduler on the workload of a task, whatever scheduler that names."""
+    """Run a scheduler on the workload of a task, in place of the scheduler that the task names."""
     sim = simulator(task.world, task.workload, task.seed, scheduler.round_seconds)
     begin = time.perf_counter()
     run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))
@@ -215,13 +215,13 @@ def run_all(
     on_result: Callable[[RunResult], None],
     on_error: Callable[[Task, Exception], None] | None = None,
 ) -> list[RunResult]:
-    """Every task's result, in the order of the tasks.
+    """Run tasks in worker processes; their results, in the order of the tasks.
 
     Args:
         tasks: what to run.
         workers: processes; None: one per core.
         on_result: called in this process as results come in.
-        on_error: called when a task fails, which then has no result; None: the first failure ends it all.
+        on_error: called when a task fails, which then has no result; None: the first failure is raised.
 
     Raises:
         SchedulerError: a task failed; says which.

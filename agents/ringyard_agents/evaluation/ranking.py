@@ -1,4 +1,4 @@
-"""Which rows of a comparison may be held against one another, by what, and which are the best."""
+"""Order of the schedulers of a comparison, which of them can be compared, and which are the best."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -15,8 +15,8 @@ from ringyard_agents.evaluation.statistics import Interval, holm, mean_interval,
 class Ranking:
     """The rows of a table, in order.
 
-    Who blocks fewer jobs is better, and among those who block as many the least mean JCT. Equal ones stand in
-    the order in which they were given, `random` last.
+    Schedulers that block fewer jobs come first; among equal shares of blocked jobs the mean JCT decides.
+    Equal schedulers keep the order in which they were given, with `random` last.
 
     Attributes:
         order: labels, the best first.
@@ -24,8 +24,8 @@ class Ranking:
         metric: what rows are compared by: "mean_jct", of the rows that serve all jobs, or "blocking_rate"
             where every row blocks some.
         blocked: {label: share of the jobs that it blocks, mean over workloads}.
-        stars: the best published row of each group (no agent): none that blocks jobs where others do not.
-        reference: whom the others are compared with.
+        stars: the best published row of each group; no agents, and none that blocks jobs where others do not.
+        reference: the scheduler that the others are compared with.
         varied: some row's metric differs between workloads; else there is nothing to make intervals of.
     """
 
@@ -44,19 +44,13 @@ class Ranking:
 
     @property
     def compared(self) -> list[str]:
-        """Those that can be compared with the reference: mean JCTs only of rows that serve all jobs."""
+        """Labels that can be compared with the reference: by mean JCT only if both serve all jobs."""
         able = [label for label in self.rows if self.metric == "blocking_rate" or not self.blocked[label]]
         return [label for label in able if label != self.reference] if self.reference in able else []
 
 
 def values_of(runs: pd.DataFrame, label: str, metric: str) -> NDArray[np.float64]:
-    """[workloads] of a metric of one scheduler.
-
-    Args:
-        runs: of `Results`.
-        label: of the scheduler.
-        metric: name of the column.
-    """
+    """[workloads] of the column of a metric of one scheduler, from the runs of `Results`."""
     return runs.loc[runs["scheduler"] == label, metric].to_numpy(float)
 
 
@@ -91,7 +85,7 @@ def rank(runs: pd.DataFrame, reference: str | None = None) -> Ranking:
 
 
 def _rounded(value: float) -> float:
-    """To be ordered: equal schedules differ in the last digits only, and NaN is worst."""
+    """A number to sort by: equal schedules differ in the last digits only, and NaN is worst."""
     return float("inf") if np.isnan(value) else float(f"{value:.9g}")
 
 

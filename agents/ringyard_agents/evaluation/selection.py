@@ -1,4 +1,4 @@
-"""Which schedulers a comparison runs and on which environments, and the competitors of an agent."""
+"""Which schedulers a comparison runs, and on which environments."""
 
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,10 @@ from ringyard.errors import ConfigurationError, InformationError, SchedulerError
 from ringyard.information import Information
 from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
+from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_names
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build, simulator
-from ringyard_agents.evaluation.tuned_configs import (
-    Best,
-    at_best,
-    built,
-    class_of,
-    read_best,
-    says_how,
-    tuned_for,
-)
+from ringyard_agents.evaluation.tuned_configs import tuned_for
 from ringyard_agents.shipped_agents import agents_judged_in
 
 _LONGEST_LABEL = 60  # characters
@@ -36,7 +28,7 @@ SEED_OFFSET = 2_000_000
 
 
 def benchmarks() -> list[str]:
-    """The experiments that say `benchmark: true`."""
+    """Names of the experiments with `benchmark: true`."""
     files = config_files("experiment")
     return [name for name, file in files.items() if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
@@ -77,7 +69,7 @@ def _listed(schedulers: Any) -> list[Any]:
 
 
 def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, Entry], dict[str, str]]:
-    """(agents that ship and were judged in a world, {other: why it cannot run here})."""
+    """({pretrained agent judged in this environment: its entry}, {other: why it cannot run here})."""
     name = tuned_for(world)
     agents = [] if name is None else agents_judged_in(name)
     if importlib.util.find_spec("torch") is None:
@@ -164,7 +156,7 @@ def _world(config: DictConfig) -> dict[str, Any]:
 
 
 def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
-    """The world of one workload: a cluster that is drawn is drawn anew for each.
+    """Configs of one workload's environment: a cluster that is drawn at random is drawn anew for each.
 
     Args:
         world: configs.
@@ -180,7 +172,7 @@ def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str
 def supported_schedulers(
     schedulers: Mapping[str, Mapping[str, Any]], world: Mapping[str, Any], seed: int
 ) -> tuple[list[str], dict[str, str]]:
-    """(schedulers that can serve a world's jobs, {other: why not, without its name}).
+    """(labels of schedulers that can serve the jobs, {other label: why not}).
 
     Args:
         schedulers: {label: config}.
@@ -206,43 +198,3 @@ def supported_schedulers(
         except SchedulerError as error:
             refused[label] = str(error).removeprefix(scheduler.name).removeprefix(":").strip()
     return fit, refused
-
-
-def competitors(rule: Entry, request: ComparisonRequest) -> list[Entry]:
-    """Published schedulers of the class of a rule that can serve a world's jobs; Hydra must be initialised.
-
-    They are told how long jobs will run only if the rule is, and only start jobs if the rule does. All else
-    that they see or do is theirs: an agent must be better in spite of it.
-    Each has the best of the rules and options tried with which it is of the class: a placement rule that goes
-    by predictions makes a scheduler see them, too.
-
-    Args:
-        rule: what the agent's scores go through; it sees and may what the agent sees and may.
-        request: of a comparison in one environment; each scheduler is taken at the best that it names.
-
-    Raises:
-        RingyardError: bad input.
-    """
-    [world] = request.worlds().values()
-    name = request.best_name(world)
-    best = {} if name is None else read_best(name)
-    [at_its_best] = at_best({rule.label: rule}, best).values()
-    told, only_starts = class_of(built(at_its_best))
-
-    def competes(entry: Entry) -> bool:
-        scheduler = built(entry)
-        is_told, starts_only = class_of(scheduler)
-        return scheduler.published and (told or not is_told) and (starts_only or not only_starts)
-
-    tried = {one: _tried(one, best) for one in scheduler_names()}
-    at_their_best = {one: plain(scheduler_config(entries[0])) for one, entries in tried.items()}
-    fit, _ = supported_schedulers(at_their_best, world, request.seed + SEED_OFFSET)
-    found = (next(filter(competes, tried[one]), None) for one in fit)
-    return [one for one in found if one is not None]
-
-
-def _tried(name: str, best: Mapping[str, Best]) -> list[Entry]:
-    """What was tried with a scheduler, the best first; one that was not tuned is as its yaml says."""
-    if name not in best:
-        return [Entry.read(name)]
-    return [best[name].entry, *(one.entry for one in best[name].others if says_how(one.entry))]

@@ -1,4 +1,4 @@
-"""Paired comparison of schedulers over the same workloads: what is printed beside a mean, and why.
+"""Statistics of schedulers on the same workloads: intervals and p-values of ratios of means.
 
 A row is compared with its reference by the *ratio of their means*, the quantity that tables are sorted by
 and papers claim. Its interval is Student's of the ratio's logarithm, by the delta method: each workload moves
@@ -31,60 +31,37 @@ class Interval:
     high: float
 
 
-@dataclass(frozen=True)
-class _Estimate:
-    """A ratio of means on the scale where its error is symmetric.
+def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, float, bool]:
+    """(ratio of means, its standard error, whether the error is that of the ratio's logarithm).
 
-    Attributes:
-        ratio: of means; NaN beside a mean of 0.
-        error: standard error of the ratio's logarithm, or of the ratio; infinite for one workload.
-        logarithmic: which; the ratio itself only where values may be negative, or all are 0.
-        count: workloads.
+    The ratio is NaN beside a mean of 0, and the error of one workload is infinite. The error is of the ratio
+    itself where values may be negative, or all are 0.
     """
-
-    ratio: float
-    error: float
-    logarithmic: bool
-    count: int
-
-    @property
-    def from_one(self) -> float:
-        """Standard errors between the ratio and 1."""
-        away = abs(np.log(self.ratio) if self.logarithmic else self.ratio - 1)
-        if self.error == 0:
-            return np.inf if away > _ROUNDING else 0.0
-        return float(away / self.error)
-
-
-def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> _Estimate:
-    own, other = float(values.mean()), float(reference.mean())
-    count = len(values)
+    own, other, count = float(values.mean()), float(reference.mean()), len(values)
     if other == 0:
-        return _Estimate(float("nan"), float("nan"), False, count)
-    logarithmic = own > 0 and other > 0 and values.min() >= 0 and reference.min() >= 0
+        return float("nan"), float("nan"), False
+    logarithmic = bool(own > 0 and other > 0 and values.min() >= 0 and reference.min() >= 0)
     moved = values / own - reference / other if logarithmic else (values - own / other * reference) / other
-    spread = moved.std(ddof=1) / np.sqrt(count) if count > 1 else np.inf
+    spread = float(moved.std(ddof=1) / np.sqrt(count)) if count > 1 else float("inf")
     rounding = _ROUNDING if logarithmic else _ROUNDING * abs(own / other)
-    return _Estimate(own / other, 0.0 if spread <= rounding else float(spread), bool(logarithmic), count)
+    return own / other, 0.0 if spread <= rounding else spread, logarithmic
 
 
 def ratio_interval(values: NDArray[np.float64], reference: NDArray[np.float64]) -> Interval:
     """mean(values) / mean(reference) over the same workloads, paired.
 
-    One workload says nothing about others: its interval is all there is. Beside a mean of 0 all is NaN.
+    The interval of one workload is everything. Beside a mean of 0 all is NaN.
 
     Args:
         values: [workloads].
-        reference: [workloads] of whom they are compared with.
+        reference: [workloads], of the scheduler to compare with.
     """
-    found = _estimate(values, reference)
-    half = found.error * float(stdtrit(max(found.count - 1, 1), (1 + _CONFIDENCE) / 2))
-    if found.logarithmic:
-        with np.errstate(over="ignore"):
-            return Interval(
-                found.ratio, float(found.ratio * np.exp(-half)), float(found.ratio * np.exp(half))
-            )
-    return Interval(found.ratio, found.ratio - half, found.ratio + half)
+    ratio, error, logarithmic = _estimate(values, reference)
+    half = error * float(stdtrit(max(len(values) - 1, 1), (1 + _CONFIDENCE) / 2))
+    if not logarithmic:
+        return Interval(ratio, ratio - half, ratio + half)
+    with np.errstate(over="ignore"):
+        return Interval(ratio, float(ratio * np.exp(-half)), float(ratio * np.exp(half)))
 
 
 def mean_interval(values: NDArray[np.float64]) -> Interval:
@@ -93,22 +70,27 @@ def mean_interval(values: NDArray[np.float64]) -> Interval:
 
 
 def p_value(values: NDArray[np.float64], reference: NDArray[np.float64]) -> float:
-    """How likely two equal means are to lie as far apart as these, two-sided.
+    """Probability that two equal means lie as far apart as these, two-sided.
 
-    At most 0.05 where, and only where, 1 is outside of `ratio_interval`.
+    It is at most 0.05 where, and only where, 1 is outside of `ratio_interval`.
 
     Args:
         values: [workloads].
-        reference: [workloads] of whom they are compared with.
+        reference: [workloads], of the scheduler to compare with.
     """
-    found = _estimate(values, reference)
-    return float(2 * stdtr(max(found.count - 1, 1), -found.from_one))
+    ratio, error, logarithmic = _estimate(values, reference)
+    away = abs(float(np.log(ratio)) if logarithmic else ratio - 1)
+    if error == 0:
+        errors = float("inf") if away > _ROUNDING else 0.0
+    else:
+        errors = away / error
+    return float(2 * stdtr(max(len(values) - 1, 1), -errors))
 
 
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
     """[comparisons] p-values adjusted for being several (Holm, Scand. J. Statist. 6, 1979).
 
-    Whoever takes those of at most 0.05 for differences is wrong about any of them in at most 5 % of tables.
+    If adjusted values of at most 0.05 count as differences, at most 5 % of tables have a false one.
     """
     order = np.argsort(p_values)
     steps = (len(order) - np.arange(len(order))) * p_values[order]

@@ -162,7 +162,7 @@ class TrainingRun:
 
         The schedule is of the agent as it is now, on the first evaluation workload.
         """
-        files = draw_learning_curves(find_runs([str(self.folder)]).trained, self.folder)
+        files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
         world = next(iter(self.evaluation.worlds.values()))
         _write_end(self._curves.events, self._summary(), files, _gantt(self.learner.policy, world))
         return files

@@ -28,7 +28,7 @@ def _numbers(column: NDArray[Any] | Iterable[float]) -> list[Any]:
 
 
 def workload_of(sim: Simulator) -> dict[str, Any]:
-    """The cluster, and what jobs are whoever schedules them."""
+    """The cluster and its jobs, as they are for all schedulers."""
     cluster, jobs = sim.cluster, sim.jobs
     models = [profile.name for profile in catalogue()]
     return {
@@ -56,7 +56,7 @@ def schedule_of(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, A
     Args:
         label: the scheduler's entry.
         scheduler: that made it.
-        sim: remembers all of who held what.
+        sim: has ended, and remembers which job held what.
     """
     history = history_of(sim.state, 0, sim.cluster)
     metrics = sim.metrics().as_dict()

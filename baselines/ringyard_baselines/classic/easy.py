@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
-from ringyard_baselines.scheduler import Information, Scheduler
-
-__all__ = ["EasyBackfilling"]
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard_baselines.scheduler import Scheduler
 
 
 class EasyBackfilling(Scheduler):

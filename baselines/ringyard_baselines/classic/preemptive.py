@@ -9,9 +9,8 @@ from ringyard.compiled import FloatVector, fills
 from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job
 from ringyard_baselines.policies.ordered import OrderedScheduler
-from ringyard_baselines.policies.preemptive import JobKey, KeyChanges, PreemptiveScheduler
-
-__all__ = ["las", "smallest_first", "srsf", "srtf"]
+from ringyard_baselines.policies.preemptive import PreemptiveScheduler
+from ringyard_baselines.policies.ranking import JobKey, KeyChanges
 
 
 @fills(JobKey)

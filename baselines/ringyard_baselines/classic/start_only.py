@@ -7,8 +7,6 @@ from ringyard import Information, JobTable, PlacementRule
 from ringyard.checks import checked
 from ringyard_baselines.policies.ordered import OrderedScheduler
 
-__all__ = ["fifo", "fifo_strict", "random_order", "sjf", "smallest_work"]
-
 
 def _by_submit_time(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.float64]:
     return jobs.submit_seconds

@@ -5,15 +5,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import PlacementRule, SchedulingView
+from ringyard import Information, PlacementRule, SchedulingView
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.targets import Target, gpu_places
-
-__all__ = ["AFSL", "elastic_shares"]
 
 
 @kernel

@@ -8,17 +8,15 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.checks import Count, Positive, Share, checked
 from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import curve_prediction
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, gpu_places, reach
-
-__all__ = ["AITurbo", "WithinLevel", "borda_scores"]
 
 
 class WithinLevel(StrEnum):
@@ -41,22 +39,6 @@ class Size(NamedTuple):
     workers: int
     servers: int
     cores: int
-
-
-class _Option(NamedTuple):
-    """A size, its predicted seconds per step, and its service rate R."""
-
-    size: Size
-    seconds: float
-    rate: float
-
-
-class _Nearby(NamedTuple):
-    """What a job could hold next: its size, and those with one unit more, or one less."""
-
-    here: _Option
-    larger: list[_Option]
-    smaller: list[_Option]
 
 
 #: (workers, parameter servers) profiled for parameter-server jobs: the public calibration points with
@@ -186,7 +168,7 @@ class AITurbo(Scheduler):
         self._models = StepModels(self._points)
         self._sizes: dict[int, Size] = {}
         self._shapes: dict[int, Allocation] = {}
-        self._kept: dict[tuple[int, Size, int], _Nearby] = {}
+        self._nearby: dict[int, tuple[list[Size], list[Size]]] = {}  # sizes with one unit more, or one less
         self._fewest: dict[int, int] = {}
         self._input: dict[int, NDArray[np.float64]] = {}
         self._predictable = np.zeros(num_jobs, dtype=np.bool_)
@@ -245,17 +227,13 @@ class AITurbo(Scheduler):
         add, remove = larger.max(axis=1), smaller.max(axis=1)
         if changing and crowded:
             for i in np.flatnonzero(np.maximum(add, remove) > 0).tolist():
-                nearby = self._nearby(view, int(jobs[i]))
-                options, gained = (
-                    (nearby.larger, larger[i]) if add[i] > remove[i] else (nearby.smaller, smaller[i])
-                )
-                self._resize(view, int(jobs[i]), options[int(np.argmax(gained))].size)
+                more, fewer = self._nearby[int(jobs[i])]
+                sizes, gained = (more, larger[i]) if add[i] > remove[i] else (fewer, smaller[i])
+                self._resize(view, int(jobs[i]), sizes[int(np.argmax(gained))])
         elif changing:  # the addition that shortens a step most, if any does
             shortest = np.argmin(seconds[:, : 1 + _WAYS], axis=1)
             for i in np.flatnonzero(shortest).tolist():
-                self._resize(
-                    view, int(jobs[i]), self._nearby(view, int(jobs[i])).larger[shortest[i] - 1].size
-                )
+                self._resize(view, int(jobs[i]), self._nearby[int(jobs[i])][0][shortest[i] - 1])
         return add, remove
 
     def _resize(self, view: SchedulingView, job: int, size: Size) -> None:
@@ -267,12 +245,16 @@ class AITurbo(Scheduler):
         self._noted[job] = -1
 
     def _note(self, view: SchedulingView, job: int) -> None:
-        """What the job could hold next, as rows of numbers."""
-        here, larger, smaller = self._nearby(view, job)
+        """What the job could hold next; it depends on nothing but its size and the GPUs there are."""
+        size = self._sizes[job]
+        larger, smaller = (self._changes(view, job, size, sign) for sign in (1, -1))
+        self._nearby[job] = (larger, smaller)
         self._seconds_of[job] = np.inf
-        for first, options in ((0, [here]), (1, larger), (1 + _WAYS, smaller)):
-            for i, option in enumerate(options, first):
-                self._seconds_of[job, i], self._rate_of[job, i] = option.seconds, option.rate
+        self._seconds_of[job, 0] = self._rate_of[job, 0] = 1.0  # stays if the job cannot change
+        for first, sizes in ((0, [size] if larger or smaller else []), (1, larger), (1 + _WAYS, smaller)):
+            for i, one in enumerate(sizes, first):
+                self._seconds_of[job, i] = self._seconds(view, job, one)
+                self._rate_of[job, i] = self._rate(view, job, one)
         self._noted[job] = view.num_gpus_up
 
     def _left(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -311,24 +293,6 @@ class AITurbo(Scheduler):
     def _rate(self, view: SchedulingView, job: int, size: Size) -> float:
         """R."""
         return self._gpu_weight * size.workers + self._cores(view, job, size)
-
-    def _nearby(self, view: SchedulingView, job: int) -> _Nearby:
-        """What the job could hold next; it depends on nothing but its size and the GPUs there are."""
-        size = self._sizes[job]
-        key = (job, size, view.num_gpus_up)
-        if key not in self._kept:
-            larger, smaller = (
-                [self._option(view, job, change) for change in self._changes(view, job, size, sign)]
-                for sign in (1, -1)
-            )
-            here = _Option(size, 1.0, 1.0)  # nobody asks how fast a job is that cannot change
-            if larger or smaller:
-                here = self._option(view, job, size)
-            self._kept[key] = _Nearby(here, larger, smaller)
-        return self._kept[key]
-
-    def _option(self, view: SchedulingView, job: int, size: Size) -> _Option:
-        return _Option(size, self._seconds(view, job, size), self._rate(view, job, size))
 
     def _changes(self, view: SchedulingView, job: int, size: Size, sign: int) -> list[Size]:
         low, high = self._fewest[job], view.column("max_gpus")[job]

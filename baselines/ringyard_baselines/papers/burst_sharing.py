@@ -6,14 +6,12 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Information, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import checked
 from ringyard.sim.job_columns import JobColumns
 from ringyard.state.records import JobStatus
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["BurstSharing"]
 
 
 @checked("burst_sharing")

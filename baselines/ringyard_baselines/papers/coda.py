@@ -8,12 +8,10 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Count, Positive, Share, checked
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
-
-__all__ = ["Coda"]
+from ringyard_baselines.scheduler import Powers, Scheduler
 
 
 @dataclass

@@ -6,14 +6,12 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import fewest_gpus
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import Target, gpu_places, reach
-
-__all__ = ["DominantResourceFairness"]
 
 
 @checked("drf")

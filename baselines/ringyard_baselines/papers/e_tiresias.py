@@ -4,16 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import PlacementRule, SchedulingView
+from ringyard import Information, PlacementRule, SchedulingView
 from ringyard.checks import Positive, Whole, checked
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable, fewest_gpus
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.targets import Target, gpu_places
-
-__all__ = ["ElasticTiresias"]
 
 
 @kernel

@@ -3,15 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, PlacementRule, SchedulingView
+from ringyard import Allocation, Information, PlacementRule, SchedulingView
 from ringyard.checks import Count, Positive, checked
 from ringyard.compiled import FloatMatrix, IntMatrix, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.targets import Target, gpu_places
-
-__all__ = ["ElasticDP", "best_sizes"]
 
 _UNREACHABLE = -1e4  # of the public implementation
 

@@ -6,24 +6,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import PlacementRule, SchedulingView
+from ringyard import Information, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.targets import Target, gpu_places
-
-__all__ = [
-    "SLOT_SECONDS",
-    "Gadget",
-    "Step",
-    "Utilities",
-    "best_step",
-    "drawn_utilities",
-    "sigmoid_utility",
-    "total_utility",
-]
 
 SLOT_SECONDS = 300.0  # assumption: the paper's slots have no length
 

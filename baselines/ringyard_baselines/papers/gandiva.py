@@ -6,13 +6,11 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
-
-__all__ = ["Gandiva"]
 
 
 @checked("gandiva")

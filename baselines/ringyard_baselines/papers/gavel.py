@@ -7,14 +7,21 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_array
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView, pack
+from ringyard import (
+    Allocation,
+    Cluster,
+    Information,
+    JobTable,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+    pack,
+)
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["Gavel", "max_min_shares"]
 
 #: the solver leaves more than two of a program's variables where there are fewer jobs than about this
 _MANY = 24

@@ -3,15 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Cluster, JobTable, PlacementRule
+from ringyard import Cluster, Information, JobTable, PlacementRule
 from ringyard.checks import Positive, checked
 from ringyard.compiled import FloatVector, fills
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.policies.preemptive import JobKey, KeyChanges, PreemptiveScheduler, place_in_queue
-from ringyard_baselines.scheduler import Information
-
-__all__ = ["GittinsTiresias", "gittins_index"]
+from ringyard_baselines.policies.preemptive import PreemptiveScheduler
+from ringyard_baselines.policies.ranking import JobKey, KeyChanges, place_in_queue
 
 _RUNNING = int(JobStatus.RUNNING)
 _STEPS = 256

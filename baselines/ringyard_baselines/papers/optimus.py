@@ -7,17 +7,15 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.checks import Count, Positive, checked
 from ringyard.sim.speeds import fewest_gpus
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import LossCurves
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, gpu_places, reach
-
-__all__ = ["Optimus"]
 
 
 @checked("optimus")

@@ -5,13 +5,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Count, checked
 from ringyard.errors import SchedulerError
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["PartitioningHeuristic", "ramp_blocks"]
 
 
 def ramp_blocks(degree: int, shape: Sequence[int]) -> list[tuple[int, ...]]:

@@ -5,17 +5,14 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.checks import Count, Positive, Whole, checked
 from ringyard.compiled import FloatMatrix, Int32Matrix, IntVector, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.size_evolution import Choices, evolve
 from ringyard_baselines.tools.targets import Target, gpu_places
-
-__all__ = ["Pollux"]
 
 
 class _Search(NamedTuple):

@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringyard import Allocation, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Information, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import checked
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["SjfBsbf", "mean_jct_in_turn", "mean_jct_shared"]
 
 
 def mean_jct_shared(

@@ -7,14 +7,12 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
-
-__all__ = ["Demand", "SynergyTune", "best_demand"]
 
 
 class Demand(NamedTuple):

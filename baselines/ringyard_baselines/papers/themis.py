@@ -6,14 +6,12 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import fitting, reach
-
-__all__ = ["Themis", "finish_time_fairness"]
 
 
 def finish_time_fairness(

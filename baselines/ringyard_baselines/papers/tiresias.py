@@ -5,22 +5,15 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from ringyard import Information
 from ringyard.checks import Positive, checked
 from ringyard.compiled import FloatVector, fills, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service, run_seconds
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.policies.preemptive import (
-    QUEUE_SPAN,
-    JobKey,
-    KeyChanges,
-    PreemptiveScheduler,
-    place_in_queue,
-)
-from ringyard_baselines.scheduler import Information
-
-__all__ = ["tiresias"]
+from ringyard_baselines.policies.preemptive import PreemptiveScheduler
+from ringyard_baselines.policies.ranking import QUEUE_SPAN, JobKey, KeyChanges, place_in_queue
 
 _WAITING = int(JobStatus.WAITING)
 _RUNNING = int(JobStatus.RUNNING)

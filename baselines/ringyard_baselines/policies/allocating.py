@@ -1,10 +1,11 @@
 """Schedulers that say how much each job matters and leave the rest to the allocator."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, JobTable, Simulator
+from ringyard import Allocation, Cluster, Information, JobTable, Simulator
 from ringyard.allocator import (
     UNKNOWN_SECONDS,
     Allocator,
@@ -31,9 +32,7 @@ from ringyard.sim.speeds import IsolatedJobs
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.ordered import raise_stalled
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
-
-__all__ = ["AllocatingScheduler", "allocator", "allocator_attained", "powers_of"]
+from ringyard_baselines.scheduler import Powers, Scheduler
 
 
 @kernel
@@ -118,40 +117,19 @@ def allocator(
     stay: Stay = 1.0,
     unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
     stop_price: Amount = 0.0,
+    estimate: Literal["predicted", "attained"] = "predicted",
 ) -> AllocatingScheduler:
-    """The allocator by predicted seconds left.
+    """The allocator by an estimate of the seconds left.
 
     Args:
         gamma, size_power, stay, stop_price: see `Allocator`.
-        unknown_seconds: see `ringyard.allocator.predicted`.
+        unknown_seconds: see `ringyard.allocator.predicted` and `attained`.
+        estimate: "predicted": by predictions; "attained": as long as a job has run.
 
     Raises:
         ConfigurationError: an argument out of its range.
     """
-    estimate = predicted(unknown_seconds)
-    rules = Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=estimate)
-    return AllocatingScheduler(rules)
-
-
-@checked("scheduler")
-def allocator_attained(
-    gamma: Gamma = 0.5,
-    size_power: SizePower = 0.7,
-    stay: Stay = 1.0,
-    unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
-    stop_price: Amount = 0.0,
-) -> AllocatingScheduler:
-    """The allocator for which nobody knows how long jobs run: they weigh by how long they have run.
-
-    Args:
-        gamma, size_power, stay, stop_price: see `Allocator`.
-        unknown_seconds: see `ringyard.allocator.attained`.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
-    """
-    estimate = attained(unknown_seconds)
-    return AllocatingScheduler(
-        Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=estimate),
-        "allocator_attained",
-    )
+    by_prediction = estimate == "predicted"
+    seconds_left = (predicted if by_prediction else attained)(unknown_seconds)
+    rules = Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=seconds_left)
+    return AllocatingScheduler(rules, "allocator" if by_prediction else "allocator_attained")

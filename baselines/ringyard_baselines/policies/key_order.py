@@ -33,8 +33,6 @@ from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.ranking import KeyChanges, Ranking, budget_of, complain_of_key, wake_of
 
-__all__ = ["KeyOrder", "carry_out", "choose", "empty_order", "rearrange"]
-
 _WAITING, _RUNNING, _DONE = int(JobStatus.WAITING), int(JobStatus.RUNNING), int(JobStatus.DONE)
 _ANY_TIME, _WHILE_RUNNING, _AT_WAKES = (int(one) for one in KeyChanges)
 _ABSENT, _WAITS, _RUNS = 0, 1, 2

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementRule, Simulator
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, Simulator
 from ringyard.allocator import Estimate
 from ringyard.checks import Amount, Positive, checked
 from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel
@@ -18,10 +18,8 @@ from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.key_order import KeyOrder, rearrange
 from ringyard_baselines.policies.ordered import raise_stalled
-from ringyard_baselines.policies.preemptive import JobKey, PreemptiveScheduler, Ranking
-from ringyard_baselines.scheduler import Information
-
-__all__ = ["LeastEstimated"]
+from ringyard_baselines.policies.preemptive import PreemptiveScheduler
+from ringyard_baselines.policies.ranking import JobKey, Ranking
 
 _RUNNING = int(JobStatus.RUNNING)
 _FIRST = 2  # parameter that is a job's estimate, after gpu_power and stay

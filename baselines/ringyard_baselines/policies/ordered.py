@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, SchedulingView, Simulator
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, SchedulingView, Simulator
 from ringyard.answers import numbers
 from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError, SchedulerError
@@ -16,10 +16,8 @@ from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.lifecycle import start
 from ringyard.sim.engine.livelock import raise_if_still
 from ringyard.state.arrays import State, waiting_at
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.classes import start_by_class
-
-__all__ = ["OrderedScheduler", "raise_stalled"]
 
 
 @kernel

@@ -10,18 +10,6 @@ from ringyard.placement import PlacementRule
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 
-__all__ = [
-    "QUEUE_SPAN",
-    "JobKey",
-    "KeyChanges",
-    "Ranking",
-    "budget_of",
-    "complain_of_key",
-    "never",
-    "place_in_queue",
-    "wake_of",
-]
-
 _WAITING = int(JobStatus.WAITING)
 QUEUE_SPAN = 2.0**34  # between the keys of two queues: more than rows, or seconds to a submit time
 _NO_KEY = complaint("key {function} of job {job} is {got} at {there:.0f} s; expected a number (inf: last)")

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import Target, reach
-
-__all__ = ["SizingScheduler"]
 
 
 class SizingScheduler(Scheduler, ABC):

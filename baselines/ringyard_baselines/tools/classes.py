@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from ringyard.sim.allocation import Allocation
 
-__all__ = ["start_by_class"]
-
 
 def start_by_class(
     jobs: NDArray[np.integer], classes: NDArray[np.integer], place: Callable[[int], Allocation | None]

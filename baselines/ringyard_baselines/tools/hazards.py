@@ -39,8 +39,6 @@ from ringyard_baselines.tools.tenants import (
     take_note,
 )
 
-__all__ = ["CLIPPED", "LOG_RATES", "PARAMETERS", "Hazards", "constant_rates"]
-
 _HIDDEN = 32
 CLIPPED = 3.0  # standardised features, in standard deviations
 LOG_RATES = (-12.0, 3.0)  # least and most

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["LossCurves", "curve_prediction", "predicted_iterations", "predicted_seconds"]
-
 
 def _as_much_again(seen: JobColumns) -> NDArray[np.float64]:
     """[n] iterations done, at least those of one second."""

@@ -17,8 +17,6 @@ from ringyard.compiled import (
 )
 from ringyard.state.random_numbers import bits_ahead, next_uniform, skip
 
-__all__ = ["Choices", "evolve"]
-
 #: genes that are looked at together: without a way out of the loop, processors draw for several at once
 _BLOCK = 64
 

@@ -5,8 +5,6 @@ import numpy as np
 from ringyard.sim.engine.events import next_round
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["Slots"]
-
 
 class Slots:
     """Tells the decisions at which a slot of fixed length begins from those that events cause in between.

@@ -9,8 +9,6 @@ from scipy.optimize import nnls
 from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
 from ringyard.sim.view import SchedulingView
 
-__all__ = ["StepModels", "fit_seconds", "speed_features", "spread_sizes"]
-
 #: (view, job) -> ([points] workers, [points] parameter servers) to profile
 Points = Callable[[SchedulingView, int], tuple[NDArray[np.float64], NDArray[np.float64]]]
 

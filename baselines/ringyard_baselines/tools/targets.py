@@ -14,9 +14,6 @@ from ringyard.sim.feasibility import HELD
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import ASKED, Powers
 
-__all__ = ["Target", "fitting", "gpu_places", "never_idle", "reach", "start_cpu_jobs"]
-
-
 #: fields of an allocation that fall back to what the job asks for, and the columns that say it
 _BESIDE_GPUS = {name: column for name, (column, power) in ASKED.items() if power is Powers.CORES}
 
@@ -122,53 +119,24 @@ def _differ(view: SchedulingView, targets: Sequence[Target]) -> list[bool]:
     return differ
 
 
-class _Plan:
-    """Allocations found so far, on a draft."""
+def _reshaped(
+    view: SchedulingView, draft: PlacementPlan, rule: PlacementRule, target: Target
+) -> list[Allocation]:
+    """Change a running job: in place if it keeps its size, else wherever the rule says; [] if it cannot.
 
-    def __init__(self, view: SchedulingView, rule: PlacementRule) -> None:
-        self.view = view
-        self.draft = PlacementPlan(view)
-        self.rule = rule
-        self.allocations: list[Allocation] = []
-        self.sizes = view.column("num_gpus")
-
-    def stop(self, jobs: Sequence[int]) -> None:
-        self.allocations += self.draft.evict(jobs)
-
-    def start(self, targets: Sequence[Target]) -> None:
-        """As wanted, and where there is no room for that with what the job asks for beside its GPUs."""
-        sizes = [target.num_gpus for target in targets]
-        shapes = [target.shape or Allocation(target.job) for target in targets]
-        self.allocations += self.draft.start_as(self.rule, sizes, shapes)
-
-    def _add(self, found: Allocation | None) -> bool:
-        if found is not None:
-            self.allocations.append(found)
-        return found is not None
-
-    def _shapes(self, target: Target) -> Iterator[Allocation]:
-        """As wanted, and if there is no room for that as the job asks."""
-        wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # how many; the rule says which
-        yield wanted
-        yield self._as_asked(wanted)
-
-    def _as_asked(self, wanted: Allocation) -> Allocation:
-        """The same with the cores, RAM and servers that the job asks for: it may run with others."""
-        asked: dict[str, Any] = {
-            name: int(self.view.column(column)[wanted.job])
-            for name, column in _BESIDE_GPUS.items()
-            if getattr(wanted, name) is not None
-        }
-        return replace(wanted, **asked)
-
-    def reshape(self, target: Target) -> None:
-        """Change a running job: in place if it keeps its size, else wherever the rule says."""
-        if self.sizes[target.job] == target.num_gpus:
-            wanted = _with_gpus(target, self.view.gpus_of(target.job))
-            if self.draft.change(wanted):
-                self.allocations.append(wanted)
-        else:
-            self._add(self.draft.move(self.rule, target.job, list(self._shapes(target))))
+    Where there is no room for what is wanted beside the GPUs, it has what it asks for.
+    """
+    if view.column("num_gpus")[target.job] == target.num_gpus:
+        wanted = _with_gpus(target, view.gpus_of(target.job))
+        return [wanted] if draft.change(wanted) else []
+    wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # how many; the rule says which
+    asked: dict[str, Any] = {
+        name: int(view.column(column)[target.job])
+        for name, column in _BESIDE_GPUS.items()
+        if getattr(wanted, name) is not None
+    }
+    found = draft.move(rule, target.job, [wanted, replace(wanted, **asked)])
+    return [] if found is None else [found]
 
 
 def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) -> list[Allocation]:
@@ -185,12 +153,13 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
         targets: GPU jobs and their sizes, the most urgent first.
         rule: where a job goes that starts or changes its size.
     """
-    plan = _Plan(view, rule)
+    draft = PlacementPlan(view)
     rows = view.running
     num_gpus, kinds = view.column("num_gpus")[rows], view.column("kind")[rows]
     held = dict(zip(rows.tolist(), num_gpus.tolist(), strict=True))
     wanted = {job for job, size, _ in targets if size > 0}
-    plan.stop([job for job in rows[kinds != JobKind.CPU_ONLY].tolist() if job not in wanted])
+    on_gpus = rows[kinds != JobKind.CPU_ONLY].tolist()
+    allocations = draft.evict([job for job in on_gpus if job not in wanted])
     less, more = [], []
     for target in targets:
         job, size, shape = target
@@ -201,12 +170,14 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
             less.append(target)
     for target, differs in zip(less, _differ(view, less), strict=True):
         if differs or target.num_gpus < held[target.job]:
-            plan.reshape(target)
-    plan.allocations += start_cpu_jobs(view, plan.draft, rule)
+            allocations += _reshaped(view, draft, rule, target)
+    allocations += start_cpu_jobs(view, draft, rule)
     for runs, together in groupby(more, lambda target: target.job in held):
         if runs:
             for target in together:
-                plan.reshape(target)
+                allocations += _reshaped(view, draft, rule, target)
         else:
-            plan.start(list(together))
-    return never_idle(view, plan.draft, rule, _submitted(view), plan.allocations)
+            jobs, sizes, shapes = zip(*together, strict=True)
+            wished = [shape or Allocation(job) for job, shape in zip(jobs, shapes, strict=True)]
+            allocations += draft.start_as(rule, sizes, wished)
+    return never_idle(view, draft, rule, _submitted(view), allocations)

@@ -20,27 +20,6 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import run_seconds
 from ringyard.state.records import JobStatus
 
-__all__ = [
-    "BINS",
-    "COLUMNS",
-    "EDGES",
-    "FEATURES",
-    "FEATURE_NAMES",
-    "SEEN",
-    "TIMES",
-    "Described",
-    "bin_of",
-    "bins_of",
-    "describe",
-    "described_now",
-    "first_memory",
-    "has_news",
-    "listed",
-    "num_listed",
-    "take_note",
-    "unnamed",
-]
-
 _DONE = int(JobStatus.DONE)
 
 BINS = 24

@@ -1,6 +1,6 @@
 """From how much each job matters to legal allocations, for baselines and for agents' scores."""
 
-from ringyard.allocator.allocate import Allocator, Gamma, SizePower, Stay, allocate
+from ringyard.allocator.allocate import Allocator, Gamma, SizePower, Starts, Stay, allocate
 from ringyard.allocator.plan import (
     UNKNOWN_SECONDS,
     Estimate,
@@ -14,7 +14,6 @@ from ringyard.allocator.plan import (
     predicted,
 )
 from ringyard.allocator.rates import Rates, put_rates, rates_of, with_rates_of, with_room_for
-from ringyard.allocator.starting import Starts
 
 __all__ = [
     "UNKNOWN_SECONDS",

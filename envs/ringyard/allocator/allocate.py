@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated
 
+import numpy as np
+
 from ringyard.allocator.beside import free_beside, least_beside, most_beside, want_cores
 from ringyard.allocator.clearing import count_loose
 from ringyard.allocator.dealing import deal_cores
-from ringyard.allocator.gpu_types import choose_types
-from ringyard.allocator.moves import give
 from ringyard.allocator.placing import reach, shrink, sized_shape
 from ringyard.allocator.plan import (
     DECISIONS,
@@ -18,23 +18,24 @@ from ringyard.allocator.plan import (
     Estimate,
     Plan,
     Rules,
+    give,
     num_live,
     predicted,
 )
 from ringyard.allocator.sharing import share
 from ringyard.allocator.sizes import choose_sizes, pop, queue_up, queue_waiting, weigh
-from ringyard.allocator.starting import Starts, start_by_weight
 from ringyard.checks import Amount, checked
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.information import Information
 from ringyard.performance.model import Physics
+from ringyard.placement import PlacementRule, consolidate, place
 from ringyard.placement.room import cpu_server
 from ringyard.placement.rules import fastest_gpus
+from ringyard.restart import restart_pause
 from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
 from ringyard.state.arrays import State, waiting_at
-from ringyard.state.records import UNLIMITED_CORES, JobKind, JobStatus
-
-__all__ = ["Allocator", "Gamma", "SizePower", "Stay", "allocate"]
+from ringyard.state.on_gpus import slowness_on
+from ringyard.state.records import UNLIMITED_CORES, Job, JobKind, JobStatus
 
 #: beyond these, weights are no numbers or all alike
 Gamma = Annotated[float, "[0, 10]"]
@@ -43,6 +44,30 @@ Stay = Annotated[float, "[0.001, 1]"]
 
 _WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
 _CPU_ONLY = int(JobKind.CPU_ONLY)
+
+
+@checked("action.allocator.starts")
+@dataclass(frozen=True)
+class Starts:
+    """How an `Allocator` starts jobs where those that run shall stay as they are.
+
+    The heaviest job per GPU comes first. With gamma 1 and every score at 0 that is the one with the least GPU
+    time left: smallest work first.
+
+    Attributes:
+        placement: where a job goes.
+        strict: the first job that finds no place blocks those behind it; else they are tried.
+        hold: a job that scores less waits while any job runs, even where it would fit; -1: none does.
+    """
+
+    placement: PlacementRule = field(default_factory=consolidate)
+    strict: bool = False
+    hold: Annotated[float, "[-1, 1]"] = -1.0
+
+    @property
+    def takes(self) -> Information:
+        """What it goes by, besides weights."""
+        return self.placement.takes | Information.SIZES
 
 
 @checked("action.allocator")
@@ -198,6 +223,96 @@ def _backfill(state: State, b: int, plan: Plan, physics: Physics) -> None:
                     break
 
 
+@kernel
+def _regret(state: State, job: Job) -> float:
+    """How much faster the job is on its fastest type than on its slowest, on the reference GPU's scale."""
+    least = np.inf
+    most = 0.0
+    for kind in range(state.slowness.shape[1]):
+        slowness = slowness_on(state.slowness, job, kind)
+        least = min(least, slowness)
+        most = max(most, slowness)
+    return 1.0 / least - 1.0 / most
+
+
+@kernel
+def _stays(state: State, job: Job, left: float, present: int, other: int, rules: Rules) -> bool:
+    """Whether a move of a running job from its type to another would save too little."""
+    here, there = slowness_on(state.slowness, job, present), slowness_on(state.slowness, job, other)
+    return left * (here - there) <= rules.move_price * restart_pause(job, job.num_gpus)
+
+
+@linked_kernel
+def _choose_types(state: State, b: int, plan: Plan, rules: Rules) -> None:
+    """Give each job that shall hold GPUs a type with room; who has most to lose by another chooses first.
+
+    One that no type has room for may go anywhere. A running job goes to another type only if that saves
+    `Rules.move_price` times its restart.
+    """
+    room = plan.type_room[b]
+    room[:] = 0
+    for s in range(state.servers.shape[1]):
+        if state.servers[b, s].up != 0:
+            room[state.servers[b, s].gpu_type] += state.servers[b, s].num_gpus
+    count = whole(plan.counts[b, ORDERED])
+    for i in range(count):
+        j = plan.queue[b, i]
+        plan.gpu_type[b, j] = -1
+        plan.slope[b, j] = plan.weight[b, j] * _regret(state, state.jobs[b, j])
+        if plan.target[b, j] == 0:
+            plan.slope[b, j] = -1.0
+    queue_up(plan.queue[b], plan.slope[b], count)
+    for left in range(count, 0, -1):
+        j = pop(plan.queue[b], plan.slope[b], left)
+        wanted = plan.target[b, j]
+        if wanted == 0:
+            continue
+        job = state.jobs[b, j]
+        running = job.status == _RUNNING
+        best = -1
+        fastest = 0.0
+        present = whole(state.servers[b, state.slots[b, job.first_slot].server].gpu_type) if running else -1
+        for kind in range(len(room)):
+            speed = 1.0 / slowness_on(state.slowness, job, kind)
+            if kind < len(plan.scored_as) and plan.scored_as[kind] >= 0:
+                speed *= np.exp(plan.type_score[b, j, plan.scored_as[kind]])
+            if kind == present:
+                speed *= 1.0 + rules.stay_bonus
+            if room[kind] >= wanted and speed > fastest:
+                best = kind
+                fastest = speed
+        if present >= 0 and best >= 0 and best != present and room[present] >= wanted:
+            if _stays(state, job, plan.left[b, j], present, best, rules):
+                best = present
+        plan.gpu_type[b, j] = best
+        if best >= 0:
+            room[best] -= wanted
+
+
+@linked_kernel
+def _start_by_weight(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> None:
+    """Start waiting jobs that ask for GPUs; of equal demands that find no place, one is tried."""
+    cluster = state.clusters[b]
+    cluster.stamp += 1
+    out = plan.out[b]
+    running = cluster.num_running > 0
+    count = queue_waiting(state, b, plan.weight, whole(cluster.num_gpus), plan)
+    while count > 0:
+        j = pop(plan.queue[b], plan.slope[b], count)
+        count -= 1
+        if running and plan.score[b, j] < rules.hold:
+            continue
+        demand = state.jobs[b, j].demand_class
+        if state.class_stamp[b, demand] == cluster.stamp:
+            continue
+        if place(state, b, j, rules.placement, out) > 0:
+            give(state, b, j, asked_shape(state.jobs[b, j]), out, plan, physics)
+        elif rules.strict:
+            return
+        else:
+            state.class_stamp[b, demand] = cluster.stamp
+
+
 @linked_kernel
 def allocate(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> None:
     """Carry out all that the allocator wants now in cluster b; every step of it leaves a legal state.
@@ -217,12 +332,12 @@ def allocate(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -
     weigh(state, b, plan, rules)
     if rules.only_starts:
         _start_cpu_jobs(state, b, plan, physics)
-        start_by_weight(state, b, plan, rules, physics)
+        _start_by_weight(state, b, plan, rules, physics)
         return
     want_cores(state, b, plan, physics)
     choose_sizes(state, b, plan, rules)
     if state.slowness.shape[1] > 1:
-        choose_types(state, b, plan, rules)
+        _choose_types(state, b, plan, rules)
     _by_size(state, b, plan)
     count = plan.counts[b, ORDERED]
     for i in range(count):

@@ -11,15 +11,6 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, JobKind, JobStatus, Server
 
-__all__ = [
-    "free_beside",
-    "least_beside",
-    "most_beside",
-    "seconds_as",
-    "want_cores",
-    "with_cores",
-]
-
 _RUNNING = int(JobStatus.RUNNING)
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 #: the least cores and RAM that come this close to a job's best speed are all that it wants
@@ -39,30 +30,21 @@ class Beside(NamedTuple):
 
 
 @kernel
+def reshaped(shape: Shape, num_gpus: int, batch_size: float, cores: int, ram: int) -> Shape:
+    """The shape on so many GPUs, with such a batch, and so many cores and bytes of RAM for each worker."""
+    servers, cores_each = shape.parameter_servers, shape.cores_per_server_task
+    return Shape(num_gpus, batch_size, cores, servers, cores_each, shape.memory_bandwidth_cap, ram)
+
+
+@kernel
 def with_cores(shape: Shape, cores: int) -> Shape:
     """The same with so many cores for each worker."""
-    return Shape(
-        shape.num_gpus,
-        shape.batch_size,
-        cores,
-        shape.parameter_servers,
-        shape.cores_per_server_task,
-        shape.memory_bandwidth_cap,
-        shape.ram_per_worker,
-    )
+    return reshaped(shape, shape.num_gpus, shape.batch_size, cores, shape.ram_per_worker)
 
 
 @kernel
 def _with_ram(shape: Shape, ram: int) -> Shape:
-    return Shape(
-        shape.num_gpus,
-        shape.batch_size,
-        shape.cores_per_worker,
-        shape.parameter_servers,
-        shape.cores_per_server_task,
-        shape.memory_bandwidth_cap,
-        ram,
-    )
+    return reshaped(shape, shape.num_gpus, shape.batch_size, shape.cores_per_worker, ram)
 
 
 @kernel

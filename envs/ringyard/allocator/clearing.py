@@ -1,8 +1,7 @@
 """Making room on a server: loose jobs stop, others give back cores, and small ones move."""
 
 from ringyard.allocator.dealing import give_cores_back, spare_cores
-from ringyard.allocator.moves import give, is_loose, take
-from ringyard.allocator.plan import DECISIONS, Plan
+from ringyard.allocator.plan import DECISIONS, Plan, give, is_loose, take
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.placement.room import room, take_free, workers_with
@@ -11,8 +10,6 @@ from ringyard.sim.engine.allocation import detach, held_there, reattach
 from ringyard.sim.engine.shape import Shape, set_shape, shape_of
 from ringyard.state.arrays import State
 from ringyard.state.records import free_on
-
-__all__ = ["clear", "could_have", "count_loose", "movable"]
 
 _NONE = -1
 

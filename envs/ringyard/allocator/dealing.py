@@ -1,16 +1,13 @@
 """Which jobs on a server hold how many of its cores: each core goes where it adds most, or to make room."""
 
 from ringyard.allocator.beside import seconds_as, with_cores
-from ringyard.allocator.moves import give
-from ringyard.allocator.plan import Plan, Rules
+from ringyard.allocator.plan import Plan, Rules, give
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.restart import cores_pause
 from ringyard.sim.engine.allocation import collect, detach, reattach
 from ringyard.sim.engine.shape import Shape, shape_of
 from ringyard.state.arrays import State
-
-__all__ = ["deal_cores", "give_cores_back", "spare_cores"]
 
 
 @kernel

@@ -1,9 +1,8 @@
 """Where jobs go: one server where one would do, whole ones for more, cleared for them as need be."""
 
-from ringyard.allocator.beside import free_beside, least_beside, most_beside
+from ringyard.allocator.beside import free_beside, least_beside, most_beside, reshaped
 from ringyard.allocator.clearing import clear, could_have, movable
-from ringyard.allocator.moves import give, is_misplaced
-from ringyard.allocator.plan import DECISIONS, Plan
+from ringyard.allocator.plan import DECISIONS, Plan, give, is_misplaced
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.placement.room import idle_room, room, take_free
@@ -13,8 +12,6 @@ from ringyard.sim.feasibility import FITS, fits
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 
-__all__ = ["reach", "shrink", "sized_shape"]
-
 _RUNNING = int(JobStatus.RUNNING)
 _NONE = -1
 
@@ -23,15 +20,7 @@ _NONE = -1
 def sized_shape(job: Job, gpus: int, batch: float) -> Shape:
     """What the job has (or asks for, if it waits), on so many GPUs and with such a batch."""
     shape = shape_of(job) if job.status == _RUNNING else asked_shape(job)
-    return Shape(
-        gpus,
-        batch,
-        shape.cores_per_worker,
-        shape.parameter_servers,
-        shape.cores_per_server_task,
-        shape.memory_bandwidth_cap,
-        shape.ram_per_worker,
-    )
+    return reshaped(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker)
 
 
 @kernel

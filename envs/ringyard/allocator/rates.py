@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from ringyard.allocator.plan import Plan
 from ringyard.sim.speeds import BatchRule, IsolatedJobs, speed_table
 
-__all__ = ["TABLES", "Rates", "put_rates", "rates_of", "with_rates_of", "with_room_for"]
-
 #: those of `Rates` with a column for each size
 TABLES = ("worth", "batch")
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from ringyard.allocator.beside import least_beside
-from ringyard.allocator.moves import give, take
-from ringyard.allocator.plan import DECISIONS, Plan, Rules, live_job, num_live
+from ringyard.allocator.plan import DECISIONS, Plan, Rules, give, live_job, num_live, take
 from ringyard.allocator.sizes import pop, queue_up, queue_waiting
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
@@ -18,8 +17,6 @@ from ringyard.sim.feasibility import FITS, fits
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_beside, excess_given, summable
 from ringyard.state.records import Job, JobStatus
-
-__all__ = ["share"]
 
 _WAITING = int(JobStatus.WAITING)
 _NONE = -1

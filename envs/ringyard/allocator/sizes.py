@@ -18,8 +18,6 @@ from ringyard.restart import resize_pause, restart_pause
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobStatus
 
-__all__ = ["choose_sizes", "pop", "queue_up", "queue_waiting", "weigh"]
-
 _RUNNING = int(JobStatus.RUNNING)
 _LEAST_SECONDS = 1.0
 _NO_TIME = complaint(

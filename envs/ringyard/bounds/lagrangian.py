@@ -19,7 +19,6 @@ sizes are fixed and all jobs are there at once, the prices of Eastman, Even and 
 1964) are among them.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +27,6 @@ from numpy.typing import NDArray
 from ringyard.bounds.options import JobOptions
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, bundle, kernel
 
-__all__ = ["Capacity", "total_jct_bound"]
-
 _CELLS = 128
 _GRID_MARGIN = 1.3  # the grid goes on so many times longer than all work may take
 _HALVINGS = 9  # of the first prices that are tried
@@ -37,19 +34,6 @@ _ITERATIONS = 100
 _MULTIPLIERS = np.logspace(0.0, 2.0, 60)
 _FINE_MULTIPLIERS = np.logspace(0.0, 2.0, 240)
 _WEIGHTS = (0.0625, 0.25, 0.375, 0.25, 0.0625)
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """What the cluster has at all times.
-
-    Attributes:
-        gpus: [types] number of each type.
-        cores: number of CPU cores, 0 if the cluster does not count them.
-    """
-
-    gpus: NDArray[np.float64]
-    cores: float
 
 
 @bundle
@@ -227,14 +211,14 @@ class _DualProblem:
 
     Args:
         demand: the jobs.
-        capacity: of the cluster.
+        capacity: [types + 1] GPUs of each type, then CPU cores.
     """
 
-    def __init__(self, demand: _Demand, capacity: Capacity) -> None:
+    def __init__(self, demand: _Demand, capacity: NDArray[np.float64]) -> None:
         self.demand = demand
-        self.capacity = np.array([*capacity.gpus, capacity.cores])[:, None]
+        self.capacity = capacity[:, None]
         options = demand.options
-        self.values = np.append(_relative_values(options, len(capacity.gpus)), 1.0)[:, None]
+        self.values = np.append(_relative_values(options, len(capacity) - 1), 1.0)[:, None]
         begin, self.last = float(demand.submit[0]), float(demand.submit[-1])
         busy = self.last - begin
         for taken, rows in ((options.gpus, slice(0, -1)), (options.cores, slice(-1, None))):
@@ -318,7 +302,7 @@ def total_jct_bound(
     submit_seconds: NDArray[np.float64],
     leaves_seconds: NDArray[np.float64],
     options: JobOptions,
-    capacity: Capacity,
+    capacity: NDArray[np.float64],
 ) -> float:
     """A lower bound on the sum of these jobs' completion times in any schedule, in seconds.
 
@@ -326,7 +310,8 @@ def total_jct_bound(
         submit_seconds: [jobs] ascending.
         leaves_seconds: [jobs] when the job leaves, done or not; inf: never.
         options: of these jobs.
-        capacity: of the cluster. Where cores are not counted, no option takes any.
+        capacity: [types + 1] GPUs of each type, then CPU cores; 0 where these are not counted and no option
+            takes any.
     """
     fastest = options.least(1.0 / options.rate)
     problem = _DualProblem(_Demand(submit_seconds, leaves_seconds, fastest, options), capacity)

@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.bounds.lagrangian import Capacity, total_jct_bound
+from ringyard.bounds.lagrangian import total_jct_bound
 from ringyard.bounds.options import JobOptions, job_options
 from ringyard.cluster import Cluster
 from ringyard.sim.metrics import Window, measured_rows
 from ringyard.sim.simulator import Simulator
-
-__all__ = ["LowerBounds", "bounds_of", "fastest_alone", "lower_bounds"]
 
 
 @dataclass(frozen=True)
@@ -121,6 +119,7 @@ def _leaves_seconds(sim: Simulator) -> NDArray[np.float64]:
 
 
 def _alone(sim: Simulator, options: JobOptions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """As `fastest_alone`, by options that are known."""
     leaves = _leaves_seconds(sim)
     seconds = np.minimum(options.least(1.0 / options.rate), leaves - sim.jobs.submit_seconds)
     return seconds, np.where(np.isfinite(leaves), 0.0, options.least(options.gpus / options.rate))
@@ -134,11 +133,11 @@ def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float
     return _alone(sim, job_options(sim))
 
 
-def _capacity_of(cluster: Cluster) -> Capacity:
+def _capacity_of(cluster: Cluster) -> NDArray[np.float64]:
+    """[types + 1] GPUs of each type, then CPU cores, 0 if the cluster does not count them."""
     kinds = cluster.distinct_gpu_types
     columns = [kinds.index(kind) for kind in cluster.gpu_types] or [0] * cluster.num_servers
-    gpus = np.bincount(columns, cluster.gpus_per_server)
-    return Capacity(np.asarray(gpus, dtype=np.float64), float(sum(cluster.cores_per_server)))
+    return np.append(np.bincount(columns, cluster.gpus_per_server), float(sum(cluster.cores_per_server)))
 
 
 def bounds_of(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:

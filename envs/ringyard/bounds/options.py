@@ -44,15 +44,10 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import Job, JobKind
 
-__all__ = ["JobOptions", "job_options"]
-
 _CPU_ONLY = int(JobKind.CPU_ONLY)
 _PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
 _MOST_PARAMETER_SERVERS = 1 << 20
-_COARSE_STEP, _FINE_STEP = (
-    1.15,
-    1.01,
-)  # ratios between batches tried
+_COARSE_STEP, _FINE_STEP = 1.15, 1.01  # ratios between batches tried
 _COLUMNS = 4
 _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 

@@ -62,8 +62,8 @@ class Chart:
 
     Args:
         cluster: of the schedules to be drawn.
-        live: also say who waits and how many rings each link carries at the moment; without, time has all of
-            the width.
+        live: also show the waiting jobs, and how many rings each link carries at the moment; without, time
+            has all of the width.
         figure: to draw into, such as a window's; None: one of its own, 12.8 x 7.2 inches.
         dpi: pixels of an inch of that.
     """
@@ -225,7 +225,7 @@ class Chart:
         self._ages.set_verts(_boxes(0.0 * rows, ages[: len(shown)] / longest, rows - 0.42, rows + 0.42))
         self._ages.set_facecolors([(*colour(j), 0.55) for j in shown])
         more = len(jobs) - len(shown)
-        head = f"{len(jobs)} waiting: job, GPUs asked, age" if len(jobs) else "nobody waits"
+        head = f"{len(jobs)} waiting: job, GPUs asked, age" if len(jobs) else "no job waits"
         lines = [head + (f" ({more} more)" if more else "")]
         lines += [
             f"{j}:  {history.num_gpus[j]} GPUs,  {_said(age)}"
@@ -244,7 +244,7 @@ class Chart:
 def _running_sum(
     up: NDArray[np.float64], down: NDArray[np.float64], now: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(times, how many more have come than gone by then), the last at now; what is later never happens."""
+    """(times until now, number of jobs that have come by then minus those that have gone)."""
     events = np.concatenate([up, down, [now]])
     change = np.repeat([1, -1, 0], [len(up), len(down), 1])[events <= now]
     times, which = np.unique(events[events <= now], return_inverse=True)

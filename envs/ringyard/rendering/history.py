@@ -38,7 +38,7 @@ class History:
     is_whole: bool
 
     def until(self, seconds: float) -> Self:
-        """What was to be seen at an earlier moment."""
+        """The schedule as it was at an earlier moment."""
         held = self.held[self.held["start_seconds"] <= seconds].copy()
         held["stop_seconds"][held["stop_seconds"] > seconds] = np.inf
         end = np.where(self.end_seconds > seconds, np.inf, self.end_seconds)
@@ -77,7 +77,7 @@ class History:
 
 
 def history_of(state: State, b: int, cluster: Cluster) -> History:
-    """What cluster b remembers: the latest rows of `State.segments`, and what is still held.
+    """History of cluster b: the latest rows of `State.segments`, and what is still held.
 
     Args:
         state: of the simulations; it has to keep segments.
@@ -202,7 +202,7 @@ def _parted(
     bar = np.concatenate([np.arange(len(gpu))] * 2)
     comes = np.repeat([1, 0], len(gpu))
     time = np.concatenate([start, stop])
-    order = np.lexsort((bar, comes, time, gpu[bar]))  # who leaves does so before others come
+    order = np.lexsort((bar, comes, time, gpu[bar]))  # jobs leave before others come
     parts: list[tuple[int, float, float, int, int]] = []
     here: dict[int, tuple[float, int, int]] = {}  # bar: since when it has this lane of so many
     for i, is_new, now in zip(bar[order].tolist(), comes[order].tolist(), time[order].tolist(), strict=True):

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Amount, Count, Positive, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills
 from ringyard.sim.admission import AdmissionFilter, AdmitStart
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["AdaSrsf", "dual_threshold", "link_gate"]
 
 _ANY = -1.0  # in place of a threshold: a job starts whatever it has to send
 

@@ -4,8 +4,6 @@ import numpy as np
 
 from ringyard.compiled import FloatMatrix, IntVector, Record, Records1, bundle, f8, i4, kernel
 
-__all__ = ["FIRST_FIT", "RANDOM", "Gpu", "Job", "TransferRun", "Worker", "run_events"]
-
 RANDOM, FIRST_FIT = -1, -2
 
 _QUEUED, _PLACED, _DONE = 1, 2, 3

@@ -14,16 +14,12 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 from ringyard_baselines.papers.ada_srsf.transfer_events import (
-    FIRST_FIT,
-    RANDOM,
     Gpu,
     Job,
     TransferRun,
     Worker,
     run_events,
 )
-
-__all__ = ["FIRST_FIT", "RANDOM", "JobMix", "TransferResult", "published_mix", "simulate_transfers"]
 
 #: (MB, forward ms, backward ms, GPU memory MB), public simulator: VGG-16, ResNet-50, Inception-v3, LSTM
 MODELS = (

@@ -16,8 +16,6 @@ from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue, model_id
 from ringyard.state.on_gpus import Workers
 
-__all__ = ["PARAMETERS", "REFERENCES", "InterferenceNetworks", "profiles_of", "references"]
-
 #: jobs that every other is profiled beside; they span the measured sensitivities and pressures
 REFERENCES = ("resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "cyclegan_monet")
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Amount, Share, checked
 from ringyard.state.on_gpus import Workers
 from ringyard.state.records import JobKind
@@ -15,11 +15,9 @@ from ringyard_baselines.papers.interference_aware.networks import (
     profiles_of,
     references,
 )
-from ringyard_baselines.scheduler import Information, Scheduler
+from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.classes import start_by_class
 from ringyard_baselines.tools.targets import start_cpu_jobs
-
-__all__ = ["InterferenceAware", "place_tasks"]
 
 
 class _Losses(NamedTuple):

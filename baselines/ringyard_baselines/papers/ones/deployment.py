@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from ringyard import Allocation, PlacementPlan, SchedulingView
 from ringyard.sim.speeds import SpeedTable
 
-__all__ = ["Deployment", "blocked_in_parts", "blocked_in_whole", "gpus_by_job", "held_by_job"]
-
 #: {job row: its GPUs, ascending}
 Places = Mapping[int, tuple[int, ...]]
 

@@ -8,10 +8,17 @@ import numpy as np
 
 from ringyard.compiled import IntMatrix, IntVector, UIntVector, kernel
 from ringyard.state.random_numbers import next_uniform
-from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
-from ringyard_baselines.papers.ones.schedules import arrange, count_below, fill, pad, refresh
-
-__all__ = ["evolve"]
+from ringyard_baselines.papers.ones.schedules import (
+    FREE,
+    Jobs,
+    Machine,
+    Workspace,
+    arrange,
+    count_below,
+    fill,
+    pad,
+    refresh,
+)
 
 
 @kernel
@@ -132,7 +139,13 @@ def _write(genome: IntVector, source: int, jobs: Jobs, machine: Machine, work: W
 
 @kernel
 def evolve(
-    population: IntMatrix, jobs: Jobs, machine: Machine, rates: Rates, work: Workspace, rng: UIntVector
+    population: IntMatrix,
+    jobs: Jobs,
+    machine: Machine,
+    crossover: float,
+    mutation: float,
+    work: Workspace,
+    rng: UIntVector,
 ) -> None:
     """One generation; parents, children and mutants compete, the best of all comes first.
 
@@ -140,7 +153,8 @@ def evolve(
         population: [K, GPUs] job of each GPU in the parents, -1 free; then in the K lowest scores.
         jobs: those waiting and running.
         machine: the GPUs and who runs there now.
-        rates: of crossover and mutation.
+        crossover: xi, probability that a gene is swapped.
+        mutation: theta, probability that a job is removed.
         work: work space.
         rng: [1] state of the random numbers.
     """
@@ -149,12 +163,12 @@ def evolve(
         _copy(population[i], work.genes[i])
         refresh(work.genes[i], jobs, machine.up, work.kept[i])
     for i in range(size, 2 * size - 1, 2):
-        _cross(work, i, jobs, rates.crossover, rng)
+        _cross(work, i, jobs, crossover, rng)
     if size % 2:
         _copy(work.genes[0], work.genes[2 * size - 1])
         _copy(work.kept[0], work.kept[2 * size - 1])
     for i in range(size):
-        _mutate(work.kept[i], work.kept[2 * size + i], jobs.mutable, rates.mutation, rng)
+        _mutate(work.kept[i], work.kept[2 * size + i], jobs.mutable, mutation, rng)
     _pad_and_score(jobs, machine, work)
     count_below(machine, work)
     for i in range(size):

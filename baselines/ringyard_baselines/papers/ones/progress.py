@@ -11,8 +11,6 @@ from ringyard.learning_curves import DEFAULT_HALF, hyperbola
 from ringyard.profiles import catalogue, model_id
 from ringyard.workloads.papers import ONES_TASKS
 
-__all__ = ["BetaProgress", "History", "ProgressPredictor", "SameAgain", "earlier_rows"]
-
 _INPUTS, _UNITS = 5, 64
 
 #: where biases and output weights of the units begin among the network's parameters

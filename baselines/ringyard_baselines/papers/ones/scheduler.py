@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Amount, Positive, Share, Whole, checked
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
@@ -19,13 +19,10 @@ from ringyard_baselines.papers.ones.deployment import (
     held_by_job,
 )
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.inputs import FREE, Jobs, Machine, Rates, Workspace
 from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain, earlier_rows
-from ringyard_baselines.papers.ones.schedules import keep_and_fill
-from ringyard_baselines.scheduler import Information, Powers, Scheduler
+from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, keep_and_fill
+from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
-
-__all__ = ["Ones"]
 
 #: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
 _EPOCHS = 2
@@ -140,7 +137,7 @@ class Ones(Scheduler):
         self.round_seconds: float | None = round_seconds
         self._predictor = predictor or SameAgain()
         self._size = population
-        self._rates = Rates(float(crossover), float(mutation))
+        self._rates = (float(crossover), float(mutation))
         self._delta = redeploy_epochs
         self._sigma = scale_down
         self._by_data_set = epochs == "data_set"
@@ -293,7 +290,7 @@ class Ones(Scheduler):
         work = Workspace.empty(self._size, num_gpus, len(jobs))
         generator = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         for _ in range(self._generations):
-            evolve(population, known, machine, self._rates, work, generator)
+            evolve(population, known, machine, *self._rates, work, generator)
         self._population = rows[population]
         return self._population[0]
 

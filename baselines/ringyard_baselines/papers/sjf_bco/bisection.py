@@ -14,8 +14,6 @@ from ringyard_baselines.papers.sjf_bco.planner_state import (
     copy,
 )
 
-__all__ = ["Trials", "bisect", "certain", "empty_trials", "num_rows"]
-
 #: parts of a trial's large jobs, from the beginning of each of which another trial may go on
 PARTS = 8
 

@@ -5,8 +5,6 @@ import numpy as np
 from ringyard.compiled import FloatVector, IntVector, kernel
 from ringyard_baselines.papers.sjf_bco.planner_state import TIME, PlannerState
 
-__all__ = ["choose_for_large", "choose_for_small"]
-
 
 @kernel
 def _smallest(values: FloatVector, count: int, k: int) -> float:

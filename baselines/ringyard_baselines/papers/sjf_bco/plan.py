@@ -7,21 +7,6 @@ from ringyard.compiled import BoolVector, FloatMatrix, FloatVector, IntVector, R
 from ringyard.performance.model import Physics
 from ringyard.state.records import Job
 
-__all__ = [
-    "FIRST_FIT",
-    "LEAST_LOADED",
-    "RANDOM",
-    "SJF_BCO",
-    "Batch",
-    "Machine",
-    "Plan",
-    "Search",
-    "Task",
-    "empty_plan",
-    "find_turns",
-]
-
-
 # how GPUs are chosen
 SJF_BCO, FIRST_FIT, LEAST_LOADED, RANDOM = 0, 1, 2, 3
 

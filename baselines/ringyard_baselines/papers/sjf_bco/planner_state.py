@@ -7,8 +7,6 @@ from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector, bu
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard_baselines.papers.sjf_bco.plan import Batch
 
-__all__ = ["EXIT", "HIGHEST", "TIME", "PlannerState", "begin", "commit", "copy", "empty_planner_state"]
-
 # columns of `PlannerState.clock`
 TIME, EXIT, HIGHEST = 0, 1, 2
 

@@ -6,8 +6,6 @@ from ringyard.compiled import FloatVector, IntVector, kernel
 from ringyard_baselines.papers.sjf_bco.plan import FIRST_FIT, RANDOM, Plan, Task
 from ringyard_baselines.papers.sjf_bco.planner_state import EXIT, PlannerState, begin, commit
 
-__all__ = ["search"]
-
 
 @kernel
 def _earliest(planner: PlannerState, estimate: float, theta: float, time: float, count: int) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, SchedulingView, pack
+from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, SchedulingView, pack
 from ringyard.checks import Count, Positive, checked
 from ringyard.errors import SchedulerError
 from ringyard.state.records import JobKind, JobStatus
@@ -26,9 +26,7 @@ from ringyard_baselines.papers.sjf_bco.plan import (
 )
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
 from ringyard_baselines.papers.sjf_bco.planning import search
-from ringyard_baselines.scheduler import Information, Scheduler
-
-__all__ = ["PlannedScheduler", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"]
+from ringyard_baselines.scheduler import Scheduler
 
 
 @checked("sjf_bco")

@@ -6,8 +6,9 @@ from hydra import compose, initialize_config_dir
 from conftest import names
 from ringyard.config_folder import config_folder
 from ringyard_agents.config.compose import Entry
-from ringyard_agents.evaluation.selection import ComparisonRequest, competitors
+from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.tuned_configs import alternatives, read_best
+from tools.zoo.competitors import competitors
 from tools.zoo.judging import race_of
 from tools.zoo.recipes import World
 

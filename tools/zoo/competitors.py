@@ -1,0 +1,47 @@
+"""The published schedulers that an agent is compared with."""
+
+from collections.abc import Mapping
+
+from ringyard_agents.config.compose import Entry, plain, scheduler_config, scheduler_names
+from ringyard_agents.evaluation.selection import SEED_OFFSET, ComparisonRequest, supported_schedulers
+from ringyard_agents.evaluation.tuned_configs import Best, at_best, built, class_of, read_best, says_how
+
+
+def competitors(rule: Entry, request: ComparisonRequest) -> list[Entry]:
+    """Published schedulers of the class of a rule that can serve a world's jobs; Hydra must be initialised.
+
+    They are told how long jobs will run only if the rule is, and only start jobs if the rule does. All else
+    that they see or do is theirs: an agent must be better in spite of it.
+    Each has the best of the rules and options tried with which it is of the class: a placement rule that goes
+    by predictions makes a scheduler see them, too.
+
+    Args:
+        rule: what the agent's scores go through; it sees and may what the agent sees and may.
+        request: of a comparison in one environment; each scheduler is taken at the best that it names.
+
+    Raises:
+        RingyardError: bad input.
+    """
+    [world] = request.worlds().values()
+    name = request.best_name(world)
+    best = {} if name is None else read_best(name)
+    [at_its_best] = at_best({rule.label: rule}, best).values()
+    told, only_starts = class_of(built(at_its_best))
+
+    def competes(entry: Entry) -> bool:
+        scheduler = built(entry)
+        is_told, starts_only = class_of(scheduler)
+        return scheduler.published and (told or not is_told) and (starts_only or not only_starts)
+
+    tried = {one: _tried(one, best) for one in scheduler_names()}
+    at_their_best = {one: plain(scheduler_config(entries[0])) for one, entries in tried.items()}
+    fit, _ = supported_schedulers(at_their_best, world, request.seed + SEED_OFFSET)
+    found = (next(filter(competes, tried[one]), None) for one in fit)
+    return [one for one in found if one is not None]
+
+
+def _tried(name: str, best: Mapping[str, Best]) -> list[Entry]:
+    """What was tried with a scheduler, the best first; one that was not tuned is as its yaml says."""
+    if name not in best:
+        return [Entry.read(name)]
+    return [best[name].entry, *(one.entry for one in best[name].others if says_how(one.entry))]
