@@ -1,15 +1,15 @@
-"""Constants of a user's own measurements: fits, and errors of held-out rows."""
+"""Fits of a user's own measurements, and errors of held-out rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ringyard.profiles import catalogue
-from ringyard_agents.calibration.fits import Line, Sharing, fit_sharing
-from ringyard_agents.calibration.rings import RingFit, fit_rings, predict_rings
+from ringyard_agents.calibration.fits import Line, fit_sharing
+from ringyard_agents.calibration.rings import Constants, fit_rings, predict_rings
 from ringyard_agents.measurements import parts_of, twins
 
 #: rows are held out in so many parts, each predicted by constants that were fitted to the others
@@ -18,23 +18,10 @@ _RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")
 _UNKNOWN = (float("nan"), float("nan"))
 
 
-@dataclass(frozen=True)
-class Constants:
-    """What was fitted to rows.
-
-    Attributes:
-        rings: lines, overlap, networks and interconnects.
-        sharing: {GPU type: sensitivity and pressure}.
-    """
-
-    rings: RingFit
-    sharing: Mapping[str, Sharing]
-
-
 def fit_rows(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Constants:
-    """Every constant that these rows determine.
+    """Fit every constant that the rows determine.
 
-    Models and GPU types of which no row is on one GPU keep the measured lines of their profiles.
+    Models and GPU types without a row on one GPU keep the measured lines of their profiles.
 
     Args:
         rows: a tidy table with networks and interconnects.
@@ -49,32 +36,32 @@ def fit_rows(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Constan
         for kind, figures in model.gpus.items()
         if not figures.derived and (model.name, kind) not in said
     }
-    rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, RingFit(held))
+    rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, Constants(held))
     pairs = rows[part == "sharing a GPU"]
     speeds = pairs.assign(speed=_alone(pairs, rings) / pairs.seconds).dropna(subset="speed")
     sharing = {str(gpu_type): fit_sharing(one) for gpu_type, one in speeds.groupby("gpu_type")}
-    return Constants(rings, sharing)
+    return replace(rings, sharing=sharing)
 
 
-def _alone(rows: pd.DataFrame, rings: RingFit) -> NDArray[np.float64]:
-    """[rows] seconds on one GPU alone; NaN where no line is known."""
-    lines = [rings.lines.get(key, Line(*_UNKNOWN)) for key in zip(rows.model, rows.gpu_type, strict=True)]
+def _alone(rows: pd.DataFrame, constants: Constants) -> NDArray[np.float64]:
+    """Predict seconds [rows] on one GPU alone; NaN where no line is known."""
+    lines = [constants.lines.get(key, Line(*_UNKNOWN)) for key in zip(rows.model, rows.gpu_type, strict=True)]
     return np.array([line.seconds(batch) for line, batch in zip(lines, rows.batch, strict=True)])
 
 
 def _predict(
     rows: pd.DataFrame, constants: Constants, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
-    """[rows] predicted seconds; NaN where the constants do not reach."""
+    """Predict seconds [rows]; NaN where a constant is missing."""
     part = parts_of(rows)
     predicted = np.full(len(rows), np.nan)
     ring, shared = part.isin(_RINGS).to_numpy(), (part == "sharing a GPU").to_numpy()
-    predicted[ring] = predict_rings(rows[ring], constants.rings, gradient_bytes)
+    predicted[ring] = predict_rings(rows[ring], constants, gradient_bytes)
     pairs = rows[shared]
     own = zip(pairs.model, pairs.batch, strict=True)
     other = zip(pairs.neighbour, pairs.neighbour_batch, strict=True)
     fits = [constants.sharing.get(gpu_type, {}) for gpu_type in pairs.gpu_type]
-    predicted[shared] = _alone(pairs, constants.rings) * [
+    predicted[shared] = _alone(pairs, constants) * [
         1.0 + fit.get(mine, _UNKNOWN)[0] * fit.get(theirs, _UNKNOWN)[1]
         for fit, mine, theirs in zip(fits, own, other, strict=True)
     ]
@@ -82,15 +69,18 @@ def _predict(
 
 
 def held_out(rows: pd.DataFrame, gradient_bytes: Mapping[str, float], seed: int = 0) -> pd.DataFrame:
-    """The rows with `predicted` by constants that have not seen them, and `error`.
+    """Predict each row by constants fitted to other rows, in four folds.
 
-    Rows that say the same (4+1+2 and 1+2+4 at one batch) are held out together; each batch of a job alone and
-    each size of a transfer is by itself.
+    Rows that measure the same situation (4+1+2 and 1+2+4 at one batch) are in one fold. Each batch of a job
+    alone and each size of a transfer is a situation of its own.
 
     Args:
         rows: as of `fit_rows`.
         gradient_bytes: {model: bytes of one all-reduce}.
-        seed: of the order in which they are held out.
+        seed: of the folds.
+
+    Returns:
+        The rows with `predicted` and `error`.
     """
     size = rows.batch.fillna(0.0) + rows.transfer_bytes.fillna(0.0)
     situations = twins(rows)

@@ -1,4 +1,4 @@
-"""Networks, overlap and compute lines out of iteration times on several GPUs."""
+"""Joint fit of networks, overlap and compute seconds to iteration times on several GPUs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from scipy.optimize import least_squares
 
 from ringyard.fabric import Fabric
 from ringyard.performance.ring import overlapped
-from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, Line, fit_line
+from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, Line, Sharing, fit_line
 from ringyard_agents.measurements import servers_of
 
 _MOST_EXPONENT = 10.0  # beyond it the longer of the two alone counts
@@ -22,20 +22,22 @@ _NO_LINE = Line(float("nan"), float("nan"))
 
 
 @dataclass(frozen=True)
-class RingFit:
-    """Constants of one fit.
+class Constants:
+    """Fitted constants.
 
     Attributes:
         lines: {(model, GPU type): compute seconds}.
         exponents: {model: overlap exponent}.
         networks: {name: between servers}.
         interconnects: {name: inside one}.
+        sharing: {GPU type: sensitivity and pressure}.
     """
 
     lines: Mapping[tuple[str, str], Line] = field(default_factory=dict)
     exponents: Mapping[str, float] = field(default_factory=dict)
     networks: Mapping[str, Fabric] = field(default_factory=dict)
     interconnects: Mapping[str, Fabric] = field(default_factory=dict)
+    sharing: Mapping[str, Sharing] = field(default_factory=dict)
 
 
 class _Rows:
@@ -63,7 +65,7 @@ class _Rows:
         self.volume = 2.0 * self.bytes * (self.gpus - 1.0) / self.gpus
 
     def weights(self) -> NDArray[np.float64]:
-        """[rows] 1, and more for the one-GPU rows of models that have few of them."""
+        """Return 1 for each row [rows], and more for one-GPU rows of models that have few of them."""
         result = np.ones(len(self.seconds))
         models = np.array(self.models)
         for model in set(self.models):
@@ -74,7 +76,7 @@ class _Rows:
 
 
 def _knots(counts: NDArray[np.int64]) -> list[int]:
-    """Counts for which a fabric gets a bandwidth of its own: those measured, from 5 on only powers of two."""
+    """Return the counts with a bandwidth of their own: those measured, from 5 on only powers of two."""
     present = np.unique(counts).tolist()
     return [n for n in present if n <= 4 or n & (n - 1) == 0] or present[:1]
 
@@ -86,7 +88,7 @@ class _Problem:
     free model, latencies of the fabrics and bandwidths of their knots.
     """
 
-    def __init__(self, rows: _Rows, held: RingFit) -> None:
+    def __init__(self, rows: _Rows, held: Constants) -> None:
         self.rows, self.held = rows, held
         self.lines = sorted(set(rows.keys))
         self.models = sorted(set(rows.models))
@@ -109,7 +111,7 @@ class _Problem:
         self.mixing = np.concatenate(mixing, axis=1) if mixing else np.zeros((len(rows.seconds), 0))
 
     def begin(self) -> NDArray[np.float64]:
-        """Logs of the free constants: lines of one-GPU rows, else of the quickest rows; usual networks."""
+        """Return where the fit starts: lines of the one-GPU rows, else of all rows, and usual networks."""
         rows, found = self.rows, []
         for key in self.free_lines:
             mine = np.array([one == key for one in rows.keys])
@@ -128,7 +130,7 @@ class _Problem:
         )
 
     def parts(self, logs: NDArray[np.float64]) -> tuple[Any, Any, Any, Any]:
-        """({key: line}, {model: exponent}, [fabrics] latency, [knots of all fabrics] log bandwidth)."""
+        """Return {key: line}, {model: exponent}, latencies [fabrics] and log bandwidths [knots of all]."""
         sizes = [len(self.free_lines)] * 2 + [len(self.free_models), len(self.fabrics)]
         fixed, sample, exponent, latency, bandwidth = np.split(logs, np.cumsum(sizes))
         lines = {
@@ -140,7 +142,7 @@ class _Problem:
         return {**self.held.lines, **lines}, {**self.held.exponents, **exponents}, np.exp(latency), bandwidth
 
     def predict(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[rows] seconds."""
+        """Predict seconds [rows]."""
         rows = self.rows
         lines, exponents, latency, bandwidth = self.parts(logs)
         pairs = np.array([lines[key] for key in self.lines])
@@ -153,8 +155,8 @@ class _Problem:
         together = longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent)  # `overlapped`
         return np.where(rows.ring, together, compute)
 
-    def found(self, logs: NDArray[np.float64]) -> RingFit:
-        """The constants that the vector says of the rows' models and fabrics."""
+    def found(self, logs: NDArray[np.float64]) -> Constants:
+        """Return the constants of the rows' models and fabrics."""
         lines, exponents, latency, bandwidth = self.parts(logs)
         fabrics: dict[str, dict[str, Fabric]] = {"network": {}, "interconnect": {}}
         ends = np.cumsum([len(self.knots[one]) for one in self.fabrics])
@@ -162,7 +164,7 @@ class _Problem:
         for (where, name), values, seconds in zip(self.fabrics, figures, latency.tolist(), strict=False):
             knots = self.knots[where, name]
             fabrics[where][name] = Fabric(dict(zip(knots, values.tolist(), strict=True)), seconds)
-        return RingFit(
+        return Constants(
             {key: line for key, line in lines.items() if key in self.lines and key[0]},
             {model: exponent for model, exponent in exponents.items() if model in self.models},
             fabrics["network"],
@@ -170,11 +172,11 @@ class _Problem:
         )
 
 
-def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: RingFit) -> RingFit:
-    """Every constant together: t = (compute^g + ring^g)^(1/g), ring = 2 m (w-1)/w / B + 2 (w-1) latency.
+def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Constants) -> Constants:
+    """Fit t = (compute^g + ring^g)^(1/g), ring = 2 m (w-1)/w / B + 2 (w-1) latency, to all rows together.
 
-    Least squares of log(predicted / measured), outliers softened; one-GPU rows of a model weigh a tenth of
-    its rows at least.
+    Minimises squares of log(predicted / measured) with softened outliers. One-GPU rows of a model weigh at
+    least a tenth of its rows.
 
     Args:
         table: tidy rows (`ringyard_agents.measurements`) of models alone on their GPUs, or of
@@ -183,13 +185,13 @@ def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Ri
         held: lines and exponents that stay as they are.
 
     Returns:
-        The constants; none of a table without rows.
+        The constants; none if the table has no rows.
     """
     if table.empty:
-        return RingFit()
+        return Constants()
     transfers = {("", gpu_type): Line(0.0, 0.0) for gpu_type in table.gpu_type[table.model == ""].unique()}
     problem = _Problem(
-        _Rows(table, gradient_bytes), RingFit({**held.lines, **transfers}, exponents=held.exponents)
+        _Rows(table, gradient_bytes), Constants({**held.lines, **transfers}, exponents=held.exponents)
     )
     begin = problem.begin()
     root = np.sqrt(problem.rows.weights())
@@ -204,9 +206,9 @@ def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Ri
 
 
 def predict_rings(
-    table: pd.DataFrame, fit: RingFit, gradient_bytes: Mapping[str, float]
+    table: pd.DataFrame, fit: Constants, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
-    """[rows] seconds by fitted constants; NaN where they do not say.
+    """Predict seconds [rows] by fitted constants; NaN where a constant is missing.
 
     Args:
         table: as of `fit_rings`.

@@ -23,13 +23,13 @@ from ringyard_agents.evaluation.results_frame import runs_frame
 from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for
 from ringyard_baselines.scheduler import Powers, Scheduler
 
-#: what `run` asks of a scheduler besides `decide`
+#: attributes that a scheduler needs besides `decide`
 _NEEDED = ("name", "information", "round_seconds", "reset")
 
 _ARGUMENT = "it is an argument of its own"
 _COMMAND = "it is a setting of the command `ringyard compare`"
 
-#: settings of `ringyard compare` that are none here: why
+#: {setting of `ringyard compare` that cannot be an override here: why}
 _NOT_HERE = {
     **dict.fromkeys(("schedulers", "seeds", "reference"), _ARGUMENT),
     "experiment": "it is the argument preset",
@@ -59,7 +59,7 @@ class _Completed(Scheduler):
             setattr(self, name, getattr(own, name, value))
 
 
-def _named(given: Any) -> tuple[str, Scheduler]:
+def _labelled(given: Any) -> tuple[str, Scheduler]:
     """(label, scheduler) of a name or of an object."""
     if isinstance(given, str):
         entry = Entry.read(given)
@@ -93,13 +93,13 @@ def _composed(preset: str | None, overrides: Sequence[str]) -> DictConfig:
 def _results(
     schedulers: Sequence[Any], preset: str | None, seeds: int, overrides: Sequence[str]
 ) -> list[RunResult]:
-    """Of every scheduler on every workload, one after the other in this process."""
+    """Results of every scheduler on every workload, one after the other in this process."""
     require("seeds", seeds, Count)
     if preset is not None:
         require_experiment(preset)
     with hydra_configs():
         config = _composed(preset, overrides)
-        named = [_named(one) for one in schedulers]
+        named = [_labelled(one) for one in schedulers]
     labels = [label for label, _ in named]
     if not labels or len(set(labels)) < len(labels):
         raise ConfigurationError(f"schedulers are {labels}; expected one or more of different names")
