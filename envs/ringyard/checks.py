@@ -6,9 +6,9 @@
         num_jobs: Count
         load: Positive = 1.0
 
-`Annotated` adds an interval to a number, `Annotated[float, "(0, 1]"]`, or one of `_RULES` to a list, mapping or
-array. NaN is in no interval, infinity only in those that close with it. NumPy's numbers are numbers, True and
-False are not, and a list is accepted for a tuple.
+`Annotated` adds an interval to a number, `Annotated[float, "(0, 1]"]`, or one of `_RULES` to a list, mapping
+or array. NaN is in no interval, infinity only in those that close with it. NumPy's numbers are numbers, True
+and False are not, and a list is accepted for a tuple.
 """
 
 import functools
