@@ -1,4 +1,4 @@
-"""Measurements as one tidy table: one row per measurement, in a CSV file."""
+"""Measurements as one tidy table: a CSV file with a row for each."""
 
 import difflib
 import re
@@ -19,7 +19,7 @@ _PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
 
 @dataclass(frozen=True)
 class Column:
-    """What stands in one column.
+    """One column of the table.
 
     Attributes:
         meaning: with its unit.
@@ -106,7 +106,7 @@ def _check_columns(names: Sequence[str], where: str) -> None:
 
 
 def _filled(frame: pd.DataFrame, where: str) -> pd.DataFrame:
-    """Every column of the table, each of its kind."""
+    """Return every column of the table, converted to its kind."""
     columns: dict[str, Any] = {}
     for name, column in COLUMNS.items():
         given = frame[name] if name in frame else pd.Series("", frame.index, name=name)
@@ -150,7 +150,7 @@ def _check_rows(table: pd.DataFrame, where: str) -> None:
 
 
 def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The table with every column of `COLUMNS`, checked; GPU types as the simulator calls them.
+    """Check a table, add missing columns of `COLUMNS` and name GPU types as the simulator does.
 
     A row with seconds and restart_seconds becomes two, the restart after all rows of the file.
 
@@ -175,7 +175,7 @@ def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
 
 
 def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
-    """The file's cells as text.
+    """Read the file's cells as text.
 
     Raises:
         ConfigurationError: it cannot be read.
@@ -191,7 +191,7 @@ def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
 
 
 def read_rows(file: Path) -> pd.DataFrame:
-    """A tidy CSV (also .csv.gz); see `tidy`.
+    """Read a tidy CSV (also .csv.gz); see `tidy`.
 
     Raises:
         ConfigurationError: it cannot be read, or `tidy` refuses it; names the file.
@@ -212,15 +212,15 @@ def _is_tidy(file: Path) -> bool:
 
 
 def servers_of(placement: str) -> tuple[int, ...]:
-    """[servers] GPUs on each, of "4+4"; () of ""."""
+    """Return the GPUs on each server [servers] of "4+4"; () of ""."""
     return tuple(map(int, placement.split("+"))) if placement else ()
 
 
 def parts_of(table: pd.DataFrame) -> "pd.Series[Any]":
-    """[rows] which part of the physics a row measures.
+    """Return which part of the physics each row measures [rows].
 
-    "one GPU", "inside a server", "between servers", "sharing a GPU", "sharing links", "cores", "cores and
-    memory", "restart", "all-reduce", "parameter servers".
+    It is "one GPU", "inside a server", "between servers", "sharing a GPU", "sharing links", "cores",
+    "cores and memory", "restart", "all-reduce" or "parameter servers".
     """
     between = table.placement.str.contains("+", regex=False)
     several = table.placement != "1"
@@ -239,11 +239,10 @@ def parts_of(table: pd.DataFrame) -> "pd.Series[Any]":
 
 
 def twins(table: pd.DataFrame) -> "pd.Series[Any]":
-    """[rows] the situation that a row measures, as text.
+    """Return the situation that each row measures, as text [rows].
 
-    The same for placements that differ in order only (1+1+2+3, 1+1+3+2), for the two sides of a pair, and
-    for all batches of a job alone. Splits that fit to one part of a table and judge on the other keep rows of
-    one situation together.
+    It is the same for placements that differ in order only (1+1+2+3, 1+1+3+2), for the two sides of a pair,
+    and for all batches of a job alone. Splits into fitted and held-out rows keep a situation together.
     """
     own = table.model + " " + table.batch.map("{:g}".format)
     other = table.neighbour + " " + table.neighbour_batch.map("{:g}".format)
@@ -257,18 +256,18 @@ def twins(table: pd.DataFrame) -> "pd.Series[Any]":
 
 
 def columns_of(table: pd.DataFrame) -> list[str]:
-    """Columns in which some row says something, in order: what a file needs to have."""
+    """Return the columns, in order, in which some row holds a value."""
     return [name for name in COLUMNS if (table[name].notna() & (table[name].astype(str) != "")).any()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredSet:
-    """A measured set.
+    """Description of a measured set.
 
     Attributes:
-        title: for people.
-        source: who measured what on which machines, and what is assumed of it.
-        fitted: which shipped constants were fitted to these very rows; "": none, they have never been used.
+        title: for readers.
+        source: authors, machines and assumptions.
+        fitted: which shipped constants were fitted to these rows; "": none.
         weak: where to be careful.
         mean_aim: largest mean error wanted of what ships; None: no aim.
         median_aim: largest median error.

@@ -38,7 +38,7 @@ class Cluster:
     """Servers connected by one network; server s holds `gpus_per_server[s]` GPUs.
 
     GPUs are numbered server by server: server 0 holds GPUs 0 .. gpus_per_server[0]-1, and so on.
-    An empty tuple means that the cluster does not count that resource: it limits nobody.
+    An empty tuple means that the cluster does not count that resource, so that it limits no job.
 
     Attributes:
         gpus_per_server: [servers] GPUs.
@@ -46,7 +46,7 @@ class Cluster:
         cores_per_server: [servers] CPU cores; (): not counted.
         memory_bandwidth_bytes_per_second: [servers] of main memory; (): not counted.
         ram_bytes_per_server: [servers] main memory that jobs may ask for; (): not counted.
-        storage_bytes_per_second: [servers] at which a server reads samples that nobody has cached, in equal
+        storage_bytes_per_second: [servers] at which a server reads samples that are not cached, in equal
             shares for the workers there that read (assumption); (): not counted.
         rack_of_server: [servers] rack, numbered from 0; (): one switch for all.
         uplink_oversubscription: servers' links of a rack together / the rack's uplink, 1 or more.
@@ -180,7 +180,13 @@ class Cluster:
     @classmethod
     @checked("cluster")
     def drawn(cls, num_servers: _Many, choices: Annotated[Sequence[_Many], "not empty"], seed: Seed) -> Self:
-        """Servers whose GPU counts are drawn uniformly from `choices` (SJF-BCO's experiment, section 7)."""
+        """Draw the GPUs of each server uniformly, as in SJF-BCO's experiment (section 7).
+
+        Args:
+            num_servers: how many.
+            choices: GPUs that a server may have.
+            seed: of the draws.
+        """
         drawn = np.random.default_rng(seed).choice(np.asarray(choices, dtype=np.int64), num_servers)
         return cls(tuple(int(count) for count in drawn))
 

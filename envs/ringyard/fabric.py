@@ -1,4 +1,4 @@
-"""Named networks: what the ring of a job gets between servers, or between GPUs of one server."""
+"""Networks and interconnects: bandwidth and latency of a ring between servers or inside one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ FABRIC_COLUMNS = _FIRST + _MOST
 @checked("fabric")
 @dataclass(frozen=True)
 class Fabric:
-    """Bandwidth and latency that one ring alone gets; yamls of `conf/network` and `conf/interconnect`.
+    """Bandwidth and latency of one ring alone; `conf/network` and `conf/interconnect` hold them.
 
     Attributes:
         bytes_per_second: B, of a ring; one figure, or {servers spanned (between servers), or GPUs (inside
@@ -52,7 +52,7 @@ class Fabric:
             object.__setattr__(self, "bytes_per_second", given)
 
     def bandwidth(self, count: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[counts] bytes per second of a ring over so many servers, or GPUs of one server."""
+        """Return bytes per second [counts] of a ring over `count` servers, or GPUs of one server."""
         if not isinstance(self.bytes_per_second, Mapping):
             return np.full(len(count), float(self.bytes_per_second))
         counts = np.array(list(self.bytes_per_second), dtype=np.float64)
@@ -68,7 +68,7 @@ class Fabric:
 
     @property
     def row(self) -> NDArray[np.float64]:
-        """[FABRIC_COLUMNS] as kernels read it: latency, then the bandwidth for 1, 2 ... 64 and more."""
+        """Latency, then bandwidths for 1, 2 ... 64 and more [FABRIC_COLUMNS], as kernels read them."""
         return np.array([self.latency_seconds, *self.bandwidth(np.arange(1, _MOST + 1))])
 
 
@@ -93,26 +93,38 @@ def _named(group: str, name: str) -> Fabric:
 
 
 def network(name: str) -> Fabric:
-    """What a ring gets between servers, by `conf/network/<name>.yaml`.
+    """Read `conf/network/<name>.yaml`: what a ring gets between servers.
 
     Raises:
-        ConfigurationError: no such yaml, or one that is none; names those there are, or the file.
+        ConfigurationError: no such file, or one that describes no network.
     """
     return _named("network", name)
 
 
 def interconnect(name: str) -> Fabric:
-    """What a ring gets inside a server, by `conf/interconnect/<name>.yaml`; errors as in `network`."""
+    """Read `conf/interconnect/<name>.yaml`: what a ring gets inside a server; raises as `network`."""
     return _named("interconnect", name)
 
 
 @kernel
 def ring_bytes_per_second(row: FloatVector, first: int, count: int) -> float:
-    """Bandwidth for `count` servers or GPUs, by the `Fabric.row` that begins at `row[first]`."""
+    """Return the bandwidth, bytes per second.
+
+    Args:
+        row: an array that holds a `Fabric.row`.
+        first: where that row begins.
+        count: servers or GPUs of the ring.
+    """
     return row[first + _FIRST + min(count, _MOST) - 1]
 
 
 @kernel
 def latency_seconds(row: FloatVector, first: int, workers: int) -> float:
-    """Of all steps of a ring of `workers`, by the `Fabric.row` that begins at `row[first]`."""
+    """Return the latency of all steps of a ring together, seconds.
+
+    Args:
+        row: an array that holds a `Fabric.row`.
+        first: where that row begins.
+        workers: of the ring.
+    """
     return 2.0 * (workers - 1) * row[first + _LATENCY]

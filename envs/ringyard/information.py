@@ -1,4 +1,4 @@
-"""What a reader of a simulation knows of its jobs, and what every column takes to be seen."""
+"""Observability: what a scheduler may see of jobs, and the flags that show each column."""
 
 from enum import Flag, auto
 from typing import Any
@@ -11,22 +11,22 @@ from ringyard.state.records import ClusterRecord, Gpu, Job, Link, Server
 
 
 class Information(Flag):
-    """What a scheduler decides by, besides arrivals, models and what runs where right now.
+    """What a scheduler may see besides arrivals, models and the present allocation.
 
-    A scheduler declares it; the view and the job table refuse everything else. Placement rules see the sizes
-    and speeds that they need, and say what else they take (`PlacementRule.takes`).
+    A scheduler declares its flags. The view and the job table refuse everything else. Placement rules see job
+    sizes and speeds, and declare what else they take (`PlacementRule.takes`).
 
     Attributes:
-        NOTHING: arrivals and the present: who waits, who holds what, what monitors show of running jobs.
+        NOTHING: arrivals and the present: waiting jobs, allocations, what monitors show of running jobs.
         SIZES: what jobs ask for: GPUs, batch, cores, memory, bytes sent, acceptable completion time.
         ATTAINED_SERVICE: GPU seconds and seconds that a job has held resources.
-        DISTRIBUTION: GPU seconds of all jobs, without saying whose.
+        DISTRIBUTION: GPU seconds of all jobs together, not of each.
         PREDICTIONS: predicted work left, with the workload's error; absent where a job is not predictable.
         DURATIONS: true run times and true work left.
         TRAINING_CURVES: iterations, losses and validation metrics so far.
         SPEEDS: how fast jobs are in other shapes and places, as profiling shows it.
-        FUTURE: what nobody knows in advance: withdrawals, failures, noise, errors of predictions.
-        HISTORY: run times of jobs that ended before the first of the table arrived, and whose they were.
+        FUTURE: what is not known in advance: withdrawals, failures, noise, errors of predictions.
+        HISTORY: run times, users and virtual clusters of jobs that ended before the first arrival.
         EVERYTHING: all of it.
     """
 
@@ -68,19 +68,19 @@ _TEXTS = {
 
 _WORK = Information.PREDICTIONS | Information.DURATIONS
 
-#: what shows each column, any one flag of it: columns of `ringyard.state.records.Job` and of `JobTable`, and
-#: what views and job tables derive from them. A column of `Job` that is not named is hidden as the future is
+#: {column: flags, any one of which shows it}: columns of `ringyard.state.records.Job` and of `JobTable`, and
+#: what views and job tables derive from them. A column of `Job` that is not named needs FUTURE
 COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Information.FUTURE) | {
     column: takes
     for takes, columns in (
-        # who is where: anybody. A row of the job table may be used once its job is submitted
+        # identity and place need no flag. A row of the job table may be used once its job is submitted
         (Information.NOTHING, "status kind model model_ids job_id submit_seconds demand_class priority"),
         (Information.NOTHING, "vc user row forgiven_waiting"),
         (Information.NOTHING, "num_servers num_racks server first_slot next_cpu_job stamp"),
         (Information.NOTHING, "first_start_seconds last_start_seconds last_stop_seconds synced_seconds"),
         (Information.NOTHING, "progress_from_seconds num_preemptions num_resizes num_failures"),
         (Information.NOTHING, "fair_share_integral straggler"),
-        # what monitors show of a running job (Gandiva measures throughput, CODA how busy GPUs are): anybody
+        # monitors show these of a running job (Gandiva measures throughput, CODA how busy GPUs are)
         (Information.NOTHING, "iteration_seconds gpu_activity memory_bandwidth_cap gpu_speed"),
         (Information.NOTHING, "contenders new_contenders sharing_slowdown bandwidth_slowdown"),
         (Information.NOTHING, "storage_seconds_per_byte"),
@@ -119,16 +119,16 @@ COLUMNS: dict[str, Information] = dict.fromkeys(Job.dtype.names or (), Informati
 }
 
 
-#: records of the cluster, which anybody sees, though some of their fields are called as a column of jobs is
+#: records of the cluster need no flag, though some of their fields are called as a column of jobs is
 _OF_THE_CLUSTER = (ClusterRecord, Server, Gpu, Link)
 
 
 def check_known(name: str, knows: Information) -> None:
-    """Refuse a column to a reader who did not declare it.
+    """Refuse a column that was not declared.
 
     Args:
         name: a key of `COLUMNS`.
-        knows: what the reader declared.
+        knows: the declared flags.
 
     Raises:
         InformationError: no flag that shows it is declared, or there is no such column.
@@ -139,24 +139,24 @@ def check_known(name: str, knows: Information) -> None:
     if takes and not takes & knows:
         flags = " or ".join(f"Information.{one.name}" for one in takes)
         raise InformationError(
-            f"{name} is hidden from whoever declares to know {knows}; expected {flags} as well: declare it,"
-            " or do without"
+            f"{name} is hidden: the declared information is {knows}; expected {flags} as well: declare it, or"
+            " do without"
         )
 
 
 def check_reads(function: Any, knows: Information, what: str) -> None:
-    """Refuse a compiled function whose source reads more than was declared; it cannot be refused as it runs.
+    """Refuse a compiled function that reads more than was declared, by its source, before it runs.
 
-    A field counts unless types show that it is none of a job's: `state.servers[b, s].num_gpus` is a server's.
+    A field counts unless types show that it is not a job's: `state.servers[b, s].num_gpus` is a server's.
     Functions of `ringyard.state.progress` count as the column of their name.
 
     Args:
         function: decorated with `fills` or `kernel`.
-        knows: what was declared.
-        what: names the function in the error.
+        knows: the declared flags.
+        what: the function's name in the error.
 
     Raises:
-        InformationError: it reads more.
+        InformationError: the function reads a column that is not declared.
     """
     for name in sorted(fields_read(function, _OF_THE_CLUSTER, progress.__name__) & COLUMNS.keys()):
         try:

@@ -1,4 +1,4 @@
-"""Jobs as columns (`JobTable`), and one job for people (`JobSpec`)."""
+"""Job tables: one array per attribute (`JobTable`), and one job written by hand (`JobSpec`)."""
 
 import functools
 import itertools
@@ -28,8 +28,8 @@ class JobSpec:
         duration_seconds: run time alone on consolidated GPUs.
         model: a name of `ringyard.profiles.catalogue()`.
         job_id: the user's own number or text; the position in the list if None.
-        vc: the virtual cluster it belongs to; "": none named.
-        user: who submits it; "": nobody named.
+        vc: the virtual cluster it belongs to; "": not named.
+        user: the user that submits it; "": not named.
     """
 
     submit_seconds: float
@@ -50,7 +50,7 @@ LONGEST_TEXT = 128
 
 
 def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
-    """[jobs] a column as given: float64, or int64 if its numbers are whole.
+    """Convert a column of numbers to float64, or to int64 if they are whole.
 
     Raises:
         WorkloadError: another shape, something that is no number, or a whole number with a fraction.
@@ -71,12 +71,12 @@ def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
 
 
 def _exact(given: NDArray[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether every value of the array's type is a number of the wanted type, give or take rounding."""
+    """Return whether the array's type holds only numbers of the wanted type, up to rounding."""
     return given.dtype.kind in "iuf" and (np.can_cast(given.dtype, wanted) or wanted.kind == "f")
 
 
 def _ids(values: ArrayLike) -> _Whole | _Text:
-    """[jobs] ids as given: whole numbers, or texts if any of them is one.
+    """Convert ids to whole numbers, or to texts if any of them is a text.
 
     Raises:
         WorkloadError: ids that are neither.
@@ -90,7 +90,7 @@ def _ids(values: ArrayLike) -> _Whole | _Text:
 
 
 def _texts(name: str, values: ArrayLike) -> _Text:
-    """[jobs] a column of texts of limited length.
+    """Convert a column of texts of limited length.
 
     Raises:
         WorkloadError: another shape, or something that is no text.
@@ -110,13 +110,13 @@ def _texts(name: str, values: ArrayLike) -> _Text:
 
 @dataclass(frozen=True, eq=False)
 class Past:
-    """Jobs that had ended when the first of a table arrives, in the order of their ends.
+    """Jobs that ended before the first job of a table arrives, in the order of their ends.
 
     Attributes:
         num_gpus: [ended] GPUs asked for.
-        run_seconds: [ended] how long each ran, above 0.
-        vc: [ended] virtual cluster that each belonged to, text; "": none named.
-        user: [ended] who submitted it, text; "": nobody named.
+        run_seconds: [ended] run times, seconds, above 0.
+        vc: [ended] virtual clusters, text; "": not named.
+        user: [ended] users that submitted them, text; "": not named.
 
     Raises:
         WorkloadError: columns of different lengths, or a run time that is not above 0.
@@ -187,13 +187,13 @@ _OF_MODELS = {
 
 @functools.lru_cache(maxsize=16)
 def _alike(count: int) -> Mapping[str, NDArray[Any]]:
-    """[count] each of the `_NEUTRAL` columns: one value that is read again and again, and never written."""
+    """Return the `_NEUTRAL` columns, each [count] of one value (a broadcast: read only)."""
     neutral = {**_NEUTRAL, "vc": "", "user": ""}
     return {name: np.broadcast_to(np.asarray(value), count) for name, value in neutral.items()}
 
 
 def _neutral(num_gpus: NDArray[np.int64], only_read: bool = False) -> dict[str, NDArray[Any]]:
-    """Columns that nobody gave; `only_read`: those that are alike may be `_alike`."""
+    """Return the columns that were not given; with `only_read`, constant ones may be broadcasts."""
     count = len(num_gpus)
     batch = np.maximum(num_gpus, 1).astype(np.float64)
     own: dict[str, NDArray[Any]] = {"min_gpus": num_gpus.copy(), "max_gpus": num_gpus.copy()}
@@ -202,17 +202,17 @@ def _neutral(num_gpus: NDArray[np.int64], only_read: bool = False) -> dict[str, 
 
 
 def _values(column: NDArray[Any]) -> NDArray[Any]:
-    """[jobs, or 1] the values that occur in a column: all alike need not be looked at again and again."""
+    """Return a column, or its one value [1] if it is a broadcast."""
     return column[:1] if column.strides == (0,) else column
 
 
 @dataclass(frozen=True)
 class JobTable:
-    """Jobs sorted by submit time, one array per attribute; row order breaks ties everywhere.
+    """Jobs sorted by submission time, one array per attribute; row order breaks ties everywhere.
 
-    Either `duration_seconds` or `iterations` is given for each job, the other is NaN and follows
-    from the performance model: alone on consolidated GPUs, as it asks to run, a job takes `iterations`
-    times its isolated seconds per iteration.
+    Either `duration_seconds` or `iterations` is given for each job. The other is NaN and follows from the
+    performance model: alone on consolidated GPUs a job takes `iterations` times its isolated seconds per
+    iteration.
 
     Attributes:
         job_id: [jobs] the user's own numbers or texts, shown in every output; nothing else depends on them.
@@ -249,9 +249,9 @@ class JobTable:
         acceptable_jct: [jobs] largest acceptable completion time, seconds; a job that is late for it leaves,
             blocked (`ringyard.sim.engine.events` says when a job is late); inf: any.
         outcome: [jobs] `JobOutcome` once its work is done: a job that failed in the trace fails then.
-        vc: [jobs] virtual cluster that each belongs to, text; "": none named.
-        user: [jobs] who submitted it, text; "": nobody named.
-        past: jobs of the same cluster that had ended before; not among those that are simulated.
+        vc: [jobs] virtual cluster that each belongs to, text; "": not named.
+        user: [jobs] user that submitted it, text; "": not named.
+        past: jobs of the same cluster that ended earlier; they are not simulated.
     """
 
     job_id: _Whole | _Text
@@ -311,9 +311,9 @@ class JobTable:
             num_gpus: [jobs] asked for.
             duration_seconds: [jobs] run time alone on consolidated GPUs.
             job_id: [jobs] whole numbers, or texts; None: positions.
-            vc: [jobs] names of virtual clusters; None: none is named.
-            user: [jobs] names of users; None: none is named.
-            firsts: see `check`; of several tables, columns that nobody gave are only to be read.
+            vc: [jobs] names of virtual clusters; None: not named.
+            user: [jobs] names of users; None: not named.
+            firsts: see `check`; with several tables, columns that are not given are read only.
 
         Raises:
             WorkloadError: see `check`.
@@ -405,31 +405,31 @@ class JobTable:
         return replace(self, model_ids=model_ids, **columns)  # type: ignore[arg-type]
 
     def as_known(self, knows: Information) -> "JobTable":
-        """The same jobs for a scheduler: columns that it did not declare to know raise an InformationError.
+        """Return the same jobs for a scheduler; columns that it did not declare raise an InformationError.
 
-        Rows of jobs still to arrive are there, as priorities are given to all rows at once; a decision may
-        use a row only once its job is submitted.
+        The table includes jobs that have not arrived, because priorities are given to all rows at once. A
+        decision may use a row only once its job is submitted.
         """
         return _KnownJobs(self, knows)
 
     @property
     def gpu_seconds_distribution(self) -> NDArray[np.float64]:
-        """[jobs] GPU seconds of isolated run time, ascending: how much there is, not whose it is."""
+        """[jobs] GPU seconds of isolated run time, ascending, so that they do not tell jobs apart."""
         return np.sort(self.duration_seconds * self.num_gpus)
 
     def rows(self, index: Any) -> Self:
-        """The jobs at `index` (a slice, mask or index array that keeps the order)."""
+        """Return the jobs at `index` (a slice, mask or index array that keeps the order)."""
         return replace(self, **{name: getattr(self, name)[index] for name in _columns()})
 
     def shifted(self, submit_seconds: NDArray[np.float64]) -> Self:
-        """The same jobs submitted at other times (ascending); cancellations follow each job's submission."""
+        """Return the same jobs with other submission times (ascending); cancellations move along."""
         patience = self.cancel_seconds - self.submit_seconds
         return replace(self, submit_seconds=submit_seconds, cancel_seconds=submit_seconds + patience)
 
     def merged(self, other: "JobTable") -> "JobTable":
-        """Both tables' jobs by submit time, ties with this table's first; the other's get further ids.
+        """Return the jobs of both tables by submission time, ties with this table's first.
 
-        The past is this table's.
+        Jobs of the other table get new ids. The past is this table's.
         """
         order = np.argsort(np.concatenate([self.submit_seconds, other.submit_seconds]), kind="stable")
         other = replace(other, job_id=_further_ids(self.job_id, len(other)))
@@ -440,7 +440,7 @@ class JobTable:
 
     @classmethod
     def one_after_the_other(cls, tables: Sequence[Self]) -> Self:
-        """The rows of many tables, for work on all of them at once: times ascend within each only."""
+        """Return the rows of many tables in one; times ascend only within each of them."""
         columns = {name: np.concatenate([getattr(one, name) for one in tables]) for name in _columns()}
         return cls(**columns, past=_NO_PAST)
 
@@ -449,7 +449,7 @@ class JobTable:
 
         Args:
             cluster: also check that every job fits it.
-            firsts: rows where tables begin that stand one after the other: times may go back there.
+            firsts: first rows of tables that stand one after the other; times may go back there.
         """
         self._check_columns(tuple(_intervals()))
         self._check_arrivals(firsts)
@@ -560,7 +560,7 @@ class JobTable:
         self._check_workers(cluster, memory)
 
     def _check_workers(self, cluster: Cluster, memory: NDArray[np.float64]) -> None:
-        """Refuse gangs that the empty cluster could not hold: too few resources or large enough GPUs."""
+        """Refuse gangs that the empty cluster cannot hold for lack of resources or of GPU memory."""
         counted = [one for one in RESOURCES if getattr(cluster, one.capacity)]
         if not counted and not cluster.gpu_types:
             return
@@ -619,7 +619,7 @@ def _intervals() -> dict[str, Interval]:
 
 
 def _further_ids(taken: _Whole | _Text, count: int) -> _Whole | _Text:
-    """[count] ids that no job of `taken` has: the next whole numbers, or texts beside texts."""
+    """Return ids [count] that are not in `taken`: the next whole numbers, or texts beside texts."""
     if taken.dtype.kind == "i" and taken.max() < 2**63 - 1 - count:
         return taken.max() + 1 + np.arange(count)
     prefix = "added-"
@@ -629,13 +629,13 @@ def _further_ids(taken: _Whole | _Text, count: int) -> _Whole | _Text:
 
 
 class _KnownJobs(JobTable):
-    """A table that hides what its reader did not declare to know; made by `JobTable.as_known`."""
+    """A table that hides the columns that were not declared; made by `JobTable.as_known`."""
 
     def __init__(self, table: JobTable, knows: Information) -> None:
         self.__dict__.update(_table=table, _knows=knows)
 
     def __getattribute__(self, name: str) -> Any:
-        """A column of the table behind, if its reader may see it."""
+        """Return a column of the table behind, if it was declared."""
         if name not in COLUMNS:
             return object.__getattribute__(self, name)
         hidden = object.__getattribute__(self, "__dict__")

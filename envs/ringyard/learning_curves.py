@@ -1,4 +1,4 @@
-"""Loss and validation curves by progress: what a job's log shows while it trains.
+"""Loss and validation curves by progress, as a job's log shows them while it trains.
 
 Progress is the share of the job's base iterations done, so that a larger batch moves along the curve by its
 statistical efficiency; the points scatter and each job has a steepness of its own. Both curves are
@@ -35,7 +35,7 @@ DEFAULT_HALF: Final = 0.2
 def hyperbola(
     done: NDArray[np.float64], start: NDArray[np.float64], end: NDArray[np.float64], half: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Start + (end - start) x done (1 + half) / (done + half): `start` at 0, `end` at 1.
+    """Return start + (end - start) x done (1 + half) / (done + half): `start` at 0, `end` at 1.
 
     Args:
         done: [...] share of training, in [0, 1].
@@ -50,7 +50,7 @@ def hyperbola(
 def _draw_noise(
     seed: u8, rows: IntVector, epochs: FloatVector, halves: FloatVector, noise: FloatVector
 ) -> None:
-    """Per job: its own steepness into `halves`, the scatter of its present epoch into `noise`."""
+    """Multiply `halves` by each job's steepness and write the scatter of its epoch into `noise`."""
     for i in range(len(epochs)):
         halves[i] *= np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + rows[i], 0))
         noise[i] = SCATTER * normal_at(seed, CURVE_STREAM + rows[i], 1 + int(epochs[i]))
@@ -59,7 +59,7 @@ def _draw_noise(
 def _curves(
     models: NDArray[np.int32], done: NDArray[np.float64], seed: int, rows: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """[jobs] share of the way from start to end, at the last full epoch; and that epoch's number."""
+    """Return the share of the way from start to end at the last full epoch, and that epoch [jobs]."""
     epochs = np.floor(done * EPOCHS)
     halves = np.nan_to_num(figures("metric_half")[models], nan=DEFAULT_HALF)
     noise = np.zeros(len(done))
@@ -71,7 +71,7 @@ def _curves(
 def validation_metric(
     models: NDArray[np.int32], done: NDArray[np.float64], seed: int, rows: NDArray[np.integer[Any]]
 ) -> NDArray[np.float64]:
-    """[jobs] metric at the last of `EPOCHS` validations, NaN before the first and without a curve.
+    """Return the metric [jobs] at the last of `EPOCHS` validations, NaN before the first or without a curve.
 
     Args:
         models: [jobs] position in the catalogue, its length for none.
@@ -87,12 +87,22 @@ def validation_metric(
 def training_loss(
     models: NDArray[np.int32], done: NDArray[np.float64], seed: int, rows: NDArray[np.integer[Any]]
 ) -> NDArray[np.float64]:
-    """[jobs] normalised loss at the last full epoch: 1 before training, about 0 at its end."""
+    """Return the normalised loss [jobs] at the last full epoch: 1 before training, about 0 at its end.
+
+    Arguments are those of `validation_metric`.
+    """
     return 1.0 - _curves(models, done, seed, rows)[0]
 
 
 def loss_history(model: int, job: int, epochs: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-    """[epochs] normalised loss of one job at each of these epochs, as `training_loss` showed it then."""
+    """Return the normalised loss [epochs] of one job at each of these epochs, as `training_loss` gave it.
+
+    Args:
+        model: position in the catalogue, its length for none.
+        job: row of the job table.
+        epochs: [epochs] numbers of epochs.
+        seed: of the simulation.
+    """
     rows, count = np.full(len(epochs), job), epochs.astype(np.float64)
     halves = np.full(len(epochs), np.nan_to_num(figures("metric_half")[model], nan=DEFAULT_HALF))
     noise = np.zeros(len(epochs))

@@ -26,7 +26,7 @@ class GpuFigures:
     Attributes:
         fixed_seconds: whatever the batch.
         sample_seconds: per sample of the GPU's share of the batch.
-        source: where the figures come from; begins with "derived:" if nobody measured them on this type.
+        source: where the figures come from; begins with "derived:" if they were not measured on this type.
         sharing: {samples per GPU: (sensitivity, pressure)} beside others on one GPU: sensitivity is extra
             iteration time per unit of the neighbours' pressure (`ringyard.performance.interference`).
     """
@@ -82,8 +82,8 @@ class ModelProfile:
         file: the yaml it was read from.
 
     Raises:
-        ConfigurationError: figures of no known GPU type or without the reference GPU's, or whose ratio to
-            those does not exist.
+        ConfigurationError: an unknown GPU type, no figures of the reference GPU, or figures without a finite
+            ratio to those.
     """
 
     name: str
@@ -151,7 +151,7 @@ class ModelProfile:
         return self.gpus[REFERENCE_GPU].compute_seconds(self.batch_size)
 
     def need(self, name: str, otherwise: str = "choose a workload whose models have it") -> Any:
-        """The figure `name`.
+        """Return the figure `name`.
 
         Args:
             name: of a field.
@@ -169,7 +169,7 @@ class ModelProfile:
         return value
 
     def on(self, gpu_type: str) -> GpuFigures:
-        """The figures for a GPU type.
+        """Return the figures for a GPU type.
 
         Raises:
             ConfigurationError: the profile has none.
@@ -182,7 +182,7 @@ class ModelProfile:
         return self.gpus[gpu_type]
 
     def slowness(self, gpu_type: str) -> tuple[float, float]:
-        """Times longer than on the reference GPU: what is fixed of an iteration, and each sample.
+        """Return the factors of fixed seconds and of seconds per sample to those of the reference GPU.
 
         Raises:
             ConfigurationError: the profile has no figures for the GPU type.
@@ -201,7 +201,7 @@ _TEXTS = ("name", "task", "sources", "gpus")
 
 
 def _number(value: Any) -> Any:
-    """What yaml took for text although it is a number (1e9), as a number; anything else as it is."""
+    """Convert text that is a number (yaml reads 1e9 as text) to a number; keep anything else."""
     if isinstance(value, list):
         return tuple(_number(one) for one in value)
     if isinstance(value, dict):
@@ -213,7 +213,7 @@ def _number(value: Any) -> Any:
 
 
 def _made(kind: Any, raw: Any, texts: tuple[str, ...], where: str) -> dict[str, Any]:
-    """The fields of a dataclass as a yaml gives them.
+    """Return the fields of a dataclass as a yaml gives them.
 
     Raises:
         ConfigurationError: an unknown or missing field; names `where`.
@@ -243,7 +243,7 @@ def _figures(raw: Any, file: Path) -> dict[str, GpuFigures]:
 
 
 def read_profile(file: Path) -> ModelProfile:
-    """One profile.
+    """Read one profile.
 
     Raises:
         ConfigurationError: an unknown or missing field, or a value that is no number; names the file.
@@ -262,13 +262,21 @@ def read_profile(file: Path) -> ModelProfile:
 
 @functools.cache
 def catalogue() -> tuple[ModelProfile, ...]:
-    """Every profile of `conf/profiles` and of RINGYARD_CONF, by file name; read once per process."""
+    """Return every profile of `conf/profiles` and of RINGYARD_CONF by file name; read once per process."""
     return tuple(read_profile(file) for file in config_files("profiles").values())
 
 
 @functools.cache
 def figures(name: str, absent: float = np.nan) -> NDArray[np.float64]:
-    """[models + 1] a figure of each profile of the catalogue, `absent` where it has none; NaN at the end."""
+    """Return one figure of all profiles.
+
+    Args:
+        name: of a field or property of `ModelProfile`.
+        absent: where a profile has no figure.
+
+    Returns:
+        [models + 1] by position in the catalogue; the last, for jobs without a model, is NaN.
+    """
     values = [getattr(model, name) for model in catalogue()]
     return np.array([absent if value is None else value for value in values] + [np.nan])
 
@@ -279,7 +287,7 @@ def _ids() -> dict[str, int]:
 
 
 def model_id(name: str) -> int:
-    """Position of the profile called `name` in the catalogue.
+    """Return the position of the profile called `name` in the catalogue.
 
     Raises:
         ConfigurationError: no such model.
@@ -290,7 +298,7 @@ def model_id(name: str) -> int:
 
 
 def profile(name: str) -> ModelProfile:
-    """The profile called `name`.
+    """Return the profile called `name`.
 
     Raises:
         ConfigurationError: no such model.

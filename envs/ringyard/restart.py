@@ -1,27 +1,23 @@
-"""What a restart costs: seconds without progress at each start after a job's first, and at a change.
+"""Restart cost: seconds without progress at each start after a job's first, and at a change.
 
-On g GPUs, those that the job goes on with, it takes `seconds + growth x log2(g) + (jump if g >= jump_gpus)`.
+A job that goes on with g GPUs pauses for `seconds + growth x log2(g) + (jump if g >= jump_gpus)`.
 
-The logarithm is found, not derived. AITurbo's follow-on measured 15 models on 1, 2 and 3 GPUs; of what was
-tried, it is nearest to the 3 GPUs predicted from 1 and 2 (mean error 9 %; growth by a power 12 %, by each GPU
-12 %), and ElasticFlow's simulator grows so as well. No public table goes beyond 3 GPUs: that it goes on so is
-an assumption. docs/validation.md has the errors.
+The logarithm is empirical. AITurbo's follow-on measured 15 models on 1, 2 and 3 GPUs. Of the forms tried, it
+predicts 3 GPUs best from 1 and 2 (mean error 9 %; a power law and a linear growth 12 %), and ElasticFlow's
+simulator uses it too. No public table goes beyond 3 GPUs, so its use there is an assumption.
+docs/validation.md has the errors.
 
-What else can change while a job runs:
+Other changes of a running job:
 
-* *Parameter servers*: parameters are sharded over them; another number is another sharding. Optimus' and
-  AITurbo's public schedulers delete the job's pods and start new ones from its checkpoint, ElasticDL sorts
-  the shards of a checkpoint anew, DLRover's workers write a checkpoint and connect to the new servers. It
-  costs as much as a resize, unless said otherwise.
-* *Cores*: a container's quota changes at once and without a restart (`docker update`, Kubernetes' in-place
-  resize), but a PyTorch DataLoader starts its worker processes when it is iterated: to use other cores, it
-  starts new ones. Reports of what that takes at each epoch go from 0.4 s (4 workers; pull request 1271 of
-  metatrain) to 10 s (3 of delta-interpolator; on Windows, and on Linux nothing was noticed); Synergy's
-  public scheduler even ends the container and starts another. `CORES_SECONDS` is an assumption between
-  them. It never takes longer than a resize, and a CPU-only job, of which no such workers are known, takes
-  no time.
-* *RAM* (a container's limit) and *shares of memory bandwidth* (Intel's MBA: the kernel writes registers of
-  the cores) change at once.
+* *Parameter servers*: another number is another sharding of the parameters. Optimus' and AITurbo's public
+  schedulers start new pods from a checkpoint, ElasticDL sorts the shards of a checkpoint anew, and DLRover's
+  workers connect to the new servers from a checkpoint. It costs as much as a resize unless configured.
+* *Cores*: a container's quota changes at once (`docker update`, Kubernetes' in-place resize), but a PyTorch
+  DataLoader has to start new worker processes to use other cores. Reports go from 0.4 s (4 workers; pull
+  request 1271 of metatrain) to 10 s (3 of delta-interpolator, on Windows); Synergy's public scheduler starts
+  a new container. `CORES_SECONDS` is an assumption between them. The pause is at most that of a resize, and
+  0 for CPU-only jobs.
+* *RAM* (a container's limit) and *shares of memory bandwidth* (Intel's MBA) change at once.
 """
 
 from dataclasses import dataclass
@@ -36,13 +32,21 @@ from ringyard.jobs import JobTable
 from ringyard.profiles import figures
 from ringyard.state.records import Job, JobKind
 
-#: of a change of cores, until the new workers of the input pipeline have the next batch ready; assumption
+#: seconds of a change of cores, until new workers of the input pipeline have the next batch; assumption
 CORES_SECONDS = 1.0
 
 
 @kernel
 def pause_seconds(seconds: float, growth: float, jump: float, jump_gpus: int, gpus: int) -> float:
-    """Seconds without progress of a job that goes on with so many GPUs; 0: CPU-only."""
+    """Return the seconds without progress of a job that goes on with `gpus` GPUs.
+
+    Args:
+        seconds: on one GPU, and of a CPU-only job.
+        growth: seconds more at each doubling of the GPUs.
+        jump: seconds more from `jump_gpus` GPUs on.
+        jump_gpus: GPUs from which the jump counts.
+        gpus: 0 for a CPU-only job.
+    """
     pause = seconds
     if growth > 0.0 and gpus > 1:
         pause += growth * np.log2(gpus)
@@ -53,27 +57,27 @@ def pause_seconds(seconds: float, growth: float, jump: float, jump_gpus: int, gp
 
 @kernel
 def restart_pause(job: Job, gpus: int) -> float:
-    """`pause_seconds` of the job at a start after its first, on so many GPUs."""
+    """Return `pause_seconds` of a start of the job after its first, on `gpus` GPUs."""
     return pause_seconds(job.restart_seconds, job.restart_growth, job.restart_jump, job.jump_gpus, gpus)
 
 
 @kernel
 def resize_pause(job: Job, gpus: int) -> float:
-    """`pause_seconds` of the running job when it goes on with so many GPUs, or with another batch."""
+    """Return `pause_seconds` of the running job when it goes on with `gpus` GPUs or another batch."""
     return pause_seconds(job.resize_seconds, job.resize_growth, job.resize_jump, job.jump_gpus, gpus)
 
 
 @kernel
 def servers_pause(job: Job, gpus: int) -> float:
-    """`pause_seconds` of the running job when it goes on with another number of parameter servers."""
+    """Return `pause_seconds` of the running job when its number of parameter servers changes."""
     return pause_seconds(job.servers_seconds, job.servers_growth, job.servers_jump, job.jump_gpus, gpus)
 
 
 @kernel
 def cores_pause(job: Job, now: float) -> float:
-    """Seconds without progress of the running job, from now on, when it goes on with other cores.
+    """Return the seconds without progress of the running job when its cores change at `now`.
 
-    0 if it began to run as it does at this very moment: it has not started its workers yet.
+    0 if the job started at `now`, because its workers have not started yet.
     """
     return job.cores_seconds if job.last_start_seconds < now else 0.0
 
@@ -97,11 +101,10 @@ class Pause:
 @checked("restart")
 @dataclass(frozen=True)
 class Figures:
-    """How the figures of a job's model are used.
+    """Growth of models without a measured one.
 
     Attributes:
-        growth: seconds at each doubling of the GPUs, of a model without a figure: this, and as long as its
-            checkpoint takes to read.
+        growth: seconds at each doubling of the GPUs, beside the reading of the checkpoint.
         checkpoint_bytes_per_parameter: size of a checkpoint.
         storage_bytes_per_second: what it is read at; infinity: in no time.
     """
@@ -119,12 +122,12 @@ class Figures:
 
 
 def _or_else(values: NDArray[np.float64], otherwise: ArrayLike) -> NDArray[np.float64]:
-    """[...] the values, and others where they are NaN."""
+    """Replace NaN."""
     return np.where(np.isnan(values), otherwise, values)
 
 
 def _alike(jobs: JobTable, figure: float) -> NDArray[np.float64]:
-    """[jobs] the same for all."""
+    """Return one figure for all jobs [jobs]."""
     return np.broadcast_to(np.float64(figure), len(jobs))
 
 
@@ -203,7 +206,7 @@ def constant(
     servers_seconds: Amount | None = None,
     cores_seconds: Amount = CORES_SECONDS,
 ) -> RestartCost:
-    """The same cost for every job on any number of GPUs.
+    """Create a cost that is the same for every job on any number of GPUs.
 
     Args:
         seconds: of a restart.
@@ -230,7 +233,7 @@ def growing(
     servers_seconds: Amount | None = None,
     cores_seconds: Amount = CORES_SECONDS,
 ) -> RestartCost:
-    """The same cost for every job, by the GPUs that it goes on with.
+    """Create a cost that depends on the GPUs that a job goes on with.
 
     Args:
         seconds: of a restart on one GPU.
@@ -267,13 +270,13 @@ def per_model(
     servers_seconds: Amount | None = None,
     cores_seconds: Amount = CORES_SECONDS,
 ) -> RestartCost:
-    """The figures of each job's model (its profile names the source), grown with its GPUs.
+    """Create a cost from the figures of each job's model; profiles name their sources.
 
     A model without `restart_seconds_per_doubling` grows by `growth` and by the time that its checkpoint takes
-    to read, fitted to the 15 models that were measured on 1, 2 and 3 GPUs (each left out once, its seconds on
-    one GPU given: mean error 15 %, median 10 %). Measured is only the quotient, 0.1095 s per million
-    parameters; 12 bytes each (weights and two moments in fp32) are an assumption, and so is that a published
-    figure whose number of GPUs is not said is of one.
+    to read. Both are fitted to the 15 models measured on 1, 2 and 3 GPUs (each left out once, its seconds on
+    one GPU given: mean error 15 %, median 10 %). Only the quotient is measured, 0.1095 s per million
+    parameters. Assumed are 12 bytes each (weights and two moments in fp32), and one GPU where a published
+    figure does not say how many.
 
     Args:
         default_seconds: on one GPU, for models without a figure.

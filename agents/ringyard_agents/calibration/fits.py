@@ -1,4 +1,4 @@
-"""Single constants by least squares: lines of seconds, growth of restarts, use of cores, sharing of a GPU."""
+"""Least-squares fits of single constants: compute seconds, restarts, CPU cores, sharing of a GPU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ class Line(NamedTuple):
 
 
 def fit_line(batch: NDArray[np.float64], seconds: NDArray[np.float64]) -> Line:
-    """The line with the least squared *relative* errors whose two figures are 0 or more.
+    """Fit the line with the least squared *relative* errors and non-negative figures.
 
-    With one batch only, fixed and per-sample seconds cannot be told apart: all of it is counted per sample.
+    With one batch only, fixed and per-sample seconds cannot be told apart and all is counted per sample.
 
     Args:
         batch: [rows] samples per GPU, above 0; one or more.
@@ -53,12 +53,12 @@ def fit_line(batch: NDArray[np.float64], seconds: NDArray[np.float64]) -> Line:
 
 
 def best_factor(values: NDArray[np.float64]) -> float:
-    """The factor a for which the sum of (a x values - 1)^2 is least."""
+    """Return the factor a that minimises the sum of (a x values - 1)^2."""
     return float(values.sum() / (values**2).sum())
 
 
 def restart_growth(gpus: Sequence[float], seconds: Sequence[float], first: float) -> float:
-    """Seconds more at each doubling of the GPUs, least squares of relative errors.
+    """Fit the seconds that each doubling of the GPUs adds to a restart, by relative errors.
 
     Args:
         gpus: [rows] GPUs, above 1.
@@ -70,10 +70,10 @@ def restart_growth(gpus: Sequence[float], seconds: Sequence[float], first: float
 
 
 def fit_sharing(pairs: pd.DataFrame) -> Sharing:
-    """Rank-one form: speed beside another / speed alone = 1 / (1 + sensitivity x pressure of the other).
+    """Fit speed beside another / speed alone = 1 / (1 + sensitivity x pressure of the other).
 
-    Least squares of log(predicted / measured speed), outliers softened, with a weak pull of every log towards
-    a common start (which also says how a factor is shared between sensitivity and pressure).
+    Minimises squares of log(predicted / measured speed) with softened outliers. A weak prior pulls every log
+    towards a common start and fixes how a factor is shared between sensitivity and pressure.
 
     Args:
         pairs: [pairs] `model`, `batch`, `neighbour`, `neighbour_batch`, and `speed` (beside it / alone), all
@@ -98,7 +98,7 @@ def fit_sharing(pairs: pd.DataFrame) -> Sharing:
 
 @dataclass(frozen=True)
 class CoreCurve:
-    """How fast one worker trains by CPU cores.
+    """Training speed of one worker by CPU cores.
 
     Attributes:
         samples_per_core_second: what one core prepares without serial work; inf: cores are no limit.
@@ -111,17 +111,17 @@ class CoreCurve:
     sample_seconds: float
 
     def seconds(self, cores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[rows] predicted seconds of one sample on so many cores per worker."""
+        """Predict the seconds of one sample [rows] by cores per worker."""
         useful = _useful(cores, self.loading_serial_share)
         return np.maximum(_input(1.0, useful, self.samples_per_core_second, 1.0), self.sample_seconds)
 
     def error(self, cores: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
-        """Sum of the squared relative errors of throughput."""
+        """Return the sum of the squared relative errors of throughput."""
         return float(((seconds / self.seconds(cores) - 1.0) ** 2).sum())
 
 
 def _curve(cores: NDArray[np.float64], seconds: NDArray[np.float64], share: float) -> CoreCurve:
-    """Least squared relative errors of throughput, by trying how many of the rows cores limit."""
+    """Fit one curve by trying how many of the rows are limited by cores."""
     useful = _useful(cores, share)
     order = np.argsort(useful, kind="stable")
     prepared = (useful * seconds)[order]  # rate x these = predicted / measured throughput
@@ -136,7 +136,7 @@ def _curve(cores: NDArray[np.float64], seconds: NDArray[np.float64], share: floa
 def fit_core_curves(
     measured: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], serial_share: float | None = None
 ) -> dict[str, CoreCurve]:
-    """One curve for each model, t = max(1 / (c / (1 + s c) x rate), t_gpu), with one s for all of them.
+    """Fit t = max(1 / (c / (1 + s c) x rate), t_gpu) for each model, with one s for all of them.
 
     Args:
         measured: {model: ([rows] cores per worker, [rows] seconds of one sample)}, memory to spare; two
@@ -144,7 +144,7 @@ def fit_core_curves(
         serial_share: s; None: the one that fits them best together.
 
     Returns:
-        {model: curve}; a model whose measurements do not differ has no limit.
+        {model: curve}; a model with equal measurements has no limit.
     """
     tables = {name: (np.asarray(c, float), np.asarray(t, float)) for name, (c, t) in measured.items()}
     bent = {name: table for name, table in tables.items() if table[1].max() >= _FLAT * table[1].min()}
@@ -163,7 +163,7 @@ def fit_core_curves(
 
 
 def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mapping[str, CoreCurve]:
-    """{model: curve} of the rows with the most main memory.
+    """Fit the rows of each model that have the most main memory.
 
     Args:
         rows: tidy rows with cores.

@@ -1,4 +1,4 @@
-"""Seconds by GPU type: measured where somebody did, derived by a stated rule elsewhere."""
+"""Seconds by GPU type: measured, or derived from other types by stated factors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from ringyard_agents.calibration.fits import Line
 
 @dataclass(frozen=True)
 class Figure:
-    """The line of one model on one GPU type, and where it comes from.
+    """Compute seconds of one model on one GPU type, with their source.
 
     Attributes:
         line: seconds by samples.
-        source: who measured it, or how it was derived.
-        batch: samples, where only one batch was measured: nothing tells fixed from per-sample seconds there.
+        source: the measurement, or how it was derived.
+        batch: samples, if only one batch was measured, which cannot tell fixed from per-sample seconds.
     """
 
     line: Line
@@ -27,7 +27,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Factor:
-    """How many times longer a sample takes on one GPU type than on another.
+    """Ratio of seconds per sample on two GPU types.
 
     Attributes:
         kind: of the models it is for; "": every kind.
@@ -42,17 +42,20 @@ class Factor:
     error: float
 
 
-def factors_between(
-    ratios: Mapping[str, float], kinds: Mapping[str, str], fewest: int = 2
-) -> Mapping[str, Factor]:
-    """{kind, "" for all: factor} from {model: seconds per sample here / there}.
+def factors_between(ratios: Mapping[str, float], kinds: Mapping[str, str]) -> Mapping[str, Factor]:
+    """Fit factors between two GPU types.
 
-    A kind has a factor of its own if `fewest` models of it were measured.
+    Args:
+        ratios: {model: seconds per sample here / there}.
+        kinds: {model: its kind}, for factors of their own.
+
+    Returns:
+        {kind: factor} for kinds of two models or more, and for all models under "".
     """
     groups = {"": sorted(ratios)}
     for kind in sorted({kinds.get(model, "") for model in ratios} - {""}):
         members = sorted(model for model in ratios if kinds.get(model) == kind)
-        if len(members) >= fewest:
+        if len(members) > 1:
             groups[kind] = members
     return {kind: _factor(kind, {model: ratios[model] for model in some}) for kind, some in groups.items()}
 
@@ -73,17 +76,20 @@ def derive(
     factors: Mapping[str, Mapping[str, Factor]],
     types: Sequence[str],
 ) -> Mapping[str, Figure]:
-    """{GPU type: figure} for all `types`: the measured ones, the others by factors from a measured one.
+    """Derive the figures of GPU types that were not measured.
 
-    Seconds per sample are multiplied; fixed seconds, which are mostly the host's, stay (unless a model has
-    nothing else).
+    Seconds per sample are multiplied by factors. Fixed seconds, which are mostly the host's, stay unless a
+    model has no others.
 
     Args:
         measured: {GPU type: figure}, not empty.
         kind: of the model.
         chains: {GPU type: {"from": the type it is a multiple of}}.
         factors: {GPU type: {kind: factor to the type it comes from}}.
-        types: all that are wanted.
+        types: the GPU types of the result.
+
+    Returns:
+        {GPU type: figure}; measured ones are unchanged.
     """
     return {
         gpu_type: measured.get(gpu_type) or _derived(gpu_type, measured, kind, chains, factors)
@@ -106,7 +112,7 @@ def _derived(
     chains: Mapping[str, Mapping[str, Any]],
     factors: Mapping[str, Mapping[str, Factor]],
 ) -> Figure:
-    """By the measured type with the fewest factors between, the first of `measured` among equals."""
+    """Derive from the measured type with the fewest factors between, the first among equals."""
     ways: dict[str, list[tuple[str, float]]] = {}  # {measured type: [(type, exponent of its factor)]}
     here = _steps_down(gpu_type, chains)
     for known in measured:

@@ -1,4 +1,4 @@
-"""Constants of a user's own measurements: fits, and errors of held-out rows."""
+"""Fits of a user's own measurements, and errors of held-out rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _UNKNOWN = (float("nan"), float("nan"))
 
 @dataclass(frozen=True)
 class Constants:
-    """What was fitted to rows.
+    """Constants fitted to a user's rows.
 
     Attributes:
         rings: lines, overlap, networks and interconnects.
@@ -32,9 +32,9 @@ class Constants:
 
 
 def fit_rows(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Constants:
-    """Every constant that these rows determine.
+    """Fit every constant that the rows determine.
 
-    Models and GPU types of which no row is on one GPU keep the measured lines of their profiles.
+    Models and GPU types without a row on one GPU keep the measured lines of their profiles.
 
     Args:
         rows: a tidy table with networks and interconnects.
@@ -57,7 +57,7 @@ def fit_rows(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Constan
 
 
 def _alone(rows: pd.DataFrame, rings: RingFit) -> NDArray[np.float64]:
-    """[rows] seconds on one GPU alone; NaN where no line is known."""
+    """Predict seconds [rows] on one GPU alone; NaN where no line is known."""
     lines = [rings.lines.get(key, Line(*_UNKNOWN)) for key in zip(rows.model, rows.gpu_type, strict=True)]
     return np.array([line.seconds(batch) for line, batch in zip(lines, rows.batch, strict=True)])
 
@@ -65,7 +65,7 @@ def _alone(rows: pd.DataFrame, rings: RingFit) -> NDArray[np.float64]:
 def _predict(
     rows: pd.DataFrame, constants: Constants, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
-    """[rows] predicted seconds; NaN where the constants do not reach."""
+    """Predict seconds [rows]; NaN where a constant is missing."""
     part = parts_of(rows)
     predicted = np.full(len(rows), np.nan)
     ring, shared = part.isin(_RINGS).to_numpy(), (part == "sharing a GPU").to_numpy()
@@ -82,15 +82,18 @@ def _predict(
 
 
 def held_out(rows: pd.DataFrame, gradient_bytes: Mapping[str, float], seed: int = 0) -> pd.DataFrame:
-    """The rows with `predicted` by constants that have not seen them, and `error`.
+    """Predict each row by constants fitted to other rows, in four folds.
 
-    Rows that say the same (4+1+2 and 1+2+4 at one batch) are held out together; each batch of a job alone and
-    each size of a transfer is by itself.
+    Rows that measure the same situation (4+1+2 and 1+2+4 at one batch) are in one fold. Each batch of a job
+    alone and each size of a transfer is a situation of its own.
 
     Args:
         rows: as of `fit_rows`.
         gradient_bytes: {model: bytes of one all-reduce}.
-        seed: of the order in which they are held out.
+        seed: of the folds.
+
+    Returns:
+        The rows with `predicted` and `error`.
     """
     size = rows.batch.fillna(0.0) + rows.transfer_bytes.fillna(0.0)
     situations = twins(rows)

@@ -1,4 +1,4 @@
-"""Profiles of a user's own models: what measured rows and their constants say of each."""
+"""Profiles of a user's own models from measured rows and fitted constants."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ _MOST_FIXED_SHARE = 0.9  # of a GPU: what ran there also held samples
 def own_models(
     rows: pd.DataFrame, constants: Constants, gradient_bytes: Mapping[str, float], where: str
 ) -> list[CalibratedModel]:
-    """One profile for each model of the rows; what they do not say stays as in the profile of that name.
+    """Make a profile of each model in the rows; other fields stay as in the profile of that name.
 
     Args:
         rows: the tidy table.
@@ -56,7 +56,7 @@ def own_models(
 def _measured(
     name: str, rows: pd.DataFrame, lines: Mapping[str, Line], where: str, base: ModelProfile | None
 ) -> Mapping[str, Figure]:
-    """{GPU type: figure} of the profile, and of the rows in their place."""
+    """Return {GPU type: figure}: those of the profile, replaced by those of the rows."""
     unknown = sorted(set(lines) - set(GPU_MEMORY_BYTES))
     if unknown:
         raise ConfigurationError(
@@ -81,7 +81,7 @@ def _measured(
 
 
 def _catalogue_factors() -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Factor]]]:
-    """How GPU types follow from the reference GPU: by the models of profiles measured on both."""
+    """Fit how GPU types follow from the reference GPU, by the profiles measured on both."""
     factors = {}
     for kind in GPU_MEMORY_BYTES:
         ratios = {}
@@ -99,7 +99,7 @@ def _catalogue_factors() -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, F
 def _fields(
     rows: pd.DataFrame, exponent: float | None, gradient_bytes: float, where: str, base: ModelProfile | None
 ) -> Fields:
-    """Those of the profile of that name, or what little is known of a new model."""
+    """Return the fields of the profile of that name, or the few that are known of a new model."""
     values: dict[str, Any] = {}
     sources: dict[str, Any] = {}
     if base is not None:
@@ -123,7 +123,7 @@ def _fields(
 
 
 def _assumed_memory(rows: pd.DataFrame, gradient_bytes: float) -> Mapping[str, tuple[float, str]]:
-    """GPU memory and sources: every batch fits, the tightest fills its GPU (half of a shared one)."""
+    """Assume GPU memory so that the tightest batch fills its GPU (half of a shared one)."""
     ran = rows[rows.batch.notna() & rows.gpu_type.isin(GPU_MEMORY_BYTES.keys())]
     if ran.empty:
         return {}
@@ -143,7 +143,7 @@ def _assumed_memory(rows: pd.DataFrame, gradient_bytes: float) -> Mapping[str, t
 
 
 def _pipeline(rows: pd.DataFrame) -> Mapping[str, float]:
-    """Fields of cores and restarts, as far as the rows of one model say them."""
+    """Fit fields of cores and restarts that the rows of one model determine."""
     part, found = parts_of(rows), {}
     by_cores = rows[part == "cores"]
     enough = by_cores.cores.nunique() >= _CORE_COUNTS
@@ -165,7 +165,7 @@ def _pipeline(rows: pd.DataFrame) -> Mapping[str, float]:
 def _sharing(
     name: str, constants: Constants, gpus: Mapping[str, Figure], base: ModelProfile | None
 ) -> Mapping[str, Mapping[float, tuple[float, float]]]:
-    """Of the rows; elsewhere the profile's own, else that of the first measured type."""
+    """Return the fitted figures; elsewhere those of the profile, else of the first measured type."""
     fitted = {
         kind: {batch: pair for (model, batch), pair in fit.items() if model == name}
         for kind, fit in constants.sharing.items()

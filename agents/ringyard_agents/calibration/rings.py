@@ -1,4 +1,4 @@
-"""Networks, overlap and compute lines out of iteration times on several GPUs."""
+"""Joint fit of networks, overlap and compute seconds to iteration times on several GPUs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class _Rows:
         self.volume = 2.0 * self.bytes * (self.gpus - 1.0) / self.gpus
 
     def weights(self) -> NDArray[np.float64]:
-        """[rows] 1, and more for the one-GPU rows of models that have few of them."""
+        """Return 1 for each row [rows], and more for one-GPU rows of models that have few of them."""
         result = np.ones(len(self.seconds))
         models = np.array(self.models)
         for model in set(self.models):
@@ -74,7 +74,7 @@ class _Rows:
 
 
 def _knots(counts: NDArray[np.int64]) -> list[int]:
-    """Counts for which a fabric gets a bandwidth of its own: those measured, from 5 on only powers of two."""
+    """Return the counts with a bandwidth of their own: those measured, from 5 on only powers of two."""
     present = np.unique(counts).tolist()
     return [n for n in present if n <= 4 or n & (n - 1) == 0] or present[:1]
 
@@ -109,7 +109,7 @@ class _Problem:
         self.mixing = np.concatenate(mixing, axis=1) if mixing else np.zeros((len(rows.seconds), 0))
 
     def begin(self) -> NDArray[np.float64]:
-        """Logs of the free constants: lines of one-GPU rows, else of the quickest rows; usual networks."""
+        """Return where the fit starts: lines of the one-GPU rows, else of all rows, and usual networks."""
         rows, found = self.rows, []
         for key in self.free_lines:
             mine = np.array([one == key for one in rows.keys])
@@ -128,7 +128,7 @@ class _Problem:
         )
 
     def parts(self, logs: NDArray[np.float64]) -> tuple[Any, Any, Any, Any]:
-        """({key: line}, {model: exponent}, [fabrics] latency, [knots of all fabrics] log bandwidth)."""
+        """Return {key: line}, {model: exponent}, latencies [fabrics] and log bandwidths [knots of all]."""
         sizes = [len(self.free_lines)] * 2 + [len(self.free_models), len(self.fabrics)]
         fixed, sample, exponent, latency, bandwidth = np.split(logs, np.cumsum(sizes))
         lines = {
@@ -140,7 +140,7 @@ class _Problem:
         return {**self.held.lines, **lines}, {**self.held.exponents, **exponents}, np.exp(latency), bandwidth
 
     def predict(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[rows] seconds."""
+        """Predict seconds [rows]."""
         rows = self.rows
         lines, exponents, latency, bandwidth = self.parts(logs)
         pairs = np.array([lines[key] for key in self.lines])
@@ -154,7 +154,7 @@ class _Problem:
         return np.where(rows.ring, together, compute)
 
     def found(self, logs: NDArray[np.float64]) -> RingFit:
-        """The constants that the vector says of the rows' models and fabrics."""
+        """Return the constants of the rows' models and fabrics."""
         lines, exponents, latency, bandwidth = self.parts(logs)
         fabrics: dict[str, dict[str, Fabric]] = {"network": {}, "interconnect": {}}
         ends = np.cumsum([len(self.knots[one]) for one in self.fabrics])
@@ -171,10 +171,10 @@ class _Problem:
 
 
 def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: RingFit) -> RingFit:
-    """Every constant together: t = (compute^g + ring^g)^(1/g), ring = 2 m (w-1)/w / B + 2 (w-1) latency.
+    """Fit t = (compute^g + ring^g)^(1/g), ring = 2 m (w-1)/w / B + 2 (w-1) latency, to all rows together.
 
-    Least squares of log(predicted / measured), outliers softened; one-GPU rows of a model weigh a tenth of
-    its rows at least.
+    Minimises squares of log(predicted / measured) with softened outliers. One-GPU rows of a model weigh at
+    least a tenth of its rows.
 
     Args:
         table: tidy rows (`ringyard_agents.measurements`) of models alone on their GPUs, or of
@@ -183,7 +183,7 @@ def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Ri
         held: lines and exponents that stay as they are.
 
     Returns:
-        The constants; none of a table without rows.
+        The constants; none if the table has no rows.
     """
     if table.empty:
         return RingFit()
@@ -206,7 +206,7 @@ def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Ri
 def predict_rings(
     table: pd.DataFrame, fit: RingFit, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
-    """[rows] seconds by fitted constants; NaN where they do not say.
+    """Predict seconds [rows] by fitted constants; NaN where a constant is missing.
 
     Args:
         table: as of `fit_rings`.

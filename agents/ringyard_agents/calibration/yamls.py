@@ -1,4 +1,4 @@
-"""The yamls of profiles, networks and interconnects as text."""
+"""Text of the yamls of profiles, networks and interconnects."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from ringyard_agents.calibration.gpus import Figure
 
 @dataclass(frozen=True)
 class Fields:
-    """Values and sources by field, in the order of the recipe; a field without a value has a source only."""
+    """Values and sources of a profile, by field; a field without a value has only a source."""
 
     values: Mapping[str, Any]
     sources: Mapping[str, str]
@@ -24,12 +24,12 @@ class Fields:
 
 @dataclass(frozen=True)
 class CalibratedModel:
-    """What becomes a profile.
+    """A model of which a profile is written.
 
     Attributes:
         name: of the model.
-        head: for people: what it is.
-        task: what it is trained for; "": not said.
+        head: a title for readers.
+        task: what it is trained for; "": not stated.
         fields: every field but those of GPU types.
         gpus: {GPU type: figure}.
         sharing: {GPU type: {samples per GPU: (sensitivity, pressure)}}.
@@ -44,12 +44,12 @@ class CalibratedModel:
 
 
 def digits(value: float, count: int = 4) -> float:
-    """The value with so many significant digits: what is fitted is not known better."""
+    """Round a fitted value to `count` significant digits."""
     return float(f"{value:.{count}g}")
 
 
 def six_digits_down(value: float) -> float:
-    """Rounded so that the batch which fills a GPU still fits."""
+    """Round down to six digits, so that a batch that fills a GPU still fits."""
     if value == 0:
         return 0.0
     unit = 10.0 ** (np.floor(np.log10(value)) - 5)
@@ -57,7 +57,7 @@ def six_digits_down(value: float) -> float:
 
 
 def _number(value: float) -> str:
-    """As yaml reads it back, without digits nobody needs."""
+    """Write a number as yaml reads it back, whole ones without a fraction."""
     if value == int(value) and abs(value) < 1e15:
         return str(int(value))
     text = repr(float(value))
@@ -76,7 +76,7 @@ def _text(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    """As `_text`, without quotes where yaml takes it for text anyway."""
+    """Write a text, quoted only if yaml would not read it as text."""
     return text if yaml.safe_load(text) == text else _text(text)
 
 
@@ -93,7 +93,7 @@ def _gpu(gpu_type: str, figure: Figure, sharing: Mapping[float, tuple[float, flo
 
 
 def profile_yaml(model: CalibratedModel, command: str) -> str:
-    """One profile, as `ringyard.profiles.read_profile` reads it.
+    """Write one profile, as `ringyard.profiles.read_profile` reads it.
 
     Args:
         model: the model.
@@ -117,10 +117,10 @@ def profile_yaml(model: CalibratedModel, command: str) -> str:
 
 
 def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
-    """One network or interconnect, as `ringyard.Fabric` takes it.
+    """Write one network or interconnect, as `ringyard.Fabric` takes it.
 
     Args:
-        head: for people: what it is.
+        head: a title for readers.
         fabric: with bandwidths by count.
         source: of its figures.
         command: that writes the file.

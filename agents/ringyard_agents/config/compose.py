@@ -113,31 +113,21 @@ def _names_classes(options: Any) -> bool:
 
 
 def _with_options(entry: Entry, config: DictConfig, given: Mapping[str, Any] | None = None) -> DictConfig:
-    """The config with an entry's options, which it must have; files of others cannot name what is called.
-
-    Args:
-        entry: whose.
-        config: of its scheduler.
-        given: what no option may change.
-    """
-    wrong: Exception | None = None
+    """The config of a scheduler with its own options, which cannot change `given` or name what is called."""
     fixed = {"placement": None, **(given or {})}
     for name, value in (given or {}).items():
         config[name] = value
-    merged: Any = config
-    if not fixed.keys() & entry.options and not _names_classes(entry.options):
-        try:
-            merged = OmegaConf.merge(config, dict(entry.options))
-        except OmegaConfBaseException as error:
-            wrong = error
-    if wrong or (merged is config and entry.options):
+    try:
+        if fixed.keys() & entry.options or _names_classes(entry.options):
+            raise ValueError("an option that is not the entry's to say")
+        merged: Any = OmegaConf.merge(config, dict(entry.options))
+        return merged
+    except (OmegaConfBaseException, ValueError) as error:
         known = ", ".join(sorted(str(key) for key in config if key not in ("_target_", *fixed)))
         raise ConfigurationError(
             f"{entry.label}: options is {shown(dict(entry.options))}; expected some of {known or 'none'},"
             " each a number, a text or a list; rules go behind the name, as in fifo@pack"
-        ) from wrong
-    assert isinstance(merged, DictConfig)
-    return merged
+        ) from error
 
 
 def require_rule(where: str, rule: str) -> None:

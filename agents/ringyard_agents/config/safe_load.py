@@ -7,7 +7,7 @@ on the command line, or refused.
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -26,19 +26,9 @@ _LAYERS_AND_OPTIMISERS = frozenset(
 )
 
 
-class _Use(NamedTuple):
-    """What a config does with a class or function.
-
-    Attributes:
-        name: in full.
-        how: it is called, prepared (`_partial_`) or looked up (`get_class`).
-        key: under which; "" where it is called, because its arguments are checked then and there, while what
-            is handed on would be called with others.
-    """
-
-    name: str
-    how: Literal["call", "prepare", "look up"]
-    key: str
+#: (class or function, "call", "prepare" (`_partial_`) or "look up" (`get_class`), key of what is not called
+#: here: the arguments of a call are checked, those of a later call are not known)
+_Use = tuple[str, str, str]
 
 
 def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -55,8 +45,8 @@ def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def _use(key: str, node: dict[str, Any]) -> _Use:
     target = str(node["_target_"])
     if target == _GET_CLASS and set(node) == {"_target_", "path"}:
-        return _Use(str(node["path"]), "look up", key)
-    return _Use(target, "prepare", key) if "_partial_" in node else _Use(target, "call", "")
+        return str(node["path"]), "look up", key
+    return (target, "prepare", key) if "_partial_" in node else (target, "call", "")
 
 
 @cache
@@ -92,11 +82,11 @@ def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) 
             raise CheckpointError(f"{where} has {node!r}; expected plain values, without interpolations")
         if not isinstance(node, dict) or "_target_" not in node:
             continue
-        use = _use(key, node)
-        plain = use.how == "look up" and use.name in _LAYERS_AND_OPTIMISERS
-        known = plain or use in _shipped(tuple(groups)) or use.name in theirs
+        use = name, how, _ = _use(key, node)
+        plain = how == "look up" and name in _LAYERS_AND_OPTIMISERS
+        known = plain or use in _shipped(tuple(groups)) or name in theirs
         if not known or "_args_" in node:
             raise CheckpointError(
-                f"{where} would {use.how} {use.name} as Ringyard's own configs do nowhere; if you know and"
-                f" trust it, say so: trust=[{use.name}]"
+                f"{where} would {how} {name} as Ringyard's own configs do nowhere; if you know and"
+                f" trust it, say so: trust=[{name}]"
             )

@@ -34,21 +34,18 @@ Minimised = Literal[
 Trusted = bool | str | Sequence[str]
 Group = Mapping[str, object]
 
+#: groups that say what an agent sees, does and is told
+_OF_TRAINING = ("action", "observation", "reward")
+
 #: as in conf/run.yaml and conf/setting.yaml; `name` is checked with the run's folder
 _EVERY = {
     "seed": Seed,
     "overwrite": bool,
-    "cluster": Group,
-    "workload": Group,
-    "performance": Group,
-    "restart": Group,
-    "failures": Group,
-    "action": Group,
-    "observation": Group,
-    "reward": Group,
     "gym": str | None,
     "benchmark": bool,
     "limit_seconds": Positive | None,
+    **dict.fromkeys(("cluster", "workload", "performance", "restart", "failures"), Group),
+    **dict.fromkeys(_OF_TRAINING, Group),
 }
 
 #: {command: {setting: annotation}}, as in conf/<command>.yaml
@@ -191,9 +188,6 @@ def warn_of_unused(command: str, words: Sequence[str]) -> None:
             stacklevel=2,
         )
 
-
-#: groups that say what an agent sees, does and is told
-_OF_TRAINING = ("action", "observation", "reward")
 
 #: {what only one scheduler can have: how entries of `schedulers` say it}
 _OF_ENTRIES = {

@@ -15,17 +15,15 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def check_calls(where: str, config: Any) -> None:
-    """Hold what a config calls, and what is inside, to the arguments that there are.
-
-    Numbers, texts and lists are held to the annotations of functions of this house as well.
+    """Check the names of all arguments in a config, and of Ringyard's own functions the values as well.
 
     Args:
-        where: the config stands, as its user knows it: agent, workload.models ...
+        where: name of the config for messages: agent, workload.models ...
         config: plain data of a group, interpolations as they are.
 
     Raises:
-        ConfigurationError: names the first function that is not there, or argument that it does not take or
-            that is missing.
+        ConfigurationError: names the first function that does not exist, or the first argument that it does
+            not take or that is missing.
     """
     if isinstance(config, list):
         for position, one in enumerate(config):
@@ -63,10 +61,9 @@ def _check_call(where: str, target: str, config: Mapping[Any, Any]) -> None:
 
 def _check_values(where: str, called: Any, given: Mapping[str, Any]) -> None:
     """Hold what is written out to annotations; what is called, or stands elsewhere, is not known yet."""
+    function = called.__init__ if inspect.isclass(called) else called
     try:
-        hints = typing.get_type_hints(
-            called.__init__ if inspect.isclass(called) else called, include_extras=True
-        )
+        hints = typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError):
         return
     for name, value in given.items():
@@ -83,9 +80,15 @@ def _is_written_out(value: Any) -> bool:
 
 
 def _called(where: str, target: str) -> Any:
-    """The function or class of a name."""
+    """The function or class that Hydra calls: of a function and a module of one name, the function."""
     try:
-        called = _found(target)
+        path, *rest = target.split(".")
+        called = importlib.import_module(path)
+        for name in rest:
+            path = f"{path}.{name}"
+            if not hasattr(called, name):
+                importlib.import_module(path)
+            called = getattr(called, name)
     except (ValueError, AttributeError, ModuleNotFoundError) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and not f"{target}.".startswith(f"{missing}."):
@@ -97,18 +100,6 @@ def _called(where: str, target: str) -> Any:
     if not callable(called):
         raise ConfigurationError(f"{where}._target_ is {shown(target)}; expected a function or class")
     return called
-
-
-def _found(target: str) -> Any:
-    """What Hydra calls: of a function and a module of one name, the function."""
-    first, *rest = target.split(".")
-    path, found = first, importlib.import_module(first)
-    for name in rest:
-        path = f"{path}.{name}"
-        if not hasattr(found, name):
-            importlib.import_module(path)
-        found = getattr(found, name)
-    return found
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -23,13 +23,13 @@ from ringyard_agents.evaluation.results_frame import runs_frame
 from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for
 from ringyard_baselines.scheduler import Powers, Scheduler
 
-#: what `run` asks of a scheduler besides `decide`
+#: attributes that a scheduler needs besides `decide`
 _NEEDED = ("name", "information", "round_seconds", "reset")
 
 _ARGUMENT = "it is an argument of its own"
 _COMMAND = "it is a setting of the command `ringyard compare`"
 
-#: settings of `ringyard compare` that are none here: why
+#: {setting of `ringyard compare` that cannot be an override here: why}
 _NOT_HERE = {
     **dict.fromkeys(("schedulers", "seeds", "reference"), _ARGUMENT),
     "experiment": "it is the argument preset",
@@ -93,7 +93,7 @@ def _composed(preset: str | None, overrides: Sequence[str]) -> DictConfig:
 def _results(
     schedulers: Sequence[Any], preset: str | None, seeds: int, overrides: Sequence[str]
 ) -> list[RunResult]:
-    """Of every scheduler on every workload, one after the other in this process."""
+    """Results of every scheduler on every workload, one after the other in this process."""
     require("seeds", seeds, Count)
     if preset is not None:
         require_experiment(preset)

@@ -50,7 +50,7 @@ _LONGEST_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one table takes.
+    """What one table of schedulers needs.
 
     Attributes:
         entries: {label: entry} of the schedulers that can serve the jobs.
@@ -58,7 +58,6 @@ class Comparison:
         refused: {scheduler: why it is left out}.
         reference: label, maybe of one left out; None: the default.
         notes: to print before the runs and below the table.
-        untuned: labels of schedulers whose rule or options were not chosen by tuning.
     """
 
     entries: Mapping[str, Entry]
@@ -66,11 +65,10 @@ class Comparison:
     refused: Mapping[str, str]
     reference: str | None
     notes: Sequence[str]
-    untuned: Sequence[str]
 
 
 def comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
-    """{environment: what its table takes}; Hydra must be initialised.
+    """{environment: what its table needs}; Hydra must be initialised.
 
     Raises:
         RingyardError: bad input.
@@ -98,12 +96,12 @@ def _comparison(
         for workload in range(request.seeds)
         for label in fit
     ]
-    notes = notes_of_equal_workloads(check(tasks), request.seeds)
+    fitting = {label: entries[label] for label in fit}
+    notes = _untuned_note(fitting, best) + notes_of_equal_workloads(check(tasks), request.seeds)
     notes += [] if name is None else found_elsewhere(name, world)
     if agents:
         notes.append(f"agents that ship, no published schedulers (docs/agents.md): {', '.join(agents)}")
-    fitting = {label: entries[label] for label in fit}
-    return Comparison(fitting, tasks, {**refused, **missing}, reference, notes, _untuned(fitting, best))
+    return Comparison(fitting, tasks, {**refused, **missing}, reference, notes)
 
 
 def _reference(given: str | None, entries: Mapping[str, Entry]) -> str | None:
@@ -116,18 +114,24 @@ def _reference(given: str | None, entries: Mapping[str, Entry]) -> str | None:
     raise ConfigurationError(f"reference is {given!r}; expected one of {', '.join(entries)}")
 
 
-def _untuned(entries: Mapping[str, Entry], best: Mapping[str, Best]) -> list[str]:
-    """Labels of schedulers that take a rule, which was not chosen by tuning."""
+def _untuned_note(entries: Mapping[str, Entry], best: Mapping[str, Best]) -> list[str]:
+    """A note if there are schedulers that take a placement rule, which was not chosen by tuning."""
     tuned = [one.entry for one in best.values()]
-    return [
+    labels = [
         label
         for label, entry in entries.items()
         if not entry.is_agent and entry not in tuned and takes_rule(entry.name)
     ]
+    if not labels:
+        return []
+    return [
+        f"not tuned here: {', '.join(labels)}: rule and options as named, else the usual ones; `ringyard"
+        " tune` finds better ones, and best=FILE takes them"
+    ]
 
 
 def compare(config: DictConfig) -> float | None:
-    """Run, print the tables, write CSV, plots and TensorBoard runs, one environment after the other.
+    """Run the schedulers, print tables, write CSV files, plots and TensorBoard runs, for each environment.
 
     Each result is cached as its run ends; the same command in the same folder does not run it again.
 
@@ -199,7 +203,7 @@ def _compare(
             title=name,
             reference=comparison.reference,
             options={label: format_options(entry) for label, entry in comparison.entries.items()},
-            notes=[*_untuned_note(comparison.untuned), *comparison.notes],
+            notes=comparison.notes,
             window=comparison.tasks[0].measured_jobs,
             plots=plots,
             tensorboard=text,
@@ -215,15 +219,6 @@ def _compare(
     if failures:
         raise SchedulerError("; ".join(failures))
     return geometric_mean(means) if means and min(means) > 0 else None
-
-
-def _untuned_note(untuned: Sequence[str]) -> list[str]:
-    if not untuned:
-        return []
-    return [
-        f"not tuned here: {', '.join(untuned)}: rule and options as named, else the usual ones; `ringyard"
-        " tune` finds better ones, and best=FILE takes them"
-    ]
 
 
 def _draw_schedules(

@@ -28,7 +28,7 @@ _SEGMENT_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class RunResult:
-    """One scheduler on one workload.
+    """What one scheduler did on one workload.
 
     Attributes:
         label: the scheduler's entry.
@@ -61,7 +61,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker process needs: plain configs.
+    """One scheduler on one workload, still to be run: plain configs for a worker process.
 
     Attributes:
         label: the scheduler's entry.
@@ -215,13 +215,13 @@ def run_all(
     on_result: Callable[[RunResult], None],
     on_error: Callable[[Task, Exception], None] | None = None,
 ) -> list[RunResult]:
-    """Every task's result, in the order of the tasks.
+    """Run tasks in worker processes; their results, in the order of the tasks.
 
     Args:
         tasks: what to run.
         workers: processes; None: one per core.
         on_result: called in this process as results come in.
-        on_error: called when a task fails, which then has no result; None: the first failure ends it all.
+        on_error: called when a task fails, which then has no result; None: the first failure is raised.
 
     Raises:
         SchedulerError: a task failed; says which.

@@ -24,7 +24,7 @@ class Ranking:
         metric: what rows are compared by: "mean_jct", of the rows that serve all jobs, or "blocking_rate"
             where every row blocks some.
         blocked: {label: share of the jobs that it blocks, mean over workloads}.
-        stars: the best published row of each group (no agent): none that blocks jobs where others do not.
+        stars: the best published row of each group; no agents, and none that blocks jobs where others do not.
         reference: the scheduler that the others are compared with.
         varied: some row's metric differs between workloads; else there is nothing to make intervals of.
     """
@@ -44,7 +44,7 @@ class Ranking:
 
     @property
     def compared(self) -> list[str]:
-        """Those that can be compared with the reference: mean JCTs only of rows that serve all jobs."""
+        """Labels that can be compared with the reference: by mean JCT only if both serve all jobs."""
         able = [label for label in self.rows if self.metric == "blocking_rate" or not self.blocked[label]]
         return [label for label in able if label != self.reference] if self.reference in able else []
 
@@ -85,7 +85,7 @@ def rank(runs: pd.DataFrame, reference: str | None = None) -> Ranking:
 
 
 def _rounded(value: float) -> float:
-    """To be ordered: equal schedules differ in the last digits only, and NaN is worst."""
+    """A number to sort by: equal schedules differ in the last digits only, and NaN is worst."""
     return float("inf") if np.isnan(value) else float(f"{value:.9g}")
 
 

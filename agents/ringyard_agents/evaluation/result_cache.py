@@ -34,7 +34,7 @@ _LIBRARIES = ("numba", "numpy", "pandas", "scipy", "torch")
 
 
 class CachedRuns:
-    """Runs of one command, in one round or several.
+    """Runs tasks whose results are not cached yet, in one round or several.
 
     Args:
         file: has the results of an earlier, equal series, and gets those of this one as they come.

@@ -1,4 +1,4 @@
-"""The tidy frames of results: one row per run, per job, per time bin."""
+"""Tidy frames of results: one row per run, per job and per time bin."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ SEED_OFFSET = 2_000_000
 
 
 def benchmarks() -> list[str]:
-    """The experiments that say `benchmark: true`."""
+    """Names of the experiments with `benchmark: true`."""
     files = config_files("experiment")
     return [name for name, file in files.items() if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
@@ -69,7 +69,7 @@ def _listed(schedulers: Any) -> list[Any]:
 
 
 def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, Entry], dict[str, str]]:
-    """(agents that ship and were judged in a world, {other: why it cannot run here})."""
+    """({pretrained agent judged in this environment: its entry}, {other: why it cannot run here})."""
     name = tuned_for(world)
     agents = [] if name is None else agents_judged_in(name)
     if importlib.util.find_spec("torch") is None:
@@ -156,7 +156,7 @@ def _world(config: DictConfig) -> dict[str, Any]:
 
 
 def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
-    """The world of one workload: a cluster that is drawn is drawn anew for each.
+    """Configs of one workload's environment: a cluster that is drawn at random is drawn anew for each.
 
     Args:
         world: configs.
@@ -172,7 +172,7 @@ def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str
 def supported_schedulers(
     schedulers: Mapping[str, Mapping[str, Any]], world: Mapping[str, Any], seed: int
 ) -> tuple[list[str], dict[str, str]]:
-    """(schedulers that can serve a world's jobs, {other: why not, without its name}).
+    """(labels of schedulers that can serve the jobs, {other label: why not}).
 
     Args:
         schedulers: {label: config}.

@@ -149,7 +149,7 @@ def _report(
 
 
 class _Search:
-    """Configurations that are tried, and how they do; all of them are built at once.
+    """Tries configurations of schedulers; all of them are built before the first run.
 
     Args:
         request: of the command.
@@ -234,7 +234,7 @@ class _Search:
         return [f"{name}@{rule}" for rule in self._rules] if takes_rule(name) else [name]
 
     def _with_options(self, entry: Entry) -> Iterator[Entry]:
-        """The entry with every choice of its scheduler's options but the one it has."""
+        """The entry with every other choice of its scheduler's options."""
         options = self._request.options.get(entry.name, {})
         usual = plain(scheduler_config(entry))
         choices = [
@@ -247,7 +247,7 @@ class _Search:
                 yield replace(made, label=f"{entry.label} {format_options(made)}")
 
     def _tasks(self, wanted: Sequence[tuple[Entry, int]]) -> list[Task]:
-        """Each entry on so many workloads."""
+        """Tasks of entries, each with the number of its workloads."""
         request = self._request
         configs = {entry.label: plain(scheduler_config(entry)) for entry, _ in wanted}
         most = max((count for _, count in wanted), default=0)
@@ -267,7 +267,7 @@ class _Search:
         doing: str,
         workloads: int | None = None,
     ) -> None:
-        """Run what has not run on so many workloads; None: as many as everything is tried on."""
+        """Run entries on more workloads; None: on as many as everything is tried on."""
         metric = self._request.metric
         counts = {name: workloads or self._request.first(name) for name in tried}
         new = [
@@ -293,12 +293,12 @@ class _Search:
         return float(self._values[entry.label][:workloads].mean())
 
     def _ranked(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those that finished, the best on the first workloads first."""
+        """Entries that finished, the best on the first workloads first."""
         finished = [entry for entry in entries if entry.label not in self.failed]
         return sorted(finished, key=lambda one: self._mean(one, self._request.first(one.name)))
 
     def _leading(self, ranked: Sequence[Entry]) -> list[Entry]:
-        """The best few on the first workloads, and all close to the best; equal results count once."""
+        """The best few entries, and all that are close to the best; equal results count once."""
         found: dict[bytes, Entry] = {}
         for entry in ranked:
             limit = self._mean(ranked[0]) * (1.0 + self._request.close)
@@ -307,7 +307,7 @@ class _Search:
         return list(found.values())
 
     def _best(self, ranked: Sequence[Entry]) -> Best:
-        """Of those that ran most workloads the best, and the others against it."""
+        """The best of the entries that ran on most workloads, with the others compared with it."""
         ran = {entry.label: len(self._values[entry.label]) for entry in ranked}
         best = min((entry for entry in ranked if ran[entry.label] == max(ran.values())), key=self._mean)
         others = []

@@ -18,7 +18,7 @@ from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Powers, Scheduler
 
-#: to know how long a job will run, or a guess of it
+#: flags that show how long a job will run, or a prediction of it
 _HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
 
 #: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
@@ -29,12 +29,12 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Tried(BaseModel):
-    """A scheduler with a rule and options.
+    """A scheduler with a placement rule and options, as it was tried.
 
     Attributes:
         scheduler: `name` or `name@rule`.
         options: replace those of the scheduler's yaml.
-        workloads: how many it ran.
+        workloads: on how many it ran.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -98,7 +98,7 @@ def format_options(entry: Entry) -> str:
 
 
 def read_best(given: str) -> dict[str, Best]:
-    """{scheduler: its best} of a file that `ringyard tune` wrote, or of the name of one in conf/tuned.
+    """Read {scheduler: its best} from a file of `ringyard tune`, or from the one of that name in conf/tuned.
 
     Raises:
         ConfigurationError: there is none, or it says something else.
@@ -107,11 +107,11 @@ def read_best(given: str) -> dict[str, Best]:
 
 
 def found_elsewhere(given: str, world: Mapping[str, Any]) -> list[str]:
-    """A note if a file was not tuned in this world; a file that does not say where is taken to be.
+    """A note if a file was tuned in another environment; none if the file does not say where.
 
     Args:
         given: as of `read_best`.
-        world: configs.
+        world: configs of the environment.
 
     Raises:
         ConfigurationError: as there.
@@ -123,7 +123,7 @@ def found_elsewhere(given: str, world: Mapping[str, Any]) -> list[str]:
 
 
 def tuned_for(world: Mapping[str, Any]) -> str | None:
-    """The leaf of conf/tuned that says it was found in the world of these configs, or None.
+    """The name of the file in conf/tuned that was found in the environment of these configs, or None.
 
     Raises:
         ConfigurationError: a leaf is not as `ringyard tune` writes it.
@@ -174,14 +174,6 @@ def _require_scheduler(name: str, scheduler: str) -> None:
         require_rule(f"{name}.scheduler", rule)
 
 
-class _Plain(yaml.SafeDumper):
-    """Writes what occurs twice twice: files are read by people, too."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        """Always."""
-        return True
-
-
 def write_best(
     file: Path, found: Mapping[str, Best], world: Mapping[str, Any], command: str, comment: str
 ) -> None:
@@ -201,12 +193,12 @@ def write_best(
             other["change"] = round(other["change"], 5)
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as partial:
-        text = yaml.dump(content, Dumper=_Plain, sort_keys=False, width=1000)
+        text = yaml.safe_dump(content, sort_keys=False, width=1000)
         partial.write_text(f"# {command}: {comment}\n{text}")
 
 
 def alternatives(best: Best) -> list[TunedConfig]:
-    """The configurations that are worth keeping beside the best; Hydra must be initialised.
+    """Configurations that are worth keeping beside the best; Hydra must be initialised.
 
     These are the first that do not see how long jobs will run where all better ones do, or that only start
     jobs where all better ones preempt: an agent is compared with schedulers of its own class.
@@ -225,12 +217,12 @@ def alternatives(best: Best) -> list[TunedConfig]:
 
 
 def says_how(entry: Entry) -> bool:
-    """Whether it names a rule or options; one that does not stands for the scheduler at its best."""
+    """Whether an entry names a rule or options; others stand for the scheduler at its best."""
     return bool(entry.options) or "@" in entry.scheduler
 
 
 def class_of(scheduler: Scheduler) -> tuple[bool, bool]:
-    """Whether it is told how long jobs will run, and whether it only starts jobs."""
+    """(whether it sees how long jobs will run, or a prediction; whether it only starts jobs)."""
     return bool(scheduler.knows & _HOW_LONG), scheduler.may == Powers.STARTS
 
 

@@ -30,12 +30,12 @@ from ringyard_agents.learning.score_networks import ScorePolicy
 from ringyard_baselines.policies import allocating
 from ringyard_baselines.scheduler import Powers, Scheduler
 
-#: live jobs that an agent scores at most, those that came first: attention among more takes 0.2 s a decision
+#: maximum number of jobs to score, in order of arrival: attention among more takes 0.2 s a decision
 _MOST_SCORED = 4096
 
 
 def powers_of(actions: ActionKind) -> Powers:
-    """What an agent with these actions may do: with scores, what the allocator does."""
+    """Capabilities of an agent with these actions; with scores, those of the allocator."""
     if isinstance(actions, Scores):
         return allocating.powers_of(actions.allocator)
     assert isinstance(actions, Actions)
@@ -64,13 +64,13 @@ def act(policy: Policy, observation: Any, mask: Any) -> Any:
 
 
 class AgentScheduler(Scheduler):
-    """Starts, stops and changes jobs as a trained policy says, taking its favourite action.
+    """A scheduler that takes a trained policy's preferred actions.
 
     Args:
-        policy: says what to do.
-        observation: what it sees.
-        actions: what it can do; an action that is masked waits. A network that scores any number of jobs
-            scores all that are live, up to 4,096, however many its training showed.
+        policy: chooses actions.
+        observation: read by the policy.
+        actions: of the policy; a masked action waits. A network that scores any number of jobs scores all
+            live ones, up to 4,096, however many were visible in training.
         name: shown in tables.
     """
 
@@ -91,21 +91,21 @@ class AgentScheduler(Scheduler):
         self._rates: Rates | None = None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Note the cluster and how many jobs there are, forget the speeds of jobs."""
+        """Start an episode on a cluster; see `Scheduler.reset`."""
         if isinstance(self.actions, Scores) and isinstance(self.policy, ScorePolicy):
             self._played = replace(self.actions, num_jobs=min(max(len(jobs), 1), _MOST_SCORED))
         self._cluster = cluster
         self._rates = None
 
     def act(self, observation: Any, mask: Any) -> Any:
-        """What to do in an environment whose spaces are those of its training (`load` can check them).
+        """Choose an action in an environment with the spaces of the training (`load` can check them).
 
         Args:
-            observation: as the environment gives it: of one cluster, or of many in arrays with one more axis.
+            observation: of one cluster, or of many with a leading axis of clusters.
             mask: `info["action_mask"]`: [actions], or [clusters, actions].
 
         Returns:
-            An action for `step`: a number, or [(1 + T) N] scores (`Scores`); of many clusters an array.
+            An action for `step`: a number, or [(1 + T) N] scores (`Scores`); an array for many clusters.
 
         Raises:
             CheckpointError: observations or masks of other shapes.
@@ -121,7 +121,7 @@ class AgentScheduler(Scheduler):
             batch.step(self._choose(batch))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """What the policy does until it waits or time passes, tried out on a copy of the simulation."""
+        """The policy's allocations until it waits or time passes, found on a copy of the simulation."""
         now, _, _, performance = live(view)
         state = copy_state(now)
         rows = view.waiting
@@ -160,7 +160,7 @@ class AgentScheduler(Scheduler):
 
 
 def _priced(actions: ActionKind, stop_price: float, name: str) -> ActionKind:
-    """Scores whose allocator counts stops as that."""
+    """The actions with another `stop_price` of their allocator."""
     if not isinstance(actions, Scores):
         raise ConfigurationError(
             f"{name} has stop_price: {stop_price}, and chooses one of several actions; expected"
@@ -186,13 +186,13 @@ def load_agent(
     Args:
         checkpoint: an agent.safetensors, its run folder, zoo:NAME, or None for the newest under runs/.
         name: shown in tables.
-        trust: full names of classes of yours that the agent may name; True: of anybody's.
-        stop_price: of its allocator (`ringyard.allocator.Allocator`), in place of what it learnt with.
+        trust: full names of your own classes that the agent may name; True trusts any.
+        stop_price: of its allocator (`ringyard.allocator.Allocator`); None: that of its training.
 
     Raises:
         CheckpointError: there is none, it cannot be read, or it names classes that are neither Ringyard's nor
             trusted.
-        ConfigurationError: an argument of another kind, or an agent without scores that shall count stops.
+        ConfigurationError: an argument of another kind, or `stop_price` for an agent that does not preempt.
     """
     policy, observation, actions = load_policy(find_checkpoint(checkpoint), trust)
     if stop_price is not None:
@@ -209,12 +209,12 @@ def load(
 
     Args:
         checkpoint: an agent.safetensors, its run folder, zoo:NAME, or None for the newest under runs/.
-        env: in which it shall act, wrapped or not, one cluster or many, or its setting; None: not checked.
-        trust: full names of classes of yours that the agent may name; True: of anybody's.
+        env: environment to act in, wrapped or not, single or vector, or its `EnvConfig`; None: not checked.
+        trust: full names of your own classes that the agent may name; True trusts any.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, it is not trusted, or what it reads and answers is
-            not what `env` gives and takes: the sentence says what differs.
+        CheckpointError: there is none, it cannot be read, it is not trusted, or its observation or actions
+            differ from those of `env`.
         ConfigurationError: an argument of another kind.
     """
     name = "agent" if checkpoint is None else str(checkpoint)
@@ -247,7 +247,7 @@ def load(
 
 
 def _interface(observation: Observation, actions: ActionKind) -> dict[str, str]:
-    """{what an agent reads or answers: in words}."""
+    """{part of observation or actions: its description}."""
     found = {"observation": "one row of numbers (flat=True)" if observation.flat else "blocks (flat=False)"}
     found["blocks"] = ", ".join(block.name for block in observation.blocks)
     for block in observation.blocks:

@@ -1,4 +1,4 @@
-"""Trained agents on disk: weights, and what their learner, observation and actions are, as plain data."""
+"""Trained agents on disk: weights, and configs of their learner, observation and actions."""
 
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,32 @@ from ringyard_agents.shipped_agents import agent_place
 AGENT = "agent.safetensors"  # best on the evaluation workloads
 LAST = "last.safetensors"  # newest, to go on from
 
-#: {what an agent is made of: groups of conf/ whose classes it may name}
+#: {config of an agent: groups of conf/ whose classes it may name}
 PARTS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
 
 
 def parts_of(config: DictConfig) -> dict[str, Any]:
-    """What is needed to use an agent again, of a training config, as plain data."""
+    """{group of conf/: plain config} of the agent of a training run."""
     return {part: plain(config[part]) for part in PARTS}
 
 
 def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
-    """Write an agent that `load_policy` reads; an interruption leaves the old file or the new one."""
+    """Write an agent for `load_policy`; an interruption leaves the old file or the new one.
+
+    Args:
+        weights: of its learner.
+        parts: of `parts_of`.
+        file: may exist.
+    """
     Checkpoint(weights.arrays, {"parts": parts, "weights": dict(weights.facts)}).write(file)
 
 
 def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
-    """The agent file meant by `checkpoint`: a file, a run folder, `zoo:NAME`, or the newest under `runs`.
+    """The file of an agent.
+
+    Args:
+        checkpoint: a file, a run folder or `zoo:NAME`; None: the newest under `runs`.
+        runs: folder of runs.
 
     Raises:
         CheckpointError: there is none.
@@ -55,11 +65,11 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
 
 
 def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, ActionKind]:
-    """(policy, observation, actions) of a checkpoint; reading it runs nothing but Ringyard's own classes.
+    """(policy, observation, actions) of a checkpoint, which may run only Ringyard's and trusted classes.
 
     Args:
-        file: as `find_checkpoint` gives it.
-        trust: full names of classes of yours that it may name; True: of anybody's.
+        file: of `find_checkpoint`.
+        trust: full names of your own classes that it may name; True trusts any.
 
     Raises:
         CheckpointError: damaged, not an agent, or not trusted.
@@ -86,7 +96,7 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
 
 
 def _missing(error: BaseException | None) -> str | None:
-    """The library of `ringyard[agents]` that is not there, if that is why."""
+    """The library of `ringyard[agents]` that is not installed and caused an error, if any."""
     while error is not None:
         library = str(getattr(error, "name", "")).partition(".")[0]
         if isinstance(error, ModuleNotFoundError) and library in OF_AGENTS:
@@ -100,7 +110,7 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
 
     Args:
         file: of `save_agent`.
-        trust: full names of classes of yours that it may name; True: any.
+        trust: full names of your own classes that it may name; True trusts any.
 
     Raises:
         CheckpointError: damaged, no agent, or not trusted.
@@ -117,11 +127,11 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
 
 
 def checked_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
-    """The parts of a config that make an agent, of classes that may be named.
+    """The parts of a config that make an agent, after a check of the classes that they name.
 
     Args:
         parts: {group of conf/: plain config}, among others.
-        trust: full names of classes of yours that they may name; True: any.
+        trust: full names of your own classes that they may name; True trusts any.
         file: they are from.
 
     Raises:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TrainingCallback:
-    """Is called while an agent learns; every method does nothing unless a subclass overrides it.
+    """Base class of callbacks, whose methods do nothing until a subclass overrides them.
 
     Callbacks are made anew when a run is resumed. With several processes, only the first calls them.
     """
@@ -43,7 +43,7 @@ class TrainingCallback:
         """After `agent.safetensors` (the best so far) or `last.safetensors` (to resume from) is written."""
 
     def on_training_end(self) -> None:
-        """When the training has ended, was stopped or has failed; everything is saved."""
+        """After the training has ended, was stopped or has failed, and everything is saved."""
 
 
 _METHODS = ("on_training_start", "on_evaluation", "on_checkpoint", "on_training_end")
@@ -53,10 +53,10 @@ def callbacks_of(config: Mapping[str, Any]) -> list[TrainingCallback]:
     """The callbacks of a run.
 
     Args:
-        config: {name: what makes it, by `_target_`}.
+        config: {name: config with a `_target_`}.
 
     Raises:
-        ConfigurationError: something that is no callback.
+        ConfigurationError: an object that lacks a method of `TrainingCallback`.
     """
     callbacks: list[TrainingCallback] = []
     for name, given in config.items():
@@ -77,16 +77,16 @@ class StopAtTarget(TrainingCallback):
     """Stops as soon as an evaluation reaches a target.
 
     Attributes:
-        target: of the metric of the run's reward on the evaluation workloads; less is better.
+        target: of the metric of the run's reward on the evaluation workloads, less is better.
     """
 
     target: Positive
     _curve: str = field(default="", init=False)
 
     def on_training_start(self, run: "TrainingRun") -> None:
-        """Note which metric it is."""
+        """Store the curve of the metric."""
         self._curve = f"eval/{run.evaluation.metric}"
 
     def on_evaluation(self, metrics: Mapping[str, float]) -> bool:
-        """True if it is reached."""
+        """Whether the target is reached."""
         return metrics[self._curve] <= self.target

@@ -19,31 +19,31 @@ _FORMAT = 1
 
 
 class Checkpoint(NamedTuple):
-    """What goes to disk: arrays and plain data, nothing that could run.
+    """Arrays and plain data, without anything that could run.
 
     Attributes:
         arrays: {name: array of numbers, of any shape}.
-        facts: what JSON can hold.
+        facts: JSON data.
     """
 
     arrays: Mapping[str, NDArray[Any]]
     facts: Mapping[str, Any]
 
     def to_bytes(self) -> bytes:
-        """The bytes of a file; equal contents give equal bytes."""
+        """Bytes of a file, equal for equal contents."""
         arrays = {name: np.asarray(array, order="C") for name, array in self.arrays.items()}
         facts = json.dumps(self.facts, sort_keys=True)
         header = json.dumps({"facts": facts, "format": _FORMAT, "sha256": _digest(arrays, facts)})
         return save(arrays, {_KEY: header})
 
     def write(self, file: Path) -> None:
-        """Write the file so that an interruption leaves the old one or the new one."""
+        """Write a file; an interruption leaves the old file or the new one."""
         with atomic_write(file) as partial:
             partial.write_bytes(self.to_bytes())
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """What was written.
+        """Read a file of `write`.
 
         Raises:
             CheckpointError: it is missing, damaged, of a later version or something else.
@@ -71,7 +71,7 @@ class Checkpoint(NamedTuple):
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]], facts: str) -> str:
-    """Of all that is in a file, so that a flipped bit is seen."""
+    """Checksum of all contents of a file."""
     found = hashlib.sha256(facts.encode())
     for name in sorted(arrays):
         array = arrays[name]

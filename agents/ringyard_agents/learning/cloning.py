@@ -18,16 +18,16 @@ from ringyard_agents.learning.learner import Policy
 
 
 class QueueTeacher:
-    """A policy that starts the first visible job that its template can place; waits if there is none.
+    """A policy that starts the first visible job that its template can place, and otherwise waits.
 
     With `Actions.queue_order` "duration" this is shortest job first, with "work" smallest work first.
 
     Args:
-        actions: the environment's.
-        templates: names of placement rules; the first that is among the environment's templates is its.
+        actions: of the environment.
+        templates: names of placement rules, of which the first that the environment has is used.
 
     Raises:
-        ConfigurationError: none of them is.
+        ConfigurationError: the environment has none of them.
     """
 
     flat: bool = False
@@ -44,7 +44,7 @@ class QueueTeacher:
         self.template = names.index(known[0])
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """[clusters] the teacher's actions; it reads the masks [clusters, actions] only."""
+        """[clusters] actions, which depend on the masks [clusters, actions] alone."""
         wait, num_templates = self.actions.wait, len(self.actions.starts)
         starts = masks[:, self.template : self.actions.num_starts : num_templates]
         chosen = starts.argmax(axis=1) * num_templates + self.template
@@ -53,7 +53,7 @@ class QueueTeacher:
 
 
 class Watched:
-    """Plays as a policy does, and keeps its decisions among several valid actions; see `episodes.Player`."""
+    """A player that records a policy's choices among several valid actions, see `episodes.Player`."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -75,10 +75,10 @@ class Watched:
 @checked("agent.teacher")
 @dataclass(frozen=True)
 class CloneTeacher:
-    """Fits a network to the choices of a teacher that plays for some steps.
+    """Fits a network to the choices of a teacher that plays for some steps (behaviour cloning).
 
     Attributes:
-        teacher: makes the policy to imitate, for the environment's actions.
+        teacher: returns the policy to imitate, given the environment's actions.
         steps: environment steps to watch (times num_envs decisions).
         batches: gradient steps.
         batch_size: decisions per gradient step.
@@ -97,16 +97,16 @@ class CloneTeacher:
         return Watched(self.teacher(actions))
 
     def fit(self, network: MaskableActorCriticPolicy, watched: Watched, seed: int) -> dict[str, float]:
-        """Fit the network; curves to plot.
+        """Fit the network.
 
         Args:
             network: learns.
-            watched: the teacher, which has played.
+            watched: the teacher, after it has played.
             seed: of the minibatches.
 
         Returns:
-            clone/accuracy, the share of the teacher's choices that the clone makes, and clone/decisions, the
-            number of choices watched.
+            Curves: clone/accuracy, the share of the teacher's choices that the network makes, and
+            clone/decisions, the number of choices watched.
         """
         decisions = watched.decisions()
         network.set_training_mode(True)
@@ -127,7 +127,7 @@ class CloneTeacher:
 def _log_prob(
     network: MaskableActorCriticPolicy, decisions: tuple[Any, Any, Any], rows: NDArray[np.int64]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log probability of the teacher's choices, and whether they are the network's favourites."""
+    """([choices] log probability of the teacher's choices, [choices] whether they are the most likely)."""
     observations, masks, actions = decisions
     tensor = obs_as_tensor(take(observations, rows), network.device)
     chosen = torch.as_tensor(actions[rows], device=network.device)

@@ -17,20 +17,20 @@ from ringyard.mdp.experiments import setting_of
 from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.learning.learner import Learner, world_of
 
-#: what curves call the world of the run's own settings beside others
+#: label of the environment of the run's own settings
 OWN = "own"
 
-#: what the agent is made for, so that it is the run's in every world
+#: groups that are the run's in every environment, because the agent is made for them
 _SHARED = ("observation", "action", "reward")
 
-#: what the words of another world may be about
+#: groups and settings that overrides of other environments may change
 _OF_WORLDS = (*WORLD, "limit_seconds", "experiment", "debug")
 
 
 def environments_of(
     own: Mapping[str, Any], others: Sequence[Any], check: Callable[[Any], None] | None = None
 ) -> dict[str, DictConfig]:
-    """{label: config} of the run's own environment, called `OWN`, and of others; Hydra must be initialised.
+    """{label: config} of the run's own environment `own` and of others; Hydra must be initialised.
 
     Observation, action and reward are those of the run everywhere.
 
@@ -38,11 +38,11 @@ def environments_of(
         own: plain config of the run.
         others: entries of `worlds`: names of experiments, or {label: [override, ...]} with the words of a
             command line.
-        check: looks at what the overrides would make, and raises an error.
+        check: raises an error for a config that is not allowed.
 
     Raises:
-        ConfigurationError: an entry that is neither, two of one label, or overrides that do not fit or are
-            about what is the run's own everywhere.
+        ConfigurationError: an entry that is neither, two with one label, or overrides that do not fit or
+            change observation, action or reward.
     """
     parts = {name: own[name] for name in (*WORLD, *_SHARED, "limit_seconds")}
     environments = {OWN: parts}
@@ -61,7 +61,14 @@ def environments_of(
 def settings_of(
     learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
 ) -> dict[str, EnvConfig]:
-    """The environments as the learner reads them, with so many workloads of a seed."""
+    """{label: environment} as a learner reads them.
+
+    Args:
+        learner: see `world_of`.
+        environments: {label: config}.
+        num_workloads: job tables of each.
+        seed: of the job tables.
+    """
     return {
         label: world_of(learner, setting_of(one, num_workloads, seed)) for label, one in environments.items()
     }

@@ -1,4 +1,4 @@
-"""Whole episodes of many clusters at once, and the price of a metric that they have to keep low."""
+"""Whole episodes of many clusters at once, and a constraint that adds a price to their rewards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
 from ringyard_agents.learning.score_networks import Floats, Ids, Masks, PolicyInput, as_action, look
 
-#: share of a bound that an episode without a served job, so without a metric, counts as using: assumption
+#: assumed share of a bound that an episode uses which served no job and so has no metric
 _UNSERVED = 2.0
 
 
@@ -89,11 +89,11 @@ class Episodes(NamedTuple):
 
 
 class World:
-    """Clusters of a setting, which play their episodes together.
+    """Clusters of one environment, which play their episodes together.
 
     Args:
-        setting: the decision process.
-        num_clusters: played at once.
+        setting: configuration of the environment.
+        num_clusters: clusters played at once.
     """
 
     def __init__(self, setting: EnvConfig, num_clusters: int) -> None:
@@ -102,7 +102,7 @@ class World:
         self._space: Any = setting.actions.space
 
     def play(self, entries: Ids, player: Any) -> Episodes:
-        """One episode of job table `entries[b]` in each cluster b."""
+        """Play one episode of job table `entries[b]` in each cluster b; arguments as of `reset`, `go_on`."""
         self.reset(entries)
         return self.go_on(player)
 
@@ -116,9 +116,9 @@ class World:
         """Play on until all episodes are over, or earlier.
 
         Args:
-            player: a `Player`; of a `ScoreWorld` a `ScorePlayer`.
-            arrivals: go on with the first clusters only, and until so many of their jobs have come.
-            events: at most so many decisions.
+            player: a `Player`, or a `ScorePlayer` for a `ScoreWorld`.
+            arrivals: [clusters] plays only the first clusters, each until so many of its jobs have arrived.
+            events: maximum number of decisions.
         """
         batch = self.batch
         until = np.full(batch.num_clusters, np.inf if arrivals is None else -np.inf)
@@ -153,10 +153,15 @@ class World:
 
 
 class ScoreWorld(World):
-    """Clusters whose actions are scores; their players are each a `ScorePlayer`."""
+    """Clusters of an environment with the actions `Scores`, played by a `ScorePlayer`."""
 
     def fork(self, sources: Ids, arrivals: int) -> None:
-        """Make each cluster b a copy of cluster `sources[b]`, to which at most so many more jobs come."""
+        """Copy clusters in the middle of their episodes.
+
+        Args:
+            sources: [clusters] the cluster that each becomes a copy of.
+            arrivals: maximum number of jobs that still arrive.
+        """
         self.batch.copy_clusters(sources)
         clusters = self.batch.state.clusters
         clusters["num_jobs"] = np.minimum(clusters["num_jobs"], clusters["next_arrival"] + arrivals)
@@ -174,10 +179,10 @@ class Constraint:
     The share of the bound that an episode uses is its metric over the bound, or 2 if no job was served.
 
     Attributes:
-        metric: field of `Metrics`; less is better.
-        most: {label: bound} of each world.
-        step: at each evaluation the price grows by this times (share used - 1), which may be negative.
-        price: of using the bound once, in mean sizes of the returns of a round's episodes; never below 0.
+        metric: field of `Metrics`, less is better.
+        most: {label of an environment: bound}.
+        step: change of the price at each evaluation, times (share used - 1).
+        price: of using the bound once, 0 or more, in mean absolute returns of a round.
     """
 
     metric: str
@@ -190,23 +195,26 @@ class Constraint:
         self.price = max(0.0, self.price + self.step * (used - 1.0))
 
     def used(self, label: str, metrics: Sequence[Metrics]) -> NDArray[np.float64]:
-        """[episodes] share of a world's bound that each used.
+        """[episodes] share of an environment's bound that each used.
 
         Args:
-            label: of the world.
+            label: of the environment.
             metrics: [episodes] of episodes that have ended.
         """
         shares = np.array([float(getattr(one, self.metric)) for one in metrics]) / self.most[label]
         return np.where(np.isnan(shares), _UNSERVED, shares)
 
     def charge(self, label: str, played: Episodes, metrics: Sequence[Metrics], usual: float) -> Episodes:
-        """The same episodes with the price of the bound that they used taken off their last rewards.
+        """Subtract the price of the bound that episodes used from their last rewards.
 
         Args:
-            label: of the world.
-            played: in it.
+            label: of the environment.
+            played: episodes in it.
             metrics: [clusters] of the episodes.
-            usual: mean size of the round's returns in that world.
+            usual: mean absolute return of the round in that environment.
+
+        Returns:
+            The episodes with other rewards.
         """
         used = self.used(label, metrics)
         rewards = played.rewards.copy()

@@ -1,4 +1,4 @@
-"""How good an agent is while it learns: its metric on unseen workloads, beside that of baselines."""
+"""Evaluation during training: an agent's metric on unseen workloads, compared with baselines."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,12 @@ from ringyard_agents.learning.learner import Learner, Policy
 
 
 def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
-    """[clusters] metrics under a policy: cluster b plays workload b from its beginning."""
+    """[clusters] metrics of whole episodes under a policy.
+
+    Args:
+        policy: chooses all actions.
+        batch: cluster b plays workload b.
+    """
     everyone = np.arange(batch.num_clusters)
     batch.reset(everyone, everyone)
     while len(active := np.flatnonzero(~(batch.done | batch.truncated))):
@@ -30,12 +35,12 @@ def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
 
 
 def ratio(value: float, baseline: float) -> float:
-    """The value over the baseline; NaN beside a baseline of 0."""
+    """The value over the baseline, NaN if the baseline is 0."""
     return value / baseline if baseline else float("nan")
 
 
 def _over_worlds(values: Iterable[float]) -> float:
-    """The geometric mean: worlds of longer jobs count no more than others."""
+    """Geometric mean, so that environments with longer jobs count no more than others."""
     every = list(values)
     return every[0] if len(every) == 1 else float(np.prod(np.power(every, 1 / len(every))))
 
@@ -45,10 +50,10 @@ def _mean(episodes: Iterable[Metrics], metric: str) -> float:
 
 
 def rank(used: float | None, value: float) -> tuple[float, float]:
-    """How good an agent is; less is better: keeping a constraint comes first, then using less of its bound.
+    """Sort key of agents, less is better: first by how far they exceed a constraint's bound, then by metric.
 
     Args:
-        used: share of the constraint's bound that it uses; NaN or None: there is no constraint.
+        used: share of the bound that the agent uses; NaN or None without a constraint.
         value: of the metric.
     """
     if used is None or np.isnan(used):
@@ -56,31 +61,34 @@ def rank(used: float | None, value: float) -> tuple[float, float]:
     return max(used, 1.0), value
 
 
+#: attributes of an `Evaluation` that are saved
+_STATE = ("best", "latest", "in_vain", "evaluated", "next", "best_used", "used")
+
+
 class Evaluation:
-    """Every so many decisions: the reward's metric on unseen workloads, and its ratio to baselines.
+    """Evaluations of a learner: the reward's metric on unseen workloads, and its ratio to baselines.
 
-    Episodes end when every job has ended, whatever their `limit_seconds`, as those of the baselines do: means
-    of the jobs that happen to end before a limit are of other jobs under each scheduler.
-
-    In several worlds it is the geometric mean of each world's mean; so is the share of a constraint's bound
-    that is used. `rank` orders agents.
+    Episodes ignore `limit_seconds` and end when every job has ended, as those of the baselines do. Otherwise
+    each scheduler would be measured on other jobs. With several environments, the metric and the share used
+    of a constraint's bound are geometric means of the environments' means. `rank` orders agents.
 
     Args:
-        learner: that is evaluated.
-        worlds: {label: setting with the evaluation workloads}; their reward names the metric.
+        learner: is evaluated.
+        worlds: {label: environment with the evaluation workloads}; their reward names the metric.
         every: decisions between evaluations.
-        constraint: whose price it sets; None: there is none.
+        constraint: its price is set by each evaluation; None: there is none.
 
     Attributes:
         metric: its name.
-        baselines: {name: the metric on the same workloads}, to be set.
-        best: of the best so far; infinity before the first evaluation.
-        latest: at the last evaluation; NaN before the first.
-        best_used: share of the constraint's bound that the best so far uses; infinity before the first
+        baselines: {name: metric on the same workloads}, to be set.
+        best: best metric so far; infinity before the first evaluation.
+        latest: metric at the last evaluation; NaN before the first.
+        best_used: share of the constraint's bound that the best agent uses; infinity before the first
             evaluation, NaN without a constraint.
         used: the same at the last evaluation; NaN before the first, or without a constraint.
         in_vain: evaluations since the best.
-        worlds: as they are played.
+        evaluated, next: decisions at the last evaluation, -1 before the first, and at the next.
+        worlds: {label: environment} as it is played.
     """
 
     def __init__(
@@ -101,28 +109,28 @@ class Evaluation:
         self._means: dict[str, float] = {}
         self.worlds = {label: replace(one, limit_seconds=None) for label, one in worlds.items()}
         self._batches = {label: ClusterBatch(one, one.num_workloads) for label, one in self.worlds.items()}
-        self._evaluated = -1
-        self._next = learner.decisions
+        self.evaluated = -1
+        self.next = learner.decisions
 
     @property
     def due(self) -> bool:
-        """It is time for one."""
-        return self.learner.decisions >= self._next
+        """Whether an evaluation is due."""
+        return self.learner.decisions >= self.next
 
     @property
     def up_to_date(self) -> bool:
-        """The agent as it is has been evaluated."""
-        return self._evaluated == self.learner.decisions
+        """Whether the current agent has been evaluated."""
+        return self.evaluated == self.learner.decisions
 
     @property
     def number(self) -> int:
-        """Number of the last evaluation, by the decisions learnt from; the first is 0."""
-        return round(self._evaluated / self.every)
+        """Number of the last evaluation, from 0 on."""
+        return round(self.evaluated / self.every)
 
     def evaluate(self) -> bool:
-        """Measure the agent as it is, and set the constraint's price; True: it is the best so far."""
-        self._evaluated = self.learner.decisions
-        self._next = self._evaluated + self.every
+        """Evaluate the current agent and set the constraint's price; True if it is the best so far."""
+        self.evaluated = self.learner.decisions
+        self.next = self.evaluated + self.every
         episodes = {
             label: episode_metrics(self.learner.policy, batch) for label, batch in self._batches.items()
         }
@@ -140,7 +148,7 @@ class Evaluation:
 
     @property
     def curves(self) -> dict[str, float]:
-        """The last evaluation, {curve: value}."""
+        """{curve: value} of the last evaluation."""
         found = {f"eval/{self.metric}": self.latest}
         found |= {f"baselines/{name}": value for name, value in self.baselines.items()}
         for name, value in self.baselines.items():
@@ -154,36 +162,25 @@ class Evaluation:
 
     def state(self) -> dict[str, Any]:
         """Plain data for `restore`."""
-        return {
-            "best": self.best,
-            "latest": self.latest,
-            "in_vain": self.in_vain,
-            "evaluated": self._evaluated,
-            "next": self._next,
-            "best_used": self.best_used,
-            "used": self.used,
-            "price": 0.0 if self.constraint is None else self.constraint.price,
-        }
+        price = 0.0 if self.constraint is None else self.constraint.price
+        return {name: getattr(self, name) for name in _STATE} | {"price": price}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on with the evaluations of an interrupted run."""
-        self.best, self.latest = float(state["best"]), float(state["latest"])
-        self.in_vain = int(state.get("in_vain", 0))
-        self._evaluated, self._next = int(state["evaluated"]), int(state["next"])
-        self.best_used = float(state.get("best_used", self.best_used))
-        self.used = float(state.get("used", self.used))
+        """Continue the evaluations of an interrupted run; `state` may lack entries of later versions."""
+        for name in set(_STATE) & set(state):
+            setattr(self, name, state[name])
         if self.constraint is not None:
             self.constraint.price = float(state["price"])
 
 
 class Unseen(NamedTuple):
-    """The evaluation workloads of a run, for schedulers to be measured on.
+    """The evaluation workloads of a run, on which schedulers are measured.
 
     Attributes:
         environments: {label: config} of the run.
         workloads: job tables in each.
         seed: of these.
-        trust: classes that the checkpoints of schedulers may name.
+        trust: full names of your own classes that agents may name; True trusts any.
     """
 
     environments: Mapping[str, DictConfig]
@@ -192,7 +189,11 @@ class Unseen(NamedTuple):
     trust: Trust
 
     def means(self, entry: Entry, metric: str) -> dict[str, float]:
-        """{label: a scheduler's mean of a metric} of each environment.
+        """{label of an environment: mean of a metric} of a scheduler.
+
+        Args:
+            entry: the scheduler.
+            metric: field of `Metrics`.
 
         Raises:
             RingyardError: no such scheduler, or it cannot serve the jobs of an environment.
@@ -208,7 +209,7 @@ class Unseen(NamedTuple):
 
 
 def baselines_of(schedulers: Sequence[Any], unseen: Unseen, metric: str) -> dict[str, float]:
-    """{label: the metric, over the environments} of each scheduler.
+    """{label of a scheduler: metric, as a geometric mean over environments}.
 
     Args:
         schedulers: entries of `evaluate.schedulers`.
@@ -222,21 +223,29 @@ def baselines_of(schedulers: Sequence[Any], unseen: Unseen, metric: str) -> dict
     return {entry.label: _over_worlds(unseen.means(entry, metric).values()) for entry in entries}
 
 
-def constraint_of(metric: str | None, most: Any, step: float, unseen: Unseen) -> Constraint | None:
-    """The constraint of a run; None: there is none.
+def constraint_of(
+    learner: object, metric: str | None, most: Any, step: float, unseen: Unseen
+) -> Constraint | None:
+    """The constraint of a run, or None.
 
     Args:
+        learner: supports a constraint if it has the attribute.
         metric: field of `Metrics`.
         most: a number, or the entry of a scheduler whose own metric is the bound.
         step: see `Constraint`.
         unseen: workloads to measure a scheduler on.
 
     Raises:
-        ConfigurationError: half a constraint, a scheduler whose own metric is no bound, or episodes that are
-            cut off: jobs that do not end would use nothing of it.
+        ConfigurationError: a learner without support, only one of `metric` and `most`, a scheduler with a
+            metric of 0, or episodes that are cut off, whose unfinished jobs would use nothing of the bound.
     """
     if metric is None and most is None:
         return None
+    if not hasattr(learner, "constraint"):
+        raise ConfigurationError(
+            "constraint: this agent can keep none; expected one that scores jobs (agent=evolution, with"
+            " action=scores observation=live_jobs), or no constraint.metric and constraint.most"
+        )
     if metric is None or most is None:
         raise ConfigurationError(
             f"constraint.metric is {metric} and constraint.most is {most}; expected both, such as"

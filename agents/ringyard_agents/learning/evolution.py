@@ -15,7 +15,7 @@ from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, Sc
 
 
 def _by_weight(network: ScoreNetwork, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
-    """{name of a weight: [..., its shape]} of vectors [..., weights] of all of them."""
+    """{name of a parameter: [..., its shape]} of vectors [..., all weights of a network]."""
     own = dict(network.named_parameters())
     parts = torch.split(vectors, [one.numel() for one in own.values()], -1)
     return {
@@ -25,11 +25,11 @@ def _by_weight(network: ScoreNetwork, vectors: torch.Tensor) -> dict[str, torch.
 
 
 class Population:
-    """Every cluster scores with weights of its own; one evaluation of all of them.
+    """Scores the jobs of each cluster with other weights of a network, all in one call.
 
     Args:
-        network: whose weights are changed.
-        changes: [clusters, weights] added to them.
+        network: scores jobs.
+        changes: [clusters, weights] added to the network's weights.
     """
 
     def __init__(self, network: ScoreNetwork, changes: torch.Tensor) -> None:
@@ -49,7 +49,7 @@ class Population:
 
 
 def _centred_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[groups, members] places from -0.5 (worst of its group) to 0.5; equal returns share one."""
+    """[groups, members] ranks from -0.5 (worst of its group) to 0.5; equal returns share one."""
     below = (returns[:, None, :] < returns[:, :, None]).sum(axis=2)
     equal = (returns[:, None, :] == returns[:, :, None]).sum(axis=2)
     return np.asarray((below + (equal - 1) / 2) / (returns.shape[1] - 1) - 0.5)
@@ -58,10 +58,12 @@ def _centred_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:
 @checked("agent")
 @dataclass(kw_only=True)
 class EvolutionStrategies(ScoreLearner):
-    """Mirrored changes of all weights, ranked by what their episodes return (Salimans et al. 2017).
+    """Evolution strategies: antithetic changes of all weights, ranked by the returns of their episodes.
 
-    Each cluster plays its episode with weights of its own, the same in every world. Ranks are within the
-    group that plays the same workload, which has both of each mirrored pair; worlds count the same.
+    Each cluster plays with its own changes, the same in every environment. Returns are ranked within groups
+    that play the same workload. Environments count the same.
+
+    Source: Salimans et al. 2017.
 
     Attributes:
         spread: of the changes, in weights.

@@ -1,4 +1,4 @@
-"""Score networks that begin as the allocator with the options that suit each world."""
+"""Imitation of allocators: networks that begin with the options tuned for each environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,36 +21,35 @@ from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, Sc
 #: (jobs [jobs, F], cluster [C], scores [jobs] to give) of a decision
 _Decision = tuple[Floats, Floats, Floats]
 
-#: played at once
+#: clusters that play at once
 _CLUSTERS = 16
 
-#: what says how much a job matters to an allocator
+#: options of an allocator that weigh jobs
 _OPTIONS = ("gamma", "stay", "unknown_seconds")
 
-#: estimates of which `unknown_seconds` can be another
+#: estimates with an option `unknown_seconds`
 _ESTIMATES = {"predicted": predicted, "attained": attained}
 
 
 @checked("agent.teacher")
 @dataclass(frozen=True)
 class ImitateAllocator:
-    """Before anything else is learnt, a network is fitted to the scores that make the allocator another one.
+    """Fits a network to scores that turn the environment's allocator into one with other options.
 
-    In each world another: that with the options which were found for it (`ringyard tune`), so that what one
-    network learns in several worlds begins where each of them has been left by search. The scores are the
-    difference of logarithms of the two weights; types of GPUs are not scored. Where GPUs take several jobs,
-    a score also says what a job's speed beside others counts, which none of these options does: there the
-    scores do not make quite the other allocator, and the fewer options differ the better.
+    Each environment has its own options, such as `ringyard tune` finds, so that one network starts from the
+    best known allocator of each. A score is the difference of the logarithms of a job's two weights. GPU
+    types are not scored. Where GPUs are shared, the imitation is not exact, because scores there also weigh
+    a job's speed beside others.
 
     Attributes:
-        options: {label of a world: {gamma: ..., stay: ..., unknown_seconds: ...}}, see
-            `ringyard.allocator.Allocator` and its `predicted` and `attained`; `own` is the run's world;
-            what is not named is as `action` has it, None: all is.
-        episodes: watched in each world, 16 at once: rounded up to a multiple of that.
+        options: {label of an environment: {gamma: ..., stay: ..., unknown_seconds: ...}}, as arguments of
+            `ringyard.allocator.Allocator` and its estimates; `own` is the run's environment. Missing options
+            are those of `action`.
+        episodes: watched in each environment, rounded up to a multiple of 16.
         share: of their decisions that are kept.
         batches: gradient steps.
-        batch_size: decisions of each world in a gradient step.
-        learning_rate: of Adam, falls linearly to 0.
+        batch_size: decisions of each environment in a gradient step.
+        learning_rate: of Adam, decays linearly to 0.
     """
 
     options: Mapping[str, Mapping[str, float]] | None = None
@@ -61,7 +60,7 @@ class ImitateAllocator:
     learning_rate: Positive = 3e-3
 
     def check(self, worlds: Mapping[str, EnvConfig]) -> None:
-        """Raise a ConfigurationError unless the options are of these worlds' allocators."""
+        """Raise a ConfigurationError unless the options fit the allocators of these environments."""
         unknown = [label for label in self.options or {} if label not in worlds]
         if unknown:
             raise ConfigurationError(
@@ -81,7 +80,7 @@ class ImitateAllocator:
                 )
 
     def _teacher(self, label: str, setting: EnvConfig) -> Allocator:
-        """Whom to imitate in a world."""
+        """The allocator to imitate in an environment."""
         assert isinstance(setting.actions, Scores)  # `ScoreLearner.setup` sees to it
         options = (self.options or {}).get(label, {})
         if not isinstance(options, Mapping) or not set(options) <= set(_OPTIONS):
@@ -106,16 +105,16 @@ class ImitateAllocator:
         )
 
     def fit(self, network: ScoreNetwork, worlds: Mapping[str, EnvConfig], seed: int) -> dict[str, float]:
-        """Fit the network; curves to plot.
+        """Fit the network.
 
         Args:
             network: learns.
-            worlds: where the teachers play.
-            seed: of what is kept, and of the minibatches.
+            worlds: {label: environment} in which the teachers play.
+            seed: of the decisions that are kept, and of the minibatches.
 
         Returns:
-            clone/decisions, how many were kept, and clone/error, the root mean square of what the network's
-            scores are off in the last tenth of the gradient steps.
+            Curves: clone/decisions, the number kept, and clone/error, the root mean squared error of the
+            network's scores in the last tenth of the gradient steps.
         """
         device = next(network.parameters()).device
         rng = np.random.default_rng(seed)
@@ -147,7 +146,7 @@ class ImitateAllocator:
         return {"clone/decisions": kept_decisions, "clone/error": float(np.sqrt(np.mean(last)))}
 
     def _watch(self, label: str, setting: EnvConfig, rng: np.random.Generator) -> list[_Decision]:
-        """Decisions of a world's teacher, as scores with which the world's allocator weighs jobs like it."""
+        """Decisions of an environment's teacher, as scores for the environment's own allocator."""
         world, actions = ScoreWorld(setting, min(_CLUSTERS, self.episodes)), setting.actions
         assert isinstance(actions, Scores)  # `ScoreLearner.setup` sees to it
         state, plan = world.batch.state, world.batch.episode.plan

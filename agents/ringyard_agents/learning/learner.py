@@ -17,7 +17,7 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 
-#: called between rounds of learning with what was measured since the last call: {curve: value}
+#: called between rounds of learning with {curve: value} measured since the last call
 Callback = Callable[[Mapping[str, float]], None]
 
 
@@ -25,13 +25,13 @@ class Policy(Protocol):
     """Chooses an action for every cluster.
 
     Attributes:
-        flat: it reads one row of numbers a cluster; False: the observation's blocks by name.
+        flat: whether it reads one row of numbers a cluster, or the observation's blocks by name.
     """
 
     flat: bool
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
-        """[clusters] the actions it likes best, in an array of its own; [clusters, N] float32 for `Scores`.
+        """[clusters] the preferred actions, in a new array; [clusters, N] float32 for `Scores`.
 
         Args:
             observations: [clusters, size] if flat, else {block: [clusters, length]}.
@@ -44,8 +44,8 @@ class Learner(Protocol):
     """Learns a policy; a leaf of conf/agent.
 
     Attributes:
-        flat: its policy reads one row of numbers a cluster; False: the observation's blocks by name.
-        masked: its policy chooses valid actions only, another is an error; False: a masked one waits.
+        flat: whether its policy reads one row of numbers a cluster, or the observation's blocks by name.
+        masked: whether its policy chooses valid actions only; otherwise a masked action waits.
     """
 
     flat: bool
@@ -58,52 +58,52 @@ class Learner(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """What has been learnt so far."""
+        """The policy learnt so far."""
         ...
 
     def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
-        """Get ready to learn in one world or several.
+        """Prepare to learn in one environment or several.
 
         Args:
-            worlds: {label: world}, each as `world_of` gives it, with the same actions and what is seen of the
-                same form.
-            seed: of all that is drawn.
-            saved: go on from this `state` as if nothing had happened; None: start anew.
+            worlds: {label: environment}, each from `world_of`, with the same actions and the same form of
+                observation.
+            seed: of every random draw.
+            saved: the `state` to go on from; None starts anew.
         """
         ...
 
     def load_weights(self, weights: Checkpoint) -> None:
-        """Begin with the `weights` of an agent that has learnt elsewhere; after `setup`, before `learn`.
+        """Begin with the `weights` of a trained agent; called after `setup` and before `learn`.
 
         Raises:
-            CheckpointError: they are not of this network.
+            CheckpointError: the weights do not fit the network.
         """
         ...
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Go on until `decisions` is `total_decisions` or just more.
+        """Learn until `decisions` reaches `total_decisions`.
 
         Args:
-            total_decisions: since `setup` without `saved`.
-            callback: called before the first round and after every one; only then is `state` asked.
+            total_decisions: decisions since the first `setup`.
+            callback: called before the first round and after every round; `state` is read only then.
         """
         ...
 
     def state(self) -> Checkpoint:
-        """All that `setup` needs to go on bit for bit, in copies: weights, counters, random states."""
+        """Copies of weights, counters and random states, from which `setup` goes on bit for bit."""
         ...
 
     def weights(self) -> Checkpoint:
-        """All that `load` needs, in copies."""
+        """Copies of the arrays and facts that `load` needs."""
         ...
 
     def load(self, saved: Checkpoint) -> Policy:
-        """The policy of `weights`; needs no `setup`."""
+        """The policy of some `weights`, without `setup`."""
         ...
 
 
 def only_world(worlds: Mapping[str, EnvConfig]) -> EnvConfig:
-    """The world of a learner that has room for one.
+    """The environment of a learner that supports one.
 
     Raises:
         ConfigurationError: there are several.
@@ -117,10 +117,14 @@ def only_world(worlds: Mapping[str, EnvConfig]) -> EnvConfig:
 
 
 def world_of(learner: Learner, setting: EnvConfig) -> EnvConfig:
-    """The setting with observations as the learner reads them and masked actions as it needs them.
+    """A configuration with the learner's form of observations and its treatment of masked actions.
+
+    Args:
+        learner: reads the observations and acts.
+        setting: the configuration.
 
     Raises:
-        ConfigurationError: it chooses among valid actions, and there are none to choose among.
+        ConfigurationError: the learner needs discrete actions, and these are scores.
     """
     if learner.masked and not isinstance(setting.actions.space, spaces.Discrete):
         raise ConfigurationError(
@@ -149,12 +153,12 @@ def _below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Iterator[tuple[st
 
 
 def weights_of(weights: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
-    """A network's `state_dict` as it is saved."""
+    """Arrays of a network's `state_dict`, under the names of a checkpoint."""
     return _arrays({_WEIGHTS + name: tensor for name, tensor in weights.items()})
 
 
 def weights_with_spaces(network: Any) -> Checkpoint:
-    """A network of Stable-Baselines3 to be played: its `state_dict`, and the spaces to build it for."""
+    """Weights and spaces of a network of Stable-Baselines3."""
     seen, actions = network.observation_space, network.action_space
     facts: dict[str, Any] = {
         "actions": int(actions.n) if isinstance(actions, spaces.Discrete) else _box(actions)
@@ -167,7 +171,7 @@ def weights_with_spaces(network: Any) -> Checkpoint:
 
 
 def network_state(network: nn.Module, optimizer: Optimizer) -> Checkpoint:
-    """A network to learn on: weights, the optimiser's moments and settings."""
+    """Weights of a network, and moments and settings of its optimiser."""
     state = optimizer.state_dict()
     moments: dict[str, torch.Tensor] = {}
     for parameter, tensors in state["state"].items():
@@ -177,10 +181,15 @@ def network_state(network: nn.Module, optimizer: Optimizer) -> Checkpoint:
 
 
 def restore_network(network: nn.Module, saved: Checkpoint, optimizer: Optimizer | None = None) -> None:
-    """Give a network of the same shapes the saved weights, and its optimiser the saved state if there is one.
+    """Load saved weights into a network.
+
+    Args:
+        network: has weights of the same names, shapes and types.
+        saved: of `network_state` or `weights_of`.
+        optimizer: gets the saved moments and settings, if there are any.
 
     Raises:
-        CheckpointError: other shapes or types, not all there, or weights that are no finite numbers.
+        CheckpointError: the weights are of another network, incomplete or not finite.
     """
     try:
         weights = dict(_below(saved.arrays, _WEIGHTS))
@@ -201,7 +210,7 @@ def restore_network(network: nn.Module, saved: Checkpoint, optimizer: Optimizer 
 
 
 def random_state() -> Checkpoint:
-    """Of torch, NumPy and Python, from which learners draw."""
+    """State of the global random generators of torch, NumPy and Python."""
     _, keys, position, has_gauss, gauss = np.random.get_state()
     version, numbers, next_gauss = random.getstate()
     arrays = {
@@ -213,7 +222,7 @@ def random_state() -> Checkpoint:
 
 
 def restore_random(saved: Checkpoint) -> None:
-    """Draw on from there; `saved` may hold more than `random_state` gave."""
+    """Set the global random generators to a state that `random_state` saved."""
     arrays, (version, next_gauss) = saved.arrays, saved.facts["python"]
     torch.set_rng_state(torch.from_numpy(arrays["random.torch"].copy()))
     np.random.set_state(("MT19937", arrays["random.numpy"], *saved.facts["numpy"]))

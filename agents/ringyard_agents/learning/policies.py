@@ -79,7 +79,7 @@ class _Present(NamedTuple):
 
     @classmethod
     def of(cls, blocks: dict[str, Tensor], name: str) -> "_Present":
-        """Those of a kind with a mask."""
+        """The present items of a kind that has a mask."""
         mask = blocks[f"{name}_mask"]
         places = mask.flatten().nonzero()[:, 0]
         values = _joined(blocks, name, mask.shape[1]).flatten(0, 1).index_select(0, places)
@@ -88,21 +88,20 @@ class _Present(NamedTuple):
         )
 
     def mean(self, values: Tensor) -> Tensor:
-        """[B, width] means of values [items, width] over each row's items; 0 where a row has none."""
+        """[B, width] means of values [items, width] over each row's items, 0 for rows without items."""
         total = values.new_zeros(len(self.shares), values.shape[1]).index_add(0, self.rows, values)
         return total * self.shares
 
 
 class PointerNetwork(nn.Module):
-    """One logit per (job, template), per (running job, adjustment), and to wait.
+    """A network with one logit per (job, template), per (running job, adjustment), and to wait.
 
-    Permuting waiting jobs permutes their logits; servers and running jobs enter as means. No weight
-    depends on how many jobs, running slots or servers there are, so that trained weights fit any cluster.
-    Empty slots are not computed.
+    Permuting waiting jobs permutes their logits. Servers and running jobs enter as means. No weight depends
+    on the numbers of jobs and servers, so that trained weights fit any cluster. Empty slots cost nothing.
 
     Args:
-        space: Dict of the blocks of `ringyard.mdp.observations.queue.queue_and_cluster`, or of
-            `ringyard.mdp.observations.resources.queue_cluster_and_resources`.
+        space: Dict of the blocks of `ringyard.mdp.observations.queue_and_cluster`, or of
+            `ringyard.mdp.observations.queue_cluster_and_resources`.
         num_actions: size of the action space; beyond jobs x templates + 1 are adjustments of running jobs.
         width: hidden units.
     """
@@ -163,7 +162,7 @@ class PointerNetwork(nn.Module):
         return waiting, jobs, running, runs, self.context(torch.cat(pooled, 1))
 
     def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """(logits [B, actions], context [B, width]); logits of empty slots are 0."""
+        """(logits [B, actions], 0 in empty slots, context [B, width])."""
         waiting, jobs, running, runs, context = self._encode(blocks)
         around = self.context_to_job(context).index_select(0, waiting.rows)
         per_job = self.job_to_rule(torch.relu(jobs + around))
@@ -196,7 +195,7 @@ class PointerPolicy(MaskableActorCriticPolicy):
         observation_space: the environment's Dict.
         action_space: the environment's Discrete.
         lr_schedule: learning rate by progress.
-        use_sde: must be False; plain PPO passes it.
+        use_sde: must be False, as plain PPO passes it.
         width: hidden units.
         optimizer_kwargs: of Adam.
     """
@@ -224,7 +223,7 @@ class PointerPolicy(MaskableActorCriticPolicy):
         )
 
     def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
-        """The blocks, which need no preparation."""
+        """The blocks as float32."""
         return {name: block.float() for name, block in obs.items()}
 
     def _build_mlp_extractor(self) -> None:
@@ -247,7 +246,7 @@ class PointerPolicy(MaskableActorCriticPolicy):
 
 
 class _Bfloat16(nn.Module):
-    """An `MlpExtractor` under autocast; its outputs are float32 again."""
+    """An `MlpExtractor` with bfloat16 layers and float32 outputs."""
 
     def __init__(self, extractor: MlpExtractor) -> None:
         super().__init__()
@@ -271,7 +270,7 @@ class _Bfloat16(nn.Module):
 
 
 class ReducedPrecisionMlpPolicy(MaskableActorCriticPolicy):
-    """sb3-contrib's maskable MLP policy with bfloat16 hidden layers; heads and optimiser stay float32."""
+    """sb3-contrib's maskable MLP policy with bfloat16 hidden layers, and float32 heads and optimiser."""
 
     def _build_mlp_extractor(self) -> None:
         super()._build_mlp_extractor()
@@ -280,14 +279,14 @@ class ReducedPrecisionMlpPolicy(MaskableActorCriticPolicy):
 
 
 class NetworkLearner(ABC):
-    """The weights of learners whose policy is a network of Stable-Baselines3."""
+    """Base class of learners with a policy network of Stable-Baselines3."""
 
     flat: bool
     masked: bool
 
     @abstractmethod
     def _trained(self) -> BasePolicy:
-        """The network that learns."""
+        """The network being trained."""
 
     @abstractmethod
     def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> BasePolicy:
@@ -303,7 +302,7 @@ class NetworkLearner(ABC):
         restore_network(self._trained(), weights)
 
     def weights(self) -> Checkpoint:
-        """Of the network, and its spaces."""
+        """Weights of the network, and its spaces."""
         return weights_with_spaces(self._trained())
 
     def load(self, saved: Checkpoint) -> "GreedyPolicy":
@@ -316,12 +315,12 @@ class NetworkLearner(ABC):
 class GreedyPolicy:
     """Plays a network's most likely actions.
 
-    A pointer policy runs on any cluster, one that reads flat rows only where they are as long as in training.
+    A pointer policy runs on any cluster, a policy on flat rows only where these are as long as in training.
 
     Args:
-        network: of Stable-Baselines3, or a maskable one of sb3-contrib.
-        flat: it reads one row of numbers a cluster; False: blocks.
-        masked: it chooses among valid actions only; needs a maskable network.
+        network: of Stable-Baselines3 or sb3-contrib.
+        flat: whether it reads one row of numbers a cluster, or blocks.
+        masked: whether it chooses among valid actions only, which needs a maskable network.
     """
 
     def __init__(self, network: BasePolicy, flat: bool, masked: bool) -> None:
@@ -332,11 +331,15 @@ class GreedyPolicy:
         self.masked = masked
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
-        """[clusters] actions where masks are [clusters, actions]; [clusters, scores] where they are of jobs.
+        """[clusters] actions, or [clusters, scores].
+
+        Args:
+            observations: [clusters, size] if flat, else {block: [clusters, length]}.
+            masks: [clusters, actions], or [clusters, jobs] for scores.
 
         Raises:
-            CheckpointError: rows or actions of other lengths than those of training, or a network whose
-                answers are no numbers.
+            CheckpointError: rows or actions of other lengths than in training, or a network whose output is
+                not finite.
         """
         if self.flat and observations.shape[1:] != self.network.observation_space.shape:
             raise CheckpointError(
@@ -347,7 +350,7 @@ class GreedyPolicy:
         space = self.network.action_space
         slots = masks.shape[1]
         fits = space.n == slots if isinstance(space, spaces.Discrete) else spaces.flatdim(space) % slots == 0
-        if not fits:  # there may be several scores to a job
+        if not fits:  # there may be several scores of each job
             raise CheckpointError(
                 f"the agent answers with {space} and there are {slots} actions or scores; its"
                 " weights and its actions are not of the same training"
@@ -358,7 +361,7 @@ class GreedyPolicy:
             options = {"action_masks": masks} if self.masked else {}
             try:
                 chosen = network.get_distribution(seen, **options).mode()
-            except (RuntimeError, ValueError) as error:  # other blocks than it learnt from; weights too large
+            except (RuntimeError, ValueError) as error:  # other blocks than in training, or huge weights
                 raise CheckpointError(f"the agent's network cannot choose an action: {error}") from error
         answer = chosen.cpu().numpy().astype(space.dtype)
         return np.clip(answer, space.low, space.high) if isinstance(space, spaces.Box) else answer

@@ -1,7 +1,7 @@
 """Shared parts of policy-gradient learners: advantages within groups, PPO's objective, gradient steps."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from ringyard_agents.learning.process_group import ProcessGroup
 
 Credit = Literal["episode", "time_aligned"]
 
-FOUND = TypeVar("FOUND")
+PART = TypeVar("PART")
 
 
 def group_advantages(
@@ -65,46 +65,51 @@ def group_advantages(
     return (advantages * valid).astype(np.float32)
 
 
-def add_gradients(network: nn.Module, losses: Sequence[Callable[[], tuple[Tensor, FOUND]]]) -> list[FOUND]:
-    """Add the gradients of several losses, in their order, to a network's; what each has found besides.
+def add_gradients(
+    network: nn.Module, loss_of: Callable[[PART], tuple[Tensor, Any]], parts: Sequence[PART]
+) -> NDArray[np.float64]:
+    """Add the gradients of the losses of some parts to a network's gradient, in their order.
 
-    Several cores share the work. The sums are the same bits for any number of threads.
+    Threads share the work; the sums are the same bits for any number of threads.
 
     Args:
-        network: whose parameters learn.
-        losses: each gives (its loss, what it has found); on a processor they are computed in threads, and
-            may not change anything that they share.
+        network: its parameters learn.
+        loss_of: returns (loss, measurements) of a part. It runs in threads and must not change shared state.
+        parts: of a minibatch, at least one.
+
+    Returns:
+        Sums of the measurements over parts.
     """
     parameters = [one for one in network.parameters() if one.requires_grad]
 
-    def some(which: NDArray[np.int64]) -> list[tuple[tuple[Tensor | None, ...], FOUND]]:
+    def some(which: NDArray[np.int64]) -> list[tuple[tuple[Tensor | None, ...], Any]]:
         torch.set_num_threads(1)  # of this thread
-        done: list[tuple[tuple[Tensor | None, ...], FOUND]] = []
+        done: list[tuple[tuple[Tensor | None, ...], Any]] = []
         for i in which.tolist():
-            loss, found = losses[i]()
+            loss, found = loss_of(parts[i])
             done.append((torch.autograd.grad(loss, parameters, allow_unused=True), found))
         return done
 
     threads = get_num_threads() if parameters[0].device.type == "cpu" else 1
-    done = [one for part in in_parts(some, np.arange(len(losses)), threads, 1) for one in part]
+    done = [one for part in in_parts(some, np.arange(len(parts)), threads, 1) for one in part]
     for gradients, _ in done:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-    return [found for _, found in done]
+    return np.cumsum([found for _, found in done], axis=0)[-1]  # in their order, too
 
 
 def clipped_gain(log_ratio: Tensor, advantages: Tensor, clip_range: float) -> tuple[Tensor, float, float]:
     """PPO's clipped objective (Schulman et al. 2017) of some samples.
 
     Args:
-        log_ratio: [samples] logarithms of how much more probable each has become.
+        log_ratio: [samples] logarithm of the new probability over the old one.
         advantages: [samples].
         clip_range: of the ratio.
 
     Returns:
-        (the sum over samples, the sum of an estimate of the Kullback-Leibler divergence between the policy
-        then and now, how many ratios are clipped).
+        (objective, estimated Kullback-Leibler divergence of the new policy from the old, number of clipped
+        ratios), each a sum over samples.
     """
     ratio = torch.exp(log_ratio)
     clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
@@ -115,13 +120,13 @@ def clipped_gain(log_ratio: Tensor, advantages: Tensor, clip_range: float) -> tu
 
 
 def descend(network: nn.Module, optimizer: Optimizer, peers: ProcessGroup, max_grad_norm: float) -> None:
-    """Take a step down the gradient that all processes have added to a network.
+    """Take an optimiser step down the sum of all processes' gradients.
 
     Args:
-        network: whose parameters learn.
-        optimizer: of these.
-        peers: processes, each with a part of the gradient.
-        max_grad_norm: longer gradients are shortened.
+        network: its parameters learn, and have this process's gradient.
+        optimizer: of these parameters.
+        peers: processes with the other parts of the gradient.
+        max_grad_norm: maximum norm of the gradient, which is scaled down to it.
     """
     parameters = list(network.parameters())
     peers.add_up(parameters)
@@ -130,18 +135,18 @@ def descend(network: nn.Module, optimizer: Optimizer, peers: ProcessGroup, max_g
 
 
 class RoundOrder(NamedTuple):
-    """The decisions of all processes: minibatches of them are the same for any number of processes.
+    """The decisions of all processes, in an order that does not depend on the number of processes.
 
     Attributes:
         counts: [decisions] jobs scored in each.
-        own: [decisions] where it stands among this process's own; -1: another process made it.
+        own: [decisions] index among this process's decisions, or -1 for those of other processes.
     """
 
     counts: NDArray[np.int64]
     own: NDArray[np.int64]
 
     def among_own(self, decisions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of some decisions that this process made, as it counts them."""
+        """Indices, among this process's decisions, of those of some decisions that it made."""
         here = self.own[decisions]
         return here[here >= 0]
 
@@ -149,12 +154,12 @@ class RoundOrder(NamedTuple):
 def round_order(
     peers: ProcessGroup, valid: Sequence[NDArray[np.bool_]], counts: NDArray[np.int64] | None = None
 ) -> RoundOrder:
-    """The order world by world, step by step, cluster by cluster.
+    """Order decisions by environment, step and cluster.
 
     Args:
-        peers: each calls this with what it has played.
-        valid: {of each world} [steps, clusters] where decisions were made.
-        counts: [decisions] jobs scored in each, in that order; None: one action each.
+        peers: all processes call this.
+        valid: one [steps, clusters] of each environment, True where this process made a decision.
+        counts: [decisions] jobs scored in each, in that order; None if each is one action.
     """
     total = sum(int(one.sum()) for one in valid)
     counts = np.ones(total, np.int64) if counts is None else counts

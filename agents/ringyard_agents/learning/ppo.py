@@ -1,8 +1,7 @@
-"""PPO on rounds of whole episodes, groups of which play the same workload."""
+"""PPO without a critic, on rounds of whole episodes in groups that play the same workload."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -39,10 +38,10 @@ from ringyard_agents.learning.policy_gradient import (
 )
 from ringyard_agents.learning.process_group import Hardware, on
 
-#: decisions whose gradient one thread computes at once: few enough for its caches, enough to be worth a call
+#: decisions whose gradient a thread computes in one call: few enough for its caches
 _PART = 2048
 
-#: what `add_ppo_gradient` measures, in its order, as TensorBoard calls it
+#: TensorBoard tags of the measurements of `add_ppo_gradient`
 CURVES = (
     "train/policy_gradient_loss",
     "train/entropy_loss",
@@ -58,8 +57,8 @@ class Choices(NamedTuple):
     Attributes:
         observations: [decisions, size], or {block: [decisions, length]}.
         masks: [decisions, actions] True where an action was valid.
-        actions: [decisions] what was chosen.
-        log_probs: [decisions] how probable that was then.
+        actions: [decisions] chosen actions.
+        log_probs: [decisions] logarithms of their probabilities when they were chosen.
         advantages: [decisions].
     """
 
@@ -70,14 +69,14 @@ class Choices(NamedTuple):
     advantages: NDArray[np.float32]
 
     def some(self, rows: NDArray[np.int64]) -> "Choices":
-        """Some of them."""
+        """The decisions of some rows."""
         return Choices(*(take(column, rows) for column in self))
 
 
 def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
-    """[clusters, actions] logarithms of probabilities, -1e8 or less where an action is not valid.
+    """[clusters, actions] log probabilities, -1e8 or less where an action is not valid.
 
-    The network's own distribution is not used: threads may share a network.
+    The network's own distribution is stateful, and threads may share a network.
     """
     device, seen = network.device, observations
     if isinstance(seen, dict):
@@ -92,7 +91,7 @@ def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDA
 def choose(
     log_probs: Tensor, masks: NDArray[np.bool_], noise: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Actions drawn with their probabilities.
+    """Sample actions by the exponential race: the largest probability over noise wins.
 
     Args:
         log_probs: [clusters, actions].
@@ -100,8 +99,8 @@ def choose(
         noise: [clusters, actions] drawn from the exponential distribution of rate 1.
 
     Returns:
-        ([clusters] actions, [clusters] logarithms of their probabilities). Actions are valid even where the
-        network is broken and answers NaN.
+        ([clusters] actions, [clusters] their log probabilities). Actions are valid even if the network
+        returns NaN.
     """
     known: NDArray[np.float32] = log_probs.cpu().numpy()
     drawn = np.where(masks, np.nan_to_num(np.exp(known) / noise), -1.0)
@@ -117,19 +116,21 @@ def add_ppo_gradient(
     clip_range: float,
     ent_coef: float,
 ) -> NDArray[np.float64]:
-    """Add to a network's gradient that of PPO's clipped loss with an entropy bonus.
+    """Add the gradient of PPO's clipped loss with an entropy bonus to a network's gradient.
 
     Args:
-        network: as it is now.
+        network: learns.
         choices: of a round.
-        rows: which of them are of this minibatch, or a part of it, or none.
-        total: decisions in the minibatch, those of other processes too.
+        rows: this process's part of a minibatch, which may be empty.
+        total: decisions in the minibatch, in all processes.
         clip_range: of the ratio of probabilities.
         ent_coef: weight of the entropy.
 
     Returns:
-        [5] this part of the minibatch's means of `CURVES`.
+        [5] this part's share of the minibatch's means of `CURVES`.
     """
+    if not len(rows):
+        return np.zeros(len(CURVES))
 
     def loss_of(rows: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
         part, device = choices.some(rows), network.device
@@ -142,12 +143,7 @@ def add_ppo_gradient(
         found = (-gain.item(), -entropy.item(), loss.item() * total, moved, outside)
         return loss, np.array(found) / total
 
-    found = np.zeros(len(CURVES))
-    if len(rows):
-        parts = np.array_split(rows, max(1, round(len(rows) / _PART)))
-        for one in add_gradients(network, [partial(loss_of, part) for part in parts]):
-            found += one
-    return found
+    return add_gradients(network, loss_of, np.array_split(rows, max(1, round(len(rows) / _PART))))
 
 
 @checked("agent")
@@ -157,15 +153,15 @@ class GroupRelative(NetworkLearner):
 
     Attributes:
         network: (observation space, action space, learning rate by progress) -> a maskable policy network.
-        flat: the network reads one row of numbers a cluster; False: blocks.
-        num_envs: clusters played at once by all processes together, a multiple of `group_size`.
-        group_size: episodes of each workload per round, 2 or more.
+        flat: whether the network reads one row of numbers a cluster, or blocks.
+        num_envs: clusters of all processes together, a multiple of `group_size`.
+        group_size: episodes of each workload in a round, 2 or more.
         credit: how decisions share their episode's return, see `group_advantages`.
         learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in
             Stable-Baselines3's PPO.
         teacher: imitated before learning.
         hardware: device and processes.
-        masked: its policy chooses valid actions only.
+        masked: True, its policy chooses valid actions only.
     """
 
     network: Callable[..., MaskableActorCriticPolicy]
@@ -188,7 +184,7 @@ class GroupRelative(NetworkLearner):
     _world: World = field(init=False, repr=False)
     _seed: int = field(init=False, repr=False)
     _rng: np.random.RandomState = field(init=False, repr=False)
-    #: which round comes next; they are counted from 1, 0: nothing was played yet
+    #: number of the next round, from 1 on; 0 before learning starts
     _round: int = field(default=0, init=False, repr=False)
 
     def _trained(self) -> MaskableActorCriticPolicy:
@@ -198,7 +194,7 @@ class GroupRelative(NetworkLearner):
         return self.network(observation_space, action_space, lambda progress: self.learning_rate)
 
     def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
-        """Make the network, new or as saved, in its only world."""
+        """Make the network, new or as saved, and its only environment."""
         setting = only_world(worlds)
         torch.set_num_threads(1)
         set_random_seed(seed)
@@ -206,8 +202,18 @@ class GroupRelative(NetworkLearner):
         own, space = self._own, setting.observation.space(setting.cluster, setting.actions)
         self._world = World(setting, own.stop - own.start)
         self._network = self._build(space, setting.actions.space).to(self.hardware.device)
-        if saved is not None:
-            self._restore(saved)
+        if saved is None:
+            return
+        facts, arrays = saved.facts, saved.arrays
+        restore_network(self._network, saved, self._network.optimizer)
+        self.decisions = facts["decisions"]
+        if facts["started"]:
+            rounds = np.unique(arrays["episodes"])
+            if len(rounds) != 1 or rounds[0] < 1:
+                raise CheckpointError("the saved episodes are not those of clusters that play in rounds")
+            self._round = int(rounds[0])
+        self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
+        restore_random(saved)
 
     @property
     def _own(self) -> slice:
@@ -220,20 +226,8 @@ class GroupRelative(NetworkLearner):
         groups = self.num_envs // self.group_size
         return self.hardware.peers.part("agent.num_envs / agent.group_size", groups, self.group_size)
 
-    def _restore(self, saved: Checkpoint) -> None:
-        facts, arrays = saved.facts, saved.arrays
-        restore_network(self._network, saved, self._network.optimizer)
-        self.decisions = facts["decisions"]
-        if facts["started"]:
-            rounds = np.unique(arrays["episodes"])
-            if len(rounds) != 1 or rounds[0] < 1:
-                raise CheckpointError("the saved episodes are not those of clusters that play in rounds")
-            self._round = int(rounds[0])
-        self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
-        restore_random(saved)
-
     def state(self) -> Checkpoint:
-        """Weights, optimiser, counters and random states; between rounds no episode matters."""
+        """Weights, optimiser, counters and random states; no episode runs between rounds."""
         network, random = network_state(self._network, self._network.optimizer), random_state()
         _, keys, *drawn = self._rng.get_state()
         episodes = np.full(self.num_envs, self._round)
@@ -242,7 +236,7 @@ class GroupRelative(NetworkLearner):
         return Checkpoint(arrays, {**network.facts, **random.facts, **facts})
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Clone the teacher, if there is one and nothing was played yet; then play and learn in rounds."""
+        """Clone the teacher, if there is one and learning starts, then play and learn in rounds."""
         measured: dict[str, float] = {}
         if not self._round:
             self._round = 1
@@ -254,7 +248,7 @@ class GroupRelative(NetworkLearner):
             callback(measured | self._update(choices, order))
 
     def _imitate(self, teacher: CloneTeacher) -> dict[str, float]:
-        """Fit the network to the teacher, in the first process for all; curves to plot."""
+        """Fit the network to the teacher, in the first process for all; returns {curve: value}."""
         peers, measured = self.hardware.peers, {}
         if peers.rank == 0:
             watched, steps = teacher.watched(self._world.setting.actions), teacher.steps
@@ -282,7 +276,7 @@ class GroupRelative(NetworkLearner):
         return np.repeat(drawn, self.group_size)
 
     def _play(self) -> tuple[Choices, RoundOrder, dict[str, float]]:
-        """One round: (own decisions, order of all processes' decisions, means of returns and lengths)."""
+        """Play a round: (own decisions, order of all processes' decisions, {curve: value})."""
         self._network.set_training_mode(False)
         self._begin_round()
         decided: list[tuple[Any, ...]] = []
@@ -292,7 +286,7 @@ class GroupRelative(NetworkLearner):
             decided.append((observations, masks, actions, log_probs))
             return actions
 
-        # a job is started once and a wait passes an arrival or a completion; episodes with more are cut off
+        # a job starts once, and a wait ends at an arrival or a completion; longer episodes are cut off
         played = self._world.go_on(player, events=4 * self._world.setting.workload.num_jobs + 8)
         advantages = group_advantages(*played, self.group_size, self.credit)[played.valid]
         seen, masks, actions, log_probs = (stacked(column) for column in zip(*decided, strict=True))
@@ -303,17 +297,17 @@ class GroupRelative(NetworkLearner):
     def _decide(
         self, observations: Any, masks: NDArray[np.bool_], noise: NDArray[np.float32]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Actions drawn, and the logarithms of their probabilities; see `choose`."""
+        """Sampled actions and their log probabilities, see `choose`."""
         return choose(_log_probs(self._network, observations, masks), masks, noise)
 
     def _noise(self) -> NDArray[np.float32]:
-        """[own clusters, actions] for `choose`; of all clusters, so that every process draws the same."""
+        """[own clusters, actions] noise for `choose`, drawn for all clusters so that processes stay alike."""
         size = (self.num_envs, self._world.batch.masks.shape[1])
         drawn: NDArray[np.float32] = torch.empty(size).exponential_().numpy()
         return drawn[self._own]
 
     def _count(self, played: Episodes) -> dict[str, float]:
-        """Count the decisions of a round and draw as often as the longest; means of returns and lengths."""
+        """Count a round's decisions, and draw noise as often as the longest process; {curve: value}."""
         peers, clusters, steps = self.hardware.peers, self.num_envs, len(played.times)
         for _ in range(int(peers.gathered(np.array([steps])).max()) - steps):
             self._noise()
@@ -323,7 +317,7 @@ class GroupRelative(NetworkLearner):
         return {"rollout/ep_rew_mean": returns / clusters, "rollout/ep_len_mean": decisions / clusters}
 
     def _update(self, choices: Choices, order: RoundOrder) -> dict[str, float]:
-        """Epochs of PPO's clipped updates on a round; means of `CURVES`."""
+        """Take gradient steps on a round for some epochs; returns means of `CURVES`."""
         network, peers = self._network, self.hardware.peers
         network.set_training_mode(True)
         measured: list[NDArray[np.float64]] = []

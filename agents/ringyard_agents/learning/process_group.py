@@ -1,4 +1,4 @@
-"""What a learner computes with: a device, and the processes that learn the same agent together."""
+"""Hardware of a learner: a device, and the processes that learn the same agent together."""
 
 import atexit
 import importlib
@@ -19,7 +19,7 @@ THING = TypeVar("THING")
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a training; every method but `part` is called by all of them, in the same order.
+    """The processes of a training, all of which call its methods (but `part`) in the same order.
 
     Attributes:
         rank: of this one; 0 writes the run.
@@ -30,12 +30,12 @@ class ProcessGroup:
     size: int = 1
 
     def part(self, what: str, count: int, members: int = 1) -> slice:
-        """The things of this process.
+        """The items of this process.
 
         Args:
-            what: their name for users.
-            count: groups of things of all processes together.
-            members: things in each group.
+            what: name of the setting, for errors.
+            count: groups of items of all processes together.
+            members: items in each group.
 
         Raises:
             ConfigurationError: the groups cannot be shared out evenly.
@@ -54,7 +54,7 @@ class ProcessGroup:
         return tensor
 
     def gathered(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The arrays of all processes behind each other, [rows, ...]; each may have other rows."""
+        """[rows, ...] the concatenated arrays of all processes."""
         if self.size == 1:
             return array
         parts: list[Any] = [None] * self.size
@@ -62,7 +62,7 @@ class ProcessGroup:
         return np.concatenate(parts)
 
     def from_first(self, thing: THING) -> THING:
-        """What process 0 gives."""
+        """The argument of process 0."""
         given: list[Any] = [thing]
         if self.size > 1:
             dist.broadcast_object_list(given, src=0)
@@ -74,7 +74,7 @@ class ProcessGroup:
         return np.asarray(self.total(torch.as_tensor(values).clone()).numpy())
 
     def add_up(self, parameters: list[torch.nn.Parameter]) -> None:
-        """Every parameter's gradient becomes the sum of those of all processes; none counts as 0."""
+        """Replace every parameter's gradient by its sum over processes; a missing one counts as 0."""
         for one in parameters:
             if one.grad is None:
                 one.grad = torch.zeros_like(one)
@@ -91,7 +91,7 @@ ALONE = ProcessGroup()
 
 
 def join_process_group() -> ProcessGroup:
-    """The processes that `torchrun` has started with this one; `ALONE` without it.
+    """Join the processes that `torchrun` started; `ALONE` without it.
 
     Raises:
         ConfigurationError: they do not find one another.
@@ -116,10 +116,10 @@ def join_process_group() -> ProcessGroup:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a learner computes with.
+    """Hardware of a learner.
 
     Attributes:
-        device: of networks and their updates; clusters are stepped by the processor's cores.
+        device: of networks and their updates; clusters are always stepped on the CPU.
         peers: processes that learn the same agent.
     """
 
@@ -130,24 +130,31 @@ class Hardware:
 def equip(learner: Any, hardware: Hardware) -> None:
     """Set a learner's attribute `hardware`, before `setup`.
 
+    Args:
+        learner: may lack the attribute.
+        hardware: device and processes.
+
     Raises:
-        ConfigurationError: it has none, and there is more than the processor and one process.
+        ConfigurationError: it lacks the attribute, and needs it for a GPU or several processes.
     """
     if hasattr(learner, "hardware"):
         learner.hardware = hardware
     elif hardware.device.type != "cpu" or hardware.peers.size > 1:
         raise ConfigurationError(
-            f"{type(learner).__name__} learns on the processor in one process; device is {hardware.device},"
+            f"{type(learner).__name__} learns on the CPU in one process; device is {hardware.device},"
             f" processes are {hardware.peers.size}; expected device=cpu and no torchrun, or a learner with an"
             " attribute hardware (ringyard_agents/learning/process_group.py)"
         )
 
 
 def device_of(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """The device of that name; `auto`: a GPU if there is one. Processes of one machine take one GPU each.
+    """The device of a name; each process of a machine gets its own GPU.
+
+    Args:
+        name: auto takes a GPU if there is one.
 
     Raises:
-        ConfigurationError: cuda, and there is none.
+        ConfigurationError: cuda without a GPU.
     """
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
@@ -162,7 +169,7 @@ def device_of(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
 
 
 def on(device: torch.device, array: NDArray[np.generic]) -> torch.Tensor:
-    """The array as a tensor there; on the way to a GPU through memory that it may read by itself."""
+    """The array as a tensor on a device, sent to a GPU through pinned memory."""
     tensor = torch.as_tensor(array)
     if device.type == "cpu":
         return tensor

@@ -38,7 +38,7 @@ from ringyard_agents.runs.run_folder import leaves
 _CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plots", "callbacks")
 _OF_THE_COMMAND = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
-#: settings that runs of older versions have not, as they ran
+#: values of settings that runs of older versions lack
 _LATER: dict[str, Any] = {
     "worlds": [],
     "init": None,
@@ -57,7 +57,11 @@ _OWN = "init"
 
 
 def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
-    """A run folder's config.yaml, as plain data that names only Ringyard's and trusted classes.
+    """Plain config of a run folder, which names only Ringyard's and trusted classes.
+
+    Args:
+        file: its config.yaml.
+        trust: full names of your own classes that it may name; True trusts any.
 
     Raises:
         CheckpointError: it is missing or damaged, or names other classes.
@@ -81,7 +85,7 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
 
 
 def resumed_config(config: DictConfig) -> tuple[DictConfig, int]:
-    """(config of the run folder `config.resume` with what this command changes, total_decisions so far).
+    """(config of the run `config.resume` with this command's changes, its earlier total_decisions).
 
     Args:
         config: of this command, as Hydra composed it.
@@ -112,13 +116,13 @@ def _key(word: str) -> str:
 
 
 def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) -> None:
-    """Raise ConfigurationError for the first override by which a run's settings would be others.
+    """Raise a ConfigurationError for the first override that contradicts a run's settings.
 
     Args:
-        words: of a command line.
+        words: overrides of a command line.
         asked: plain config that they compose.
         saved: plain config of the run.
-        file: where that is from.
+        file: of the saved config.
     """
     new, old = leaves(asked), leaves(saved)
     for word in sorted(words, key=lambda word: "." not in _key(word)):  # a leaf's own word before its group's
@@ -136,17 +140,17 @@ def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) ->
 
 
 def inherited(words: Sequence[str]) -> list[str]:
-    """The words of `ringyard train` with the parts of the agent that `init` names, where they choose none.
+    """Add the parts of the agent `init` to the words of `ringyard train`, where these choose no others.
 
-    Hydra then knows these parts as `agent=init`, `observation=init` and `action=init`: other words, such as
-    `agent.learning_rate=1e-4`, change them. With `resume`, words that speak of a part speak of the run's own.
+    Hydra then knows these parts as `agent=init`, `observation=init` and `action=init`. Other words, such as
+    `agent.learning_rate=1e-4`, change them. With `resume`, the parts are the run's own.
 
     Args:
-        words: of the command line, after `train`; the yaml of an experiment may say `init` as well.
+        words: of the command line, after `train`; the yaml of an experiment may name `init` as well.
 
     Raises:
         CheckpointError: no such agent or run, or it names classes that are not trusted.
-        ConfigurationError: several agents, or one that shall imitate a teacher again.
+        ConfigurationError: several agents, or one with a teacher, which would replace its weights.
     """
     chosen = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
     if "resume" in chosen and _value(chosen["resume"]) is not None:
@@ -172,13 +176,13 @@ def inherited(words: Sequence[str]) -> list[str]:
 def _with_parts(
     words: Sequence[str], first: str, parts: Mapping[str, Any], groups: Sequence[str]
 ) -> list[str]:
-    """Words of the command line that take some groups from known parts, which Hydra is told of.
+    """Register parts with Hydra, and add words that choose some of them.
 
     Args:
         words: of the command line.
-        first: the override before which they go; options, which may stand around, must not come between.
+        first: override before which they are added, so that no option separates overrides.
         parts: {group: plain config}.
-        groups: those to take.
+        groups: of the parts to choose.
     """
     for group, part in parts.items():
         ConfigStore.instance().store(_OWN, part, group)
@@ -187,7 +191,7 @@ def _with_parts(
 
 
 def _with_parts_of_run(words: Sequence[str], chosen: Mapping[str, str]) -> list[str]:
-    """Words that go on with a run, with its own parts where they change one; a new run would have others."""
+    """Words that resume a run, with its own parts where words change one."""
     changed = [
         part for part in PARTS if part not in chosen and any(key.startswith(f"{part}.") for key in chosen)
     ]
@@ -222,7 +226,7 @@ def _several(said: str) -> ConfigurationError:
 
 
 def _said_by_yamls(words: Sequence[str]) -> tuple[Any, set[str]]:
-    """(`init` of the yamls that words choose, groups of which these yamls choose a leaf themselves)."""
+    """(`init` of the yamls that words choose, groups whose leaf these yamls choose)."""
     agents, groups = set[Any](), set[str]()
     for chosen in itertools.product(*map(_chosen_leaves, words)):
         try:  # Hydra may be on our configs already
@@ -237,7 +241,7 @@ def _said_by_yamls(words: Sequence[str]) -> tuple[Any, set[str]]:
 
 
 def _chosen_leaves(word: str) -> list[tuple[str, str]]:
-    """[(group, leaf)] that an override chooses, one after the other if it sweeps."""
+    """[(group, leaf)] chosen by an override; several if it sweeps."""
     override = _parsed(word)
     sweeps = override.is_sweep_override()
     names = override.sweep_string_iterator() if sweeps else [override.get_value_element_as_str()]
@@ -245,7 +249,7 @@ def _chosen_leaves(word: str) -> list[tuple[str, str]]:
 
 
 def _overridden(group: str, leaf: str) -> set[str]:
-    """Groups of which a yaml chooses a leaf: `- override /action: scores`."""
+    """Groups whose leaf a yaml chooses by its defaults, as in `- override /action: scores`."""
     file = config_files(group).get(leaf)
     content = {} if file is None else yaml.safe_load(file.read_text())
     entries = [one for one in content.get("defaults", ()) if isinstance(one, Mapping)]
@@ -253,17 +257,17 @@ def _overridden(group: str, leaf: str) -> set[str]:
 
 
 def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], trust: Trust) -> None:
-    """Give a learner that has been set up the weights of an agent.
+    """Load the weights of an agent into a learner, after its `setup`.
 
     Args:
         learner: new.
         agent: `init` of a run.
         own: parts of the run's agent, see `agent_file.parts_of`.
-        trust: full names of classes of yours that the agent may name; True: any.
+        trust: full names of your own classes that the agent may name; True trusts any.
 
     Raises:
-        CheckpointError: there is no such agent, it sees or does something else, or its network is another.
-        ConfigurationError: the learner would forget it.
+        CheckpointError: there is no such agent, or its observation, actions or network differ.
+        ConfigurationError: the learner has a teacher, which would replace the weights.
     """
     file = find_checkpoint(agent)
     parts, weights = read_agent(file, trust)

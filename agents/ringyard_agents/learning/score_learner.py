@@ -1,4 +1,4 @@
-"""What learners of scores share: a network in several worlds, an optimiser, rounds of whole episodes."""
+"""Base class of learners of scores: a network, an optimiser, rounds of episodes in several environments."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from ringyard_agents.learning.learner import Callback, network_state, restore_ne
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 
-#: of what is tried: weights and scores are of the order of 1
+#: spread of exploration; weights and scores are of the order of 1
 Spread = Annotated[float, "(0, 10]"]
 
 _AVERAGE = "average."
@@ -29,21 +29,21 @@ _AVERAGE = "average."
 
 @dataclass(kw_only=True)
 class ScoreLearner(ABC):
-    """Rounds: in every world some workloads, each played in a group of clusters; then a better network.
+    """Learns in rounds: groups of clusters play workloads of every environment, then the network is updated.
 
-    What a round draws follows from the seed and its number, so that nothing of it needs to be saved.
+    Random draws of a round depend on the seed and its number only, so that no random state is saved.
 
     Attributes:
-        network: (F, C) -> a network for as many features of a job and of a cluster; with scores for GPU types
-            (F, C, type_scores=T) -> the same.
-        learns_types: whether it learns scores for GPU types, too.
-        workloads: played in each world and round, by all processes together.
-        group_size: clusters that play each of them, which are compared; even, for mirrored pairs.
-        learning_rate: of Adam; falls linearly to 0 at the last decision.
-        averaging: after each round the policy's weights are this much the old ones, the rest the newest.
-        teacher: what the network imitates before it learns; None: all scores are 0 at first.
-        constraint: what has to be kept besides; None: nothing.
-        hardware: what it computes with.
+        network: (F, C) -> a network for F features of a job and C of a cluster. With scores for GPU types it
+            is called as (F, C, type_scores=T).
+        learns_types: whether it also learns scores for GPU types.
+        workloads: played in each environment and round, by all processes together.
+        group_size: clusters that play each workload and are compared; even, for antithetic pairs.
+        learning_rate: of Adam, decays linearly to 0 at the last decision.
+        averaging: share of the old weights in the policy's weights after each round.
+        teacher: imitated before learning; None: all scores are 0 at first.
+        constraint: on another metric; None: there is none.
+        hardware: device and processes.
     """
 
     network: Callable[..., ScoreNetwork]
@@ -100,8 +100,13 @@ class ScoreLearner(ABC):
         self._network = self._new_network(*size).to(self.hardware.device)
         self._optimizer = torch.optim.Adam(self._network.parameters(), self.learning_rate)
         self._average = deepcopy(self._network)
-        if saved is not None:
-            self._restore(saved)
+        if saved is None:
+            return
+        restore_network(self._network, saved, self._optimizer)
+        arrays = saved.arrays.items()
+        average = {name.removeprefix(_AVERAGE): array for name, array in arrays if name.startswith(_AVERAGE)}
+        restore_network(self._average, Checkpoint(average, {}))
+        self.decisions, self._rounds = saved.facts["decisions"], saved.facts["rounds"]
 
     def state(self) -> Checkpoint:
         """Weights, their average, optimiser and counters."""
@@ -111,16 +116,9 @@ class ScoreLearner(ABC):
         return Checkpoint({**network.arrays, **average}, {**network.facts, **counters})
 
     def _new_network(self, job: int, cluster: int, type_scores: int) -> ScoreNetwork:
-        # networks of others need not know the word
+        # networks without type scores need not have the argument
         more = {"type_scores": type_scores} if type_scores else {}
         return self.network(job, cluster, **more)
-
-    def _restore(self, saved: Checkpoint) -> None:
-        restore_network(self._network, saved, self._optimizer)
-        arrays = saved.arrays.items()
-        average = {name.removeprefix(_AVERAGE): array for name, array in arrays if name.startswith(_AVERAGE)}
-        restore_network(self._average, Checkpoint(average, {}))
-        self.decisions, self._rounds = saved.facts["decisions"], saved.facts["rounds"]
 
     def load_weights(self, weights: Checkpoint) -> None:
         """Begin with these weights, and with them as their average."""
@@ -128,7 +126,7 @@ class ScoreLearner(ABC):
         restore_network(self._average, weights)
 
     def weights(self) -> Checkpoint:
-        """Of the policy's network, and how many features it reads."""
+        """Weights of the policy's network, and its numbers of features."""
         network = self._average
         features = [network.job_features, network.cluster_features]
         facts = {"features": features, "type_scores": getattr(network, "type_scores", 0)}
@@ -159,7 +157,7 @@ class ScoreLearner(ABC):
             callback(measured | {"train/learning_rate": group["lr"]})
 
     def _paid(self, label: str, played: Episodes) -> Episodes:
-        """What a world's clusters have just played, which pays for what it used of the constraint's bound."""
+        """Episodes just played in an environment, with the constraint's price taken off their rewards."""
         if self.constraint is None:
             return played
         batch = self._worlds[label].batch
@@ -169,11 +167,11 @@ class ScoreLearner(ABC):
 
     @abstractmethod
     def _round(self) -> dict[str, float]:
-        """Play a round and learn from it; what to plot."""
+        """Play a round and learn from it; returns {curve: value}."""
 
-    def _rng(self, *what: int) -> np.random.Generator:
-        """Of one thing that this round draws."""
-        return np.random.default_rng((self._seed, self._rounds, *what))
+    def _rng(self, *stream: int) -> np.random.Generator:
+        """Generator of one of this round's streams of random numbers."""
+        return np.random.default_rng((self._seed, self._rounds, *stream))
 
     @property
     def _own_clusters(self) -> slice:
@@ -181,13 +179,13 @@ class ScoreLearner(ABC):
         return self.hardware.peers.part("agent.workloads", self.workloads, self.group_size)
 
     def _entries(self, world: int) -> NDArray[np.int64]:
-        """[own clusters] the workloads of this round, each as often as a group has members."""
+        """[own clusters] job tables of this round, the same for each cluster of a group."""
         setting = list(self._worlds.values())[world].setting
         drawn = self._rng(world).integers(setting.num_workloads, size=self.workloads)
         return np.repeat(drawn, self.group_size)[self._own_clusters]
 
     def _count(self, played: Mapping[str, Episodes]) -> dict[str, float]:
-        """Count the decisions of a round; the means of its returns and lengths."""
+        """Count the decisions of a round; returns the means of its returns and lengths."""
         peers = self.hardware.peers
         sums = [(one.returns.sum(), one.valid.sum(), one.valid.shape[1]) for one in played.values()]
         returns, decisions, clusters = peers.sums(np.array(sums, np.float64).T.reshape(-1)).reshape(3, -1)

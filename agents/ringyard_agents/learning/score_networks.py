@@ -1,4 +1,4 @@
-"""Networks that score any number of jobs on any cluster: what they see, and their scores as a policy."""
+"""Networks that score any number of jobs on any cluster, and the policy that plays their scores."""
 
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -14,18 +14,18 @@ from ringyard_agents.learning.process_group import on
 
 @checked("agent.network")
 class ScoreNetwork(nn.Module):
-    """Scores of each job, by what is seen of it, of its cluster and of the other jobs.
+    """Scores each job by its features, those of the cluster and those of the other jobs.
 
-    One says how much it matters; the mean of these is 0: only their differences matter to an allocator, and
-    scores that drift together end where they are cut off. The others, if any, say how it likes each GPU type.
-    No path through it depends on values: `torch.func.vmap` may run it with other weights for every cluster.
+    The first score is the job's importance. Its mean over jobs is 0: only differences matter to an allocator,
+    and a common drift would end in clipping. Further scores rate GPU types. Control flow does not depend on
+    values, so that `torch.func.vmap` can run it with other weights for every cluster.
 
     Args:
-        job_features: F, numbers seen of a job.
-        cluster_features: C, numbers seen of the cluster.
+        job_features: F, features of a job.
+        cluster_features: C, features of the cluster.
         width: of the two hidden layers.
-        context: what a job knows of the others: nothing ("none"), the "mean" of their first hidden layers, or
-            that weighted by one head of "attention" (Vaswani et al. 2017). In whatever order they stand.
+        context: what a job's scores see of the other jobs: "none", the "mean" of their first hidden layers,
+            or their mean weighted by one head of "attention" (Vaswani et al. 2017). Order does not matter.
         type_scores: GPU types that each job gets a score for, see `ringyard.mdp.actions.Scores`.
     """
 
@@ -49,7 +49,7 @@ class ScoreNetwork(nn.Module):
         self.score = nn.Sequential(nn.Linear(both, width), nn.Tanh(), last)
 
     def forward(self, jobs: Tensor, present: Tensor, cluster: Tensor) -> Tensor:
-        """[..., jobs, 1 + type_scores] scores; those of absent jobs mean nothing.
+        """[..., jobs, 1 + type_scores] scores, arbitrary in slots without a job.
 
         Args:
             jobs: [..., jobs, F].
@@ -91,7 +91,7 @@ class _Mean(nn.Module):
 
 
 class _Attention(nn.Module):
-    """[..., jobs, width] what each job makes of the present ones."""
+    """[..., jobs, width] mean of the present jobs, weighted by attention."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ Ids = NDArray[np.int64]
 
 
 class PolicyInput(NamedTuple):
-    """What is seen of some clusters; as many slots as the fullest of them has jobs.
+    """Features of some clusters and their jobs; the fullest cluster fills all slots.
 
     Attributes:
         jobs: [clusters, slots, F].
@@ -137,14 +137,14 @@ def filled(rows: Floats, counts: Ids) -> tuple[NDArray[Any], Masks]:
 
 
 def look(observations: Any, masks: Masks) -> PolicyInput:
-    """What observations with the blocks `jobs` and `cluster` show.
+    """Features in observations with the blocks `jobs` and `cluster`.
 
     Args:
         observations: {block: [clusters, ...]}.
         masks: [clusters, jobs shown] True where there is a job.
 
     Raises:
-        CheckpointError: other blocks.
+        CheckpointError: the blocks are missing.
     """
     if not isinstance(observations, dict) or not {"jobs", "cluster"} <= set(observations):
         raise CheckpointError(
@@ -158,7 +158,12 @@ def look(observations: Any, masks: Masks) -> PolicyInput:
 
 
 def scores_of(network: ScoreNetwork, seen: PolicyInput) -> torch.Tensor:
-    """[clusters, slots, 1 + GPU types scored] a network's scores."""
+    """[clusters, slots, 1 + GPU types scored] scores of a network, without clipping.
+
+    Args:
+        network: scores jobs.
+        seen: features of clusters and jobs.
+    """
     device = next(network.parameters()).device
     jobs, present, cluster = (on(device, part) for part in seen)
     scores: torch.Tensor = network(jobs, present.float(), cluster)
@@ -169,8 +174,8 @@ def as_action(scores: Floats, seen: PolicyInput, num_jobs: int) -> Floats:
     """[clusters, scores] of the action space, 0 where there is no job.
 
     Args:
-        scores: [clusters, slots, 1 + GPU types scored]; what is beyond -1 and 1 is cut off.
-        seen: what they are of.
+        scores: [clusters, slots, 1 + GPU types scored], which are clipped to [-1, 1].
+        seen: features of the scored jobs.
         num_jobs: N of `ringyard.mdp.actions.Scores`.
     """
     clusters, slots, kinds = scores.shape
@@ -181,10 +186,10 @@ def as_action(scores: Floats, seen: PolicyInput, num_jobs: int) -> Floats:
 
 
 class ScorePolicy:
-    """Scores jobs as a network does, without noise; on any cluster, for any number of jobs.
+    """Plays a network's scores without noise, on any cluster and for any number of jobs.
 
     Args:
-        network: of as many features as will be seen.
+        network: scores jobs.
     """
 
     flat = False
@@ -197,8 +202,8 @@ class ScorePolicy:
         """[clusters, scores] from -1 to 1, 0 where there is no job.
 
         Raises:
-            CheckpointError: an observation of other blocks or features than those of training, or weights
-                whose scores are no numbers.
+            CheckpointError: the observation has other blocks or features than in training, or scores are
+                not finite.
         """
         seen, network = look(observations, masks), self.network
         got, expected = seen.jobs.shape[2], network.job_features

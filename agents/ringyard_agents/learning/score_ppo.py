@@ -1,8 +1,7 @@
-"""PPO without a critic on the scores of single jobs, which differ by noise."""
+"""PPO without a critic on noisy scores of single jobs."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -32,20 +31,20 @@ from ringyard_agents.learning.score_networks import (
     scores_of,
 )
 
-#: parts of a minibatch that are filled up to the fullest cluster of each, so that little is computed in vain
+#: parts of a minibatch, each padded to its fullest cluster: more of them compute less padding
 _PARTS = 8
 
 
 class RolloutBatch(NamedTuple):
-    """Decisions, each about as many jobs as it has scored.
+    """Decisions to learn from, with a sample for each job scored.
 
     Attributes:
-        jobs: [samples, F] what was seen of the jobs, decision after decision.
-        scores: [samples] what they got.
-        noise: [samples] how much of it was noise, in units of its spread.
-        advantages: [samples] what came of that noise.
-        counts: [decisions] jobs of each.
-        cluster: [decisions, C] what was seen of the clusters.
+        jobs: [samples, F] features of the jobs, decision after decision.
+        scores: [samples] scores, noise included.
+        noise: [samples] noise in the scores, in units of its spread.
+        advantages: [samples] of the noise.
+        counts: [decisions] jobs scored in each.
+        cluster: [decisions, C] features of the cluster.
     """
 
     jobs: Floats
@@ -56,7 +55,7 @@ class RolloutBatch(NamedTuple):
     cluster: Floats
 
     def some(self, decisions: Ids) -> "RolloutBatch":
-        """Those of some decisions."""
+        """The samples of some decisions."""
         counts = self.counts[decisions]
         ends = np.cumsum(counts)
         first = (np.cumsum(self.counts) - self.counts)[decisions]
@@ -65,17 +64,17 @@ class RolloutBatch(NamedTuple):
         return RolloutBatch(jobs, scores, noise, advantages, counts, self.cluster[decisions])
 
     def seen(self) -> PolicyInput:
-        """As networks read them."""
+        """The features, as networks read them."""
         return PolicyInput(*filled(self.jobs, self.counts), self.cluster)
 
     @staticmethod
     def joined(parts: list["RolloutBatch"]) -> "RolloutBatch":
-        """All of several."""
+        """All samples of several batches."""
         return RolloutBatch(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def deterministic(network: ScoreNetwork) -> ScorePlayer:
-    """Plays a network's scores."""
+    """A player of a network's scores without noise."""
 
     def player(seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         with torch.no_grad():
@@ -86,13 +85,19 @@ def deterministic(network: ScoreNetwork) -> ScorePlayer:
 
 
 def antithetic_noise(rng: np.random.Generator, clusters: int, jobs: int) -> Floats:
-    """[clusters, jobs] of unit spread; each odd cluster has that of the one before it with the other sign."""
+    """[clusters, jobs] noise of unit spread in pairs of clusters of opposite sign.
+
+    Args:
+        rng: draws it.
+        clusters: even number.
+        jobs: of each cluster.
+    """
     drawn = rng.standard_normal((clusters // 2, 1, jobs), np.float32)
     return np.concatenate((drawn, -drawn), axis=1).reshape(clusters, jobs)
 
 
 class PerturbedPolicy:
-    """A network's scores plus noise that a job keeps; remembers what it did.
+    """Plays a network's scores plus noise that each job keeps, and records its decisions.
 
     Args:
         network: scores jobs.
@@ -122,15 +127,14 @@ class PerturbedPolicy:
         return scores[..., None]
 
     def samples(self, advantages: Floats, peers: ProcessGroup) -> RolloutBatch:
-        """Of all decisions, in order.
+        """Samples of all decisions, in order.
 
-        A job's noise acts from its first decision on: what came of it is that decision's advantage, a share
-        for each of its decisions. Noise decides how many these are: unshared, those of jobs that it delays
-        would count more, and learning would go astray.
+        A job's noise acts from its first decision on, so that its samples share the advantage of that
+        decision. Without sharing, jobs that the noise delays would count more, and the gradient be biased.
 
         Args:
             advantages: [decisions].
-            peers: who play other clusters of the same world.
+            peers: processes that play other clusters of the same environment.
         """
         columns = zip(*self._noted, strict=True)
         seen, scores, noise, jobs, counts, cluster = (np.concatenate(column) for column in columns)
@@ -144,24 +148,25 @@ class PerturbedPolicy:
 def add_gradient(
     network: ScoreNetwork, samples: RolloutBatch, total: int, spread: float, clip_range: float
 ) -> NDArray[np.float64]:
-    """Add to a network's gradient that of PPO's clipped loss, score by score.
+    """Add the gradient of PPO's clipped loss to a network's gradient, score by score.
 
     Args:
-        network: as it is now.
-        samples: of some decisions, or of none.
-        total: scores in the minibatch, those of other processes' decisions too.
+        network: learns.
+        samples: this process's part of a minibatch, which may be empty.
+        total: scores in the minibatch, in all processes.
         spread: of the noise.
         clip_range: of the ratio of probabilities.
 
     Returns:
-        [3] this part of the minibatch's means: the loss, how far the policy has moved (an estimate of the
-        Kullback-Leibler divergence), the share of ratios that are clipped.
+        [3] this part's share of the minibatch's means: loss, estimated Kullback-Leibler divergence from the
+        policy that played, share of ratios that are clipped.
     """
     if not len(samples.counts):
         return np.zeros(3)
 
-    def loss_of(part: RolloutBatch) -> tuple[torch.Tensor, tuple[float, ...]]:
-        seen, device = part.seen(), next(network.parameters()).device
+    def loss_of(decisions: Ids) -> tuple[torch.Tensor, tuple[float, ...]]:
+        part, device = samples.some(decisions), next(network.parameters()).device
+        seen = part.seen()
         means = scores_of(network, seen)[..., 0][on(device, seen.present)]
         noise = (on(device, part.scores) - means) / spread
         log_ratio = (on(device, part.noise) ** 2 - noise**2) / 2  # of normal densities
@@ -171,14 +176,10 @@ def add_gradient(
 
     by_size = np.argsort(samples.counts, kind="stable")
     parts = np.array_split(by_size, min(_PARTS, len(by_size)))
-    losses = [partial(lambda decisions: loss_of(samples.some(decisions)), decisions) for decisions in parts]
-    found = np.zeros(3)
-    for one in add_gradients(network, losses):
-        found += one
-    return found
+    return add_gradients(network, loss_of, parts)
 
 
-#: what `add_gradient` measures, in its order, as TensorBoard calls it
+#: TensorBoard tags of the measurements of `add_gradient`
 _CURVES = ("train/policy_gradient_loss", "train/approx_kl", "train/clip_fraction")
 
 
@@ -190,7 +191,7 @@ _Steps = list[NDArray[np.float64]]
 
 @dataclass(kw_only=True)
 class _ScorePPO(ScoreLearner):
-    """Learners by gradients of scores that differ by noise: explore in every world, then update."""
+    """Explores by noisy scores in every environment, then updates the network."""
 
     noise: Spread
     batch_size: Count
@@ -210,14 +211,14 @@ class _ScorePPO(ScoreLearner):
 
     @abstractmethod
     def _explore(self, number: int, label: str, world: ScoreWorld) -> _Explored:
-        """Play a world with noise in this process's clusters."""
+        """Play an environment in this process's clusters, with noise."""
 
     @abstractmethod
     def _update(self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator) -> _Steps:
         """Take gradient steps on a round."""
 
     def _perturbed(self, rng: np.random.Generator, world: ScoreWorld) -> PerturbedPolicy:
-        """The network with noise for this process's clusters of a world."""
+        """The network with noise for this process's clusters of an environment."""
         jobs, everyone = world.setting.workload.num_jobs, self.workloads * self.group_size
         noise = antithetic_noise(rng, everyone, jobs)[self._own_clusters]
         return PerturbedPolicy(self._network, noise, self.noise)
@@ -236,19 +237,20 @@ class _ScorePPO(ScoreLearner):
 @checked("agent")
 @dataclass(kw_only=True)
 class GroupNoise(_ScorePPO):
-    """PPO without a critic (Schulman et al. 2017; Shao et al. 2024) on the score of every single job.
+    """PPO without a critic on the score of every single job, with noise drawn once a job and episode.
 
-    A job's score is the network's plus noise drawn once for its whole episode: the effect of a single noisy
-    decision washes out, that of an episode of them is seen. Advantages compare clusters with the same
-    workload, in which noise comes in mirrored pairs.
+    The effect of noise on a whole episode is visible where that on a single decision is not. Advantages
+    compare clusters with the same workload, half of which have the opposite noise.
+
+    Source: Schulman et al. 2017 (PPO), Shao et al. 2024 (advantages within groups).
 
     Attributes:
         noise: its spread, in scores.
         credit: how decisions share the return of their episode, see `policy_gradient.group_advantages`.
-        n_epochs: times that each round is learnt from.
+        n_epochs: passes over each round.
         batch_size: scores of single jobs in a gradient step.
         clip_range: of the ratio of each single score's probability.
-        max_grad_norm: longer gradients are shortened.
+        max_grad_norm: maximum norm of the gradient.
     """
 
     noise: Spread = 0.05
@@ -274,27 +276,27 @@ class GroupNoise(_ScorePPO):
         return measured
 
 
-#: how far one group outweighs a usual one, whose returns differ by this share of their mean
+#: usual spread of a group's returns, as a share of their mean; maximum weight of a group with a larger one
 _USUAL_SPREAD, _MOST_WEIGHT = 0.01, 5.0
 
 
 @checked("agent")
 @dataclass(kw_only=True)
 class ForkAndCompare(_ScorePPO):
-    """PPO without a critic, whose groups are copies of a cluster at some moment of an episode.
+    """PPO without a critic, in groups of copies of a cluster at some moment of an episode.
 
-    The copies see the same jobs and the same future. Each plays some decisions with noise drawn once per job,
-    in mirrored pairs, and then goes on without noise, with no more than the next arrivals, until all is done.
-    The effect of late noise is not drowned by that of early noise; episodes may be long.
+    All copies have the same jobs and the same future. Each plays some decisions with noise drawn once a job,
+    in antithetic pairs, and then goes on without noise until the next arrivals are done. Episodes may be
+    long, because the effect of late noise is not hidden by that of early noise.
 
     Attributes:
-        workloads: moments in each world and round.
+        workloads: moments in each environment and round.
         group_size: copies of each, even.
         noise: its spread, in scores.
         events: decisions with noise.
-        arrivals: jobs that still come, after the moment.
+        arrivals: jobs that still arrive after the moment.
         batch_size: scores of single jobs in a round's only gradient step.
-        max_grad_norm: longer gradients are shortened.
+        max_grad_norm: maximum norm of the gradient.
     """
 
     workloads: Count = 6
@@ -321,12 +323,12 @@ class ForkAndCompare(_ScorePPO):
     def _update(self, samples: RolloutBatch, order: RoundOrder, rng: np.random.Generator) -> _Steps:
         every = rng.permutation(len(order.counts))
         some = every[: np.searchsorted(np.cumsum(order.counts[every]), self.batch_size) + 1]
-        # from where the noise was drawn: every ratio is 1, nothing is clipped
+        # the network has not changed since it played, so that every ratio is 1 and nothing is clipped
         return [self._step(samples, order, some, np.inf)]
 
 
 def _advantages(returns: NDArray[np.float64], group_size: int) -> Floats:
-    """[clusters] of unit spread in each group, times a weight that grows with the effect of noise there."""
+    """[clusters] advantages of unit spread in each group, weighted by how much its returns spread."""
     groups = returns.reshape(-1, group_size)
     mean, spread = groups.mean(axis=1, keepdims=True), groups.std(axis=1, keepdims=True)
     weight = np.minimum(np.sqrt(spread / (np.abs(mean) + 1e-12) / _USUAL_SPREAD), _MOST_WEIGHT)

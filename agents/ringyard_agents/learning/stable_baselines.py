@@ -34,11 +34,11 @@ from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
-#: what Stable-Baselines3 counts from the start of the process, or what says how far the run is anyway
+#: counters of Stable-Baselines3 that start with the process, or repeat the number of decisions
 _OF_THIS_PROCESS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
 
-#: of a decision, beside observation and mask: action (two), reward, return, start, value, log-probability,
-#: advantage
+#: numbers kept of a decision beside observation and mask: action (two), reward, return, start, value, log
+#: probability, advantage
 _KEPT_NUMBERS = 8
 
 
@@ -71,7 +71,7 @@ class _BetweenRollouts(BaseCallback, KVWriter):
 
 
 _Schedule = Callable[[float], float]
-#: what the algorithms' own numbers may be; others are the algorithm's to check
+#: ranges of arguments of the algorithms, which check the rest themselves
 _ARGUMENTS = {
     **dict.fromkeys(("n_steps", "n_epochs"), Count),
     **dict.fromkeys(("ent_coef", "vf_coef"), Amount),
@@ -87,15 +87,15 @@ _ARGUMENTS = {
 @checked("agent")
 @dataclass
 class StableBaselines(NetworkLearner):
-    """Learns with any on-policy algorithm, PPO or MaskablePPO for instance.
+    """Learns with an on-policy algorithm such as PPO or MaskablePPO.
 
     Attributes:
         model: the algorithm's class and its arguments, all but env, seed and device.
-        flat: its policy reads one row of numbers a cluster; False: blocks.
-        num_envs: clusters played at once.
-        teacher: whom to imitate before learning; needs MaskablePPO.
-        hardware: what it computes with; in one process only.
-        masked: it is MaskablePPO, whose policies choose valid actions only.
+        flat: whether its policy reads one row of numbers a cluster, or blocks.
+        num_envs: clusters.
+        teacher: imitated before learning; needs MaskablePPO.
+        hardware: device; one process only.
+        masked: whether it is MaskablePPO, whose policies choose valid actions only.
     """
 
     model: partial[OnPolicyAlgorithm]
@@ -147,7 +147,7 @@ class StableBaselines(NetworkLearner):
         return network
 
     def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
-        """Make the model, new or as saved, in its only world."""
+        """Make the model, new or as saved, and its only environment."""
         setting = only_world(worlds)
         if self.hardware.peers.size > 1:
             raise ConfigurationError(
@@ -157,21 +157,10 @@ class StableBaselines(NetworkLearner):
         torch.set_num_threads(1)
         self._require_memory(setting)
         self._seed, self._env = seed, RingyardVecEnv(setting, self.num_envs, seed=seed)
-        self._running = self.model(env=self._env, seed=seed, device=self.hardware.device)
-        if saved is not None:
-            self._restore(saved)
-
-    def _require_memory(self, setting: EnvConfig) -> None:
-        """Raise a ConfigurationError unless a rollout fits, which is kept as float32 and copied once."""
-        steps = self._given("n_steps")
-        if type(steps) is int:  # algorithms of others may have none
-            actions = setting.actions
-            kept = setting.observation.size(setting.cluster, actions) + actions.mask_size + _KEPT_NUMBERS
-            name = f"agent.model.n_steps, with agent.num_envs={self.num_envs:,},"
-            require_memory({name: (steps, 2 * 4 * kept * self.num_envs)})
-
-    def _restore(self, saved: Checkpoint) -> None:
-        model, facts, arrays = self._running, saved.facts, saved.arrays
+        model = self._running = self.model(env=self._env, seed=seed, device=self.hardware.device)
+        if saved is None:
+            return
+        facts, arrays = saved.facts, saved.arrays
         restore_network(model.policy, saved, model.policy.optimizer)
         model.num_timesteps, model._n_updates = facts["decisions"], facts["updates"]
         if facts["started"]:
@@ -180,6 +169,15 @@ class StableBaselines(NetworkLearner):
             model.ep_info_buffer = deque(facts["episodes"], maxlen=model._stats_window_size)
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         restore_random(saved)
+
+    def _require_memory(self, setting: EnvConfig) -> None:
+        """Raise a ConfigurationError unless two copies of a rollout in float32 fit into memory."""
+        steps = self._given("n_steps")
+        if type(steps) is int:  # algorithms of others may have none
+            actions = setting.actions
+            kept = setting.observation.size(setting.cluster, actions) + actions.mask_size + _KEPT_NUMBERS
+            name = f"agent.model.n_steps, with agent.num_envs={self.num_envs:,},"
+            require_memory({name: (steps, 2 * 4 * kept * self.num_envs)})
 
     def state(self) -> Checkpoint:
         """Weights, optimiser, counters, random states and running episodes."""
@@ -197,7 +195,7 @@ class StableBaselines(NetworkLearner):
         return Checkpoint(arrays, {**network.facts, **random.facts, **facts, "episodes": episodes})
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Clone the teacher if there is one and nothing was played yet; then learn."""
+        """Clone the teacher, if there is one and learning starts, then learn."""
         model, between = self._running, _BetweenRollouts(callback)
         model.set_logger(Logger(None, [between]))
         if self.teacher is not None and model._last_obs is None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import set_num_threads, usable_cores
 from ringyard_agents.config.compose import plain
-from ringyard_agents.config.safe_load import Trust, check_classes, groups_of_runs
+from ringyard_agents.config.safe_load import check_classes, groups_of_runs
 from ringyard_agents.learning.agent_file import AGENT, LAST, parts_of
 from ringyard_agents.learning.callbacks import callbacks_of
-from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.environments import environments_of, settings_of
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.evaluation import Evaluation, Unseen, baselines_of, constraint_of, ratio
-from ringyard_agents.learning.learner import Learner
 from ringyard_agents.learning.process_group import Hardware, device_of, equip, join_process_group
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
@@ -40,15 +39,15 @@ def train(config: DictConfig) -> float | None:
     A job of a sweep that has begun before goes on.
 
     Returns:
-        The best agent's metric on the evaluation workloads, less is better; None: there was no evaluation.
+        The best agent's metric on the evaluation workloads, less is better. None without an evaluation.
 
     Raises:
         RingyardError: bad input, before anything is replaced.
-        KeyboardInterrupt: it was stopped; everything is saved.
+        KeyboardInterrupt: the user stopped it; everything is saved.
     """
     folder = job_folder()
     hardware = Hardware(device_of(config.device), join_process_group())
-    # this process's share of the cores, beside those that `torchrun` has started on the same machine
+    # processes that `torchrun` started on the same machine share its cores
     share = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     set_num_threads(config.num_threads or share)
     if hardware.peers.rank > 0:
@@ -61,7 +60,7 @@ def train(config: DictConfig) -> float | None:
 
 
 def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
-    """Unpack the config, put everything together, and learn."""
+    """Build the learner, its evaluation and its run, and learn."""
     saved, evaluated, earlier_decisions = None, None, 0
     if config.resume is not None:
         config, earlier_decisions = resumed_config(config)
@@ -72,12 +71,14 @@ def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
     seed, total, judged = given["seed"], given["total_decisions"], given["evaluate"]
     console = Console()
 
-    environments = environments_of(given, given["worlds"], _checked_of(folder, given["trust"], saved))
+    trusted = partial(
+        check_classes, groups=groups_of_runs(), trust=given["trust"], where=str(folder / "config.yaml")
+    )
+    environments = environments_of(given, given["worlds"], None if saved is None else trusted)
     unseen = Unseen(environments, judged["workloads"], judged["workload_seed"], given["trust"])
-    learner: Learner = instantiate(parts["agent"], _convert_="all")
-    callbacks = callbacks_of(given["callbacks"])
-    constraint = _constrain(learner, given["constraint"], unseen)
-    equip(learner, hardware)
+    learner, callbacks = instantiate(parts["agent"], _convert_="all"), callbacks_of(given["callbacks"])
+    constraint = constraint_of(learner, **given["constraint"], unseen=unseen)
+    _equip(learner, hardware, constraint)
     try:
         learner.setup(settings_of(learner, environments, given["num_workloads"], seed), seed, saved)
     except (KeyError, TypeError, CheckpointError) as error:
@@ -125,14 +126,18 @@ def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
     return evaluation.best if np.isfinite(evaluation.best) else None
 
 
-def _follow(hardware: Hardware) -> None:
-    """Learn as the first process says, until it says that it is enough."""
-    known: Any = hardware.peers.from_first(None)
-    agent, plainly, num_workloads, seed, total, constraint, state = known
-    learner: Any = instantiate(agent, _convert_="all")
+def _equip(learner: Any, hardware: Hardware, constraint: Constraint | None) -> None:
     equip(learner, hardware)
     if constraint is not None:
         learner.constraint = constraint
+
+
+def _follow(hardware: Hardware) -> None:
+    """Learn with the settings of the first process, until it ends the training."""
+    known: Any = hardware.peers.from_first(None)
+    agent, plainly, num_workloads, seed, total, constraint, state = known
+    learner = instantiate(agent, _convert_="all")
+    _equip(learner, hardware, constraint)
     environments = {label: OmegaConf.create(one) for label, one in plainly.items()}
     learner.setup(settings_of(learner, environments, num_workloads, seed), seed, state)
 
@@ -148,29 +153,8 @@ def _follow(hardware: Hardware) -> None:
         learner.learn(total, between_rounds)
 
 
-def _checked_of(folder: Path, trust: Trust, saved: Checkpoint | None) -> Callable[[Any], None] | None:
-    """The check of a resumed run's environments, which its file names."""
-    if saved is None:
-        return None
-    return lambda parts: check_classes(parts, groups_of_runs(), trust, str(folder / "config.yaml"))
-
-
-def _constrain(learner: Any, given: Mapping[str, Any], unseen: Unseen) -> Constraint | None:
-    """Give a learner the constraint of its run, if there is one."""
-    able = hasattr(learner, "constraint")
-    if given["metric"] is not None and not able:
-        raise ConfigurationError(
-            "constraint: this agent can keep none; expected one that scores jobs (agent=evolution, with"
-            " action=scores observation=live_jobs), or no constraint.metric and constraint.most"
-        )
-    constraint = constraint_of(**given, unseen=unseen)
-    if able:
-        learner.constraint = constraint
-    return constraint
-
-
 def _learn(run: TrainingRun, total: int, enough: Callable[[], bool], console: Console, plots: bool) -> None:
-    """Learn until there are enough decisions or it gets no better; whatever ends it, the run is saved."""
+    """Learn until `total` decisions, or until `enough` between two rounds; the run is saved in any case."""
     learner, evaluation = run.learner, run.evaluation
     columns = (
         TextColumn("learning"),

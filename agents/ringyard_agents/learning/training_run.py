@@ -1,4 +1,4 @@
-"""The folder of a training run: checkpoints and curves, so that it can be stopped at any time and goes on."""
+"""Files of a training run: checkpoints and curves, from which it can be resumed at any time."""
 
 import csv
 import json
@@ -30,10 +30,10 @@ from ringyard_agents.runs.run_index import find_runs
 _SUMMARY = "training.json"
 _STEP = "decisions"
 
-#: no network that has learnt something comes near
+#: far beyond the weights of any network that has learnt something
 _LARGEST_WEIGHT = 1e6
 
-#: words of a command line that make no other run
+#: settings that do not change the result of a run
 _NO_SETTINGS = ("name", "overwrite", "plots", "save_minutes", "trust", "num_threads")
 
 
@@ -63,8 +63,8 @@ class _ScalarLog:
 
     Args:
         folder: for both; made if missing.
-        after: decisions of the run that goes on: later rows are of a future that was lost, and go. None: a
-            new run, which replaces earlier ones.
+        after: decisions of the resumed run, after which earlier rows are dropped. None for a new run, which
+            replaces earlier ones.
 
     Attributes:
         events: the TensorBoard writer.
@@ -86,7 +86,7 @@ class _ScalarLog:
         self.events = SummaryWriter(str(folder), purge_step=None if after is None else after + 1)
 
     def add(self, decisions: int, values: Mapping[str, float]) -> None:
-        """Values of one row, in which there may be some already; nothing if there are none."""
+        """Add {curve: value} to the row of a number of decisions."""
         if not values:
             return
         row = self._rows.setdefault(decisions, {})
@@ -95,7 +95,7 @@ class _ScalarLog:
             self.events.add_scalar(name, value, decisions)
 
     def flush(self) -> None:
-        """Write all of it."""
+        """Write all rows and events to disk."""
         names = dict.fromkeys(name for row in self._rows.values() for name in row)
         with atomic_write(self._file) as partial, partial.open("w", newline="") as stream:
             writer = csv.DictWriter(stream, [_STEP, *names], lineterminator="\n")
@@ -105,23 +105,23 @@ class _ScalarLog:
 
 
 class TrainingRun:
-    """Curves, evaluations and checkpoints of a run, and the callbacks that are told of them.
+    """Curves, evaluations and checkpoints of a run, and calls of its callbacks.
 
-    Between rounds of learning its state is noted. It is written at every evaluation, every `save_minutes`,
-    and when the run ends in any way: `last.safetensors` to go on from, `training.json` to read.
-    `agent.safetensors` is written whenever an evaluation is the best so far.
+    The state between two rounds of learning is written at every evaluation, every `save_minutes`, and when
+    the run ends in any way: `last.safetensors` to resume from, `training.json` to read. `agent.safetensors`
+    is written whenever an evaluation is the best so far.
 
     Args:
         folder: of the run.
         learner: has begun.
         evaluation: of the learner.
-        parts: configs that the agent is made of besides weights, see `agent_file.parts_of`.
+        parts: configs of the agent, see `agent_file.parts_of`.
         save_minutes: between saves.
-        going_on: the folder's curves and checkpoints are of the same run.
+        going_on: whether the folder has curves and checkpoints of this run, which is resumed.
         callbacks: of the user.
 
     Attributes:
-        stopped_by: class of a callback that wants the training to stop; None: none does.
+        stopped_by: name of the callback that stops the training, or None.
     """
 
     def __init__(
@@ -150,26 +150,26 @@ class TrainingRun:
             self.save()  # an interruption while a teacher is cloned begins there
 
     def between_rounds(self, measured: Mapping[str, float]) -> None:
-        """Between rounds: write the curves, evaluate and save if it is time."""
+        """Write the curves of a round; evaluate and save when due."""
         self._keep(measured, evaluate=self.evaluation.due)
 
     def finish(self) -> None:
-        """Evaluate the agent as it is in the end."""
+        """Evaluate the final agent."""
         self._keep({}, evaluate=not self.evaluation.up_to_date)
 
     def draw(self) -> list[Path]:
-        """Write the learning curve as an image, and it, the results and a schedule into TensorBoard.
+        """Draw the learning curve; write it, the results and a schedule into TensorBoard.
 
-        The schedule is of the agent as it is now, on the first evaluation workload.
+        The schedule is that of the current agent on the first evaluation workload.
         """
-        files = draw_learning_curves(find_runs([str(self.folder)]).trained, self.folder)
+        files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
         world = next(iter(self.evaluation.worlds.values()))
         _write_end(self._curves.events, self._summary(), files, _gantt(self.learner.policy, world))
         return files
 
     @property
     def diverged(self) -> bool:
-        """The network's weights are no numbers any more, or so large that its answers are none."""
+        """Whether weights of the network are not finite, or far too large."""
         weights = self.learner.weights().arrays.values()
         return not all((np.abs(array) < _LARGEST_WEIGHT).all() for array in weights)
 
@@ -189,7 +189,7 @@ class TrainingRun:
             self.save()
 
     def _note(self) -> None:
-        """Remember how everything is now, between two rounds; in the middle of one nothing could go on."""
+        """Copy the state between two rounds, from which a run can be resumed."""
         state = self.learner.state()
         facts = {"learner": dict(state.facts), "evaluation": self.evaluation.state()}
         self._noted = Checkpoint(state.arrays, facts), self._summary()
@@ -209,7 +209,7 @@ class TrainingRun:
         return found
 
     def save(self) -> None:
-        """Write the state of the last moment between two rounds."""
+        """Write the state after the last round."""
         last, found = self._noted
         self._curves.flush()
         last.write(self.folder / LAST)
@@ -219,7 +219,7 @@ class TrainingRun:
         self._written(LAST)
 
     def _written(self, name: str) -> None:
-        """Tell the callbacks of a file."""
+        """Call the callbacks for a file."""
         for one in self._callbacks:
             one.on_checkpoint(self.folder / name)
 
@@ -232,7 +232,7 @@ class TrainingRun:
 
 
 def _finite(value: float) -> float | None:
-    """The value, None if there is none yet: JSON has no infinity."""
+    """The value, or None if it is not finite, which JSON cannot hold."""
     return value if math.isfinite(value) else None
 
 

@@ -14,23 +14,23 @@ from ringyard.mdp.env_config import EnvConfig
 
 
 class RingyardVecEnv(VecEnv):
-    """`num_envs` clusters stepped by one compiled call; resets within the step, as Stable-Baselines3 does.
+    """A vector environment for Stable-Baselines3, stepped by one compiled call; episodes restart in `step`.
 
-    Pickles and deep copies go on as the original would.
+    Pickles and deep copies continue exactly as the original.
 
     Args:
-        setting: the decision process.
-        num_envs: clusters.
-        seed: of the order in which job tables are drawn.
+        setting: configuration of the environment.
+        num_envs: number of clusters.
+        seed: of the order of job tables.
 
     Raises:
-        ConfigurationError: an argument that is none of these.
+        ConfigurationError: an argument of another kind.
     """
 
     def __init__(self, setting: EnvConfig, num_envs: int, seed: int = 0) -> None:
         require("setting", setting, EnvConfig)
         require("num_envs", num_envs, Count)
-        self.batch = ClusterBatch(setting, num_envs)  # says whether there is memory for all this
+        self.batch = ClusterBatch(setting, num_envs)  # raises an error if memory is short
         space = setting.observation.space(setting.cluster, setting.actions)
         self.render_mode = None
         super().__init__(num_envs, space, setting.actions.space)
@@ -50,13 +50,13 @@ class RingyardVecEnv(VecEnv):
         self._begun = np.zeros(self.num_envs, np.int64)
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Start the order of job tables anew from `seed`, at the next reset."""
+        """Restart the order of job tables from `seed` at the next reset."""
         if seed is not None:
             self._draw_from(seed)
         return [seed] * self.num_envs
 
     def set_options(self, options: Any = None) -> None:
-        """Refused: episodes have no options.
+        """Accept no options.
 
         Raises:
             ConfigurationError: there are some.
@@ -72,7 +72,7 @@ class RingyardVecEnv(VecEnv):
         return self._observations()
 
     def step_async(self, actions: NDArray[Any]) -> None:
-        """Remember the actions.
+        """Store the actions of the next `step_wait`.
 
         Raises:
             ActionError: not one action for each cluster.
@@ -80,11 +80,11 @@ class RingyardVecEnv(VecEnv):
         self._actions = self.batch.given(actions)
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Carry them out.
+        """Step all clusters.
 
         Raises:
             EpisodeError: before `reset`, without `step_async`, or after `close`.
-            ActionError: outside the space, or masked (if the setting says so).
+            ActionError: outside the space, or masked if `on_invalid` is "raise".
         """
         actions, self._actions = self._actions, None
         if actions is None:
@@ -132,7 +132,7 @@ class RingyardVecEnv(VecEnv):
         return np.array([self._drawn[b][self._episodes[b]] for b in clusters.tolist()], np.int64)
 
     def position(self) -> dict[str, NDArray[Any]]:
-        """The running episodes, for `restore` in an environment of the same setting and seed.
+        """The state of the running episodes, for `restore` with the same configuration and seed.
 
         Returns:
             episodes [num_envs] begun so far, played [steps, num_envs, ...] the actions since the oldest
@@ -143,10 +143,13 @@ class RingyardVecEnv(VecEnv):
         return {"episodes": self._episodes.copy(), "begun": self._begun.copy(), "played": played}
 
     def restore(self, position: Mapping[str, NDArray[Any]]) -> VecEnvObs:
-        """Play the running episodes of `position` again; the observations after that.
+        """Replay the running episodes of `position` and return their last observations.
+
+        Args:
+            position: from an environment with the same configuration and seed.
 
         Raises:
-            CheckpointError: it is of another number of clusters, or of another setting.
+            CheckpointError: the episodes are of another configuration or number of clusters.
         """
         episodes, begun, played = (position[name] for name in ("episodes", "begun", "played"))
         if episodes.shape != (self.num_envs,) or begun.shape != episodes.shape or episodes.min() < 1:
@@ -167,7 +170,7 @@ class RingyardVecEnv(VecEnv):
         return observations
 
     def close(self) -> None:
-        """Refuse steps and resets from now on."""
+        """Close the environment; later steps and resets raise an error."""
         self.batch.close()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
@@ -175,13 +178,13 @@ class RingyardVecEnv(VecEnv):
         return [getattr(self, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Refused: clusters share one setting."""
+        """Raise an error: clusters share one configuration."""
         raise ConfigurationError(f"cannot set {attr_name!r} of single clusters; make a new environment")
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """`action_masks` per cluster (sb3-contrib calls it)."""
+        """[clusters] action masks, which sb3-contrib asks for by this method."""
         if not isinstance(method_name, str) or method_name != "action_masks" or method_args or method_kwargs:
             raise ConfigurationError(
                 f"clusters have no method {shown(method_name)} to call with {method_args} and"
@@ -191,5 +194,5 @@ class RingyardVecEnv(VecEnv):
         return [masks[b] for b in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
-        """False: clusters are not wrapped."""
+        """[clusters] False, because clusters are not wrapped."""
         return [False for _ in self._get_indices(indices)]

@@ -1,10 +1,9 @@
-"""`ringyard fit-hazard`: learn how soon a tenant's jobs end that have run so long, for `hazard` and its like.
+"""`ringyard fit-hazard`: fit the hazard rates of tenants' jobs, for schedulers such as `hazard`.
 
-Windows are played, those who have run least first; what the features of each job were whenever it was judged,
-how long it had run and how long it ran in the end is what the network learns from. The loss is the likelihood
-of run times with a constant rate in each bin, given that the job had run so long (left truncation). Weights
-decay, inputs are noisy, and tenants are made slower or faster at random, their jobs with them. Later jobs say
-after how many steps to stop.
+Windows of a workload are played in order of least attained service. The network learns from the features and
+age of each job whenever it was judged, and from its final run time. The loss is the negative log likelihood
+of run times with a constant rate in each bin, given the age (left truncation). Regularisation: weight decay,
+noise on the inputs, and tenants made slower or faster at random. Later jobs decide when to stop.
 """
 
 import time
@@ -40,7 +39,7 @@ from ringyard_baselines.tools.tenants import (
 )
 
 _AGAIN = 0.02  # share of later judgements that are kept: jobs have one first and many later ones
-_EQUAL_RATES = -2.0  # log rate in every bin: whoever has run longer has longer to go
+_EQUAL_RATES = -2.0  # log rate in every bin: a job that has run longer has longer to go
 _BATCH = 1024
 _NOISE = 0.8  # on standardised features
 _MOVED = 1.0  # bins: tenants of longer jobs are alike otherwise, so that a few of them teach of others
@@ -50,9 +49,8 @@ _LOOK_EVERY = 25  # steps
 _LEAST_SPREAD = 1e-3  # features that vary less are left out
 
 
-@dataclass(frozen=True)
-class Lives:
-    """Jobs as they were judged, and how they ended.
+class Lives(NamedTuple):
+    """Judgements of jobs, and how long these ran in the end.
 
     Attributes:
         features: [judgements, FEATURES].
@@ -69,18 +67,17 @@ class Lives:
     @classmethod
     def joined(cls, parts: Sequence["Lives"]) -> "Lives":
         """All of them."""
-        names = ("features", "ages", "ends", "weights")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _lived(ages: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """[judgements, BINS] share of each bin that was lived through, between two places in bins."""
+    """[judgements, BINS] share of each bin between two ages in bins."""
     bins = torch.arange(BINS)
     return (ends[:, None] - bins).clamp(0.0, 1.0) - (ages[:, None] - bins).clamp(0.0, 1.0)
 
 
 def marginal_rates(lives: Lives) -> NDArray[np.float64]:
-    """[BINS] log rates of all jobs together."""
+    """[BINS] log hazard rates of all jobs together."""
     ages, ends = bins_of(lives.ages), bins_of(lives.ends)
     lived = _lived(torch.as_tensor(ages), torch.as_tensor(ends)).numpy()
     ended = np.bincount(ends.astype(np.int64), lives.weights, BINS)
@@ -88,12 +85,12 @@ def marginal_rates(lives: Lives) -> NDArray[np.float64]:
 
 
 def lives_of(world: Mapping[str, Any], windows: Sequence[int], seed: int) -> Lives:
-    """Play windows of a world's workload, those who have run least first, and watch.
+    """Judgements of jobs in windows of a workload, played in order of least attained service.
 
     Args:
-        world: configs.
+        world: configs of the environment.
         windows: numbers of job tables.
-        seed: of the job tables, and of what is kept.
+        seed: of the job tables, and of the judgements that are kept.
     """
     return Lives.joined([_watched(world, window, seed) for window in windows])
 
@@ -174,7 +171,7 @@ class _Sample(NamedTuple):
         return cls(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
 
     def drawn(self, generator: torch.Generator) -> Self:
-        """A batch by weight, each with its tenant's run times and its own longer or shorter by one factor."""
+        """A batch drawn by weight, with a random factor on the run times of each job and its tenant."""
         rows = torch.multinomial(self.weights, _BATCH, replacement=True, generator=generator)
         features, ages, ends, weights = (column[rows] for column in self)
         moved = (ends + _MOVED * torch.randn(_BATCH, generator=generator)).clamp(_EARLIEST, BINS - 1e-3)
@@ -184,21 +181,21 @@ class _Sample(NamedTuple):
 
 
 def _losses(network: _Network, sample: _Sample, noise: torch.Tensor | float = 0.0) -> torch.Tensor:
-    """[judgements] negative log likelihood of how lives ended, given how long they had lasted."""
+    """[judgements] negative log likelihood of final run times, given the ages."""
     rates = network(network.inputs(sample.features) + noise)
     ended = rates.gather(1, sample.ends.long()[:, None])[:, 0]
     return (rates.exp() * _lived(sample.ages, sample.ends)).sum(1) - ended
 
 
 def _mean_loss(network: _Network, sample: _Sample) -> float:
-    """Of a job."""
+    """Mean loss of a job."""
     with torch.no_grad():
         return float((_losses(network, sample) * sample.weights).sum() / sample.weights.sum())
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A network, and the mean loss of later jobs before it was fitted to them too.
+    """A network, and its loss on later jobs before it was fitted to them as well.
 
     Attributes:
         network: {name: array} as in `PARAMETERS`.
@@ -214,7 +211,7 @@ class Fitted:
 
 
 def _learn(network: _Network, lives: Lives, steps: int, generator: torch.Generator) -> Iterator[int]:
-    """Take steps; the number of each, after it."""
+    """Take gradient steps; yields the number of each after it."""
     sample = _Sample.of(lives)
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=_DECAY)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -229,12 +226,12 @@ def _learn(network: _Network, lives: Lives, steps: int, generator: torch.Generat
 
 
 def fit_network(lives: Lives, later: Lives, seed: int = 0, steps: int = 600) -> Fitted:
-    """Find after how many steps a network is best on later jobs; fit one to all of them by as many.
+    """Find the number of steps with the least loss on later jobs, then fit to all jobs by as many steps.
 
     Args:
         lives: to fit to.
-        later: to stop by, and then to fit to as well: tenants change, and these are their latest jobs.
-        seed: of what is drawn.
+        later: decide when to stop; then fitted to as well, because tenants change.
+        seed: of every random draw.
         steps: most steps, each on 1,024 judgements.
     """
     torch.set_num_threads(1)
@@ -254,7 +251,7 @@ def fit_network(lives: Lives, later: Lives, seed: int = 0, steps: int = 600) -> 
 
 
 def _worlds(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(worlds to fit to, worlds to stop by), one of each load; later windows of traces.
+    """(environments to fit to, environments to stop by), one of each load; the second have later windows.
 
     Raises:
         ConfigurationError: loads for a workload that has none to set.
@@ -278,7 +275,7 @@ def _worlds(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, An
 
 
 def fit_hazard(config: DictConfig) -> None:
-    """Play windows, fit, say how well, and write hazard.safetensors.
+    """Play windows, fit a network, print its loss and write hazard.safetensors.
 
     Raises:
         RingyardError: bad input, before anything is written.

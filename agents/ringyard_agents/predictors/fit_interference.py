@@ -1,4 +1,4 @@
-"""`ringyard fit`: train IASP and IAPP, and say how wrong they are about jobs they have never seen."""
+"""`ringyard fit`: train IASP and IAPP, and print their errors on unseen jobs."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ _OF_PAIRS = ("own", "other", "computing", "similarity", "performance")
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of jobs and how fast the first is beside the second.
+    """Pairs of jobs, and the speed of the first beside the second.
 
     Attributes:
         profiles: [jobs, 2 x references].
@@ -37,7 +37,7 @@ class Pairs:
         computing: [pairs] share of the job's iterations in which it computes.
         similarity: [pairs] speed on the GPU beside the neighbour / alone.
         performance: [pairs] the same of whole iterations.
-        source: where they come from.
+        source: of the pairs, for tables.
     """
 
     profiles: NDArray[np.float64]
@@ -56,13 +56,13 @@ class Pairs:
 def _pairs(
     excess: NDArray[np.float64], references: NDArray[np.int64], rng: np.random.Generator, source: str
 ) -> Pairs:
-    """Every pair whose excess is known; the computing share is drawn, for profiles do not depend on it.
+    """Every pair with a known excess; computing shares are drawn, as profiles do not depend on them.
 
     Args:
         excess: [jobs, jobs] extra time of the first beside the second, NaN unknown.
         references: [references] rows of the reference jobs.
         rng: for computing shares.
-        source: of the pairs.
+        source: of the pairs, for tables.
     """
     profiles = np.concatenate([1 / (1 + excess[:, references]), 1 / (1 + excess[references].T)], axis=1)
     whole = np.isfinite(profiles).all(axis=1)
@@ -74,7 +74,7 @@ def _pairs(
 
 
 def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> Pairs:
-    """Jobs of drawn sensitivity and pressure, about the catalogue's, with scatter about their product."""
+    """Simulated pairs: sensitivity and pressure around the catalogue's, with scatter around their product."""
     table = sensitivity_pressure().sharing_on([REFERENCE_GPU])
     known = [shared_by(table, model_id(name), profile(name).batch_size) for name in REFERENCES]
     sensitivity, pressure = np.maximum(np.array(known).T, 1e-3)
@@ -163,7 +163,14 @@ class _Networks(nn.Module):
 def train_networks(
     pairs: Pairs, seed: int = 0, epochs: int = 30, batch_size: int = 512
 ) -> InterferenceNetworks:
-    """Least squares in speed, Adam with a falling rate."""
+    """Fit the networks by least squares in speed.
+
+    Args:
+        pairs: to fit to.
+        seed: of weights and batches.
+        epochs: passes over the pairs.
+        batch_size: pairs of a gradient step.
+    """
     generator = torch.Generator().manual_seed(seed)
     network = _Networks(generator)
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
@@ -188,7 +195,7 @@ def train_networks(
 
 
 def _errors(networks: InterferenceNetworks, pairs: Pairs, mean: float) -> tuple[float, float, float]:
-    """Mean absolute errors in speed: IASP, IAPP, and always guessing `mean` for IASP's."""
+    """Mean absolute errors in speed: of IASP, of IAPP, and of always predicting `mean` in place of IASP."""
     own, other = pairs.profiles[pairs.own], pairs.profiles[pairs.other]
     iasp = np.abs(networks.similarity(own, other) - pairs.similarity).mean()
     iapp = np.abs(networks.performance(own, other, pairs.computing) - pairs.performance).mean()
@@ -196,12 +203,12 @@ def _errors(networks: InterferenceNetworks, pairs: Pairs, mean: float) -> tuple[
 
 
 def fit_interference(data: str | None, out: str | None, seed: int) -> None:
-    """Train, print the error on jobs never seen, and write the weights.
+    """Train the networks, print their errors and write their weights.
 
     Args:
         data: folder of measured profiles; None: simulated pairs.
         out: file to write; None: none.
-        seed: of everything drawn.
+        seed: of every random draw.
     """
     rng = np.random.default_rng(seed)
     pairs = simulated_pairs(rng) if data is None else measured_pairs(data, rng)

@@ -22,20 +22,26 @@ _KIND = "hazard network"
 
 
 def write_hazards(file: Path, network: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]) -> None:
-    """Write a network and what it was fitted to."""
+    """Write a network.
+
+    Args:
+        file: may exist.
+        network: {name: array} as in `PARAMETERS`.
+        facts: of its fit, as JSON data.
+    """
     arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     Checkpoint(arrays, {"kind": _KIND, **facts}).write(file)
 
 
 def read_hazards(file: str | Path | None = None) -> Hazards:
-    """The estimate of a network.
+    """Read a network as an estimate of remaining time.
 
     Args:
-        file: of `write_hazards`; None: the network that ships.
+        file: of `write_hazards`; None: the shipped network.
 
     Raises:
-        CheckpointError: it is missing or damaged.
+        CheckpointError: the file is missing or damaged.
         ConfigurationError: it holds something else.
     """
     path = SHIPPED if file is None else Path(file).expanduser()

@@ -1,4 +1,4 @@
-"""What a comparison's table says: its columns, its rows in groups, and the notes below it."""
+"""Table of a comparison: its columns, its rows as texts, and the notes below it."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -71,7 +71,7 @@ def _text(form: str, value: float, nothing: str = NOTHING) -> str:
 
 
 def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
-    """What stands below a table: what its differences and intervals mean.
+    """Notes below a table on its differences and intervals.
 
     Args:
         ranking: of the rows.
@@ -89,8 +89,8 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
     if ranking.compared and ranking.varied:
         compared = pluralize(len(ranking.compared), "row")
         notes.append(
-            f"p (Holm): that the two means are equal, adjusted for {compared}; above 0.05 no difference is"
-            " shown"
+            f"p (Holm): that the two means are equal, adjusted for {compared}; above 0.05 the difference is"
+            " within noise"
         )
     if workloads > 1 and not ranking.varied:
         notes.append(
@@ -118,7 +118,7 @@ def notes_of_equal_workloads(different: int, workloads: int) -> list[str]:
 
 
 def blocking_notes(ranking: Ranking) -> list[str]:
-    """What a table says of jobs that are blocked: mean JCTs are of the others."""
+    """Notes on jobs that are blocked: mean JCTs are of the others."""
     if ranking.metric == "blocking_rate":
         return [
             "every row blocks jobs: rows are ordered, marked and compared by the share that they block; times"
@@ -133,7 +133,7 @@ def blocking_notes(ranking: Ranking) -> list[str]:
 
 
 def window_notes(measured: Window) -> list[str]:
-    """What a table with a window of measured jobs counts."""
+    """A note on which jobs count, if not all do."""
     if tuple(measured) == (0.0, 1.0):
         return []
     first, last = (f"{share:.0%}" for share in measured)
@@ -144,7 +144,7 @@ def window_notes(measured: Window) -> list[str]:
 
 
 def table_rows(frame: pd.DataFrame, ranking: Ranking) -> list[dict[str, str]]:
-    """The numbers of `ringyard_agents.evaluation.ranking.schedulers_frame` as texts, a row each.
+    """Rows of `ringyard_agents.evaluation.ranking.schedulers_frame` as texts.
 
     Args:
         frame: one row per scheduler.
@@ -202,20 +202,20 @@ def notes_of_equal_rows(jobs: pd.DataFrame) -> list[str]:
         times = own[["workload", "start_time", "end_time"]].to_numpy(float).tobytes()
         found.setdefault(times + repr(own["job_id"].tolist()).encode(), []).append(str(label))
     return [
-        f"not active here: what sets {' and '.join(labels)} apart; all jobs start and end at the same times"
+        f"the same schedule here: {' and '.join(labels)}; all jobs start and end at the same times"
         for labels in found.values()
         if len(labels) > 1
     ]
 
 
 def best_line(rows: Sequence[Mapping[str, str]]) -> str:
-    """What a table's stars say, and how much room the lower bound leaves above each."""
+    """A note on the starred rows, and how far each is above the lower bound."""
 
     def how_good(row: Mapping[str, str]) -> str:
         return f"{row['/ bound']} x bound" if row["/ bound"] else f"{row['blocked']} blocked"
 
     best = [f"{row['scheduler']} ({row['may']}): {how_good(row)}" for row in rows if row["best"]]
-    return f"* the best published of those that may do as much: {'; '.join(best) or 'none'}"
+    return f"* best published scheduler with equal capabilities: {'; '.join(best) or 'none'}"
 
 
 def loss_names(rows: Sequence[Mapping[str, str]]) -> list[str]:

@@ -36,7 +36,7 @@ _TITLES = {
 
 
 def draw_learning_curves(runs: Sequence[Trained], folder: Path, suffix: str = "png") -> list[Path]:
-    """A figure for each metric and set of evaluation workloads, baselines as lines across; the files written.
+    """Draw a figure for each metric and set of evaluation workloads, baselines as lines; the files written.
 
     Args:
         runs: whatever they learnt.

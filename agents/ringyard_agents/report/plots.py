@@ -48,10 +48,10 @@ def plot_runs(
 
 
 def _worlds(compared: Sequence[Compared]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
-    """{name: (runs, jobs)}: comparisons on the same workloads are one world.
+    """{name: (runs, jobs)} of comparisons, joined if they are on the same workloads.
 
-    A scheduler that another comparison has run there is left out if it did the same, else named after its
-    own.
+    If two comparisons have run the same scheduler with the same results, one of them counts. If the results
+    differ, the name of the comparison is added to the label.
     """
     names = names_of([one.folder for one in compared])
     found: dict[tuple[float, ...], tuple[str, list[Compared]]] = {}
@@ -66,7 +66,7 @@ def _worlds(compared: Sequence[Compared]) -> dict[str, tuple[pd.DataFrame, pd.Da
 
 
 def _renamed(one: Compared, name: str, earlier: Sequence[Compared]) -> Compared:
-    """A comparison without what earlier ones have, and with names of its own for what they have otherwise."""
+    """A comparison without schedulers of equal results in earlier ones; its name marks other labels."""
 
     def jcts(runs: pd.DataFrame, label: str) -> list[float]:
         return runs.loc[runs["scheduler"] == label, "mean_jct"].tolist()
@@ -155,7 +155,7 @@ def _draw_profiles(worlds: Mapping[str, pd.DataFrame], folder: Path, suffix: str
 
 
 def _intervals(workloads: int, worlds: int = 1) -> str:
-    """How a title with intervals ends."""
+    """The end of a title: number of workloads and worlds, and whether there are intervals."""
     of = f" of {worlds} worlds" if worlds > 1 else ""
     return pluralize(workloads, "workload") + of + (", 95 % intervals" if workloads > 1 else "")
 
@@ -184,7 +184,7 @@ _Scores = dict[str, list[NDArray[np.float64]]]
 
 
 def _scores(worlds: Mapping[str, pd.DataFrame]) -> _Scores:
-    """Of those that serve all jobs of all worlds, the best first."""
+    """Scores of the schedulers that serve all jobs of all worlds, the best first."""
     found: _Scores = {}
     for runs in worlds.values():
         for label, own in runs.groupby("scheduler", sort=False):

@@ -1,4 +1,4 @@
-"""How a sweep ends: a table, a CSV, a plot, and which job is best."""
+"""Report of a sweep that has ended: a table, a CSV, a plot, and which job is best."""
 
 import importlib.util
 import shlex

@@ -1,4 +1,4 @@
-"""TensorBoard of a comparison: a run per scheduler whose curves lie on each other, and one of the whole."""
+"""TensorBoard of a comparison: a run for each scheduler, and one for the whole."""
 
 import json
 import shlex
@@ -37,7 +37,7 @@ _LAYOUT = {
 
 
 def write_tensorboard(results: Results, folder: Path, text: str, images: Sequence[Path]) -> None:
-    """Curves over simulated seconds and over percentiles, the table as text, the plots as images.
+    """Write curves over simulated seconds and over percentiles, the table as text, the plots as images.
 
     The step of an event is its simulated second, and so is its wall time: TensorBoard's axis "relative" says
     hours and days.
@@ -73,7 +73,7 @@ def _add_curves(writer: Any, seconds: Sequence[int], bands: Mapping[str, Band]) 
 
 
 def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
-    """PNG files as images.
+    """Add PNG files as images.
 
     Args:
         writer: a SummaryWriter.

@@ -1,4 +1,4 @@
-"""Curves over simulated time and 95 % intervals around curves and aggregates."""
+"""Curves over simulated time, and 95 % intervals of curves and aggregates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

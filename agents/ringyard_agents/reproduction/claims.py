@@ -1,4 +1,4 @@
-"""What a paper claims, and the same number measured."""
+"""Claims of papers, and the same numbers measured."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +24,10 @@ class Claim:
     """One number of a paper.
 
     Attributes:
-        text: what it says.
+        text: the claim in words.
         case: of the reproduction, by name.
-        scheduler: whose number it is.
-        reference: whom it is compared with; None: the metric itself is claimed.
+        scheduler: the scheduler with this number.
+        reference: the scheduler that it is compared with; None: the metric itself is claimed.
         metric: a field of `Metrics`, "cpu_queueing" (mean queueing seconds of CPU-only jobs),
             "finished_early" (jobs that ended before the last one arrived), "job_gpu_activity" (mean over
             jobs of the share of its GPU time in which GPUs compute: a long job counts like a short one),
@@ -91,7 +91,7 @@ class Measured:
 
 
 def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list[Claim]:
-    """Claims of a reproduction's yaml.
+    """Read the claims of a reproduction's yaml.
 
     Args:
         rows: fields of `Claim`; without `case`, of the first one.
@@ -129,13 +129,13 @@ _METRICS: Mapping[str, Callable[[Any], float]] = {
 
 
 def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float64]:
-    """[seeds] a metric of one scheduler's runs."""
+    """Return a metric of one scheduler's runs [seeds]."""
     measure = _METRICS.get(metric, operator.attrgetter(f"metrics.{metric}"))
     return np.array([measure(run) for run in results], dtype=np.float64)
 
 
 def measure_claim(claim: Claim, figures: Figures) -> Measured:
-    """The claim's number with its 95 % interval.
+    """Measure a claim's number with its 95 % interval.
 
     Args:
         claim: what is claimed.
@@ -182,7 +182,7 @@ def _formed(value: float, measured: Measured) -> str:
 
 
 def claim_rows(measured: Sequence[Measured]) -> list[tuple[str, str, str, str]]:
-    """(claim, claimed, measured with interval, reproduced?) of each."""
+    """Return (claim, claimed, measured with interval, reproduced?) of each."""
     rows = []
     for one in measured:
         low, high = _formed(one.interval.low, one), _formed(one.interval.high, one)

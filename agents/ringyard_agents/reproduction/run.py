@@ -1,4 +1,4 @@
-"""`ringyard reproduce`: run a paper's setting and hold the result against its claims."""
+"""`ringyard reproduce`: run a paper's experiment and compare the result with its claims."""
 
 import subprocess
 import sys
@@ -35,19 +35,19 @@ from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM
 from ringyard_baselines.papers.ada_srsf.transfers import published_mix, simulate_transfers
 
 #: figures shown of every scheduler
-SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
+_SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One paper, run anew.
+    """A reproduced paper.
 
     Attributes:
         paper: file name of its yaml.
         content: of the yaml.
         seeds: workloads.
         measured: claims.
-        figures: what was measured: `SHOWN` and every metric that the yaml names of a case.
+        figures: what was measured: `_SHOWN` and every metric that the yaml names of a case.
     """
 
     paper: str
@@ -58,7 +58,7 @@ class Reproduction:
 
 
 def read_paper(paper: str) -> dict[str, Any]:
-    """The yaml of a paper.
+    """Read the yaml of a paper.
 
     Args:
         paper: a name in conf/reproduction, or in such a folder of RINGYARD_CONF.
@@ -78,7 +78,7 @@ def read_paper(paper: str) -> dict[str, Any]:
 
 
 def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
-    """Config of an entry.
+    """Compose the config of an entry.
 
     Args:
         entry: `scheduler`, such as `fifo` (it takes the rule) or `fifo@share`; its `overrides`, and its
@@ -105,7 +105,7 @@ def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
 def _trained(
     case: Mapping[str, Any], folder: Path, on_result: Callable[[str], None]
 ) -> dict[str, Mapping[str, Any]]:
-    """The case's schedulers; those with a `train` entry are trained on the case's setting.
+    """Return the case's schedulers; those with a `train` entry are trained on the case's experiment.
 
     Args:
         case: of a yaml; `train` lists overrides of `ringyard train` beside the case's own.
@@ -133,7 +133,7 @@ def _trained(
 
 
 def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[Task]:
-    """Every scheduler on every seed; clusters that are drawn are drawn anew for each.
+    """Return a task for every scheduler and seed; random clusters are drawn anew for each seed.
 
     Args:
         case: of a yaml.
@@ -161,7 +161,7 @@ def _by_scheduler(
 
 
 def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """Ada-SRSF's own model, in seconds.
+    """Run Ada-SRSF's own model; figures are in seconds.
 
     Args:
         case: `mix` of `published_mix`; `settings` and each scheduler's entry are of `simulate_transfers`.
@@ -186,12 +186,12 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
 
 
 def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
-    """`SHOWN`, and what claims, ablation and tables of a yaml say of one of its cases."""
+    """Return `_SHOWN` and the metrics that claims, ablation and tables name for a case."""
     first = next(iter(content["cases"]))
     rows = [*content["claims"], *([content["ablation"]] if content.get("ablation") else [])]
     wanted = {row["metric"] for row in rows if row.get("case", first) == name}
     wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
-    return list(dict.fromkeys([*SHOWN, *sorted(wanted)]))
+    return list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
 
 
 def reproduce(
@@ -230,7 +230,7 @@ def reproduce(
 
 
 def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Reproduction:
-    """Run a paper's setting and print its claims beside what is measured.
+    """Run a paper's experiment and print its claims beside the measured numbers.
 
     Args:
         paper: see `read_paper`.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -51,25 +51,8 @@ class Compared:
     jobs: pd.DataFrame
 
 
-class Found(NamedTuple):
-    """What there is in folders.
-
-    Attributes:
-        trained: training runs.
-        compared: tables of comparisons.
-        damaged: what is wrong with others, a line each.
-    """
-
-    trained: Sequence[Trained]
-    compared: Sequence[Compared]
-    damaged: Sequence[str]
-
-
-def find_runs(places: Iterable[str]) -> Found:
-    """All training runs and comparisons in some folders, at any depth.
-
-    Args:
-        places: run folders, or folders around them, such as a sweep's.
+def find_runs(places: Iterable[str]) -> tuple[list[Trained], list[Compared], list[str]]:
+    """All training runs and comparisons in some folders, at any depth, and what is wrong with others.
 
     Raises:
         ConfigurationError: no such folder, none of them in it, or none but damaged ones.
@@ -101,7 +84,7 @@ def find_runs(places: Iterable[str]) -> Found:
             )
     if damaged and not (trained or compared):
         raise ConfigurationError("; ".join(damaged.values()))
-    return Found(list(trained.values()), list(compared.values()), list(damaged.values()))
+    return list(trained.values()), list(compared.values()), list(damaged.values())
 
 
 @contextmanager
@@ -117,21 +100,19 @@ def _reading(file: Path, left_by: str) -> Iterator[Path]:
         ) from error
 
 
-def _table(file: Path, names: Sequence[str], **how: Any) -> pd.DataFrame:
-    """A CSV that has some columns, and whose last line is whole.
-
-    Raises:
-        KeyError: it has not these columns.
-        ValueError: it is no such table.
-    """
+def _table(file: Path, columns: Sequence[str], names: Sequence[str] = (), **how: Any) -> pd.DataFrame:
+    """A CSV that has some columns, some of them in every row; raises KeyError or ValueError."""
     with file.open("rb") as stream:
         stream.seek(0, os.SEEK_END)
         stream.seek(max(stream.tell() - 1, 0))
         if stream.read() != b"\n":
             raise ValueError("its last line is not whole")
     frame = pd.read_csv(file, **how)
-    for name in names:
+    for name in columns:
         frame[name]
+    lacking = frame[[*names]].isna().any(axis=1)
+    if lacking.any():
+        raise ValueError(f"row {int(lacking.argmax()) + 1} has not all of {', '.join(names)}")
     return frame
 
 
@@ -156,26 +137,18 @@ def _trained(folder: Path) -> Trained:
 def _compared(folder: Path) -> Compared:
     names, numbers = ["scheduler", "workload"], ["mean_jct", "bound_mean_jct", "blocking_rate"]
     with _reading(folder / "runs.csv", "compare") as file:
-        runs = _table(file, [*names, *numbers], dtype={"scheduler": str})
-        _require_names(runs, names)
+        runs = _table(file, [*names, *numbers], names, dtype={"scheduler": str})
         if runs.empty:
             raise ValueError("it has no runs")
         runs = runs.astype(dict.fromkeys(numbers, float))
     with _reading(folder / "jobs.csv", "compare") as file:
-        columns = [*names, "outcome", "jct"]
-        jobs = _table(file, columns, dtype={"scheduler": str, "job_id": str}, low_memory=False)
-        _require_names(jobs, [*names, "outcome"])
+        kinds: Any = {"scheduler": str, "job_id": str}
+        said = [*names, "outcome"]
+        jobs = _table(file, [*said, "jct"], said, dtype=kinds, low_memory=False)
         if not set(runs["scheduler"]) <= set(jobs["scheduler"]):
             raise ValueError("it has not the jobs of every scheduler of runs.csv")
         jobs = jobs.astype({"jct": float})
     return Compared(folder, runs, jobs)
-
-
-def _require_names(frame: pd.DataFrame, names: Sequence[str]) -> None:
-    """Raise ValueError unless every row says what it is of."""
-    lacking = frame[names].isna().any(axis=1)
-    if lacking.any():
-        raise ValueError(f"row {int(lacking.argmax()) + 1} has not all of {', '.join(names)}")
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`ringyard validate`: what ships against measurements in tidy CSVs; a page with plots."""
+"""`ringyard validate`: errors of the shipped models on measurements in tidy CSVs, as a page with plots."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -50,7 +50,7 @@ _LONGEST_REASON = 100  # characters on the console
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Return the lines of a table, with an empty line at the end."""
+    """Return the lines of a Markdown table, with an empty line at the end."""
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     return [*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]
 
@@ -61,12 +61,12 @@ def percent(value: float) -> str:
 
 
 def _percents(errors: "pd.Series[Any]") -> list[str]:
-    """Mean, median and largest."""
+    """Format mean, median and largest."""
     return [percent(value) for value in (errors.mean(), errors.median(), errors.max())]
 
 
 def _rows(judged: Sequence[Judged]) -> list[list[str]]:
-    """[sets] cells of the first table."""
+    """Return the cells of the first table [sets]."""
     rows = []
     for one in judged:
         errors = one.predicted.error
@@ -80,7 +80,7 @@ def _rows(judged: Sequence[Judged]) -> list[list[str]]:
 
 
 def _parts(one: Judged) -> list[str]:
-    """The table of a set by parts of the physics and places."""
+    """Return the table of a set by parts of the physics and places."""
     columns = ["part", "place", "gpu_type"]
     columns += [name for name in ("network", "interconnect") if one.predicted[name].nunique() > 1]
     rows = [[*key, *_percents(errors), len(errors)] for key, errors in one.by(columns)]
@@ -92,7 +92,7 @@ def _parts(one: Judged) -> list[str]:
 
 
 def _set(one: Judged, plot: str) -> list[str]:
-    """The section of a set."""
+    """Return the section of a set."""
     lines = [f"### {one.about.title}", "", f"{one.about.source}.", ""]
     rows = one.predicted
     if not rows.empty:
@@ -122,11 +122,11 @@ def page(
     absent: Mapping[str, str] | None = None,
     equations: str = "",
 ) -> str:
-    """The whole page.
+    """Return the whole page.
 
     Args:
-        judged: sets with what ships says of them.
-        performance: what the sets were predicted by.
+        judged: sets with predictions.
+        performance: name of the performance model.
         plots: {name of a set: image}.
         absent: {published set: why it is not there}.
         equations: a section on the performance models' equations.
@@ -235,7 +235,7 @@ def require_predictions(judged: Sequence[Judged], place: str) -> None:
 
 
 def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Path:
-    """Judge, draw, write; the page.
+    """Predict, draw, write; return the page.
 
     Args:
         place: a tidy CSV, or a folder of tidy CSVs.

@@ -1,4 +1,4 @@
-"""Measured rows predicted by what ships, the way users get it: jobs started in a simulator on those GPUs."""
+"""Predictions of measured rows by the shipped models: jobs started in a simulator on those GPUs."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ def check_names(rows: pd.DataFrame, where: str) -> None:
 
 @functools.cache
 def _part(group: str, *overrides: str) -> Any:
-    """The performance model or restart cost that a config of ours has, with the yamls of RINGYARD_CONF."""
+    """Instantiate the performance model or restart cost of a config, RINGYARD_CONF included."""
     with hydra_configs():
         return instantiate(hydra.compose("simulate", list(overrides))[group], _convert_="all")
 
@@ -51,7 +51,7 @@ def _part(group: str, *overrides: str) -> Any:
 def _lack(
     known: ModelProfile | None, model: str, gpu_type: str, serves: bool = False, shares: bool = False
 ) -> str:
-    """What a job lacks to be simulated; "" if nothing.
+    """Return what a job lacks to be simulated; "" if nothing.
 
     Args:
         known: the profile of its model.
@@ -78,12 +78,12 @@ def _lack(
 
 
 def _shares(rows: pd.DataFrame) -> "pd.Series[Any]":
-    """[rows] whether the neighbour is on the same GPUs."""
+    """Return whether the neighbour is on the same GPUs [rows]."""
     return (rows.neighbour != "") & (rows.neighbour_placement == "")
 
 
 def _reasons(rows: pd.DataFrame) -> NDArray[np.str_]:
-    """[rows] what each lacks to be predicted."""
+    """Return what each row lacks to be predicted [rows]."""
     models = {model.name: model for model in catalogue()}
     columns = (rows.model, rows.neighbour, rows.gpu_type, rows.parameter_servers.notna(), _shares(rows))
     return np.array(
@@ -97,7 +97,7 @@ def _reasons(rows: pd.DataFrame) -> NDArray[np.str_]:
 
 
 def _jobs(rows: pd.DataFrame) -> JobTable:
-    """[2 x rows] each row's job, then each row's neighbour (or the job again, where it has none)."""
+    """Return each row's job, then each row's neighbour, or the job again if it has none [2 x rows]."""
     beside = (rows.neighbour != "").to_numpy()
     first = np.array([sum(servers_of(text)) for text in rows.placement])
     second = np.array([sum(servers_of(text)) for text in rows.neighbour_placement])
@@ -133,7 +133,7 @@ def _jobs(rows: pd.DataFrame) -> JobTable:
 
 
 def _cluster(rows: pd.DataFrame) -> Cluster:
-    """Equal servers that hold any of the rows with its neighbour."""
+    """Return equal servers that can hold any one of the rows with its neighbour."""
     places = [servers_of(text) for text in rows.placement]
     beside = [servers_of(text) for text in rows.neighbour_placement]
     largest = max(map(max, places)) + max((max(one) for one in beside if one), default=0)
@@ -151,13 +151,13 @@ def _cluster(rows: pd.DataFrame) -> Cluster:
 
 
 def _gpu_ids(counts: Sequence[int], taken: Sequence[int], per_server: int) -> tuple[int, ...]:
-    """The first free GPUs of each server."""
+    """Return the first free GPUs of each server."""
     firsts = [server * per_server + before for server, before in enumerate(taken)]
     return tuple(first + i for first, count in zip(firsts, counts, strict=True) for i in range(count))
 
 
 def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.float64]:
-    """[rows] predictions of rows that one cluster can hold one after the other."""
+    """Predict rows [rows] in one simulator, one after the other."""
     cluster = _cluster(rows)
     restart: RestartCost = _part("restart", "restart=per_model")
     sim = Simulator(cluster, _jobs(rows), performance, restart)
@@ -182,7 +182,7 @@ def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.f
 
 
 def _groups(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Rows that one simulator can hold."""
+    """Split rows into those of one simulator each."""
     counted = [rows.gpu_type, rows.network, rows.interconnect, rows.storage_bytes_per_second]
     counted += [rows.cores.notna(), rows.ram_bytes.notna(), _shares(rows)]
     for _, group in rows.groupby(counted, sort=False, dropna=False):
@@ -191,13 +191,13 @@ def _groups(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def predict(rows: pd.DataFrame, overrides: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
-    """What ships says of each row.
+    """Predict each row by the shipped models.
 
-    Each row's job starts on exactly its placement, on servers of its GPU type joined by its network, its
-    neighbour beside it; the view says the seconds of an iteration; it stops.
+    Each row's job starts on exactly its placement, on servers of its GPU type joined by its network, beside
+    its neighbour. The view gives the seconds of an iteration.
 
     Args:
-        rows: [rows] a tidy table whose names `check_names` has looked at.
+        rows: [rows] a tidy table that `check_names` accepts.
         overrides: Hydra's, that choose the performance model.
 
     Returns:

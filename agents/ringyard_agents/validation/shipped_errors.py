@@ -1,34 +1,26 @@
-"""What ships, held against one measured set."""
+"""Errors of the shipped models on a measured set."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ringyard.profiles import catalogue
-from ringyard_agents.measurements import MeasuredRows, MeasuredSet, parts_of, servers_of
+from ringyard_agents.measurements import MeasuredRows, parts_of, servers_of
 from ringyard_agents.validation.shipped import check_names, predict
 
 _COLOURS, _LINES = 10, 40  # of a plot, of a grid
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A measured set beside what ships says of it.
+class Judged(MeasuredRows):
+    """A measured set with predictions.
 
-    Attributes:
-        name: of the set.
-        about: the set.
-        rows: [rows] its tidy table with `part`, `place` (how many GPUs or servers), `measured`, `predicted`,
-            `error` (relative; NaN: no prediction), `reason` (why there is none) and `derived` (its figures
-            follow by a rule: nobody measured its model on its GPU type).
+    Its rows also hold `part`, `place` (how many GPUs or servers), `measured`, `predicted`, `error` (relative;
+    NaN: no prediction), `reason` (why there is none) and `derived` (the model was not measured on that GPU
+    type).
     """
-
-    name: str
-    about: MeasuredSet
-    rows: pd.DataFrame
 
     @property
     def predicted(self) -> pd.DataFrame:
@@ -37,12 +29,12 @@ class Judged:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """{why rows have no prediction: how many}."""
+        """{reason: rows without a prediction for it}."""
         return {str(why): int(count) for why, count in self.rows.reason.value_counts().items() if why}
 
     @property
     def met(self) -> bool | None:
-        """Whether mean and median stay within the aims; None: no aim, or nothing predicted."""
+        """Whether mean and median error stay within the aims; None: no aim, or nothing predicted."""
         aims = (self.about.mean_aim, self.about.median_aim)
         if aims == (None, None) or self.predicted.empty:
             return None
@@ -50,13 +42,13 @@ class Judged:
         return all(aim is None or error <= aim for error, aim in zip(found, aims, strict=True))
 
     def by(self, columns: list[str]) -> Any:
-        """[groups] (what the columns hold, errors) of rows that agree in them, small placements first."""
+        """Group errors by columns, small placements first."""
         sizes = self.predicted.placement.map(lambda text: (text.count("+"), sum(servers_of(text))))
         order = self.predicted.assign(sizes=sizes).sort_values(["gpu_type", "sizes"], kind="stable")
         return order.groupby(columns, sort=False)["error"]
 
     def grid(self) -> pd.DataFrame:
-        """[models x GPU types] mean errors; where models have several batches at a place, by batch, too."""
+        """Return mean errors by model and GPU type, and by batch if models have several at a place."""
         rows = self.predicted
         batches = rows.groupby(["model", "gpu_type", "place"])["batch"].nunique().max()
         apart = batches > 1 and len(rows.drop_duplicates(["model", "batch"])) <= _LINES
@@ -68,7 +60,7 @@ class Judged:
         return pd.DataFrame(table.reindex(order).reset_index())
 
     def draw(self, axes: Any) -> None:
-        """Predicted over measured, a colour for each model (or GPU type, or part)."""
+        """Plot predicted over measured, a colour for each model (or GPU type, or part)."""
         rows = self.predicted
         kinds = ("model", "gpu_type", "part", "place")
         columns = [name for name in kinds if 1 < rows[name].nunique() <= _COLOURS]
@@ -80,7 +72,13 @@ class Judged:
 
 
 def scatter(axes: Any, points: Any, unit: str) -> None:
-    """Predicted over measured, one colour each, on logarithmic axes with the diagonal."""
+    """Plot predicted over measured on logarithmic axes with the diagonal.
+
+    Args:
+        axes: of matplotlib.
+        points: [(label, measured, predicted)].
+        unit: of both.
+    """
     for name, measured, predicted in points:
         axes.loglog(measured, predicted, ".", label=name, alpha=0.6)
     low = min(measured.min() for _, measured, _ in points)
@@ -91,7 +89,7 @@ def scatter(axes: Any, points: Any, unit: str) -> None:
 
 
 def _derived(rows: pd.DataFrame) -> "pd.Series[Any]":
-    """[rows] whether a model of the row has figures for its GPU type that nobody measured."""
+    """Return whether a model of the row was not measured on its GPU type [rows]."""
     known = {(m.name, kind): one.derived for m in catalogue() for kind, one in m.gpus.items()}
     sides = [zip(rows[name], rows.gpu_type, strict=True) for name in ("model", "neighbour")]
     flags = np.array([[known.get(one, False) for one in side] for side in sides])
@@ -104,8 +102,8 @@ def _place(placement: str) -> str:
     return f"{count} {word}{'s' if count > 1 else ''}"
 
 
-def judge(measured: MeasuredRows, overrides: Sequence[str]) -> Judged:
-    """Predict every row of a set by what ships.
+def _judge(measured: MeasuredRows, overrides: Sequence[str]) -> Judged:
+    """Predict every row of a set by the shipped models.
 
     Args:
         measured: the set.
@@ -133,7 +131,7 @@ def judge(measured: MeasuredRows, overrides: Sequence[str]) -> Judged:
 def judge_all(
     found: Sequence[MeasuredRows], overrides: Sequence[str], links: Mapping[str, str]
 ) -> list[Judged]:
-    """What ships against each set.
+    """Predict every set by the shipped models.
 
     Args:
         found: the sets.
@@ -143,4 +141,4 @@ def judge_all(
     Raises:
         ConfigurationError: a network or interconnect that does not ship.
     """
-    return [judge(replace(one, rows=one.rows.assign(**links)), overrides) for one in found]
+    return [_judge(replace(one, rows=one.rows.assign(**links)), overrides) for one in found]

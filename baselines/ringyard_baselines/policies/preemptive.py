@@ -11,7 +11,7 @@ from ringyard.compiled import kernel
 from ringyard.information import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
-from ringyard.sim.feasibility import current_allocation, gpus_of
+from ringyard.sim.feasibility import current_allocation
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
@@ -120,9 +120,7 @@ class PreemptiveScheduler(Scheduler):
             now.clusters[column][b] = after.clusters[column][b]
         stopped = order.stopping[: totals["num_stopping"]].tolist()
         started = order.starting[: totals["num_starting"]].tolist()
-        return [Allocation(job) for job in stopped] + [
-            current_allocation(after, b, job, tuple(gpus_of(after, b, job).tolist())) for job in started
-        ]
+        return [Allocation(job) for job in stopped] + [current_allocation(after, b, job) for job in started]
 
     def drive(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""

@@ -89,9 +89,10 @@ class Record(metaclass=_RecordMeta):
 
 
 R = TypeVar("R", bound=Record)
+K = TypeVar("K", contravariant=True)
 
 
-class _Records(Generic[R]):
+class _Records(Generic[R, K]):
     """A structured array as type checkers see it; at run time it is a NumPy array."""
 
     if TYPE_CHECKING:
@@ -103,45 +104,27 @@ class _Records(Generic[R]):
         def copy(self) -> Self:
             """An independent array."""
 
+        @overload
+        def __getitem__(self, key: K) -> R: ...
+        @overload
+        def __getitem__(self, key: str) -> NDArray[Any]: ...
+        @overload
+        def __getitem__(
+            self, key: int | slice | NDArray[Any] | tuple[int, slice | NDArray[Any]]
+        ) -> "Records1[R]": ...
+        def __getitem__(self, key: Any) -> Any: ...
 
-class Records1(_Records[R]):
+
+class Records1(_Records[R, int]):
     """[n] records."""
 
-    if TYPE_CHECKING:
 
-        @overload
-        def __getitem__(self, key: int) -> R: ...
-        @overload
-        def __getitem__(self, key: str) -> NDArray[Any]: ...
-        @overload
-        def __getitem__(self, key: slice | NDArray[Any]) -> "Records1[R]": ...
-        def __getitem__(self, key: Any) -> Any: ...
-
-
-class Records2(_Records[R]):
+class Records2(_Records[R, tuple[int, int]]):
     """[clusters, n] records."""
 
-    if TYPE_CHECKING:
 
-        @overload
-        def __getitem__(self, key: tuple[int, int]) -> R: ...
-        @overload
-        def __getitem__(self, key: str) -> NDArray[Any]: ...
-        @overload
-        def __getitem__(self, key: int | tuple[int, slice | NDArray[Any]]) -> Records1[R]: ...
-        def __getitem__(self, key: Any) -> Any: ...
-
-
-class Records3(_Records[R]):
+class Records3(_Records[R, tuple[int, int, int]]):
     """[clusters, n, m] records."""
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __getitem__(self, key: tuple[int, int, int]) -> R: ...
-        @overload
-        def __getitem__(self, key: str) -> NDArray[Any]: ...
-        def __getitem__(self, key: Any) -> Any: ...
 
 
 # contiguous arrays of 1, 2 and 3 dimensions; plain names are of 64 bits

@@ -244,7 +244,7 @@ class Chart:
 def _running_sum(
     up: NDArray[np.float64], down: NDArray[np.float64], now: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(times, how many more have come than gone by then), the last at now; what is later never happens."""
+    """(times until now, number of jobs that have come by then minus those that have gone)."""
     events = np.concatenate([up, down, [now]])
     change = np.repeat([1, -1, 0], [len(up), len(down), 1])[events <= now]
     times, which = np.unique(events[events <= now], return_inverse=True)

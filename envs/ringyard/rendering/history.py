@@ -38,7 +38,7 @@ class History:
     is_whole: bool
 
     def until(self, seconds: float) -> Self:
-        """What was to be seen at an earlier moment."""
+        """The schedule as it was at an earlier moment."""
         held = self.held[self.held["start_seconds"] <= seconds].copy()
         held["stop_seconds"][held["stop_seconds"] > seconds] = np.inf
         end = np.where(self.end_seconds > seconds, np.inf, self.end_seconds)
@@ -77,7 +77,7 @@ class History:
 
 
 def history_of(state: State, b: int, cluster: Cluster) -> History:
-    """What cluster b remembers: the latest rows of `State.segments`, and what is still held.
+    """History of cluster b: the latest rows of `State.segments`, and what is still held.
 
     Args:
         state: of the simulations; it has to keep segments.

@@ -119,16 +119,12 @@ def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape
     return shape, np.array(places, dtype=np.int32)
 
 
-def current_allocation(state: State, b: int, j: int, gpu_ids: tuple[int, ...]) -> Allocation:
-    """What running job j holds, with nothing left open.
-
-    Args:
-        gpu_ids: its GPUs; (): it is CPU-only, or does not run.
-        (others): as everywhere.
-    """
+def current_allocation(state: State, b: int, j: int) -> Allocation:
+    """What job j holds, with nothing left open; () GPUs and no server if it does not run."""
     job = state.jobs[b, j]
     server = int(job["server"])
     shape = {name: kind(job[name]) for name, kind in HELD.items()}
+    gpu_ids = tuple(gpus_of(state, b, j).tolist())
     return Allocation(j, gpu_ids, server=server if server >= 0 else None, **shape)
 
 

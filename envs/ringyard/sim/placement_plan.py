@@ -27,14 +27,13 @@ from ringyard.resources import RESOURCES
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.allocation import allocate, release
-from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
+from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_named, shape_of
 from ringyard.sim.feasibility import (
     HELD,
     current_allocation,
-    gpus_of,
     validate_allocation,
 )
-from ringyard.sim.view import SchedulingView, live, scratch_of
+from ringyard.sim.view import Occupancy, SchedulingView, live, scratch_of
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 
@@ -74,43 +73,18 @@ def _hold(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> No
     allocate(state, b, j, places, num_places(shape))
 
 
-@kernel
-def _or(named: float, present: float) -> float:
-    return present if np.isnan(named) else named
-
-
-@kernel
-def _shape_named(own: Shape, named: FloatVector, beside: bool) -> Shape:
-    """The shape that a job is to hold. What is not named stays as in its own shape.
-
-    Args:
-        own: of a job that holds nothing.
-        named: [7] fields of a `Shape`, NaN where not named.
-        beside: whether the cores, RAM and parameter servers named count.
-    """
-    return Shape(
-        whole(_or(named[0], own.num_gpus)),
-        _or(named[1], own.batch_size),
-        whole(_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
-        whole(_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
-        whole(_or(named[4], own.cores_per_server_task)) if beside else own.cores_per_server_task,
-        _or(named[5], own.memory_bandwidth_cap),
-        whole(_or(named[6], own.ram_per_worker)) if beside else own.ram_per_worker,
-    )
-
-
 @linked_kernel
 def _place(state: State, b: int, j: int, named: FloatVector, rule: PlacementRule) -> int:
     """Let job j, which holds nothing, take places where the rule puts it; how many are in `gpu_scratch`.
 
     Args:
-        named: its shape, as in `_shape_named`. Where there is no place, it is shaped as it asks.
+        named: its shape, as in `shape_named`. Where there is no place, it is shaped as it asks.
         rule: chooses places.
         (others): as everywhere.
     """
     job, out = state.jobs[b, j], state.gpu_scratch[b]
     own = shape_of(job)
-    wanted = _shape_named(own, named, True)
+    wanted = shape_named(own, named, True)
     if wanted != own:
         set_shape(job, wanted)
     count = place(state, b, j, rule, out)
@@ -143,7 +117,7 @@ def _start(
         state: of the plan.
         b: cluster.
         jobs: [n] rows.
-        named: [n, 7] or, for all jobs alike, [1, 7], as in `_shape_named`.
+        named: [n, 7] or, for all jobs alike, [1, 7], as in `shape_named`.
         rule: chooses places.
         admission: may keep a job from starting.
         alike: [n] equal numbers for jobs of one demand class with the same shape named, from 0.
@@ -167,7 +141,7 @@ def _start(
             continue
         own = shape_of(job)
         row = named[min(i, len(named) - 1)]
-        wanted, modest = _shape_named(own, row, True), _shape_named(own, row, False)
+        wanted, modest = shape_named(own, row, True), shape_named(own, row, False)
         if wanted == modest:
             unplaced[alike[i], 1] = True
         count = 0
@@ -203,7 +177,7 @@ def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
     return replace(shape, **own)
 
 
-class PlacementPlan:
+class PlacementPlan(Occupancy):
     """The cluster as it would be after the placements and releases planned so far.
 
     A scheduler tries placements on a plan before it decides. Nothing is carried out.
@@ -215,7 +189,7 @@ class PlacementPlan:
     def __init__(self, view: SchedulingView) -> None:
         self._live, self._b, _, _ = live(view)
         self._scratch = scratch_of(view)
-        self._cluster = view.cluster
+        self.cluster = view.cluster
         self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
         #: rows of the jobs whose records in the copy differ from those of the simulation
         self._changed: set[int] = set()
@@ -225,39 +199,14 @@ class PlacementPlan:
         self._last_placed: int | None = None
 
     @functools.cached_property
-    def _state(self) -> State:
+    def _state(self) -> State:  # type: ignore[override]
         """The copy that is planned on, made when it is first needed: many decisions place nothing."""
         return self._scratch.lend(self._live, self._b, self, self._changed)
-
-    @property
-    def num_free_gpus(self) -> int:
-        """Free GPUs of the whole cluster."""
-        return int(self._state.clusters["free_gpus"][self._b])
 
     @property
     def num_open_gpus(self) -> int:
         """GPUs with room for another job, of servers that are up."""
         return int(self._state.clusters["open_gpus"][self._b])
-
-    @property
-    def gpu_is_free(self) -> np.ndarray:
-        """[gpus] whether a GPU holds no job and its server is up."""
-        return self._state.gpus["num_jobs"][self._b] == 0
-
-    @property
-    def jobs_of_gpu(self) -> np.ndarray:
-        """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
-        return self._state.slots["job"][self._b].reshape(self._cluster.num_gpus, -1)
-
-    @property
-    def free_gpus_per_server(self) -> np.ndarray:
-        """[servers] free GPUs, 0 while a server is down."""
-        return self._state.servers["free_gpus"][self._b]
-
-    @property
-    def free_cores_per_server(self) -> np.ndarray:
-        """[servers] free CPU cores; very many where the cluster does not count them."""
-        return self._state.servers["free_cores"][self._b]
 
     def place(self, rule: PlacementRule, job: int, shape: Allocation | None = None) -> Allocation | None:
         """The allocation that starts the job where the rule puts it, taken in this plan; None: nowhere.
@@ -430,7 +379,7 @@ class PlacementPlan:
         self._changed.add(allocation.job)
         _ask(self._state, self._b, allocation.job)
         try:
-            taken = validate_allocation(self._state, self._b, self._cluster, allocation)
+            taken = validate_allocation(self._state, self._b, self.cluster, allocation)
         except PlacementError:
             return False
         if taken is not None:
@@ -453,7 +402,7 @@ class PlacementPlan:
         present = self._held(job)
         for step in steps:
             try:
-                taken = validate_allocation(self._state, self._b, self._cluster, step)
+                taken = validate_allocation(self._state, self._b, self.cluster, step)
             except PlacementError:
                 self.release(job)
                 self.take(present)
@@ -540,9 +489,7 @@ class PlacementPlan:
     def _held(self, job: int) -> Allocation:
         """What a job holds in this plan."""
         self._require_row(job)
-        return current_allocation(
-            self._state, self._b, job, tuple(gpus_of(self._state, self._b, job).tolist())
-        )
+        return current_allocation(self._state, self._b, job)
 
     def release(self, job: int) -> None:
         """Give back all the job holds, if anything.

@@ -5,38 +5,16 @@ from weakref import ref
 
 import numpy as np
 
-from ringyard.compiled import Int32Vector, kernel, linked_kernel
+from ringyard.compiled import Int32Vector, kernel
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobStatus
 
 
-@linked_kernel
-def copy_present(state: State, b: int, copy: State) -> None:
-    """Copy cluster b but for its jobs and sums over time."""
-    cluster = state.clusters[b]
-    copy.clusters[b] = cluster
-    for i in range(state.gpus.shape[1]):
-        copy.gpus[b, i] = state.gpus[b, i]
-    for i in range(state.slots.shape[1]):
-        copy.slots[b, i] = state.slots[b, i]
-    for i in range(state.servers.shape[1]):
-        copy.servers[b, i] = state.servers[b, i]
-    for i in range(state.links.shape[1]):
-        copy.links[b, i] = state.links[b, i]
-    for i in range(state.shared.shape[1]):
-        for column in range(state.shared.shape[2]):
-            copy.shared[b, i, column] = state.shared[b, i, column]
-    for i in range(cluster.first_waiting, cluster.first_waiting + cluster.num_waiting):
-        copy.waiting[b, i] = state.waiting[b, i]
-    for i in range(cluster.num_running):
-        copy.running[b, i] = state.running[b, i]
-    for i in range(state.class_waiting.shape[1]):
-        copy.class_waiting[b, i] = state.class_waiting[b, i]
-        copy.class_stamp[b, i] = state.class_stamp[b, i]
-    for i in range(state.free_bits.shape[1]):
-        copy.free_bits[b, i] = state.free_bits[b, i]
-    for i in range(state.num_with_free.shape[1]):
-        copy.num_with_free[b, i] = state.num_with_free[b, i]
+@kernel
+def _copy(source: Any, target: Any) -> None:
+    """Copy one cluster's row of an array of the state."""
+    for i in range(len(source)):
+        target[i] = source[i]
 
 
 @kernel
@@ -88,7 +66,19 @@ def renew(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
     _copy_jobs(state, b, copy, changed)
     _copy_waiting(state, b, copy, state.waiting[b, first : first + cluster.num_waiting])
     _copy_jobs(state, b, copy, state.running[b, : cluster.num_running])
-    copy_present(state, b, copy)
+    copy.clusters[b] = cluster
+    for i in range(state.shared.shape[1]):
+        _copy(state.shared[b, i], copy.shared[b, i])
+    _copy(state.gpus[b], copy.gpus[b])
+    _copy(state.slots[b], copy.slots[b])
+    _copy(state.servers[b], copy.servers[b])
+    _copy(state.links[b], copy.links[b])
+    _copy(state.waiting[b, first : first + cluster.num_waiting], copy.waiting[b, first:])
+    _copy(state.running[b, : cluster.num_running], copy.running[b])
+    _copy(state.class_waiting[b], copy.class_waiting[b])
+    _copy(state.class_stamp[b], copy.class_stamp[b])
+    _copy(state.free_bits[b], copy.free_bits[b])
+    _copy(state.num_with_free[b], copy.num_with_free[b])
     return True
 
 

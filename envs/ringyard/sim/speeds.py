@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, kernel, whole
+from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, kernel
 from ringyard.performance import PerformanceModel
 from ringyard.performance.model import Physics, physics_of
 from ringyard.sim.engine.co_location import Surroundings, isolated_places, seconds_in
 from ringyard.sim.engine.setup import slowness_of
-from ringyard.sim.engine.shape import Shape, set_shape
+from ringyard.sim.engine.shape import asked_shape, set_shape, shape_named
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.on_gpus import least_slowness, slowness_on
 from ringyard.state.records import Job, JobKind
@@ -65,17 +65,15 @@ def _solo(
     physics: Physics,
     out: FloatVector,
 ) -> None:
-    """Seconds per base iteration of job rows[i] in shape shapes[i] and place places[i], into out[i].
+    """Seconds per base iteration of job rows[i] in place places[i], into out[i].
 
-    On GPUs of the type; -1: of the job's fastest.
+    It has the shape that shapes[i] names, on GPUs of the type; -1: of the job's fastest.
     """
     scratch = jobs[len(jobs) - 1]
     for i in range(len(rows)):
         if i == 0 or rows[i] != rows[i - 1]:
             jobs[len(jobs) - 1] = jobs[rows[i]]
-        num_gpus, cores = whole(shapes[i, 0]), whole(shapes[i, 2])
-        servers, server_cores, ram = whole(shapes[i, 3]), whole(shapes[i, 4]), whole(shapes[i, 5])
-        set_shape(scratch, Shape(num_gpus, shapes[i, 1], cores, servers, server_cores, 1.0, ram))
+        set_shape(scratch, shape_named(asked_shape(scratch), shapes[i], True))
         scratch.straggler = 1.0
         if gpu_type < 0:
             places[i].gpu_speed = 1.0 / least_slowness(slowness, scratch)
@@ -119,23 +117,22 @@ def isolated_iteration_seconds(
         asked if isinstance(asked, IsolatedJobs) else IsolatedJobs.of_view(asked)
     )
 
-    def given(value: ArrayLike | None, name: str) -> NDArray[np.float64]:
-        values = jobs[name][rows] if value is None else value
-        return np.broadcast_to(np.asarray(values, dtype=np.float64), rows.shape)
-
-    shapes = np.stack(
-        [
-            given(num_gpus, "asked_gpus"),
-            given(batch_size, "base_batch"),
-            given(cores_per_worker, "asked_cores"),
-            given(parameter_servers, "asked_parameter_servers"),
-            given(cores_per_server_task, "asked_cores_per_server_task"),
-            given(ram_per_worker, "asked_ram"),
-        ],
-        axis=1,
+    named = (
+        num_gpus,
+        batch_size,
+        cores_per_worker,
+        parameter_servers,
+        cores_per_server_task,
+        None,
+        ram_per_worker,
     )
+    shapes = np.full((len(rows), len(named)), np.nan)
+    for column, value in enumerate(named):
+        if value is not None:
+            shapes[:, column] = value
+    sizes = jobs["asked_gpus"][rows] if num_gpus is None else shapes[:, 0]
     spans = None if num_servers is None else np.asarray(num_servers, dtype=np.int64)
-    places = isolated_places(cluster, shapes[:, 0].astype(np.int64), spans, storage_readers)
+    places = isolated_places(cluster, sizes.astype(np.int64), spans, storage_readers)
     out = np.zeros(len(rows))
     kind = -1 if gpu_type is None else gpu_type
     _solo(jobs, slowness, rows.astype(np.int64), shapes, places, kind, physics, out)

@@ -25,7 +25,44 @@ from ringyard.state.records import Job, JobKind
 _TAKES = {name: takes.value for name, takes in COLUMNS.items()}
 
 
-class SchedulingView(DerivedColumns):
+class Occupancy:
+    """Who holds which GPUs, and what is free: now, or in a plan. All arrays are copies.
+
+    Attributes:
+        cluster: its servers.
+    """
+
+    cluster: Cluster
+    _state: State
+    _b: int
+
+    @property
+    def num_free_gpus(self) -> int:
+        """Free GPUs of the whole cluster."""
+        return int(self._state.clusters["free_gpus"][self._b])
+
+    @property
+    def free_gpus_per_server(self) -> NDArray[np.int32]:
+        """[servers] free GPUs."""
+        return self._state.servers["free_gpus"][self._b].copy()
+
+    @property
+    def gpu_is_free(self) -> NDArray[np.bool_]:
+        """[gpus] whether a GPU holds no job and its server is up."""
+        return self._state.gpus["num_jobs"][self._b] == 0
+
+    @property
+    def jobs_of_gpu(self) -> NDArray[np.int32]:
+        """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
+        return self._state.slots["job"][self._b].reshape(self.cluster.num_gpus, -1).copy()
+
+    @property
+    def free_cores_per_server(self) -> NDArray[np.int64]:
+        """[servers] free CPU cores; very many where the cluster does not count them."""
+        return self._state.servers["free_cores"][self._b].copy()
+
+
+class SchedulingView(DerivedColumns, Occupancy):
     """The cluster and its jobs at a decision point, as far as its reader knows them.
 
     Job columns are [jobs] arrays over the whole table, NaN where a value does not exist yet. They are
@@ -150,13 +187,8 @@ class SchedulingView(DerivedColumns):
     @property
     def gpu_jobs(self) -> NDArray[np.int64]:
         """[n] rows of the waiting and running jobs that use GPUs, by submission (rows are in that order)."""
-        rows = self._live_rows
+        rows = np.sort(np.concatenate([self.waiting, self.running]).astype(np.int64))
         return rows[self._column("kind")[rows] != JobKind.CPU_ONLY]
-
-    @property
-    def _live_rows(self) -> NDArray[np.int64]:
-        """[n] rows of the waiting and running jobs, ascending."""
-        return np.sort(np.concatenate([self.waiting, self.running]).astype(np.int64))
 
     @property
     def num_gpus(self) -> NDArray[np.int32]:
@@ -207,39 +239,14 @@ class SchedulingView(DerivedColumns):
         return int(self._state.servers["num_failures"][self._b].sum())
 
     @property
-    def num_free_gpus(self) -> int:
-        """Free GPUs of the whole cluster."""
-        return int(self._state.clusters["free_gpus"][self._b])
-
-    @property
     def num_gpus_up(self) -> int:
         """GPUs of the servers that are there."""
         return self.cluster.num_gpus - int(self._state.clusters["down_gpus"][self._b])
 
     @property
-    def free_gpus_per_server(self) -> NDArray[np.int32]:
-        """[servers] free GPUs."""
-        return self._state.servers["free_gpus"][self._b].copy()
-
-    @property
     def job_of_gpu(self) -> NDArray[np.int32]:
         """[gpus] row of a job on each GPU, -1 if free; `jobs_of_gpu` has all of them."""
         return self.jobs_of_gpu.max(axis=1)
-
-    @property
-    def gpu_is_free(self) -> NDArray[np.bool_]:
-        """[gpus] whether a GPU holds no job and its server is up."""
-        return self._state.gpus["num_jobs"][self._b] == 0
-
-    @property
-    def jobs_of_gpu(self) -> NDArray[np.int32]:
-        """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
-        return self._state.slots["job"][self._b].reshape(self.cluster.num_gpus, -1).copy()
-
-    @property
-    def free_cores_per_server(self) -> NDArray[np.int64]:
-        """[servers] free CPU cores; very many where the cluster does not count them."""
-        return self._state.servers["free_cores"][self._b].copy()
 
     @property
     def free_ram_per_server(self) -> NDArray[np.int64]:
@@ -277,7 +284,7 @@ class SchedulingView(DerivedColumns):
             InformationError: the reader did not declare to know sizes.
         """
         self.check("batch_size")
-        return current_allocation(self._state, self._b, job, self.gpus_of(job))
+        return current_allocation(self._state, self._b, job)
 
     def iteration_seconds(self, allocation: Allocation) -> float:
         """Seconds per iteration of the base batch the job would have so, its neighbours as they are now.

@@ -1,7 +1,7 @@
-"""What traces do not say: elastic ranges, cores, CPU work, parameter servers, groups, predictability, ends.
+"""Extensions of a workload: elastic ranges, cores, CPU work, parameter servers, groups, predictability, ends.
 
-An `Extended` workload draws a table and lets each extension change it in turn. Every figure without a source
-is an assumption that the yaml names.
+An `Extended` workload draws a table and applies each extension in turn. Every figure without a source is an
+assumption that the yaml names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ _BelowOne = Annotated[float, "[0, 1)"]
 
 
 class Extension(Protocol):
-    """Changes a drawn job table."""
+    """A change of a drawn job table."""
 
     @property
     def extra_jobs(self) -> int:
-        """Most jobs it adds."""
+        """Most jobs that it adds."""
         return 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with what this extension knows."""
+        """Return the table with the columns or jobs of this extension."""
         ...
 
 
@@ -62,7 +62,7 @@ class Extended:
         return self.base.num_jobs + sum(extension.extra_jobs for extension in self.extensions)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """One episode's jobs."""
+        """Draw one episode's jobs."""
         jobs = self.base.sample(cluster, rng)
         for extension in self.extensions:
             jobs = extension.extend(jobs, cluster, rng)
@@ -88,7 +88,7 @@ class Elastic(Extension):
     most: Annotated[float, "[1, 1e6]"] = 4.0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with ranges of GPUs and batch.
+        """Add ranges of GPUs and batch.
 
         Raises:
             ConfigurationError: a chosen job's model has no batch range or noise scale.
@@ -114,7 +114,7 @@ class Elastic(Extension):
 @checked("workload.per_worker")
 @dataclass(frozen=True)
 class PerWorker(Extension):
-    """What each worker asks for of a counted resource, drawn from weights; at most what a server has per GPU.
+    """A counted resource of each worker, drawn from weights; at most what a server has per GPU.
 
     Attributes:
         column: of `JobTable`, as in `ringyard.resources.RESOURCES`: cores_per_worker, ram_per_worker.
@@ -135,7 +135,7 @@ class PerWorker(Extension):
             )
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with this column drawn (CPU-only jobs keep theirs)."""
+        """Draw the column; CPU-only jobs keep theirs."""
         drawn = _drawn(dict(sorted(self.weights.items())), len(jobs), rng)
         (resource,) = (one for one in RESOURCES if one.per_worker == self.column)
         per_server = getattr(cluster, resource.capacity)
@@ -152,9 +152,9 @@ class PerWorker(Extension):
 class GradientCpuWork(Extension):
     """Workers of a ring synchronise gradients on the cores that also prepare their samples.
 
-    One of w workers sends and receives 2 (w - 1) / w of its gradients in each iteration, and a core handles
-    `bytes_per_core_second` of them: CPU seconds that come on top of those of its samples. They are folded
-    into `samples_per_core_second`, at the GPUs and batch that a job asks for.
+    One of w workers sends and receives 2 (w - 1) / w of its gradients in each iteration. Their CPU seconds
+    come on top of those of its samples and are folded into `samples_per_core_second`, at the GPUs and batch
+    that a job asks for.
 
     Attributes:
         bytes_per_core_second: sent and received gradients that one core handles.
@@ -163,7 +163,7 @@ class GradientCpuWork(Extension):
     bytes_per_core_second: Positive
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with rings of several workers preparing fewer samples on each core."""
+        """Let rings of several workers prepare fewer samples on each core."""
         workers = np.maximum(jobs.num_gpus, 1)
         handled = np.where(
             jobs.kind == JobKind.RING, 2.0 * jobs.gradient_bytes * (workers - 1) / workers, 0.0
@@ -177,7 +177,7 @@ class GradientCpuWork(Extension):
 @checked("workload.groups")
 @dataclass(frozen=True)
 class Groups(Extension):
-    """Every job is of a group that shares the cluster with the others, its virtual cluster.
+    """A virtual cluster for each job.
 
     Attributes:
         weights: {group: weight}.
@@ -186,7 +186,7 @@ class Groups(Extension):
     weights: Weights
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with a group for each job, drawn by weight."""
+        """Draw a group for each job, by weight."""
         return replace(jobs, vc=_drawn(self.weights, len(jobs), rng))
 
 
@@ -216,7 +216,7 @@ class ParameterServers(Extension):
             catalogue()[model_id(name)].need("step_coefficients")
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with parameter-server jobs; their run times are kept."""
+        """Turn some rings into parameter-server jobs; their run times are kept."""
         chosen = (rng.random(len(jobs)) < self.share) & (jobs.num_gpus <= self.max_gpus)
         chosen &= jobs.kind == JobKind.RING
         weights = {model_id(name): weight for name, weight in self.models.items()}
@@ -268,7 +268,7 @@ class CpuJobs(Extension):
         return self.num_jobs
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with CPU-only jobs among the others."""
+        """Add the CPU-only jobs."""
         if self.num_jobs == 0:
             return jobs
         span = max(float(jobs.submit_seconds[-1]), 1.0)
@@ -299,7 +299,7 @@ class Predictability(Extension):
     error: Amount = 0.0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with the share of its life after which each job is predictable, and its error."""
+        """Draw the share of its life after which each job is predictable, and its error."""
         count = len(jobs)
         begin = rng.uniform(self.from_share[0], self.from_share[1], count)
         known = rng.random(count) < self.share
@@ -326,7 +326,7 @@ class Cancellations(Extension):
     failed: Share = 0.0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """The table with cancellations and outcomes.
+        """Add cancellations and outcomes.
 
         Raises:
             ConfigurationError: a table without run times.

@@ -38,7 +38,7 @@ class PublishedMix:
     num_jobs: int = field(default=sum(count for count, _ in _MIX), init=False)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """One episode's jobs; durations follow from the iterations."""
+        """Draw one episode's jobs; durations follow from the iterations."""
         sizes = rng.permutation(np.repeat([gpus for _, gpus in _MIX], [count for count, _ in _MIX]))
         iterations = rng.integers(self.iterations[0], self.iterations[1], self.num_jobs, endpoint=True)
         submit = np.sort(rng.uniform(0.0, self.arrival_seconds, self.num_jobs))
@@ -110,7 +110,7 @@ class PartitionedJobs:
     most_workers: Count = 16
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """A table; models are drawn without replacement until all have come, then anew."""
+        """Draw a table; models are drawn without replacement until all have come, then anew."""
         figures = np.array(list(_PARTITIONED_MODELS.values()))
         rounds = -(-self.num_jobs // len(figures))
         kind = np.concatenate([rng.permutation(len(figures)) for _ in range(rounds)])[: self.num_jobs]
@@ -150,7 +150,7 @@ class GadgetJobs:
     workers: Count = 10
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """One episode's jobs; the first arrives at 0."""
+        """Draw one episode's jobs; the first arrives at 0."""
         end = self.slots * self.slot_seconds
         submit = np.sort(rng.uniform(0.0, end, self.num_jobs))
         workers = rng.integers(1, min(self.workers, cluster.num_gpus), self.num_jobs, endpoint=True)
@@ -237,7 +237,7 @@ class OnesJobs:
     longest_gap: Count = 60
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Jobs that fit the cluster."""
+        """Draw jobs that fit the cluster."""
         fitting = [task for task in ONES_TASKS if task.gpus <= cluster.num_gpus]
         if not fitting:
             raise ConfigurationError("no job of ONES' trace fits the cluster of 1 GPU; expected 2 or more")
@@ -309,7 +309,7 @@ class AITurboJobs:
     error: Amount = 0.05
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """A list."""
+        """Draw a list."""
         count = self.num_jobs
         gaps = rng.integers(1, 7, count)
         steps = rng.integers(109, 4862, count).astype(np.float64)

@@ -28,7 +28,7 @@ _TENANTS = {"cluster": "cluster", "vc": "vc", "user": "user"}
 _STATES = ("state", "status")
 _TEXTS = ("job_id", *_TENANTS, *_STATES, "role")
 
-#: Slurm's final states (sacct), Philly's and PAI's; assumed: who was preempted was withdrawn
+#: Slurm's final states (sacct), Philly's and PAI's; assumed: a preempted job was withdrawn
 _ENDS = {
     **dict.fromkeys(("COMPLETED", "PASS", "TERMINATED"), JobOutcome.COMPLETED),
     **dict.fromkeys(("CANCELLED", "CANCELED", "KILLED", "PREEMPTED"), JobOutcome.CANCELLED),
@@ -101,7 +101,7 @@ def _need(frame: pd.DataFrame, name: str) -> None:
 
 
 def _refuse_twice(frame: pd.DataFrame, name: str | None, ids: NDArray[Any]) -> None:
-    """Raise a WorkloadError for two jobs of one id: nobody could tell their results apart."""
+    """Raise a WorkloadError for two jobs of one id, since their results could not be told apart."""
     _, first, which = np.unique(ids, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[which] != np.arange(len(ids)))
     if len(again):
@@ -188,8 +188,8 @@ def _left_out(frame: pd.DataFrame, reasons: Mapping[str, NDArray[np.bool_]]) -> 
 def _ends(frame: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_], "pd.Series[str]"]:
     """([rows] how each job ended, [rows] whether it had, states that are missing or not known, by row).
 
-    A job that was cancelled or failed does so again once it has run as long as in the trace. One whose
-    `state` (or `status`) is missing or not known completes, as do all where there is no such column.
+    A job that was cancelled or failed does so again once it has run as long as in the trace. A job completes
+    if its `state` (or `status`) is missing or not known, or if there is no such column.
     """
     name = next((name for name in _STATES if name in frame.columns), "")
     states = files.texts(frame, name) if name else pd.Series("COMPLETED", index=frame.index)

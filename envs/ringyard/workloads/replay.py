@@ -19,11 +19,10 @@ from ringyard.workloads.workload import Assignment, scale_to_load
 @checked("workload")
 @dataclass(frozen=True)
 class Replay:
-    """A window of a trace: where it starts, how long it is, how dense it is.
+    """Windows of a recorded trace.
 
-    What had ended when it starts is its past (`JobTable.past`): jobs of the trace, those of other parts of it
-    too, whose submission and run time are over by then. Assumed: they did not wait, of which the cuts
-    of traces say nothing.
+    The past of a window (`JobTable.past`) are the jobs of the whole trace that had ended when it starts.
+    Assumed: they did not wait, because cuts of traces do not say how long they did.
 
     Attributes:
         jobs: the whole trace.
@@ -34,10 +33,10 @@ class Replay:
             is shorter than the trace).
         load: stretch the window's arrivals to this offered load; None keeps the recorded times.
         max_gpus: leave out larger jobs; None keeps all (a job larger than the cluster is an error).
-        extra_seconds: every job runs so much longer than is written; 1: Lucid's simulator, where a job ends
-            at the tick after the one that took its last second.
-        part: windows lie between these shares of the jobs, in order of submission: [0, 0.6] to learn from,
-            [0.6, 1] to judge by.
+        extra_seconds: added to every run time; 1 for Lucid's simulator, where a job ends one tick after its
+            last second.
+        part: windows lie between these shares of the jobs, in order of submission: [0, 0.6] for training,
+            [0.6, 1] for evaluation.
 
     Warns:
         WorkloadWarning: how many jobs are larger than `max_gpus`.
@@ -103,7 +102,7 @@ class Replay:
         return min(most, self.window_jobs or most)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """One window, its first job at time 0."""
+        """Draw one window, its first job at time 0."""
         submit, begin = self.jobs.submit_seconds[self._span], self._span.start
         first = 0
         if self.start_seconds is not None:
@@ -126,7 +125,7 @@ class Replay:
         return self.models.assign(window, rng)
 
     def _past_at(self, seconds: float) -> Past:
-        """Jobs that have ended by then."""
+        """Return the jobs that have ended by then."""
         ends, past = self._ends
         count = int(np.searchsorted(ends, seconds, side="right"))
         return Past(*(getattr(past, name)[:count] for name in ("num_gpus", "run_seconds", "vc", "user")))
@@ -144,7 +143,7 @@ def replay_file(
     extra_seconds: float = 0.0,
     part: tuple[float, float] = (0.0, 1.0),
 ) -> Replay:
-    """A `Replay` of the trace that `reader` reads from `path`; other arguments as there.
+    """Create the `Replay` of the trace that `reader` reads from `path`; other arguments are as there.
 
     Raises:
         WorkloadError: no such file, or one the reader does not understand.

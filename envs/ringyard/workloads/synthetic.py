@@ -1,6 +1,6 @@
 """Generated workloads: arrivals, sizes, durations and models drawn independently."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Protocol
@@ -42,13 +42,13 @@ class Arrivals:
             )
 
     def times(self, count: int, per_second: float, rng: np.random.Generator) -> NDArray[np.float64]:
-        """[count] ascending arrival times from 0 on, `per_second` jobs on average."""
+        """Draw ascending arrival times [count] from 0 on, `per_second` jobs on average."""
         return self.times_together(count, per_second, [rng])[0]
 
     def times_together(
         self, count: int, per_second: float, generators: Sequence[np.random.Generator]
     ) -> NDArray[np.float64]:
-        """[generators, count] `times` of each."""
+        """Draw `times` [generators, count] of each generator."""
         gaps, begin = np.ones((len(generators), count)), np.zeros((len(generators), 1))
         shape = self.cv**-2 if self.cv > 0 else 0.0
         for row, one in enumerate(generators):
@@ -88,7 +88,7 @@ class Sizes:
     fractions: Annotated[Mapping[Count, Amount], "of positive sum"]
 
     def draw(self, count: int, max_gpus: int, rng: Draws) -> NDArray[np.int64]:
-        """[count] sizes of at most `max_gpus`; larger ones are left out, the others scaled up."""
+        """Draw sizes [count] of at most `max_gpus`; shares of larger ones go to the others."""
         sizes = np.array([size for size in sorted(self.fractions) if size <= max_gpus], dtype=np.int64)
         shares = np.array([self.fractions[int(size)] for size in sizes], dtype=np.float64)
         if len(sizes) == 0 or not shares.sum() > 0:
@@ -104,7 +104,7 @@ class Durations(Protocol):
     """Isolated run times."""
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Any) -> NDArray[np.float64]:
-        """[jobs] seconds, above 0, for jobs of the given sizes."""
+        """Draw seconds [jobs], above 0, for jobs of the given sizes."""
         ...
 
 
@@ -135,7 +135,7 @@ class LogNormalDurations:
             )
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Draws) -> NDArray[np.float64]:
-        """[jobs] seconds."""
+        """Draw seconds [jobs]."""
         return rng.lognormal(self.mu, self.sigma, len(num_gpus)).clip(self.min_seconds, self.max_seconds)
 
 
@@ -166,7 +166,7 @@ class QuantileDurations:
                 )
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Draws) -> NDArray[np.float64]:
-        """[jobs] seconds."""
+        """Draw seconds [jobs]."""
         draws = rng.random(len(num_gpus))
         seconds = np.zeros(len(num_gpus))
         for gpus in sorted(self.seconds_from_gpus):
@@ -199,39 +199,30 @@ class Synthetic:
     max_gpus: Count | None = None
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """One episode's jobs."""
-        return self._sample(cluster, rng, lambda rate: self._arrivals().times(self.num_jobs, rate, rng), 1)
+        """Draw one episode's jobs."""
+        return self._sample(cluster, rng, [rng])
 
     def sample_together(self, cluster: Cluster, generators: Sequence[np.random.Generator]) -> JobTable | None:
-        """See `draw_together`; None: a part does not draw job by job."""
+        """Draw tables as `draw_together` says; None: a part does not draw job by job."""
         if not all(getattr(part, "by_job", False) for part in (self.durations, self.models)):
             return None
+        return self._sample(cluster, EachOf(generators), generators)
 
-        def times(rate: float) -> NDArray[np.float64]:
-            return self._arrivals().times_together(self.num_jobs, rate, generators).reshape(-1)
-
-        return self._sample(cluster, EachOf(generators), times, len(generators))
-
-    def _sample(
-        self, cluster: Cluster, rng: Any, times: Callable[[float], NDArray[np.float64]], tables: int
-    ) -> JobTable:
-        """Jobs of so many tables, one after the other, whose arrival times follow from the rate."""
+    def _sample(self, cluster: Cluster, rng: Any, generators: Sequence[np.random.Generator]) -> JobTable:
+        """Jobs of a table for each generator, one after the other; `rng` is all of them together."""
         largest = min(self.max_gpus or cluster.num_gpus, cluster.num_gpus)
-        count = tables * self.num_jobs
+        count = len(generators) * self.num_jobs
         sizes = self.sizes.draw(count, largest, rng)
         durations = self.durations.draw(sizes, rng)
         submit = np.zeros(count)
         if self.arrivals is not None:
-            submit = times(self.load * cluster.num_gpus / self._mean_gpu_seconds(largest))
+            rate = self.load * cluster.num_gpus / self._mean_gpu_seconds(largest)
+            submit = self.arrivals.times_together(self.num_jobs, rate, generators).reshape(-1)
         firsts = range(0, count, self.num_jobs)
         return self.models.assign(JobTable.from_columns(submit, sizes, durations, firsts=firsts), rng)
 
-    def _arrivals(self) -> Arrivals:
-        assert self.arrivals is not None
-        return self.arrivals
-
     def _mean_gpu_seconds(self, largest: int) -> float:
-        """Mean GPU seconds of a job, from a fixed sample (the same for every seed)."""
+        """Estimate the mean GPU seconds of a job from a fixed sample (the same for every seed)."""
         cache: dict[int, float] = self.__dict__.setdefault("_means", {})
         if largest not in cache:
             rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""What every workload is: a way to draw a job table; and models for jobs of which traces say none."""
+"""Interface of workloads (random generator in, job table out) and models for jobs that name none."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,14 +23,14 @@ class Workload(Protocol):
         ...
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """One episode's jobs, the first at time 0; equal generators give equal tables."""
+        """Draw one episode's jobs, the first at time 0; equal generators give equal tables."""
         ...
 
 
 class EachOf:
-    """Generators of several tables as if they were one: each draws the numbers of its own table's jobs.
+    """Several generators behind one interface: each draws the numbers of its own table's jobs.
 
-    For parts of workloads that draw the jobs of a table independently, and say so by `by_job = True`.
+    Parts of a workload that draw jobs independently declare it by `by_job = True`.
 
     Args:
         generators: one for each table.
@@ -59,10 +59,18 @@ class EachOf:
 def draw_together(
     workload: Workload, cluster: Cluster, generators: Sequence[np.random.Generator]
 ) -> tuple[JobTable, list[int]]:
-    """(tables one after the other, jobs of each): what `sample` gives for each generator.
+    """Draw a table for each generator, as `sample` does.
 
-    In little more time than for one where the workload has `sample_together(cluster, generators)`, which
-    gives them so, each of `num_jobs` jobs; or None, if they cannot be drawn together.
+    A workload with `sample_together(cluster, generators)` draws them in one pass (tables of `num_jobs` jobs
+    one after the other), or returns None if it cannot.
+
+    Args:
+        workload: to draw from.
+        cluster: for the jobs.
+        generators: one for each table.
+
+    Returns:
+        The tables one after the other, and the number of jobs of each.
     """
     together = getattr(workload, "sample_together", None)
     whole = None if together is None else together(cluster, generators)
@@ -92,10 +100,10 @@ def scale_to_load(jobs: JobTable, cluster: Cluster, load: Positive) -> JobTable:
 
 
 class Assignment(Protocol):
-    """Fills a table's compute seconds and gradient bytes."""
+    """Costs per iteration for jobs that have none."""
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
-        """The same jobs with costs per iteration."""
+        """Return the same jobs with costs per iteration."""
         ...
 
 
@@ -105,7 +113,7 @@ _FOUR = {"vgg16": 1.0, "resnet50": 1.0, "inception_v3": 1.0, "lstm": 1.0}
 @checked("models")
 @dataclass(frozen=True)
 class ModelMix:
-    """Draws a model for each job from weights that depend on its GPU count.
+    """Models drawn from weights that depend on a job's GPU count.
 
     Attributes:
         by_gpus: {smallest GPU count: {model: weight}}; a job uses the largest key not above its count.
@@ -124,7 +132,7 @@ class ModelMix:
                 model_id(name)
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
-        """The same jobs, each with a model."""
+        """Return the same jobs, each with a model."""
         draws = rng.random(len(jobs))
         ids = np.zeros(len(jobs), dtype=np.int64)
         for gpus in sorted(self.by_gpus):
@@ -152,7 +160,7 @@ class UniformCosts:
     gradient_bytes: Annotated[tuple[Amount, Amount], "ascending"]
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
-        """The same jobs, each with its own costs."""
+        """Return the same jobs, each with its own costs."""
         return replace(
             jobs,
             compute_seconds=rng.uniform(self.compute_seconds[0], self.compute_seconds[1], len(jobs)),

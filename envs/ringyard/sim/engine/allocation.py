@@ -204,30 +204,23 @@ def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
 
 
 @kernel
-def workers_there(state: State, b: int, j: int, s: int) -> tuple[int, int]:
-    """(workers, parameter servers) that job j has on server s now; a CPU-only job is one worker."""
+def held_there(state: State, b: int, j: int, s: int, r: int) -> int:
+    """What job j holds of resource r on server s now, its share of its parameter servers with it."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
-        return (1 if job.server == s else 0), 0
+        return held_of(job, r) if job.server == s else 0
     rank = 0
     head = job.first_slot
     while head >= 0 and state.slots[b, head].server != s:
         head = state.slots[b, head].next_server_slot
         rank += 1
     if head < 0:
-        return 0, 0
+        return 0
     workers = 0
     while head >= 0 and state.slots[b, head].server == s:
         head = state.slots[b, head].next_slot
         workers += 1
-    return workers, dealt(job.parameter_servers, job.num_servers, rank)
-
-
-@kernel
-def held_there(state: State, b: int, j: int, s: int, r: int) -> int:
-    """What job j holds of resource r on server s now, its share of its parameter servers with it."""
-    workers, tasks = workers_there(state, b, j, s)
-    job = state.jobs[b, j]
+    tasks = dealt(job.parameter_servers, job.num_servers, rank)
     return held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
 
 

@@ -12,7 +12,7 @@ from ringyard.sim.engine.network import count_links, link_contenders, put_on_lin
 from ringyard.sim.engine.shape import Shape, num_places, set_shape
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_on, shared_on, slowness_on
-from ringyard.state.records import Job, JobKind, Network
+from ringyard.state.records import Job, JobKind, Network, Server
 
 
 class Surroundings(Record):
@@ -28,17 +28,33 @@ class Surroundings(Record):
 
 
 @kernel
-def _worst_link(state: State, b: int, j: int) -> float:
-    """SJF-BCO eq. 6's p: most jobs that span servers on any one server of job j; 0 if j does not span."""
-    job = state.jobs[b, j]
-    if job.num_servers <= 1:
-        return 0.0
-    worst = 0
+def _stretch(server: Server, more: int) -> float:
+    """Memory bandwidth asked, with `more` bytes per second, / there is, at least 1."""
+    return bandwidth_stretch(float(server.bandwidth_demand + more), float(server.memory_bandwidth))
+
+
+@kernel
+def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
+    """What job j finds on the worst of its servers, for each of three things alone.
+
+    Returns:
+        Jobs that span servers (SJF-BCO eq. 6's p); memory bandwidth asked / there is, at least 1; seconds in
+        which one of its workers reads a byte from storage, 0 if it reads none.
+    """
+    cluster, job = state.clusters[b], state.jobs[b, j]
+    spanning, stretch, seconds = 0, 1.0, 0.0
+    if job.kind == JobKind.CPU_ONLY:
+        return spanning, _stretch(state.servers[b, job.server], 0), seconds
     i = job.first_slot
     while i >= 0:
-        worst = max(worst, state.servers[b, state.slots[b, i].server].spanning_jobs)
+        server = state.servers[b, state.slots[b, i].server]
+        spanning = max(spanning, server.spanning_jobs)
+        if cluster.bandwidth_limited:
+            stretch = max(stretch, _stretch(server, 0))
+        if job.stored_bytes > 0.0:
+            seconds = max(seconds, seconds_per_byte(server.storage_readers, server.storage_bytes_per_second))
         i = state.slots[b, i].next_server_slot
-    return float(worst)
+    return spanning, stretch, seconds
 
 
 @kernel
@@ -58,35 +74,6 @@ def sharing_slowdown(state: State, b: int, j: int) -> float:
 
 
 @kernel
-def _bandwidth_slowdown(state: State, b: int, j: int) -> float:
-    """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
-    job = state.jobs[b, j]
-    if job.kind == JobKind.CPU_ONLY:
-        server = state.servers[b, job.server]
-        return bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
-    worst = 1.0
-    i = job.first_slot
-    while i >= 0:
-        server = state.servers[b, state.slots[b, i].server]
-        stretch = bandwidth_stretch(float(server.bandwidth_demand), float(server.memory_bandwidth))
-        worst = max(worst, stretch)
-        i = state.slots[b, i].next_server_slot
-    return worst
-
-
-@kernel
-def _storage_seconds(state: State, b: int, j: int) -> float:
-    """Seconds in which a worker of job j reads a byte on the worst of its servers; 0 if none reads."""
-    worst = 0.0
-    i = state.jobs[b, j].first_slot if state.jobs[b, j].stored_bytes > 0.0 else -1
-    while i >= 0:
-        server = state.servers[b, state.slots[b, i].server]
-        worst = max(worst, seconds_per_byte(server.storage_readers, server.storage_bytes_per_second))
-        i = state.slots[b, i].next_server_slot
-    return worst
-
-
-@kernel
 def surround(state: State, b: int, j: int) -> bool:
     """Bring up to date what the record of job j says of its neighbours; whether anything changed.
 
@@ -96,14 +83,14 @@ def surround(state: State, b: int, j: int) -> bool:
     job = state.jobs[b, j]
     contenders, sharing = job.contenders, job.sharing_slowdown
     bandwidth, storage = job.bandwidth_slowdown, job.storage_seconds_per_byte
-    if cluster.network == Network.WORST_LINK and cluster.global_links == 0:
-        job.contenders = _worst_link(state, b, j)
+    counts_links = cluster.network == Network.WORST_LINK and cluster.global_links == 0
     if cluster.sharing:
         job.sharing_slowdown = sharing_slowdown(state, b, j)
-    if cluster.bandwidth_limited:
-        job.bandwidth_slowdown = _bandwidth_slowdown(state, b, j)
-    if cluster.storage_limited:
-        job.storage_seconds_per_byte = _storage_seconds(state, b, j)
+    if counts_links or cluster.bandwidth_limited or cluster.storage_limited:
+        spanning, stretch, seconds = _on_worst_server(state, b, j)
+        if counts_links:
+            job.contenders = spanning if job.num_servers > 1 else 0.0
+        job.bandwidth_slowdown, job.storage_seconds_per_byte = stretch, seconds
     same_links = job.contenders == contenders and job.sharing_slowdown == sharing
     return not (
         same_links and job.bandwidth_slowdown == bandwidth and job.storage_seconds_per_byte == storage
@@ -131,7 +118,9 @@ def evaluate_placement(
         out.num_servers = 1
         out.gpu_speed = 1.0
         if cluster.bandwidth_limited:
-            out.bandwidth_slowdown = _stretch_with(state, b, j, places[0], job.cores_per_worker)
+            out.bandwidth_slowdown = _stretch(
+                state.servers[b, places[0]], bandwidth_asked(job, job.cores_per_worker)
+            )
         return
     first = -1
     slowest = 0.0
@@ -159,8 +148,8 @@ def evaluate_placement(
             crowd = state.links[b, s].load + 1.0
         out.contenders = max(out.contenders, crowd)
         if cluster.bandwidth_limited:
-            stretch = _stretch_with(state, b, j, s, workers * job.cores_per_worker)
-            out.bandwidth_slowdown = max(out.bandwidth_slowdown, stretch)
+            asked = bandwidth_asked(job, workers * job.cores_per_worker)
+            out.bandwidth_slowdown = max(out.bandwidth_slowdown, _stretch(state.servers[b, s], asked))
         if cluster.storage_limited and job.stored_bytes > 0.0:
             server = state.servers[b, s]
             readers = server.storage_readers + workers
@@ -169,15 +158,6 @@ def evaluate_placement(
     out.gpu_speed = 1.0 / slowest
     if out.num_servers == 1 or cluster.network == Network.NONE:
         out.contenders = 0.0
-
-
-@kernel
-def _stretch_with(state: State, b: int, j: int, s: int, cores: int) -> float:
-    """Stretch of memory accesses on server s with `cores` cores of job j added."""
-    server = state.servers[b, s]
-    job = state.jobs[b, j]
-    demand = server.bandwidth_demand + bandwidth_asked(job, cores)
-    return bandwidth_stretch(float(demand), float(server.memory_bandwidth))
 
 
 def isolated_places(

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ringyard.compiled import kernel, whole
+from ringyard.compiled import FloatVector, kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.host import stored_bytes
 from ringyard.resources import CORES, NUM_RESOURCES, RAM
@@ -58,6 +58,31 @@ def asked_shape(job: Job) -> Shape:
         whole(job.asked_cores_per_server_task),
         1.0,
         whole(job.asked_ram),
+    )
+
+
+@kernel
+def _or(named: float, present: float) -> float:
+    return present if np.isnan(named) else named
+
+
+@kernel
+def shape_named(own: Shape, named: FloatVector, beside: bool) -> Shape:
+    """The shape that a job is to hold. What is not named stays as in its own shape.
+
+    Args:
+        own: of a job that holds nothing.
+        named: [7] fields of a `Shape`, NaN where not named.
+        beside: whether the cores, RAM and parameter servers named count.
+    """
+    return Shape(
+        whole(_or(named[0], own.num_gpus)),
+        _or(named[1], own.batch_size),
+        whole(_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
+        whole(_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
+        whole(_or(named[4], own.cores_per_server_task)) if beside else own.cores_per_server_task,
+        _or(named[5], own.memory_bandwidth_cap),
+        whole(_or(named[6], own.ram_per_worker)) if beside else own.ram_per_worker,
     )
 
 
