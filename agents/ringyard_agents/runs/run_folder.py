@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import yaml
 from filelock import FileLock, Timeout
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.checks import require
@@ -88,16 +90,11 @@ def _folder(name: object, resume: object) -> str:
 
 def in_sweep() -> bool:
     """Whether the running job is one of a sweep."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
     return HydraConfig.get().mode is RunMode.MULTIRUN
 
 
 def job_folder() -> Path:
     """The output folder of the running job."""
-    from hydra.core.hydra_config import HydraConfig
-
     return Path(os.path.relpath(HydraConfig.get().runtime.output_dir))
 
 

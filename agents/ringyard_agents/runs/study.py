@@ -4,7 +4,8 @@ import logging
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from omegaconf import DictConfig
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.runs.run_folder import in_sweep, job_folder
@@ -13,15 +14,14 @@ PRUNERS = Literal["median", "successive_halving"]
 
 
 class Pruning:
-    """What a job of a sweep by Optuna tells the study, and whether it shall stop.
+    """Reports of one job of a sweep to Optuna's study, which may stop the job early.
 
-    The number of a job's folder is that of its trial. A job that stops returns its best so far, so that the
-    study has a value for it.
+    A job that stops returns its best objective so far.
 
     Args:
-        pruner: of Optuna.
-        sweeper: Hydra's, with a storage and the name of a study.
-        number: of the trial.
+        pruner: name of Optuna's pruner.
+        sweeper: Hydra's config of the sweeper, with a storage and the name of a study.
+        number: of the trial, and of the job's folder.
 
     Raises:
         ConfigurationError: the study has no such trial.
@@ -52,18 +52,15 @@ class Pruning:
         """
         if pruner is None:
             return None
-        from hydra.core.hydra_config import HydraConfig
-        from omegaconf import OmegaConf
-
         sweeper = HydraConfig.get().sweeper if in_sweep() else OmegaConf.create({})
         require_kept(sweeper, f"evaluate.prune={pruner}")
         return cls(pruner, sweeper, int(job_folder().name))
 
     def behind(self, step: int, value: float) -> bool:
-        """Tell an evaluation, once; whether the earlier jobs were better at that point.
+        """Report an evaluation, once; returns whether earlier jobs were better at that point.
 
         Args:
-            step: which evaluation, the same number at the same point of every job.
+            step: number of the evaluation, equal at the same point of every job.
             value: of the metric, less is better.
         """
         if step <= self._step:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.answers import numbers
 from ringyard.cluster import Cluster
 from ringyard.compiled import (
     FloatCube,
@@ -19,6 +18,7 @@ from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.performance.model import Physics, physics_of
+from ringyard.plugin_checks import validate_array
 from ringyard.profiles import catalogue
 from ringyard.resources import RESOURCES
 from ringyard.restart import RestartCost
@@ -154,7 +154,7 @@ def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[st
     pauses = [f"{what}_{part}" for what in ("restart", "resize", "servers") for part in ("seconds", "growth")]
     for name in (*pauses, "cores_seconds"):
         method = getattr(restart, name)
-        columns[name] = numbers(method(table), len(table), method, name.replace("_", " "), low=0.0)
+        columns[name] = validate_array(method(table), len(table), method, name.replace("_", " "), low=0.0)
     return columns
 
 
