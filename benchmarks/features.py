@@ -11,7 +11,7 @@ from common import first_valid, machine
 from ringyard import Cluster, ClusterVectorEnv, EnvConfig, Simulator, ring_contention
 from ringyard.failures import Failures
 from ringyard.mdp.actions.space import Actions, Adjustment
-from ringyard.mdp.observations.resources import queue_cluster_and_resources
+from ringyard.mdp.observations import queue_cluster_and_resources
 from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import least_contended, pack, share
 from ringyard.restart import constant

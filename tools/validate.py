@@ -1,7 +1,7 @@
 """Compare what ships with published measurements: `python -m tools.validate FOLDER`."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ringyard_agents.command_line import Arguments, exit_code
@@ -18,25 +18,10 @@ from ringyard_agents.validation.report import (
     write_predictions,
 )
 from ringyard_agents.validation.shipped_errors import judge_all
-from tools.equations.cpu import core_curves
-from tools.equations.elastic import batch_efficiency, placements
-from tools.equations.network import inside_a_server, rings
-from tools.equations.parameter_server_errors import parameter_server_steps, restarts
+from tools.equations.comparisons import COMPARISONS
 from tools.equations.result import Comparison
-from tools.equations.sharing import pairs_on_a_gpu
 from tools.measured_sets.readers import MissingDataError
 from tools.measured_sets.sets import PublishedSet, find_sets
-
-COMPARISONS: dict[str, Callable[[Path], Comparison]] = {
-    "rings": rings,
-    "inside_a_server": inside_a_server,
-    "sharing": pairs_on_a_gpu,
-    "cpu": core_curves,
-    "throughput": placements,
-    "efficiency": batch_efficiency,
-    "parameter_servers": parameter_server_steps,
-    "restarts": restarts,
-}
 
 _EQUATIONS = """## The equations
 

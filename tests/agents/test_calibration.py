@@ -54,7 +54,7 @@ BYTES = {model: gradient_bytes for model, (_, _, gradient_bytes) in MODELS.items
 
 
 def test_known_constants_are_found_again(measured):
-    rings = fit_rows(measured, BYTES).rings
+    rings = fit_rows(measured, BYTES)
     for model, (line, exponent, _) in MODELS.items():
         assert rings.lines[model, "a100"] == pytest.approx(line, rel=0.02)
         assert rings.exponents[model] == pytest.approx(exponent, rel=0.05)

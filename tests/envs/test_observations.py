@@ -26,7 +26,8 @@ An observation is a Dict of float32 blocks, or, with `flat=True`, the same numbe
 Box. A block has a row of features for each item: V visible waiting jobs, T templates, R running slots, N live
 jobs that get a score, S servers. `env.metadata["blocks"]` has each block's shape and the names of its
 features. Values are within [-10, 10], most within [0, 1]; `s(x, c)` is x / (x + c). Unused slots are 0 and
-have a 0 in the block's mask.
+have a 0 in the block's mask. Running slots are in heap order of ends, or by row if any end is uncertain; live
+jobs are in the order of the job table.
 """
 CLUSTER = Cluster((2, 4, 4))
 ACTIONS = Actions(num_waiting=5, num_running=7)

@@ -8,11 +8,12 @@ from ringyard.profiles import profile
 from ringyard.restart import per_model
 from ringyard_agents.measurements import twins
 from tools import validate
+from tools.equations.comparisons import COMPARISONS
 from tools.equations.parameter_server_errors import restart_growths, restart_rule, restart_table
 from tools.equations.result import halves
 from tools.measured_sets.aiturbo import RESTARTS
 from tools.measured_sets.sets import rows_of
-from tools.validate import COMPARISONS, compare_all
+from tools.validate import compare_all
 
 #: errors on held-out points that the models stay under: the aims that are met, else what was measured
 LIMITS = {

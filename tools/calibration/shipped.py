@@ -20,7 +20,7 @@ from ringyard_agents.calibration.fits import (
     fit_sharing,
 )
 from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
-from ringyard_agents.calibration.rings import RingFit, fit_rings
+from ringyard_agents.calibration.rings import Constants, fit_rings
 from ringyard_agents.calibration.yamls import CalibratedModel, Fields, digits, fabric_yaml, profile_yaml
 from tools.calibration.fields import fields_of
 from tools.calibration.storage import dataset
@@ -48,7 +48,7 @@ class Shipped:
     fields: Mapping[str, Fields]
     gpus: Mapping[str, Mapping[str, Figure]]
     sharing: Mapping[str, Mapping[str, Mapping[float, tuple[float, float]]]]
-    rings: RingFit
+    rings: Constants
     factors: Mapping[str, Mapping[str, Factor]]
 
 
@@ -154,21 +154,21 @@ class _Supplies:
 
     def __init__(self, recipe: _Recipe, fields: Mapping[str, Fields], rows: _Sets) -> None:
         self.recipe, self.fields, self.rows = recipe, fields, rows
-        self.rings: dict[str, RingFit] = {}
+        self.rings: dict[str, Constants] = {}
 
-    def fit_all_rings(self) -> RingFit:
+    def fit_all_rings(self) -> Constants:
         """Every joint fit of the recipe; exponents found by one are held in the next."""
         gradient_bytes = {name: one.values["gradient_bytes"] for name, one in self.fields.items()}
-        everything = RingFit()
-        parts = [field.name for field in fields(RingFit)]
+        everything = Constants()
+        parts = [field.name for field in fields(Constants)]
         for name, fit in self.recipe["rings"].items():
             rows = _where(self.rows(fit["sets"]), fit.get("where", {}))
             alone = rows[(rows.neighbour == "") & rows.seconds.notna()]
             exponents = {**everything.exponents, **fit.get("exponents", {})}
-            held = RingFit(lines=self._held_lines(alone), exponents=exponents)
+            held = Constants(lines=self._held_lines(alone), exponents=exponents)
             self.rings[name] = fit_rings(alone, gradient_bytes, held)
             found = self.rings[name]
-            everything = RingFit(*({**getattr(everything, part), **getattr(found, part)} for part in parts))
+            everything = Constants(*({**getattr(everything, part), **getattr(found, part)} for part in parts))
         return everything
 
     def _held_lines(self, rows: pd.DataFrame) -> Mapping[tuple[str, str], Line]:
@@ -334,7 +334,7 @@ def _ratio(here: Line, there: Line) -> float:
     return here.sample / there.sample if here.sample > 0 and there.sample > 0 else here.fixed / there.fixed
 
 
-def _with_overlap(recipe: _Recipe, fields: Mapping[str, Fields], rings: RingFit) -> Mapping[str, Fields]:
+def _with_overlap(recipe: _Recipe, fields: Mapping[str, Fields], rings: Constants) -> Mapping[str, Fields]:
     """Fields with `overlap_exponent`: fitted, that of another model, or the mean of the fitted ones."""
     free = [value for value in rings.exponents.values() if value > 1.0]
     mean = float(np.exp(np.log(free).mean()))

@@ -4,14 +4,21 @@ from collections.abc import Mapping
 
 from ringyard_agents.config.compose import Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.evaluation.selection import SEED_OFFSET, ComparisonRequest, supported_schedulers
-from ringyard_agents.evaluation.tuned_configs import Best, at_best, built, class_of, read_best, says_how
+from ringyard_agents.evaluation.tuned_configs import (
+    Best,
+    at_best,
+    built,
+    class_of,
+    names_configuration,
+    read_best,
+)
 
 
 def competitors(rule: Entry, request: ComparisonRequest) -> list[Entry]:
     """Published schedulers of the class of a rule that can serve a world's jobs; Hydra must be initialised.
 
-    They are told how long jobs will run only if the rule is, and only start jobs if the rule does. All else
-    that they see or do is theirs: an agent must be better in spite of it.
+    They see how long jobs will run only if the rule does, and only start jobs if the rule does. All else that
+    they see or do is allowed: an agent must be better in spite of it.
     Each has the best of the rules and options tried with which it is of the class: a placement rule that goes
     by predictions makes a scheduler see them, too.
 
@@ -26,12 +33,12 @@ def competitors(rule: Entry, request: ComparisonRequest) -> list[Entry]:
     name = request.best_name(world)
     best = {} if name is None else read_best(name)
     [at_its_best] = at_best({rule.label: rule}, best).values()
-    told, only_starts = class_of(built(at_its_best))
+    sees_durations, only_starts = class_of(built(at_its_best))
 
     def competes(entry: Entry) -> bool:
         scheduler = built(entry)
-        is_told, starts_only = class_of(scheduler)
-        return scheduler.published and (told or not is_told) and (starts_only or not only_starts)
+        sees, starts_only = class_of(scheduler)
+        return scheduler.published and (sees_durations or not sees) and (starts_only or not only_starts)
 
     tried = {one: _tried(one, best) for one in scheduler_names()}
     at_their_best = {one: plain(scheduler_config(entries[0])) for one, entries in tried.items()}
@@ -44,4 +51,4 @@ def _tried(name: str, best: Mapping[str, Best]) -> list[Entry]:
     """What was tried with a scheduler, the best first; one that was not tuned is as its yaml says."""
     if name not in best:
         return [Entry.read(name)]
-    return [best[name].entry, *(one.entry for one in best[name].others if says_how(one.entry))]
+    return [best[name].entry, *(one.entry for one in best[name].others if names_configuration(one.entry))]

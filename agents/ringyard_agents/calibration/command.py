@@ -71,8 +71,7 @@ def calibrate(
     models = own_models(rows, constants, given, path.name)
     written_by = f"{_COMMAND} {path.name}"
     texts = {f"profiles/{one.name}.yaml": profile_yaml(one, written_by) for one in models}
-    rings = constants.rings
-    for group, fits in (("network", rings.networks), ("interconnect", rings.interconnects)):
+    for group, fits in (("network", constants.networks), ("interconnect", constants.interconnects)):
         for name, fit in fits.items():
             texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fit, path.name, written_by)
     folder = Path(out)

@@ -1,34 +1,21 @@
 """Fits of a user's own measurements, and errors of held-out rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ringyard.profiles import catalogue
-from ringyard_agents.calibration.fits import Line, Sharing, fit_sharing
-from ringyard_agents.calibration.rings import RingFit, fit_rings, predict_rings
+from ringyard_agents.calibration.fits import Line, fit_sharing
+from ringyard_agents.calibration.rings import Constants, fit_rings, predict_rings
 from ringyard_agents.measurements import parts_of, twins
 
 #: rows are held out in so many parts, each predicted by constants that were fitted to the others
 _FOLDS = 4
 _RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")
 _UNKNOWN = (float("nan"), float("nan"))
-
-
-@dataclass(frozen=True)
-class Constants:
-    """Constants fitted to a user's rows.
-
-    Attributes:
-        rings: lines, overlap, networks and interconnects.
-        sharing: {GPU type: sensitivity and pressure}.
-    """
-
-    rings: RingFit
-    sharing: Mapping[str, Sharing]
 
 
 def fit_rows(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Constants:
@@ -49,16 +36,16 @@ def fit_rows(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Constan
         for kind, figures in model.gpus.items()
         if not figures.derived and (model.name, kind) not in said
     }
-    rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, RingFit(held))
+    rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, Constants(held))
     pairs = rows[part == "sharing a GPU"]
     speeds = pairs.assign(speed=_alone(pairs, rings) / pairs.seconds).dropna(subset="speed")
     sharing = {str(gpu_type): fit_sharing(one) for gpu_type, one in speeds.groupby("gpu_type")}
-    return Constants(rings, sharing)
+    return replace(rings, sharing=sharing)
 
 
-def _alone(rows: pd.DataFrame, rings: RingFit) -> NDArray[np.float64]:
+def _alone(rows: pd.DataFrame, constants: Constants) -> NDArray[np.float64]:
     """Predict seconds [rows] on one GPU alone; NaN where no line is known."""
-    lines = [rings.lines.get(key, Line(*_UNKNOWN)) for key in zip(rows.model, rows.gpu_type, strict=True)]
+    lines = [constants.lines.get(key, Line(*_UNKNOWN)) for key in zip(rows.model, rows.gpu_type, strict=True)]
     return np.array([line.seconds(batch) for line, batch in zip(lines, rows.batch, strict=True)])
 
 
@@ -69,12 +56,12 @@ def _predict(
     part = parts_of(rows)
     predicted = np.full(len(rows), np.nan)
     ring, shared = part.isin(_RINGS).to_numpy(), (part == "sharing a GPU").to_numpy()
-    predicted[ring] = predict_rings(rows[ring], constants.rings, gradient_bytes)
+    predicted[ring] = predict_rings(rows[ring], constants, gradient_bytes)
     pairs = rows[shared]
     own = zip(pairs.model, pairs.batch, strict=True)
     other = zip(pairs.neighbour, pairs.neighbour_batch, strict=True)
     fits = [constants.sharing.get(gpu_type, {}) for gpu_type in pairs.gpu_type]
-    predicted[shared] = _alone(pairs, constants.rings) * [
+    predicted[shared] = _alone(pairs, constants) * [
         1.0 + fit.get(mine, _UNKNOWN)[0] * fit.get(theirs, _UNKNOWN)[1]
         for fit, mine, theirs in zip(fits, own, other, strict=True)
     ]

@@ -11,7 +11,7 @@ from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.profiles import ModelProfile, catalogue
 from ringyard_agents.calibration.fits import Line, core_curves, restart_growth
 from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
-from ringyard_agents.calibration.own_fits import Constants
+from ringyard_agents.calibration.rings import Constants
 from ringyard_agents.calibration.yamls import CalibratedModel, Fields, digits, six_digits_down
 from ringyard_agents.measurements import parts_of, servers_of
 
@@ -41,12 +41,12 @@ def own_models(
     models = []
     for name in sorted(set(rows.model) - {""}):
         mine, base = rows[rows.model == name], known.get(name)
-        lines = {kind: line for (model, kind), line in constants.rings.lines.items() if model == name}
+        lines = {kind: line for (model, kind), line in constants.lines.items() if model == name}
         measured = _measured(name, mine, lines, where, base)
         types = {REFERENCE_GPU, *measured, *factors}
         order = [REFERENCE_GPU, *(kind for kind in GPU_MEMORY_BYTES if kind in types - {REFERENCE_GPU})]
         gpus = derive(measured, "", chains, factors, order)
-        fields = _fields(mine, constants.rings.exponents.get(name), gradient_bytes[name], where, base)
+        fields = _fields(mine, constants.exponents.get(name), gradient_bytes[name], where, base)
         sharing = _sharing(name, constants, gpus, base)
         task = base.task if base is not None else ""
         models.append(CalibratedModel(name, f"{name}, calibrated.", task, fields, gpus, sharing))

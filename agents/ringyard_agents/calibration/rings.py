@@ -11,7 +11,7 @@ from scipy.optimize import least_squares
 
 from ringyard.fabric import Fabric
 from ringyard.performance.ring import overlapped
-from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, Line, fit_line
+from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, Line, Sharing, fit_line
 from ringyard_agents.measurements import servers_of
 
 _MOST_EXPONENT = 10.0  # beyond it the longer of the two alone counts
@@ -22,20 +22,22 @@ _NO_LINE = Line(float("nan"), float("nan"))
 
 
 @dataclass(frozen=True)
-class RingFit:
-    """Constants of one fit.
+class Constants:
+    """Fitted constants.
 
     Attributes:
         lines: {(model, GPU type): compute seconds}.
         exponents: {model: overlap exponent}.
         networks: {name: between servers}.
         interconnects: {name: inside one}.
+        sharing: {GPU type: sensitivity and pressure}.
     """
 
     lines: Mapping[tuple[str, str], Line] = field(default_factory=dict)
     exponents: Mapping[str, float] = field(default_factory=dict)
     networks: Mapping[str, Fabric] = field(default_factory=dict)
     interconnects: Mapping[str, Fabric] = field(default_factory=dict)
+    sharing: Mapping[str, Sharing] = field(default_factory=dict)
 
 
 class _Rows:
@@ -86,7 +88,7 @@ class _Problem:
     free model, latencies of the fabrics and bandwidths of their knots.
     """
 
-    def __init__(self, rows: _Rows, held: RingFit) -> None:
+    def __init__(self, rows: _Rows, held: Constants) -> None:
         self.rows, self.held = rows, held
         self.lines = sorted(set(rows.keys))
         self.models = sorted(set(rows.models))
@@ -153,7 +155,7 @@ class _Problem:
         together = longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent)  # `overlapped`
         return np.where(rows.ring, together, compute)
 
-    def found(self, logs: NDArray[np.float64]) -> RingFit:
+    def found(self, logs: NDArray[np.float64]) -> Constants:
         """Return the constants of the rows' models and fabrics."""
         lines, exponents, latency, bandwidth = self.parts(logs)
         fabrics: dict[str, dict[str, Fabric]] = {"network": {}, "interconnect": {}}
@@ -162,7 +164,7 @@ class _Problem:
         for (where, name), values, seconds in zip(self.fabrics, figures, latency.tolist(), strict=False):
             knots = self.knots[where, name]
             fabrics[where][name] = Fabric(dict(zip(knots, values.tolist(), strict=True)), seconds)
-        return RingFit(
+        return Constants(
             {key: line for key, line in lines.items() if key in self.lines and key[0]},
             {model: exponent for model, exponent in exponents.items() if model in self.models},
             fabrics["network"],
@@ -170,7 +172,7 @@ class _Problem:
         )
 
 
-def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: RingFit) -> RingFit:
+def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Constants) -> Constants:
     """Fit t = (compute^g + ring^g)^(1/g), ring = 2 m (w-1)/w / B + 2 (w-1) latency, to all rows together.
 
     Minimises squares of log(predicted / measured) with softened outliers. One-GPU rows of a model weigh at
@@ -186,10 +188,10 @@ def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Ri
         The constants; none if the table has no rows.
     """
     if table.empty:
-        return RingFit()
+        return Constants()
     transfers = {("", gpu_type): Line(0.0, 0.0) for gpu_type in table.gpu_type[table.model == ""].unique()}
     problem = _Problem(
-        _Rows(table, gradient_bytes), RingFit({**held.lines, **transfers}, exponents=held.exponents)
+        _Rows(table, gradient_bytes), Constants({**held.lines, **transfers}, exponents=held.exponents)
     )
     begin = problem.begin()
     root = np.sqrt(problem.rows.weights())
@@ -204,7 +206,7 @@ def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Ri
 
 
 def predict_rings(
-    table: pd.DataFrame, fit: RingFit, gradient_bytes: Mapping[str, float]
+    table: pd.DataFrame, fit: Constants, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
     """Predict seconds [rows] by fitted constants; NaN where a constant is missing.
 

@@ -1,13 +1,12 @@
-"""Which classes a file may name: a file that somebody gave you decides nothing about what is run.
+"""The classes that configs in run folders and agents' files may name.
 
-Configs in run folders and in agents name classes by Hydra's `_target_`, which would import and call anything.
-They may name what Ringyard's own `conf/` names, in the way it does; what else they name is named by the user,
-on the command line, or refused.
+Hydra's `_target_` would import and call anything. A config from a file may name what Ringyard's own `conf/`
+names, in the same way, and what the user trusts on the command line.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -26,19 +25,9 @@ _LAYERS_AND_OPTIMISERS = frozenset(
 )
 
 
-class _Use(NamedTuple):
-    """What a config does with a class or function.
-
-    Attributes:
-        name: in full.
-        how: it is called, prepared (`_partial_`) or looked up (`get_class`).
-        key: under which; "" where it is called, because its arguments are checked then and there, while what
-            is handed on would be called with others.
-    """
-
-    name: str
-    how: Literal["call", "prepare", "look up"]
-    key: str
+#: (class or function, "call", "prepare" (`_partial_`) or "look up" (`get_class`), key of what is not called
+#: here: the arguments of a call are checked, those of a later call are not known)
+_Use = tuple[str, str, str]
 
 
 def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -55,8 +44,8 @@ def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def _use(key: str, node: dict[str, Any]) -> _Use:
     target = str(node["_target_"])
     if target == _GET_CLASS and set(node) == {"_target_", "path"}:
-        return _Use(str(node["path"]), "look up", key)
-    return _Use(target, "prepare", key) if "_partial_" in node else _Use(target, "call", "")
+        return str(node["path"]), "look up", key
+    return (target, "prepare", key) if "_partial_" in node else (target, "call", "")
 
 
 @cache
@@ -68,7 +57,7 @@ def _shipped(groups: tuple[str, ...]) -> frozenset[_Use]:
 
 
 def groups_of_runs() -> list[str]:
-    """The groups of conf/ whose classes the config of a training run may name."""
+    """The groups of conf/ that the config of a training run may take classes from."""
     return sorted(one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler")
 
 
@@ -92,11 +81,11 @@ def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) 
             raise CheckpointError(f"{where} has {node!r}; expected plain values, without interpolations")
         if not isinstance(node, dict) or "_target_" not in node:
             continue
-        use = _use(key, node)
-        plain = use.how == "look up" and use.name in _LAYERS_AND_OPTIMISERS
-        known = plain or use in _shipped(tuple(groups)) or use.name in theirs
+        use = name, how, _ = _use(key, node)
+        plain = how == "look up" and name in _LAYERS_AND_OPTIMISERS
+        known = plain or use in _shipped(tuple(groups)) or name in theirs
         if not known or "_args_" in node:
             raise CheckpointError(
-                f"{where} would {use.how} {use.name} as Ringyard's own configs do nowhere; if you know and"
-                f" trust it, say so: trust=[{use.name}]"
+                f"{where} would {how} {name} as Ringyard's own configs do nowhere; if you know and"
+                f" trust it, say so: trust=[{name}]"
             )

@@ -59,7 +59,7 @@ class _Completed(Scheduler):
             setattr(self, name, getattr(own, name, value))
 
 
-def _named(given: Any) -> tuple[str, Scheduler]:
+def _labelled(given: Any) -> tuple[str, Scheduler]:
     """(label, scheduler) of a name or of an object."""
     if isinstance(given, str):
         entry = Entry.read(given)
@@ -99,7 +99,7 @@ def _results(
         require_experiment(preset)
     with hydra_configs():
         config = _composed(preset, overrides)
-        named = [_named(one) for one in schedulers]
+        named = [_labelled(one) for one in schedulers]
     labels = [label for label, _ in named]
     if not labels or len(set(labels)) < len(labels):
         raise ConfigurationError(f"schedulers are {labels}; expected one or more of different names")

@@ -144,8 +144,8 @@ def compare(config: DictConfig) -> float | None:
             the others' results are written.
         OSError: files cannot be written.
     """
-    plots = _wanted("plots", config.plots)
-    tensorboard = _wanted("tensorboard", config.tensorboard)
+    plots = _is_written("plots", config.plots)
+    tensorboard = _is_written("tensorboard", config.tensorboard)
     request = ComparisonRequest.read(config)
     wanted = comparisons(request)
     with RunFolder.of_job("compare").claim(config) as folder:
@@ -161,7 +161,7 @@ def compare(config: DictConfig) -> float | None:
 _WRITTEN_BY = {"plots": "matplotlib", "tensorboard": "tensorboard"}
 
 
-def _wanted(setting: str, said: bool | None) -> bool:
+def _is_written(setting: str, said: bool | None) -> bool:
     """Whether to write what a setting says, or by default if its library is installed.
 
     Raises:

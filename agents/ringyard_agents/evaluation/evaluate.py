@@ -66,7 +66,7 @@ class Task:
     Attributes:
         label: the scheduler's entry.
         scheduler: its config.
-        world: configs of cluster, workload, performance and restart.
+        world: configs, as of `simulator`.
         workload: number of the job table.
         seed: of the comparison.
         measured_jobs: shares of the jobs, in order of arrival, between which they count
@@ -103,7 +103,15 @@ def simulator(
     rounds_only: bool = False,
     segment_rows: int = 0,
 ) -> Simulator:
-    """A simulator at time zero for job table `workload` of `seed`; it counts losses.
+    """A simulator at time zero, which counts what jobs lose time to.
+
+    Args:
+        world: configs of cluster, workload, performance, restart and failures.
+        workload: number of the job table.
+        seed: of the comparison.
+        round_seconds: between two decisions at most; None: events are enough.
+        rounds_only: decide at no other time.
+        segment_rows: how many rows of which job held what to keep.
 
     Raises:
         WorkloadError: jobs that make no sense or do not fit the cluster.
@@ -138,10 +146,10 @@ def played(
 
     Args:
         scheduler: decides.
-        world: configs.
+        world: as of `simulator`, with those below.
         workload: its number.
         seed: of the comparison.
-        round_seconds: between two decisions at most; None: what the scheduler asks for.
+        round_seconds: None: what the scheduler asks for.
         rounds_only: decide at no other time.
         segment_rows: kept at first; a run that needs more is played again. 0: remember nothing.
     """

@@ -170,14 +170,14 @@ def fingerprints(tasks: Sequence[Task]) -> list[str]:
 
     def of(task: Task) -> str:
         parts = [task.scheduler, task.world, task.workload, task.seed, task.measured_jobs, code]
-        files = sorted({file for config in (task.scheduler, task.world) for file in _inputs(config)})
+        files = sorted({file for config in (task.scheduler, task.world) for file in _input_files(config)})
         content = [parts, [digest(file) for file in files]]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 
     configs = {id(one): one for task in tasks for one in (task.world, task.scheduler)}.values()
     # what configs make or name: `_target_`s, and the paths of hydra.utils.get_class and its kin
-    targets = [text for one in configs for key, text in _entries(one) if key in ("_target_", "path")]
-    code = [_versions(), {str(file): digest(file) for file in (*_own_files(), *_foreign_files(targets))}]
+    targets = [text for one in configs for key, text in _texts(one) if key in ("_target_", "path")]
+    code = [_versions(), {str(file): digest(file) for file in (*_own_files(), *_plugin_files(targets))}]
     return [of(task) for task in tasks]
 
 
@@ -200,19 +200,19 @@ def _own_files() -> list[Path]:
     return sorted({file for file in kept if file.parent not in agents})
 
 
-def _entries(config: Any) -> Iterator[tuple[str, str]]:
+def _texts(config: Any) -> Iterator[tuple[str, str]]:
     """(key, text) of every text in a config."""
     pairs = config.items() if isinstance(config, Mapping) else [("", item) for item in config]
     for key, value in pairs:
         if isinstance(value, str):
             yield str(key), value
         elif isinstance(value, Mapping | list | tuple):
-            yield from _entries(value)
+            yield from _texts(value)
 
 
-def _inputs(config: Any) -> Iterator[Path]:
+def _input_files(config: Any) -> Iterator[Path]:
     """Files that the config names."""
-    for key, text in _entries(config):
+    for key, text in _texts(config):
         text = str(agent_place(text)) if key == "checkpoint" else text
         file = Path(text).expanduser() if "\0" not in text and len(text) < 4096 else Path()
         if key == "checkpoint" and file.suffix != ".safetensors":  # a run folder, or one of the agent's files
@@ -222,7 +222,7 @@ def _inputs(config: Any) -> Iterator[Path]:
             yield file
 
 
-def _foreign_files(targets: Sequence[str]) -> list[Path]:
+def _plugin_files(targets: Sequence[str]) -> list[Path]:
     """Sources of the modules of targets that are not ours, and of what these import but libraries."""
     names = [target.rpartition(".")[0] for target in targets]
     tops = {name.partition(".")[0] for name in names}

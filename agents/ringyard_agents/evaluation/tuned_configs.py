@@ -208,15 +208,15 @@ def alternatives(best: Best) -> list[TunedConfig]:
     """
     seen, found = [class_of(built(best.entry))], []
     for one in best.others:
-        if says_how(one.entry):
-            told, only_starts = class_of(built(one.entry))
-            if not any(before[0] <= told and before[1] >= only_starts for before in seen):
-                seen.append((told, only_starts))
+        if names_configuration(one.entry):
+            sees_durations, only_starts = class_of(built(one.entry))
+            if not any(before[0] <= sees_durations and before[1] >= only_starts for before in seen):
+                seen.append((sees_durations, only_starts))
                 found.append(one)
     return found
 
 
-def says_how(entry: Entry) -> bool:
+def names_configuration(entry: Entry) -> bool:
     """Whether an entry names a rule or options; others stand for the scheduler at its best."""
     return bool(entry.options) or "@" in entry.scheduler
 
@@ -233,6 +233,10 @@ def built(entry: Entry) -> Scheduler:
 
 def at_best(entries: Mapping[str, Entry], best: Mapping[str, Best]) -> dict[str, Entry]:
     """{label: entry} where schedulers that name neither rule nor options take those of `best`.
+
+    Args:
+        entries: {label: entry} as users write them.
+        best: {scheduler: its best}.
 
     Raises:
         ConfigurationError: two entries get one label.

@@ -100,8 +100,8 @@ class PointerNetwork(nn.Module):
     on the numbers of jobs and servers, so that trained weights fit any cluster. Empty slots cost nothing.
 
     Args:
-        space: Dict of the blocks of `ringyard.mdp.observations.queue.queue_and_cluster`, or of
-            `ringyard.mdp.observations.resources.queue_cluster_and_resources`.
+        space: Dict of the blocks of `ringyard.mdp.observations.queue_and_cluster`, or of
+            `ringyard.mdp.observations.queue_cluster_and_resources`.
         num_actions: size of the action space; beyond jobs x templates + 1 are adjustments of running jobs.
         width: hidden units.
     """

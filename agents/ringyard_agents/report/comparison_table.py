@@ -160,7 +160,7 @@ def _texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
         "may": row["may"],
         "knows": row["knows"],
         "mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)": _mean_text(row, ranking.varied),
-        _versus(ranking): _change(row, ranking),
+        _difference_title(ranking): _change(row, ranking),
     }
     if ranking.varied:
         texts["p (Holm)"] = _text("{:.3f}", row["p_holm"], "")
@@ -172,7 +172,7 @@ def _texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
     return texts
 
 
-def _versus(ranking: Ranking) -> str:
+def _difference_title(ranking: Ranking) -> str:
     """Title of the column with differences."""
     own = ranking.reference
     return f"blocked vs {own}" if ranking.metric == "blocking_rate" else f"vs {own}"

@@ -42,8 +42,15 @@ def save_figure(file: Path, draw: Callable[[Any], None], title: str = "") -> Pat
     return file
 
 
-def draw_band(axes: Any, x: NDArray[np.float64], band: Band, label: str, **style: Any) -> None:
-    """A curve, and its interval as a shade of the same colour where it has one."""
-    (line,) = axes.plot(x, band.value, label=label, **style)
+def draw_band(axes: Any, x: NDArray[np.float64], band: Band, label: str) -> None:
+    """Draw a curve, and its interval as a shade of the same colour where it has one.
+
+    Args:
+        axes: to draw into.
+        x: [points].
+        band: values and intervals at these points.
+        label: for the legend.
+    """
+    (line,) = axes.plot(x, band.value, label=label)
     if (band.low < band.high).any():
         axes.fill_between(x, band.low, band.high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0)

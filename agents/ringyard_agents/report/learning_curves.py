@@ -93,8 +93,10 @@ def groups_of(runs: Sequence[Trained]) -> dict[str, list[Trained]]:
     groups = list(variants.values())
     if len(runs) > 1 and len(groups) == 1:
         return {"agent": groups[0]}
-    short = _short(different)
-    labels = [", ".join(_said(name, group[0].settings.get(name)) for name in short) for group in groups]
+    short = _without_parts(different)
+    labels = [
+        ", ".join(_setting_text(name, group[0].settings.get(name)) for name in short) for group in groups
+    ]
     if len(set(labels)) < len(labels) or "" in labels or len(short) > _MOST_SAID:
         labels = names_of([group[0].folder for group in groups])
     return dict(zip(labels, groups, strict=True))
@@ -109,7 +111,7 @@ def _different(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _short(names: Sequence[str]) -> list[str]:
+def _without_parts(names: Sequence[str]) -> list[str]:
     """Settings without those of a part whose class differs already."""
     parts = [name.removesuffix("_target_") for name in names if name.endswith("._target_")]
     outer = [part for part in parts if not any(part != one and part.startswith(one) for one in parts)]
@@ -117,7 +119,7 @@ def _short(names: Sequence[str]) -> list[str]:
     return [*(f"{part}_target_" for part in outer), *rest]
 
 
-def _said(name: str, value: Any) -> str:
+def _setting_text(name: str, value: Any) -> str:
     """`agent=EvolutionStrategies` of a class, `num_workloads=64` of another setting."""
     if name.endswith("._target_"):
         return f"{name.split('.')[-2]}={str(value).rpartition('.')[2]}"

@@ -97,7 +97,7 @@ def _draw(
 def draw_sweep(
     table: pd.DataFrame, settings: Sequence[str], file: Path, logarithmic: Collection[str] = ()
 ) -> None:
-    """Write the picture.
+    """Draw the best objective so far over the jobs, and the objective over each setting.
 
     Args:
         table: of `sweep_table`.
@@ -105,7 +105,6 @@ def draw_sweep(
         file: a PNG.
         logarithmic: settings that were searched on a logarithmic scale; others have one if they reach far.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     done = table[np.isfinite(table["objective"].astype(float))]
@@ -113,7 +112,6 @@ def draw_sweep(
     columns = min(_PER_ROW, 1 + len(shown))
     rows = -(-(1 + len(shown)) // columns)
     figure = Figure(figsize=(4.4 * columns, 3.3 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = [figure.add_subplot(rows, columns, at + 1) for at in range(1 + len(shown))]
     _best_so_far(axes[0], done)
     best = done.sort_values("objective", kind="stable").iloc[0]

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from hydra import compose
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from ringyard.errors import ConfigurationError, RingyardError
@@ -30,97 +33,59 @@ _OUTPUTS = (
 
 #: beginnings of words that change where and when jobs run, not what they find
 _OF_THE_PLACE = (
-    "overwrite=",
-    "num_threads=",
-    "workers=",
-    "save_minutes=",
-    "hydra/launcher",
-    "hydra.launcher",
+    *("overwrite=", "num_threads=", "workers=", "save_minutes="),
+    *("hydra/launcher", "hydra.launcher"),
 )
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """One that is about to begin.
+    """A sweep that is about to begin.
 
     Attributes:
         folder: of the sweep; its jobs are in folders 0, 1, ... inside.
-        command: that its jobs run.
-        words: of the command line, without options.
         first: number of the first job.
         goes_on: jobs that have ended well are not run again.
         logarithmic: settings that are searched on a logarithmic scale.
     """
 
     folder: Path
-    command: str
-    words: tuple[str, ...]
     first: int
     goes_on: bool
-    logarithmic: frozenset[str] = frozenset()
+    logarithmic: frozenset[str]
 
     @property
     def pinned(self) -> list[str]:
         """Overrides by which every process puts its jobs into the same folder."""
         text = os.path.abspath(self.folder).replace("\\", "\\\\").replace("'", "\\'")
-        pinned = [f"hydra.sweep.dir='{text}'"]
-        return pinned + (
-            [f"hydra.sweep.subdir='${{job_number:{self.first},${{hydra.job.num}}}}'"] if self.first else []
-        )
+        numbered = [f"hydra.sweep.subdir='${{job_number:{self.first},${{hydra.job.num}}}}'"]
+        return [f"hydra.sweep.dir='{text}'", *(numbered if self.first else [])]
 
-    def begin(self) -> None:
-        """Make room: what an earlier sweep of this name left goes, unless this one goes on with it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.goes_on:
-            for record in job_records(self.folder):
-                shutil.rmtree(self.folder / str(record.number))
-            for name in _OUTPUTS:
-                if (self.folder / name).is_dir():
-                    shutil.rmtree(self.folder / name)
-                else:
-                    (self.folder / name).unlink(missing_ok=True)
-        with atomic_write(self.folder / _FILE) as partial:
-            partial.write_text(
-                json.dumps({"command": self.command, "overrides": self.words}, indent=2) + "\n"
-            )
+    def make_room(self) -> None:
+        """Remove what an earlier sweep of this name left, unless this one goes on with it."""
+        if self.goes_on:
+            return
+        for record in job_records(self.folder):
+            shutil.rmtree(self.folder / str(record.number))
+        for name in _OUTPUTS:
+            if (self.folder / name).is_dir():
+                shutil.rmtree(self.folder / name)
+            else:
+                (self.folder / name).unlink(missing_ok=True)
 
 
 def planned(command: str, words: Sequence[str], searched: str | None = None) -> Sweep:
     """The sweep that a command line means.
 
     Args:
-        command: that its jobs run.
+        command: that the jobs run.
         words: overrides.
         searched: folder of further configs.
 
     Raises:
         ConfigurationError: there is another sweep of that name, or a run; or the name is swept.
     """
-    config = _composed(command, words, searched)
-    folder = Path(os.path.relpath(config.hydra.sweep.dir))
-    overwrite = bool(config.get("overwrite"))
-    home = RunFolder(folder, command)
-    home.refuse_another(overwrite, sweep=True)
-    earlier = job_records(folder)
-    first = trials_kept(config.hydra.sweeper, folder, overwrite)
-    goes_on = bool(earlier) and not overwrite
-    if goes_on and first is None:
-        _require_same(home, words, len(earlier), config)
-    elif goes_on and first is not None and first <= earlier[-1].number:
-        raise ConfigurationError(
-            f"{folder} has jobs up to number {earlier[-1].number}, its study {first} trials: they are of"
-            " another sweep; give another name=, or replace it: overwrite=true"
-        )
-    logarithmic = _logarithmic(words, config.hydra.sweeper)
-    return Sweep(folder, command, tuple(words), first or 0, goes_on, logarithmic)
-
-
-def _composed(command: str, words: Sequence[str], searched: str | None) -> DictConfig:
-    """The sweep's own config: of the words that are the same for every job."""
-    from hydra import compose
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    parsed = OverridesParser.create().parse_overrides(list(words))
+    parsed = _parsed(words)
     if any(one.key_or_group == "name" and one.is_sweep_override() for one in parsed):
         raise ConfigurationError(
             "name is swept; expected one name: the jobs of a sweep are in folders inside"
@@ -128,30 +93,42 @@ def _composed(command: str, words: Sequence[str], searched: str | None) -> DictC
     same = [str(one.input_line) for one in parsed if not one.is_sweep_override()]
     more = [] if searched is None else [f"hydra.searchpath=['file://{os.path.abspath(searched)}']"]
     with hydra_configs():
-        return compose(command, [*same, *more, "hydra.mode=MULTIRUN"], return_hydra_config=True)
+        config = compose(command, [*same, *more, "hydra.mode=MULTIRUN"], return_hydra_config=True)
+    folder, sweeper = Path(os.path.relpath(config.hydra.sweep.dir)), config.hydra.sweeper
+    overwrite = bool(config.get("overwrite"))
+    home = RunFolder(folder, command)
+    home.refuse_another(overwrite, sweep=True)
+    earlier = job_records(folder)
+    first = trials_kept(sweeper, folder, overwrite)
+    goes_on = bool(earlier) and not overwrite
+    if goes_on and first is None:
+        _require_same(home, words, len(earlier), repeats=str(sweeper._target_).endswith(".BasicSweeper"))
+    elif goes_on and first is not None and first <= earlier[-1].number:
+        raise ConfigurationError(
+            f"{folder} has jobs up to number {earlier[-1].number}, its study {first} trials: they are of"
+            " another sweep; give another name=, or replace it: overwrite=true"
+        )
+    return Sweep(folder, first or 0, goes_on, _logarithmic(words, sweeper))
+
+
+def _parsed(words: Sequence[str]) -> Sequence[Override]:
+    return OverridesParser.create().parse_overrides(list(words))
 
 
 def _logarithmic(words: Sequence[str], sweeper: DictConfig) -> frozenset[str]:
     """Settings tagged `log`, in the sweeper's search space or on the command line."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     space = [f"{name}={choices}" for name, choices in (sweeper.get("params") or {}).items()]
-    parsed = OverridesParser.create().parse_overrides([*space, *words])
-    return frozenset(
-        one.key_or_group
-        for one in parsed
-        if one.is_sweep_override() and "log" in getattr(one.value(), "tags", ())
-    )
+    swept_over = [one for one in _parsed([*space, *words]) if one.is_sweep_override()]
+    return frozenset(one.key_or_group for one in swept_over if "log" in getattr(one.value(), "tags", ()))
 
 
-def _require_same(home: RunFolder, words: Sequence[str], jobs: int, config: DictConfig) -> None:
+def _require_same(home: RunFolder, words: Sequence[str], jobs: int, repeats: bool) -> None:
     """Raise ConfigurationError unless a sweep goes on with jobs that are its own."""
     try:
         plain: Any = json.loads((home.path / _FILE).read_text())
         known = plain["command"] == home.command and _kept(plain["overrides"]) == _kept(words)
     except (OSError, ValueError, KeyError, TypeError):
         known = False
-    repeats = str(config.hydra.sweeper._target_).endswith(".BasicSweeper")
     if not (known and repeats):
         condition = "" if repeats else ", if its study is in a storage (hydra.sweeper.storage)"
         raise ConfigurationError(
@@ -165,7 +142,7 @@ def _kept(words: Sequence[str]) -> list[str]:
 
 
 class SweepError(RingyardError):
-    """Some jobs of a sweep failed; the others' results are there."""
+    """Some jobs of a sweep failed; the results of the others are written."""
 
 
 def run_sweep(
@@ -175,14 +152,14 @@ def run_sweep(
     start: Callable[[], object],
     report: Callable[[Path, Sequence[JobRecord], Collection[str]], None],
 ) -> None:
-    """Run all jobs, print and write one table across them.
+    """Run all jobs of a sweep, then report them.
 
     Args:
         command: that the jobs run.
         words: overrides of the command line.
         searched: folder of further configs.
         start: hands the command line to Hydra.
-        report: prints and writes the table: folder, records, settings on a logarithmic scale.
+        report: takes the folder, the records and the settings on a logarithmic scale.
 
     Raises:
         SweepError: names the jobs that failed.
@@ -191,7 +168,9 @@ def run_sweep(
     sweep = planned(command, words, searched)
     wrong: Exception | None = None
     with locked(sweep.folder):
-        sweep.begin()
+        sweep.make_room()
+        with atomic_write(sweep.folder / _FILE) as partial:
+            partial.write_text(json.dumps({"command": command, "overrides": words}, indent=2) + "\n")
         sys.argv += sweep.pinned
         try:
             with redirect_stderr(cast(TextIO, _WithoutHydrasLine(sys.stderr))):
@@ -215,11 +194,7 @@ def run_sweep(
 
 
 class _WithoutHydrasLine:
-    """A stream that drops what Hydra says of a failed job, without its reason: our own error names it.
-
-    Args:
-        stream: gets everything else.
-    """
+    """A stream without Hydra's line about a failed job, which gives no reason."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream

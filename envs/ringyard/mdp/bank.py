@@ -15,6 +15,7 @@ from ringyard.compiled import Records1
 from ringyard.errors import RingyardError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
+from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import StaticFeatures, WorkloadRows, arrays_of
 from ringyard.sim.engine.prepare import Preparation
@@ -126,7 +127,7 @@ class WorkloadBank:
     @classmethod
     def rates_bytes(cls, setting: EnvConfig) -> int:
         """Of an entry's tables of rates, which are as long as its largest job: those of the first."""
-        if not setting.actions.goes_by_rates:
+        if not isinstance(setting.actions, Scores):
             return 0
         table = setting.workload.sample(setting.cluster, _drawn_from(setting, 0)[0])
         sizes = min(int(table.max_gpus.max()), setting.cluster.num_gpus) + 1

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from ringyard.allocator import Rates
 from ringyard.checks import require_memory, row_bytes
+from ringyard.cluster import Cluster
 from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, EpisodeError, SchedulerError
-from ringyard.mdp.actions import Actions, Scores
+from ringyard.mdp.actions import ActionKind, Actions, Scores
 from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copied_bundle
@@ -30,7 +31,6 @@ from ringyard.mdp.step import (
 )
 from ringyard.mdp.step_discrete import DiscreteDriver
 from ringyard.mdp.step_scores import ScoresDriver, with_rates
-from ringyard.performance.model import physics_of
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.livelock import raise_if_still
 from ringyard.sim.engine.setup import new_state
@@ -54,18 +54,11 @@ def _machine_code() -> tuple[Callable[..., int], Callable[..., bool]]:
     return entry_point(step), entry_point(all_valid)
 
 
-def _driver_of(setting: EnvConfig) -> DiscreteDriver | ScoresDriver:
-    """What a batch does for a kind of actions.
-
-    Raises:
-        TypeError: nothing for this kind.
-    """
-    if isinstance(setting.actions, Actions):
-        return DiscreteDriver(setting, setting.actions)
-    if isinstance(setting.actions, Scores):
-        return ScoresDriver(setting, setting.actions)
-    kind = type(setting.actions).__name__
-    raise TypeError(f"there is no driver for {kind}; expected Actions or Scores")
+def _driver_of(actions: ActionKind, cluster: Cluster) -> DiscreteDriver | ScoresDriver:
+    if isinstance(actions, Scores):
+        return ScoresDriver(actions, cluster)
+    assert isinstance(actions, Actions)
+    return DiscreteDriver(actions)
 
 
 class ClusterBatch:
@@ -100,14 +93,14 @@ class ClusterBatch:
     ) -> None:
         self.setting = setting
         self.num_threads = get_num_threads() if num_threads is None else num_threads
-        self._driver = _driver_of(setting)
+        self._driver = _driver_of(setting.actions, setting.cluster)
         if state is None:
             each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadBank.rates_bytes(setting)
             entry, rows = WorkloadBank.entry_bytes(setting), WorkloadBank.rows_for(setting, num_clusters)
             require_memory({"num_envs": (num_clusters, each), "workloads kept": (rows, entry)})
         self.bank = WorkloadBank(setting, num_clusters)
         self._hold(*self._empty(num_clusters, segment_rows, state))
-        observation, physics = setting.observation, physics_of(setting.performance)
+        observation, physics = setting.observation, setting.performance.physics
         self._config = StepConfig(
             self._driver.decode,
             self._driver.config,

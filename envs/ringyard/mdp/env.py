@@ -23,83 +23,45 @@ SEGMENT_ROWS = 8192
 _ONLY = np.zeros(1, np.int64)
 
 
-def seed_given(seed: Any) -> int | None:
-    """A seed as Gymnasium wants it; None is none.
+def checked_seed(seed: Any) -> int | None:
+    """A seed as Gymnasium expects it, an integer of any size; None stays None.
 
     Raises:
         ConfigurationError: not an integer of 0 or more.
     """
-    require("seed", seed, Annotated[int, "[0, inf)"] | None)  # Gymnasium's own have 128 bits
+    require("seed", seed, Annotated[int, "[0, inf)"] | None)
     return None if seed is None else int(seed)
 
 
-def seeds_given(seed: Any, num_envs: int) -> list[int | None]:
-    """[num_envs] of one seed, from which the others count up, or of a list of one for each.
+def chosen_workload(options: Any, known: Collection[str], num_workloads: int) -> int | None:
+    """The job table that `options` of `reset` choose; None: one is drawn.
+
+    Args:
+        options: None, or a mapping with some of the keys `known`.
+        known: these keys.
+        num_workloads: number of job tables.
 
     Raises:
-        ConfigurationError: a list of another length, or a seed that is not an integer of 0 or more.
+        ConfigurationError: not a mapping, an unknown key, or not the number of a table.
     """
-    if isinstance(seed, list | tuple) or (isinstance(seed, np.ndarray) and seed.ndim == 1):
-        if len(seed) != num_envs:
-            raise ConfigurationError(
-                f"there are {len(seed)} seeds; expected {num_envs}, one for each cluster, or a single integer"
-            )
-        return [seed_given(one) for one in seed]
-    first = seed_given(seed)
-    return [None if first is None else first + i for i in range(num_envs)]
-
-
-def options_given(options: Any, known: Collection[str]) -> Mapping[str, Any]:
-    """Options of `reset`; None is none.
-
-    Raises:
-        ConfigurationError: no mapping, or an unknown key.
-    """
-    if options is None:
-        return {}
     expected = ", ".join(map(repr, known))
-    if not isinstance(options, Mapping):
+    if not isinstance(options, Mapping | None):
         raise ConfigurationError(f"options is {shown(options)}; expected None or a dict with {expected}")
-    for key in options:
+    for key in options or {}:
         if key not in known:
             raise ConfigurationError(f"options has {shown(key)}; expected only {expected}")
-    return options
-
-
-def workload_given(options: Mapping[str, Any], num_workloads: int) -> int | None:
-    """The job table that `options["workload"]` chooses; None: it is to be drawn.
-
-    Raises:
-        ConfigurationError: not the number of a table.
-    """
-    chosen = options.get("workload")
+    chosen = (options or {}).get("workload")
     require("options['workload']", chosen, Annotated[int, f"[0, {num_workloads - 1}]"] | None)
     return None if chosen is None else int(chosen)
 
 
-def reset_mask_given(mask: Any, num_envs: int) -> NDArray[np.bool_]:
-    """[num_envs] the clusters to be reset, a fresh array.
-
-    Raises:
-        ConfigurationError: no such array, or it names none.
-    """
-    is_array = isinstance(mask, np.ndarray)
-    if not is_array or mask.dtype != np.bool_ or mask.shape != (num_envs,) or not mask.any():
-        raise ConfigurationError(
-            f"options['reset_mask'] is {shown(mask)}; expected a NumPy array of {num_envs} booleans,"
-            " one or more of them True"
-        )
-    fresh: NDArray[np.bool_] = mask.copy()
-    return fresh
-
-
-def _warn_who_steps_one_by_one() -> None:
-    """Say what is faster, once, if Gymnasium's own vector environment is being made of these."""
+def _warn_in_sync_vector_env() -> None:
+    """Warn that a faster vector environment exists, if Gymnasium's `SyncVectorEnv` makes this one."""
     frame = inspect.currentframe()
     while frame is not None:
         maker = frame.f_locals.get("self")
         if isinstance(maker, SyncVectorEnv):
-            makers = maker.env_fns  # of other libraries a generator, which has no length
+            makers = maker.env_fns  # other libraries pass a generator, which has no length
             if isinstance(makers, Sized) and len(makers) > 1:
                 gymnasium.logger.warn(
                     "SyncVectorEnv steps clusters one by one in Python; gymnasium.make_vec(id, num_envs=...)"
@@ -110,7 +72,7 @@ def _warn_who_steps_one_by_one() -> None:
 
 
 def _same_generator(generator: np.random.Generator) -> np.random.Generator:
-    """As `copy.deepcopy`, in a third of the time."""
+    """A copy of a generator, in a third of the time of `copy.deepcopy`."""
     bits = type(generator.bit_generator)(0)
     bits.state = generator.bit_generator.state
     return type(generator)(bits)
@@ -120,62 +82,63 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     """Schedule deep-learning jobs on a cluster of multi-GPU servers.
 
     ## Action space
-    `Discrete(V x T + R x A + 1)`, V visible waiting jobs, T templates, R visible running jobs and A ways to
-    change one (none by default). Action `i * T + t` starts visible job i as template t says; action
-    `V * T + r * A + a` changes running slot r by adjustment a (with `preemptive`, adjustment 0 stops it;
-    others resize, rebatch, move, give or take cores, cap memory bandwidth); the last action waits for the
-    next event. A start takes no time. Moments with nothing to decide pass by themselves.
-    `info["action_mask"]` says which actions are valid, in int8, as `action_space.sample` wants it;
-    `action_masks()` says the same in booleans, as sb3-contrib wants it.
+    `Discrete(V x T + R x A + 1)` for V visible waiting jobs, T templates, R visible running jobs and A
+    adjustments of a running job (none by default). Action `i * T + t` starts visible job i as template t
+    says. Action `V * T + r * A + a` changes running slot r by adjustment a. With `preemptive`, adjustment 0
+    preempts the job. Others resize or migrate it, or change its batch, cores or memory bandwidth cap. The
+    last action waits for the next event. A start takes no time. Time passes by itself while there is nothing
+    to decide. `info["action_mask"]` marks the valid actions in int8, as `action_space.sample` expects it;
+    `action_masks()` gives the same in booleans, as sb3-contrib expects it.
 
-    With `Scores` it is `Box(-1, 1, (N,))`: a score for each live job, of which an allocator makes
-    allocations; the mask says which scores have a job (`ringyard.mdp.actions.Scores`). With `type_scores`
-    there are N more for each GPU type that they name.
+    With `Scores` it is `Box(-1, 1, (N,))`, a score for each live job. A compiled allocator turns the scores
+    into GPU assignments, and the mask marks the scores that have a job (`ringyard.mdp.actions.Scores`). With
+    `type_scores` there are N more scores for each GPU type named.
 
     ## Observation space
     A Dict of float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives the same numbers as
     one Box. A block has a row of features for each item; `env.metadata["blocks"]` has the shapes and the
-    names of the features. Unused slots are 0 and have a 0 in the block's mask. `s(x, c)` is x / (x + c).
-    This is the default, `queue_and_cluster`; docs/observations.md has the others.
+    names of the features. Unused slots are 0 and have a 0 in the block's mask. Running slots are in heap
+    order of ends, or by row if any end is uncertain. `s(x, c)` is x / (x + c). This is the default,
+    `queue_and_cluster`; docs/observations.md has the others.
     `ringyard.ActionMaskObservation` puts the action mask into it.
 
     FEATURE TABLE
 
     ## Rewards
-    With `job_completion_time` (default): minus the integral of the number of jobs in the system since
-    the last step, over the jobs' total isolated run time, so that the undiscounted return is minus
-    (mean JCT / mean run time). Others: `ringyard.mdp.rewards`.
+    By default (`job_completion_time`) minus the integral of the number of jobs in the system since the last
+    step, divided by the jobs' total isolated run time. The undiscounted return is minus (mean JCT / mean run
+    time). Others: `ringyard.mdp.rewards`.
 
     ## Starting state
-    An empty cluster at the first arrival of a job table drawn from the setting's workloads
+    An empty cluster at the first arrival of a job table, drawn from `num_workloads` tables
     (`reset(options={"workload": k})` chooses table k).
 
     ## Episode end
     Terminated when every job has finished; truncated at `limit_seconds`. The last `info` then holds
     `episode_jct` (mean JCT in seconds of the finished jobs), `workload` and `num_finished`.
 
-    ## Presets
-    Other ids, such as `ringyard/Sharing-v1`, are settings of this environment: one `conf/experiment/*.yaml`
-    each. `ringyard.experiment("sharing")` is the setting alone, to be changed.
+    ## Experiments
+    Other ids, such as `ringyard/Sharing-v1`, are configurations of this environment, one
+    `conf/experiment/*.yaml` each. `ringyard.experiment("sharing")` returns the `EnvConfig` alone.
 
     ## Arguments
     Args:
-        setting: cluster, workload, performance and the rest; see `ringyard.mdp.env_config.EnvConfig`.
-        render_mode: None, "rgb_array" (`render()` gives pictures of 1280 x 720 pixels: GPUs by server over
-            time, who waits, links that are shared), or "human" (the same in a window, after each step).
+        setting: configuration; see `ringyard.mdp.env_config.EnvConfig`.
+        render_mode: None, "rgb_array" (`render()` returns pictures of 1280 x 720 pixels: GPUs by server over
+            time, waiting jobs, shared links), or "human" (the same in a window, after each step).
 
     Raises:
-        ActionError: from `step`, for anything that is not of the space (a score that is NaN or beyond -1 and
-            1), or for a masked action if the setting's `on_invalid` is "raise".
-        ResetNeededError: from `step`, before `reset` and after the end of an episode; it is Gymnasium's
-            `ResetNeeded` too.
+        ActionError: from `step`, for an action outside of the space, or for a masked action if `on_invalid`
+            is "raise".
+        ResetNeededError: from `step`, before `reset` and after the end of an episode. It is a subclass of
+            Gymnasium's `ResetNeeded`.
         ClosedError: from `step` and `reset`, after `close`.
 
     ## Copies
-    `fork()`, `copy.deepcopy` and `pickle` give an independent environment at the same moment, which goes on
-    as this one would, byte for byte. Forks are for tree search: they take microseconds, since they share
-    what never changes; of an environment with wrappers it is `env.unwrapped.fork()`. Pickles go to other
-    processes. `copy.copy` gives a second name for the same episode.
+    `fork()`, `copy.deepcopy` and `pickle` give an independent environment at the same moment, which continues
+    as this one would, byte for byte. Forks are for tree search. They take microseconds, because they share
+    what never changes. With wrappers, call `env.unwrapped.fork()`. `copy.copy` gives a second name for the
+    same episode.
     """
 
     metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": 10}
@@ -183,96 +146,90 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     def __init__(self, setting: EnvConfig | None = None, render_mode: str | None = None) -> None:
         require("render_mode", render_mode, Literal["human", "rgb_array"] | None)
         require("setting", setting, EnvConfig | None)
-        _warn_who_steps_one_by_one()
+        _warn_in_sync_vector_env()
         self.setting = EnvConfig() if setting is None else setting
         self.render_mode = render_mode
         self._screen = Screen(render_mode, self.setting.cluster) if render_mode else None
-        self._batch = ClusterBatch(self.setting, 1, SEGMENT_ROWS if render_mode else 0)
+        self.batch = ClusterBatch(self.setting, 1, SEGMENT_ROWS if render_mode else 0)
         self.observation_space = self.setting.observation.space(self.setting.cluster, self.setting.actions)
         self.action_space = self.setting.actions.space
         blocks = self.setting.observation.names(self.setting.cluster, self.setting.actions)
         self.metadata = type(self).metadata | {"blocks": blocks}
 
-    @property
-    def batch(self) -> ClusterBatch:
-        """The batch of one under this face."""
-        return self._batch
-
     def action_masks(self) -> NDArray[np.bool_]:
         """[actions] True where an action is valid (as sb3-contrib expects)."""
-        self._batch.check_begun()
-        return self._mask()
+        self.batch.check_begun()
+        return self.batch.masks[0].copy()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; `options={"workload": k}` chooses job table k."""
-        seed = seed_given(seed)
-        chosen = workload_given(options_given(options, ("workload",)), self.setting.num_workloads)
+        seed = checked_seed(seed)
+        chosen = chosen_workload(options, ("workload",), self.setting.num_workloads)
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(self.setting.num_workloads))
         entry = drawn if chosen is None else chosen
-        bank = self._batch.bank
+        bank = self.batch.bank
         if seed is None and entry not in bank and bank.cheap_together:
             bank.needed_soon(self._next_drawn(bank.cheap_together))
-        self._batch.reset(_ONLY, np.array([entry]))
+        self.batch.reset(_ONLY, np.array([entry]))
         self._show()
-        return self._observation(), {"action_mask": self._mask().view(np.int8), "workload": entry}
+        observation, info = self._observed()
+        return observation, info | {"workload": entry}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Carry out one action; see the class."""
-        actions = self._batch.given([action])
-        masked = self._batch.valid(actions, _ONLY)
-        self._batch.step(actions)
+        """Carry out one action, and let time pass to the next decision; see the class."""
+        actions = self.batch.given([action])
+        masked = self.batch.valid(actions, _ONLY)
+        self.batch.step(actions)
         self._show()
-        done, truncated = self._batch.ending(0)
-        info: dict[str, Any] = {"action_mask": self._mask().view(np.int8)}
+        done, truncated = self.batch.ending(0)
+        observation, info = self._observed()
         if masked[0]:
             info["invalid_action"] = True
         if done or truncated:
-            info |= self._batch.outcome(0)
-        return self._observation(), float(self._batch.rewards[0]), done, truncated, info
+            info |= self.batch.outcome(0)
+        return observation, float(self.batch.rewards[0]), done, truncated, info
 
     def fork(self) -> Self:
-        """An independent copy at the same moment, for look-ahead; it shares the spaces and the setting."""
+        """An independent copy at the same moment, for look-ahead. Spaces and configuration are shared."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        copy._batch = self._batch.fork()
+        copy.batch = self.batch.fork()
         if self._np_random is not None:
             copy._np_random = _same_generator(self._np_random)
         return copy
 
     def render(self) -> NDArray[np.uint8] | None:
-        """[720, 1280, 3] in "rgb_array" mode, None in "human", whose window is drawn anew.
+        """[720, 1280, 3] picture in "rgb_array" mode; None in "human" mode, which draws the window again.
 
-        It shows what is remembered: the last 8,192 times that a job held GPUs of a server.
+        The picture shows the last 8,192 intervals in which a job held GPUs of a server.
         """
         if self._screen is None:
             gymnasium.logger.warn("render() needs render_mode='rgb_array' or 'human'")
             return None
-        self._batch.check_begun()
-        return self._screen.draw(self._batch.state, 0)
+        self.batch.check_begun()
+        return self._screen.draw(self.batch.state, 0)
 
     def close(self) -> None:
         """Refuse steps and resets from now on; close the window."""
-        self._batch.close()
+        self.batch.close()
         if self._screen is not None:
             self._screen.close()
 
     def _next_drawn(self, count: int) -> NDArray[np.int64]:
-        """[count] entries of the resets to come, if nobody else draws from the generator until then."""
+        """[count] job tables of the next resets, if the generator is not used until then."""
         generator = _same_generator(self.np_random)
         return np.array([generator.integers(self.setting.num_workloads) for _ in range(count)])
 
     def _show(self) -> None:
         if self._screen is not None and self.render_mode == "human":
-            self._screen.draw(self._batch.state, 0)
+            self._screen.draw(self.batch.state, 0)
 
-    def _mask(self) -> NDArray[np.bool_]:
-        return self._batch.masks[0].copy()
-
-    def _observation(self) -> Any:
-        return self._batch.split(self._batch.observations[0].copy())
+    def _observed(self) -> tuple[Any, dict[str, Any]]:
+        mask = self.batch.masks[0].copy()
+        return self.batch.split(self.batch.observations[0].copy()), {"action_mask": mask.view(np.int8)}
 
 
 _page = inspect.cleandoc(ClusterEnv.__doc__ or "")

@@ -19,7 +19,6 @@ from ringyard.mdp.actions.moves import (
     target_shape,
 )
 from ringyard.mdp.actions.space import REJECT, STOP
-from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, empty_episode, next_running
 from ringyard.mdp.step import DONE, GOES_ON, STALLED, TRUNCATED, ActionConfig, Decode
 from ringyard.performance.model import Physics
@@ -80,53 +79,39 @@ def _look_at_templates(state: State, episode: Episode, b: int, options: Options,
 
 
 @kernel
-def _look_at_adjustments(state: State, b: int, config: ActionConfig, mask: BoolVector) -> bool:
-    """Mark the possible changes of visible running jobs in their part of the mask; whether there are any."""
-    options = config.options
-    cluster = state.clusters[b]
-    out = state.gpu_scratch[b]
-    any_valid = False
-    j = -1
-    for r in range(min(config.num_running, cluster.num_running)):
-        j = next_running(state, b, r, j)
-        if state.jobs[b, j].last_start_seconds >= cluster.now:
-            continue
-        for a in range(options.num_adjustments):
-            if options.kinds[options.num_templates + a] == STOP:
-                valid = cluster.num_waiting > 0
-            else:
-                valid = propose_adjustment(state, b, j, options, a, out) > 0
-            if valid:
-                mask[r * options.num_adjustments + a] = True
-                any_valid = True
-    return any_valid
-
-
-@kernel
 def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, mask: BoolVector) -> bool:
     """Valid actions into `mask`; whether any start or change is among them.
 
     A job that changed hands at this very moment is left alone until time passes, unless only starting it
     again makes time pass.
     """
-    options = config.options
-    num_templates = options.num_templates
-    cluster = state.clusters[b]
+    options, cluster = config.options, state.clusters[b]
+    num_templates, num_adjustments = options.num_templates, options.num_adjustments
     time_can_pass = cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs
     mask[:] = False
     any_valid = False
     num_waiting = episode.placement_contexts.shape[1]
     for i in range(min(num_waiting, cluster.num_waiting)):
         stopped_now = state.jobs[b, waiting_at(state, b, i)].last_stop_seconds == cluster.now
-        if options.num_adjustments > 0 and stopped_now and time_can_pass:
+        if num_adjustments > 0 and stopped_now and time_can_pass:
             continue
         for t in range(num_templates):
             if episode.placement_contexts[b, i, t].num_places > 0:
                 mask[i * num_templates + t] = True
                 any_valid = True
-    if options.num_adjustments > 0:
-        if _look_at_adjustments(state, b, config, mask[num_waiting * num_templates :]):
-            any_valid = True
+    j = -1
+    for r in range(min(config.num_running, cluster.num_running) if num_adjustments > 0 else 0):
+        j = next_running(state, b, r, j)
+        if state.jobs[b, j].last_start_seconds >= cluster.now:
+            continue
+        for a in range(num_adjustments):
+            if options.kinds[num_templates + a] == STOP:
+                valid = cluster.num_waiting > 0
+            else:
+                valid = propose_adjustment(state, b, j, options, a, state.gpu_scratch[b]) > 0
+            if valid:
+                mask[num_waiting * num_templates + r * num_adjustments + a] = True
+                any_valid = True
     mask[len(mask) - 1] = time_can_pass or not any_valid
     return any_valid
 
@@ -176,7 +161,7 @@ class DiscreteDriver:
     decode = _decode
     least_per_thread = 128
 
-    def __init__(self, setting: EnvConfig, actions: Actions) -> None:
+    def __init__(self, actions: Actions) -> None:
         self._actions = actions
         self.config = ActionConfig(options_of(actions), actions.num_running, (), np.inf)
 

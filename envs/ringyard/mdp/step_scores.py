@@ -16,12 +16,12 @@ from ringyard.allocator import (
     with_rates_of,
     with_room_for,
 )
+from ringyard.cluster import Cluster
 from ringyard.compiled import BoolVector, Float32Vector, fills, kernel
 from ringyard.errors import ActionError, ConfigurationError
 from ringyard.information import Information
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.actions.moves import NO_OPTIONS
-from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, empty_episode
 from ringyard.mdp.step import DONE, GOES_ON, STALLED, TRUNCATED, ActionConfig, Decode
 from ringyard.performance.model import Physics
@@ -123,7 +123,7 @@ class ScoresDriver:
     decode = _decode
     least_per_thread = 2
 
-    def __init__(self, setting: EnvConfig, actions: Scores) -> None:
+    def __init__(self, actions: Scores, cluster: Cluster) -> None:
         estimate = actions.allocator.estimate
         if Information.HISTORY in estimate.takes:
             raise ConfigurationError(
@@ -133,7 +133,7 @@ class ScoresDriver:
         self._actions = actions
         scored = actions.type_scores
         self._scored_as = [
-            scored.index(kind) if kind in scored else -1 for kind in setting.cluster.distinct_gpu_types
+            scored.index(kind) if kind in scored else -1 for kind in cluster.distinct_gpu_types
         ]
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
         self.config = ActionConfig(NO_OPTIONS, 0, (actions.allocator.rules,), rounds)

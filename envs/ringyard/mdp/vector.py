@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from ringyard.checks import Count, require, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.env import (
-    ClusterEnv,
-    options_given,
-    reset_mask_given,
-    seeds_given,
-    workload_given,
-)
+from ringyard.mdp.env import ClusterEnv, checked_seed, chosen_workload
 from ringyard.mdp.env_config import EnvConfig
 
 #: no clusters
@@ -37,26 +31,26 @@ _SHARED = {
 
 
 class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
-    """`num_envs` copies of `ClusterEnv`; equal seeds give equal episodes.
+    """`num_envs` clusters stepped by one compiled call; equal seeds give the episodes of `ClusterEnv`.
 
-    Observations, rewards and infos are those of Gymnasium's `SyncVectorEnv` over `ClusterEnv`: each key of
-    `info` is an array over clusters, `_key` marks the clusters that say it, 0 stands for the others.
+    Observations, rewards and infos equal those of Gymnasium's `SyncVectorEnv` over `ClusterEnv`: each key of
+    `info` is an array over clusters, `_key` marks the clusters that have the key, others hold 0.
     `info["action_mask"]` is [num_envs, actions] in int8. Where an episode ends, `info` has `episode_jct`,
-    `num_finished` and `workload`; in same-step mode `info["final_info"]` has them, and `info["final_obs"]`
-    the last observations.
+    `num_finished` and `workload`. In same-step mode they are in `info["final_info"]`, and
+    `info["final_obs"]` has the last observations.
 
     Args:
         num_envs: number of clusters.
-        setting: shared by all.
+        setting: configuration of all clusters.
         autoreset_mode: NEXT_STEP (Gymnasium's default: the step after the end resets), SAME_STEP, or
             DISABLED (`reset(options={"reset_mask": ended})` begins the next episodes).
-        copy: give fresh arrays each step; False gives windows on buffers that the next step overwrites.
-        render_mode: must be None; render a `ClusterEnv`.
-        num_threads: that step parts of the clusters at once; None: `ringyard.get_num_threads()`. Results are
-            the same.
+        copy: return fresh arrays each step. False returns views of buffers that the next step overwrites.
+        render_mode: must be None. To render, make a `ClusterEnv`.
+        num_threads: threads that step parts of the batch; None: `ringyard.get_num_threads()`. Results do not
+            depend on it.
 
     Raises:
-        ConfigurationError: an argument that is none of these.
+        ConfigurationError: an argument has another type or value.
 
     ## Copies
     As those of `ClusterEnv`: `copy.deepcopy` and `pickle` give independent environments at the same moment.
@@ -112,7 +106,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
-        """One generator per cluster: it draws the job tables of its episodes."""
+        """One generator for each cluster, which draws the job tables of its episodes."""
         self._seed([None] * self.num_envs, np.arange(self.num_envs))
         return tuple(self._generators[b] for b in range(self.num_envs))
 
@@ -133,19 +127,24 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         """Begin episodes.
 
         Args:
-            seed: of cluster 0, and cluster i has seed + i; or a list of one for each. None goes on drawing.
-            options: `workload`: the job table of all; `reset_mask`: [num_envs] booleans, only these begin.
+            seed: seed of cluster 0, and cluster i has seed + i; or a list of one for each. None keeps the
+                generators.
+            options: `workload`: job table of all clusters; `reset_mask`: [num_envs] booleans, which clusters
+                begin an episode.
 
         Raises:
-            ConfigurationError: other seeds, other options.
+            ConfigurationError: a seed or option has another type or value.
             ClosedError: after `close`.
         """
-        seeds = seeds_given(seed, self.num_envs)
-        given = options_given(options, ("workload", "reset_mask"))
-        workload = workload_given(given, self.setting.num_workloads)
-        chosen = self._all
-        if "reset_mask" in given:
-            chosen = reset_mask_given(given["reset_mask"], self.num_envs)
+        seeds = self._checked_seeds(seed)
+        workload = chosen_workload(options, ("workload", "reset_mask"), self.setting.num_workloads)
+        chosen = (options or {}).get("reset_mask", self._all)
+        is_array = isinstance(chosen, np.ndarray) and chosen.dtype == np.bool_
+        if not is_array or chosen.shape != (self.num_envs,) or not chosen.any():
+            raise ConfigurationError(
+                f"options['reset_mask'] is {shown(chosen)}; expected a NumPy array of {self.num_envs}"
+                " booleans, one or more of them True"
+            )
         begun = np.flatnonzero(chosen)
         self._seed(seeds, begun)
         self._begin(begun, workload)
@@ -157,10 +156,11 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def step(
         self, actions: NDArray[Any]
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """One action in every cluster; clusters in their reset step ignore theirs.
+        """Carry out one action in every cluster. A cluster in its reset step ignores its action.
 
         Raises:
-            ActionError: another number of actions, none of the space, or masked (if the setting says so).
+            ActionError: another number of actions, an action outside of the space, or a masked one with
+                `on_invalid="raise"`.
             ResetNeededError: a cluster has no episode: before `reset`, or, without autoreset, after its end.
             ClosedError: after `close`.
         """
@@ -191,10 +191,10 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         return self._observations(), rewards, done, truncated, info
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What `get_attr` gives; methods of clusters take no arguments.
+        """As `get_attr`; methods of single clusters take no arguments.
 
         Raises:
-            ConfigurationError: clusters have no such method; `step` and `reset` are for all at once.
+            ConfigurationError: single clusters have no such method.
         """
         known = (*_OF_EACH, *_SHARED)
         if not isinstance(name, str) or name not in known or args or kwargs:
@@ -207,15 +207,15 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         return tuple(self.action_masks()) if name == "action_masks" else getattr(self, name)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """[num_envs] an attribute of each cluster: `action_masks`, `np_random`, `setting` and the like.
+        """[num_envs] an attribute of each cluster, such as `action_masks`, `np_random` or `setting`.
 
         Raises:
-            ConfigurationError: clusters have no such attribute.
+            ConfigurationError: single clusters have no such attribute.
         """
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Refused: clusters share one setting.
+        """Not supported, because clusters share one configuration.
 
         Raises:
             ConfigurationError: always.
@@ -223,7 +223,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         raise ConfigurationError(f"cannot set {shown(name)} of single clusters; make a new environment")
 
     def render(self) -> None:
-        """Refused: a `ClusterEnv` draws.
+        """Not supported; make a `ClusterEnv` with a render mode.
 
         Raises:
             ConfigurationError: always.
@@ -234,6 +234,18 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         """Refuse steps and resets from now on."""
         if hasattr(self, "batch"):  # Gymnasium 1.2 also closes what could not be made
             self.batch.close()
+
+    def _checked_seeds(self, seed: Any) -> list[int | None]:
+        """[num_envs] seeds: those of a list, or one number and those that follow it."""
+        if isinstance(seed, list | tuple) or (isinstance(seed, np.ndarray) and seed.ndim == 1):
+            if len(seed) != self.num_envs:
+                raise ConfigurationError(
+                    f"there are {len(seed)} seeds; expected {self.num_envs}, one for each cluster, or a"
+                    " single integer"
+                )
+            return [checked_seed(one) for one in seed]
+        first = checked_seed(seed)
+        return [None if first is None else first + i for i in range(self.num_envs)]
 
     def _seed(self, seeds: list[int | None], clusters: NDArray[np.int64]) -> None:
         for b in clusters.tolist():

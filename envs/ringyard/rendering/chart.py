@@ -44,7 +44,7 @@ def _unit(seconds: float) -> tuple[float, str]:
     return next((size, name) for least, size, name in _UNITS if seconds >= least)
 
 
-def _said(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     if seconds != seconds:
         return "none yet"
     size, name = _unit(seconds)
@@ -135,7 +135,7 @@ class Chart:
         axes.set_ylim(_MOST_WAITING + 0.5, -0.5)
         axes.axis("off")
         self._ages = axes.add_collection(PolyCollection([], linewidths=0.0), autolim=False)
-        self._said = [
+        self._queue_texts = [
             axes.text(0.02, i, "", size=8, va="center", clip_on=True) for i in range(_MOST_WAITING + 1)
         ]
         return axes
@@ -153,10 +153,10 @@ class Chart:
         self._draw_bars(bars, size)
         self._draw_rings(rings, size)
         self._draw_counts(history, rings, size)
-        jobs = len(history.submit_seconds)
+        jobs, running, waiting = map(len, (history.submit_seconds, history.running, history.waiting))
         self._title.set_text(
-            f"t = {_said(now)}     {len(history.running)} running     {len(history.waiting)} waiting     "
-            f"{len(history.finished)} of {jobs} finished     mean JCT {_said(history.mean_jct)}"
+            f"t = {_duration_text(now)}     {running} running     {waiting} waiting     "
+            f"{len(history.finished)} of {jobs} finished     mean JCT {_duration_text(history.mean_jct)}"
         )
         if self._live:
             self._draw_links(rings, now)
@@ -228,10 +228,10 @@ class Chart:
         head = f"{len(jobs)} waiting: job, GPUs asked, age" if len(jobs) else "no job waits"
         lines = [head + (f" ({more} more)" if more else "")]
         lines += [
-            f"{j}:  {history.num_gpus[j]} GPUs,  {_said(age)}"
+            f"{j}:  {history.num_gpus[j]} GPUs,  {_duration_text(age)}"
             for j, age in zip(shown, ages.tolist(), strict=False)
         ]
-        for text, line in zip(self._said, lines + [""] * _MOST_WAITING, strict=False):
+        for text, line in zip(self._queue_texts, lines + [""] * _MOST_WAITING, strict=False):
             text.set_text(line)
 
     def pixels(self) -> NDArray[np.uint8]:

@@ -25,7 +25,7 @@ class History:
         end_seconds: [jobs] inf for those that have not ended.
         num_gpus: [jobs] asked for.
         blocked: [jobs] whether it was turned away; its time counts in no mean.
-        is_whole: whether nothing of it is forgotten.
+        is_whole: whether no row of it is forgotten.
     """
 
     cluster: Cluster
@@ -46,7 +46,7 @@ class History:
 
     @cached_property
     def begins(self) -> float:
-        """The first arrival; if something is forgotten, the oldest start that is not."""
+        """Seconds of the first arrival, or of the oldest start known if earlier rows are forgotten."""
         here = self.submit_seconds[self.submit_seconds <= self.now]
         known = np.concatenate([self.held["start_seconds"], [self.now]])
         return float(min(known.min(), here[0]) if self.is_whole and len(here) else known.min())
@@ -162,8 +162,8 @@ class Rings:
     rings: NDArray[np.int64]
 
 
-def _clipped(history: History) -> tuple[NDArray[np.void], NDArray[np.int64]]:
-    """Rows of jobs on GPUs, none beyond now; which rows belong together: one job from one start on."""
+def _held_until_now(history: History) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+    """(rows of jobs on GPUs, none beyond now; [rows] number of the run that a row is part of)."""
     held = history.held[(history.held["job"] >= 0) & (history.held["gpu_bits"] > 0)].copy()
     held["stop_seconds"] = np.minimum(held["stop_seconds"], history.now)
     held = held[held["stop_seconds"] > held["start_seconds"]]
@@ -171,8 +171,8 @@ def _clipped(history: History) -> tuple[NDArray[np.void], NDArray[np.int64]]:
     return held, run.ravel()
 
 
-def _spread(group: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[rows] whether rows of the same group have more than one place."""
+def _in_several_places(group: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[rows] whether the row's group has more than one place."""
     if not len(group):
         return np.zeros(0, bool)
     pairs = np.unique(np.stack([group, place]), axis=1)
@@ -180,25 +180,25 @@ def _spread(group: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bo
 
 
 def bars_of(history: History) -> Bars:
-    """Every job on every GPU, as long as it is remembered."""
-    held, run = _clipped(history)
+    """Bars of every job on every GPU, as far back as the history goes."""
+    held, run = _held_until_now(history)
     octets = np.ascontiguousarray(held["gpu_bits"]).astype("<u8").view(np.uint8).reshape(-1, 8)
     row, local = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
     first = np.asarray(history.cluster.first_gpu_of_server)
     gpu = first[held["server"][row]] + local
     start, stop = held["start_seconds"][row], held["stop_seconds"][row]
-    spans = _spread(run, held["server"])[row]
+    spans = _in_several_places(run, held["server"])[row]
     if history.cluster.jobs_per_gpu == 1:
         lane, lanes, part = np.zeros(len(row), np.int64), np.ones(len(row), np.int64), np.arange(len(row))
     else:
-        part, start, stop, lane, lanes = _parted(gpu, start, stop)
+        part, start, stop, lane, lanes = _cut_at_changes(gpu, start, stop)
     return Bars(held["job"][row][part].astype(np.int64), gpu[part], start, stop, lane, lanes, spans[part])
 
 
-def _parted(
+def _cut_at_changes(
     gpu: NDArray[np.int64], start: NDArray[np.float64], stop: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Bars cut where neighbours on their GPU come and go: (bar, start, stop, lane, lanes)."""
+    """(bar, start, stop, lane, lanes) of bars cut where neighbours on their GPU come and go."""
     bar = np.concatenate([np.arange(len(gpu))] * 2)
     comes = np.repeat([1, 0], len(gpu))
     time = np.concatenate([start, stop])
@@ -221,13 +221,13 @@ def _parted(
 
 
 def rings_of(history: History) -> Rings:
-    """Jobs that span servers on each server's link, those that span racks on racks' uplinks."""
-    held, run = _clipped(history)
-    spans = _spread(run, held["server"])
+    """Rings on each link: jobs that span servers on servers' links, jobs that span racks on uplinks."""
+    held, run = _held_until_now(history)
+    spans = _in_several_places(run, held["server"])
     link, start, stop = (held[name][spans] for name in ("server", "start_seconds", "stop_seconds"))
     if history.cluster.rack_of_server:
         rack = np.asarray(history.cluster.rack_of_server)[held["server"]]
-        far = _spread(run, rack)
+        far = _in_several_places(run, rack)
         _, once = np.unique(np.stack([run[far], rack[far]]), axis=1, return_index=True)
         uplinks = history.cluster.num_servers + rack[far][once]
         link = np.concatenate([link, uplinks])

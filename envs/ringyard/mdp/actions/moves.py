@@ -130,14 +130,12 @@ def propose_start(state: State, b: int, j: int, options: Options, t: int, out: I
 
 @linked_kernel
 def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, out: Int32Vector) -> int:
-    """Places that running job j would have after adjustment a, into `out`; how many, 0: it is not possible.
+    """Places that running job j would have after adjustment a, which does not stop it, into `out`.
 
-    Everything is left as it was.
+    How many, 0: it is not possible. Everything is left as it was.
     """
     o = options.num_templates + a
     job = state.jobs[b, j]
-    if options.kinds[o] == STOP:
-        return 1
     shape = target_shape(job, options, o)
     same_shape = shape == shape_of(job)
     moves = options.kinds[o] != IN_PLACE and job.kind != _CPU_ONLY

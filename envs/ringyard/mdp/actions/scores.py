@@ -48,7 +48,6 @@ class Scores(ActionKind):
     allocator: Allocator = field(default_factory=Allocator)
     round_seconds: Positive | None = None
     type_scores: tuple[str, ...] = ()
-    goes_by_rates = True
 
     def __post_init__(self) -> None:
         kinds = tuple(self.type_scores)

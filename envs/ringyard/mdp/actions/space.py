@@ -34,12 +34,10 @@ class ActionKind(ABC):
     Attributes:
         queue_order: of the waiting jobs.
         round_seconds: decisions come every so many seconds; None: with events.
-        goes_by_rates: it has `rates`.
     """
 
     queue_order: QueueOrder = "submit"
     round_seconds: float | None = None
-    goes_by_rates = False
 
     @property
     @abstractmethod

@@ -2,7 +2,6 @@
 
 from ringyard.mdp.observations.jobs import live_jobs
 from ringyard.mdp.observations.observation import Observation, Observe
-from ringyard.mdp.observations.queue import queue_and_cluster
-from ringyard.mdp.observations.resources import queue_cluster_and_resources
+from ringyard.mdp.observations.queue import queue_and_cluster, queue_cluster_and_resources
 
 __all__ = ["Observation", "Observe", "live_jobs", "queue_and_cluster", "queue_cluster_and_resources"]

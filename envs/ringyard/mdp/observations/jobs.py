@@ -18,8 +18,16 @@ from ringyard.compiled import (
 )
 from ringyard.information import Information
 from ringyard.mdp.episode import Episode
-from ringyard.mdp.observations.observation import Block, Each, Feature, Observation, Observe
-from ringyard.mdp.observations.queue import squash
+from ringyard.mdp.observations.observation import (
+    Block,
+    Each,
+    Feature,
+    Observation,
+    Observe,
+    Present,
+    mark_present,
+    squash,
+)
 from ringyard.restart import restart_pause
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, predicted_iterations, run_seconds
@@ -52,12 +60,6 @@ class JobFeatures(Record):
     cpu_only: Annotated[f4, Feature("1 if CPU-only")]
 
 
-class JobsMask(Record):
-    """Whether a score has a job."""
-
-    present: Annotated[f4, Feature("1 if the score has a job; by row of the table")]
-
-
 class JobTotals(Record):
     """What is shown of the cluster."""
 
@@ -74,7 +76,7 @@ class JobTotals(Record):
 #: what `live_jobs` writes, in this order
 _BLOCKS = (
     Block("jobs", Each.LIVE, JobFeatures),
-    Block("jobs_mask", Each.LIVE, JobsMask),
+    Block("jobs_mask", Each.LIVE, Present),
     Block("cluster", Each.CLUSTER, JobTotals),
 )
 _KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.SPEEDS
@@ -180,10 +182,10 @@ def _write(
 ) -> None:
     """All that does not take predictions, and the ranks of `Episode.left`."""
     shown, left, order = _shown(episode, b), episode.left[b], episode.order[b]
-    mask, following = take_rows(following, len(left), JobsMask)
+    mask, following = take_rows(following, len(left), Present)
     cluster, _ = take_rows(following, 1, JobTotals)
+    mark_present(mask, shown)
     for i in range(shown):
-        mask[i].present = 1.0
         _write_job(state, episode, b, whole(episode.live[b, i]), left[i], jobs[i])
     _sort_by(left, order, shown)
     for rank in range(shown):

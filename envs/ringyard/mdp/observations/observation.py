@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import Float32Vector, FloatVector, Record, slot
+from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, kernel, slot
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information, check_reads
 from ringyard.mdp.actions.space import ActionKind
@@ -177,6 +177,25 @@ class Observation:
     def lengths(self, cluster: Cluster, actions: ActionKind) -> dict[str, int]:
         """{block: how many numbers of the row}, in the order of the row."""
         return {block.name: math.prod(block.shape(cluster, actions)) for block in self.blocks}
+
+
+class Present(Record):
+    """Of a mask: whether an item is there."""
+
+    present: Annotated[f4, Feature("1 if the slot holds a job")]
+
+
+@kernel
+def mark_present(mask: Records1[Present], count: int) -> None:
+    """The first items are there."""
+    for i in range(count):
+        mask[i].present = 1.0
+
+
+@kernel
+def squash(value: float, scale: float) -> float:
+    """Value / (value + scale): 0 at 0, 1/2 at `scale`, 1 at infinity."""
+    return value / (value + scale)
 
 
 def feature_table(blocks: Sequence[Block]) -> str:

@@ -1,13 +1,32 @@
-"""The default observation: waiting jobs, what each placement would do to them, running jobs, servers."""
+"""Observations of waiting jobs, what each placement would do to them, running jobs, servers, the cluster."""
 
 from typing import Annotated
+
+import numpy as np
 
 from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, fills, kernel, take_rows
 from ringyard.information import Information
 from ringyard.mdp.episode import Episode, next_running
-from ringyard.mdp.observations.observation import Block, Each, Feature, Observation, Observe
+from ringyard.mdp.observations.observation import (
+    Block,
+    Each,
+    Feature,
+    Observation,
+    Observe,
+    Present,
+    mark_present,
+    squash,
+)
+from ringyard.performance.elastic import statistical_efficiency
 from ringyard.state.arrays import State, waiting_at
-from ringyard.state.progress import attained_service, predicted_iterations, predicted_share, slowdown
+from ringyard.state.progress import (
+    attained_service,
+    predicted_iterations,
+    predicted_seconds,
+    predicted_share,
+    slowdown,
+)
+from ringyard.state.records import JobKind
 
 
 class WaitingFeatures(Record):
@@ -25,12 +44,6 @@ class WaitingFeatures(Record):
     predictable: Annotated[f4, Feature("1 if predictable")]
     left: Annotated[f4, Feature("predicted share of iterations left; 1 if not predictable")]
     attained_service: Annotated[f4, Feature("s(GPU time held, 10 h)", "GPU s")]
-
-
-class WaitingMask(Record):
-    """Whether a slot holds a visible waiting job."""
-
-    present: Annotated[f4, Feature("1 if the slot holds a job")]
 
 
 class PlacementFeatures(Record):
@@ -60,14 +73,6 @@ class RunningFeatures(Record):
     ]
 
 
-class RunningMask(Record):
-    """Whether a slot holds a running job."""
-
-    present: Annotated[
-        f4, Feature("1 if the slot holds a job; in heap order of ends, by row if any is uncertain")
-    ]
-
-
 class ServerFeatures(Record):
     """What is shown of a server."""
 
@@ -91,26 +96,100 @@ class ClusterFeatures(Record):
     ]
 
 
+class WaitingResources(Record):
+    """What else is shown of a visible waiting job."""
+
+    cpu_only: Annotated[f4, Feature("1 if CPU-only")]
+    parameter_server: Annotated[f4, Feature("1 if it has parameter servers")]
+    cores: Annotated[f4, Feature("s(cores per worker, 8)", "cores")]
+    ram: Annotated[f4, Feature("s(RAM per worker, 64 GB)", "bytes")]
+    gpu_memory: Annotated[f4, Feature("s(GPU memory per worker, 16 GB)", "bytes")]
+    gpu_range: Annotated[f4, Feature("log2(most / fewest GPUs) / 4")]
+    batch_range: Annotated[f4, Feature("log2(largest / smallest batch) / 4")]
+    efficiency: Annotated[f4, Feature("statistical efficiency at twice its batch")]
+    time_to_deadline: Annotated[
+        f4,
+        Feature(
+            "s(time until its largest acceptable completion time, predicted run time or 1 h); 1: any will do",
+            "s",
+        ),
+    ]
+
+
+class PlacementResources(Record):
+    """What else is shown of a job where a template would put it."""
+
+    sharing: Annotated[f4, Feature("s(extra time by jobs on the same GPUs / time alone, 1)")]
+    gpu_speed: Annotated[f4, Feature("s(speed of its slowest GPU there, 1)")]
+
+
+class RunningResources(Record):
+    """What else is shown of a running job."""
+
+    cpu_only: Annotated[f4, Feature("1 if CPU-only")]
+    cores: Annotated[f4, Feature("s(cores per worker, 8)", "cores")]
+    ram: Annotated[f4, Feature("s(RAM per worker, 64 GB)", "bytes")]
+    storage: Annotated[
+        f4, Feature("s(time to read a byte of storage, 10 ns); 0: it reads none, or at no limit", "s")
+    ]
+    sharing: Annotated[f4, Feature("s(extra time by jobs on the same GPUs / time alone, 1)")]
+    bandwidth: Annotated[f4, Feature("s(extra time by memory bandwidth / time alone, 1)")]
+    bandwidth_cap: Annotated[f4, Feature("memory bandwidth cap")]
+    gpu_speed: Annotated[f4, Feature("s(speed of its slowest GPU, 1)")]
+    gpus_to_asked: Annotated[f4, Feature("log2(GPUs / asked) / 4")]
+    batch_to_asked: Annotated[f4, Feature("log2(batch / asked) / 4")]
+
+
+class ServerResources(Record):
+    """What else is shown of a server."""
+
+    open_gpus: Annotated[f4, Feature("GPUs with a free slot / GPUs")]
+    free_cores: Annotated[f4, Feature("free cores / cores")]
+    free_ram: Annotated[f4, Feature("free RAM / RAM")]
+    bandwidth: Annotated[f4, Feature("memory bandwidth asked / (asked + there is)")]
+    up: Annotated[f4, Feature("1 if up")]
+    gpu_memory: Annotated[f4, Feature("s(memory of a GPU, 16 GB)", "bytes")]
+
+
+class ClusterResources(Record):
+    """What else is shown of the cluster."""
+
+    down: Annotated[f4, Feature("GPUs of failed servers / GPUs")]
+    shared: Annotated[f4, Feature("GPUs with two jobs or more / GPUs")]
+
+
 #: what `queue_and_cluster` writes, in this order
 BLOCKS = (
     Block("waiting", Each.WAITING, WaitingFeatures),
-    Block("waiting_mask", Each.WAITING, WaitingMask),
+    Block("waiting_mask", Each.WAITING, Present),
     Block("placements", Each.PLACEMENT, PlacementFeatures),
     Block("running", Each.RUNNING, RunningFeatures),
-    Block("running_mask", Each.RUNNING, RunningMask),
+    Block("running_mask", Each.RUNNING, Present),
     Block("servers", Each.SERVER, ServerFeatures),
     Block("cluster", Each.CLUSTER, ClusterFeatures),
 )
-_HOUR = 3600.0
+#: what `queue_cluster_and_resources` writes behind them
+_RESOURCE_BLOCKS = (
+    Block("waiting_resources", Each.WAITING, WaitingResources),
+    Block("placement_resources", Each.PLACEMENT, PlacementResources),
+    Block("running_resources", Each.RUNNING, RunningResources),
+    Block("server_resources", Each.SERVER, ServerResources),
+    Block("cluster_resources", Each.CLUSTER, ClusterResources),
+)
+#: what all blocks show; durations are predicted, and blank where they cannot be
+_KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.PREDICTIONS | Information.SPEEDS
 
-#: what the blocks of `queue_and_cluster` show; durations are predicted, and blank where they cannot be
-QUEUE_KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.PREDICTIONS | Information.SPEEDS
+_CPU_ONLY = int(JobKind.CPU_ONLY)
+_PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
+_GIGABYTES = 16e9
+_HOUR = 3600.0
+_SLOW_STORAGE = 1e8  # bytes per second
 
 
 @kernel
-def squash(value: float, scale: float) -> float:
-    """Value / (value + scale): 0 at 0, 1/2 at `scale`, 1 at infinity."""
-    return value / (value + scale)
+def _log2_ratio(value: float, base: float) -> float:
+    """log2(value / base) / 4, at most 1 either way."""
+    return min(max(np.log2(value / base) / 4.0, -1.0), 1.0)
 
 
 @kernel
@@ -138,10 +217,14 @@ def _write_ranks(visible: int, waiting: Records1[WaitingFeatures]) -> None:
 
 @kernel
 def _write_waiting(
-    state: State, episode: Episode, b: int, visible: int, waiting: Records1[WaitingFeatures]
+    state: State,
+    episode: Episode,
+    b: int,
+    waiting: Records1[WaitingFeatures],
+    resources: Records1[WaitingResources],
 ) -> None:
     now = state.clusters[b].now
-    for i in range(visible):
+    for i in range(min(len(waiting), state.clusters[b].num_waiting)):
         j = waiting_at(state, b, i)
         job = state.jobs[b, j]
         static = episode.static[b, j]
@@ -155,27 +238,54 @@ def _write_waiting(
         row.predictable = 1.0 if known else 0.0
         row.left = predicted_share(job) if known else 1.0
         row.attained_service = squash(job.attained_service, 10.0 * _HOUR)
+        if len(resources) == 0:
+            continue
+        more = resources[i]
+        more.cpu_only = 1.0 if job.kind == _CPU_ONLY else 0.0
+        more.parameter_server = 1.0 if job.kind == _PARAMETER_SERVER else 0.0
+        more.cores = squash(float(job.cores_per_worker), 8.0)
+        more.ram = squash(float(job.ram_per_worker), 4.0 * _GIGABYTES)
+        more.gpu_memory = squash(float(job.gpu_memory_bytes), _GIGABYTES)
+        if job.kind != _CPU_ONLY:
+            more.gpu_range = _log2_ratio(float(job.max_gpus), float(job.min_gpus))
+            more.batch_range = _log2_ratio(job.max_batch, job.min_batch)
+        more.efficiency = statistical_efficiency(job.noise_scale, job.base_batch, 2.0 * job.base_batch)
+        more.time_to_deadline = 1.0
+        if job.deadline_seconds < np.inf:
+            scale = predicted_seconds(job) if known else _HOUR
+            more.time_to_deadline = squash(max(job.deadline_seconds - now, 0.0), scale)
 
 
 @kernel
 def _write_placements(
-    episode: Episode, b: int, visible: int, placements: Records1[PlacementFeatures]
+    episode: Episode,
+    b: int,
+    visible: int,
+    placements: Records1[PlacementFeatures],
+    resources: Records1[PlacementResources],
 ) -> None:
     num_templates = episode.placement_contexts.shape[2]
     for i in range(visible):
         for t in range(num_templates):
-            if episode.placement_contexts[b, i, t].num_places > 0:
+            found = episode.placement_contexts[b, i, t]
+            if found.num_places > 0:
                 row = placements[i * num_templates + t]
                 row.fits = 1.0
-                row.servers = squash(episode.placement_contexts[b, i, t].num_servers - 1.0, 2.0)
+                row.servers = squash(found.num_servers - 1.0, 2.0)
                 row.slowdown = episode.template_slowdown[b, i, t]
+                if len(resources) > 0:
+                    more = resources[i * num_templates + t]
+                    more.sharing = squash(found.sharing_slowdown - 1.0, 1.0)
+                    more.gpu_speed = squash(found.gpu_speed, 1.0)
 
 
 @kernel
-def _write_running(state: State, b: int, shown: int, running: Records1[RunningFeatures]) -> None:
+def _write_running(
+    state: State, b: int, running: Records1[RunningFeatures], resources: Records1[RunningResources]
+) -> None:
     now = state.clusters[b].now
     j = -1
-    for i in range(shown):
+    for i in range(min(len(running), state.clusters[b].num_running)):
         j = next_running(state, b, i, j)
         job = state.jobs[b, j]
         row = running[i]
@@ -188,15 +298,51 @@ def _write_running(state: State, b: int, shown: int, running: Records1[RunningFe
         row.attained_service = squash(attained_service(job, now), 10.0 * _HOUR)
         row.servers = squash(float(job.num_servers - 1), 2.0)
         row.slowdown = slowdown(job.isolated_iteration_seconds, job.iteration_seconds)
+        if len(resources) == 0:
+            continue
+        more = resources[i]
+        more.cpu_only = 1.0 if job.kind == _CPU_ONLY else 0.0
+        more.cores = squash(float(job.cores_per_worker), 8.0)
+        more.ram = squash(float(job.ram_per_worker), 4.0 * _GIGABYTES)
+        more.storage = squash(_SLOW_STORAGE * job.storage_seconds_per_byte, 1.0)
+        more.sharing = squash(job.sharing_slowdown - 1.0, 1.0)
+        more.bandwidth = squash(job.bandwidth_slowdown - 1.0, 1.0)
+        more.bandwidth_cap = job.memory_bandwidth_cap
+        if job.kind != _CPU_ONLY:
+            more.gpu_speed = squash(job.gpu_speed, 1.0)
+            more.gpus_to_asked = _log2_ratio(float(job.num_gpus), float(job.asked_gpus))
+            more.batch_to_asked = _log2_ratio(job.batch_size, job.base_batch)
 
 
 @kernel
-def _write_servers(state: State, b: int, servers: Records1[ServerFeatures]) -> None:
+def _write_servers(
+    state: State, b: int, servers: Records1[ServerFeatures], resources: Records1[ServerResources]
+) -> int:
+    """Features of every server; how many GPUs hold two jobs or more, if resources are shown."""
+    per_gpu = state.clusters[b].jobs_per_gpu
+    shared = 0
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
         servers[s].free = server.free_gpus / server.num_gpus
         servers[s].spanning = squash(float(server.spanning_jobs), 2.0)
         servers[s].gpus = squash(float(server.num_gpus), 8.0)
+        if len(resources) == 0:
+            continue
+        open_gpus = 0
+        for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
+            jobs = state.gpus[b, g].num_jobs
+            if jobs < per_gpu:
+                open_gpus += 1
+            if 2 <= jobs <= per_gpu:
+                shared += 1
+        more = resources[s]
+        more.open_gpus = open_gpus / server.num_gpus
+        more.free_cores = server.free_cores / server.num_cores
+        more.free_ram = server.free_ram / server.ram_bytes
+        more.bandwidth = squash(float(server.bandwidth_demand), float(server.memory_bandwidth))
+        more.up = float(server.up)
+        more.gpu_memory = squash(float(server.gpu_memory_bytes), _GIGABYTES)
+    return shared
 
 
 @kernel
@@ -215,40 +361,52 @@ def _write_cluster(state: State, b: int, visible: int, out: ClusterFeatures) -> 
 
 
 @kernel
-def write_queue_and_cluster(
-    state: State, episode: Episode, b: int, num_running: int, out: Float32Vector
-) -> int:
-    """Clear the row and write the blocks of `queue_and_cluster`; how many numbers they are."""
+def _write(
+    state: State, episode: Episode, b: int, num_running: int, shows_resources: int, out: Float32Vector
+) -> None:
+    """Clear the row and write it; shows_resources: 1, or 0."""
     out[:] = 0.0
     cluster = state.clusters[b]
-    num_waiting, num_templates = episode.placement_contexts.shape[1], episode.placement_contexts.shape[2]
+    num_waiting, num_servers = episode.placement_contexts.shape[1], state.servers.shape[1]
+    num_starts = num_waiting * episode.placement_contexts.shape[2]
     visible = min(num_waiting, cluster.num_waiting)
-    shown = min(num_running, cluster.num_running)
     waiting, following = take_rows(out, num_waiting, WaitingFeatures)
-    waiting_mask, following = take_rows(following, num_waiting, WaitingMask)
-    placements, following = take_rows(following, num_waiting * num_templates, PlacementFeatures)
+    waiting_mask, following = take_rows(following, num_waiting, Present)
+    placements, following = take_rows(following, num_starts, PlacementFeatures)
     running, following = take_rows(following, num_running, RunningFeatures)
-    running_mask, following = take_rows(following, num_running, RunningMask)
-    servers, following = take_rows(following, state.servers.shape[1], ServerFeatures)
+    running_mask, following = take_rows(following, num_running, Present)
+    servers, following = take_rows(following, num_servers, ServerFeatures)
     totals, following = take_rows(following, 1, ClusterFeatures)
-    for i in range(visible):
-        waiting_mask[i].present = 1.0
-    for i in range(shown):
-        running_mask[i].present = 1.0
-    _write_waiting(state, episode, b, visible, waiting)
+    more_waiting, following = take_rows(following, shows_resources * num_waiting, WaitingResources)
+    more_placements, following = take_rows(following, shows_resources * num_starts, PlacementResources)
+    more_running, following = take_rows(following, shows_resources * num_running, RunningResources)
+    more_servers, following = take_rows(following, shows_resources * num_servers, ServerResources)
+    more_totals, _ = take_rows(following, shows_resources, ClusterResources)
+    mark_present(waiting_mask, visible)
+    mark_present(running_mask, min(num_running, cluster.num_running))
+    _write_waiting(state, episode, b, waiting, more_waiting)
     _write_ranks(visible, waiting)
-    _write_placements(episode, b, visible, placements)
-    _write_running(state, b, shown, running)
-    _write_servers(state, b, servers)
+    _write_placements(episode, b, visible, placements, more_placements)
+    _write_running(state, b, running, more_running)
+    shared = _write_servers(state, b, servers, more_servers)
     _write_cluster(state, b, visible, totals[0])
-    return len(out) - len(following)
+    if len(more_totals) > 0:
+        more_totals[0].down = cluster.down_gpus / cluster.num_gpus
+        more_totals[0].shared = shared / cluster.num_gpus
 
 
 @fills(Observe)
 def _queue_and_cluster(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
-    write_queue_and_cluster(state, episode, b, num_running, out)
+    _write(state, episode, b, num_running, 0, out)
+
+
+@fills(Observe)
+def _queue_cluster_and_resources(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
+    _write(state, episode, b, num_running, 1, out)
 
 
 def queue_and_cluster(flat: bool = False) -> Observation:
@@ -259,4 +417,16 @@ def queue_and_cluster(flat: bool = False) -> Observation:
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a set or pointer policy).
     """
-    return Observation(_queue_and_cluster, BLOCKS, flat, QUEUE_KNOWS)
+    return Observation(_queue_and_cluster, BLOCKS, flat, _KNOWS)
+
+
+def queue_cluster_and_resources(flat: bool = False) -> Observation:
+    """As `queue_and_cluster`, and what else makes jobs fast or slow, in blocks of their own.
+
+    For clusters with shared GPUs, cores, memory bandwidth, GPU types or elastic jobs. The table of features:
+    docs/observations.md.
+
+    Args:
+        flat: one Box row instead of a Dict of blocks.
+    """
+    return Observation(_queue_cluster_and_resources, (*BLOCKS, *_RESOURCE_BLOCKS), flat, _KNOWS)
