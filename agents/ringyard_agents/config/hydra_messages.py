@@ -29,6 +29,9 @@ _INSTEAD = {
         "options has {key}, which conf/tune.yaml has not; expected"
         " +options.NAME.OPTION=[VALUE, ...] to add it, ~options.NAME to leave one out"
     ),
+    "override 'checkpoint'": (
+        "there is no checkpoint; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
+    ),
     r"(Could not override .*@performance\..*)": (
         "{1} This performance model has no network or interconnect to choose;"
         " choose one that has them, too: performance=ring_10gbe (or composed, sharing, aws_g4dn, ...)"
@@ -40,7 +43,7 @@ _INSTEAD = {
 
 
 def said_of(error: Exception) -> str:
-    """What, got, expected and what to do, where somebody has met the error before; else Hydra's own lines."""
+    """An error of Hydra or OmegaConf as one line that says what to write, or in Hydra's own words."""
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value; give {error.full_key}=..."
     if isinstance(error, OverrideParseException) and error.override.lstrip("+").startswith("worlds="):

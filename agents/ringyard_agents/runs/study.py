@@ -48,7 +48,7 @@ class Pruning:
         """The pruning of the running job, by `evaluate.prune`; None: nothing is pruned.
 
         Raises:
-            ConfigurationError: this is no job of a sweep whose study is kept.
+            ConfigurationError: the job is not of a sweep with a stored study.
         """
         if pruner is None:
             return None
@@ -77,23 +77,23 @@ def require_kept(sweeper: DictConfig, setting: str) -> None:
     """Raise a ConfigurationError unless a sweeper has a study that other processes can open.
 
     Args:
-        sweeper: Hydra's.
-        setting: that needs one.
+        sweeper: Hydra's config of the sweeper.
+        setting: the setting that needs a study, for the error.
     """
     if sweeper.get("storage") is None or sweeper.get("study_name") is None:
         raise ConfigurationError(
-            f"{setting} needs a sweep (-m) by Optuna whose study is kept, such as sweep=evolution, or"
+            f"{setting} needs a sweep (-m) by Optuna with a stored study, such as sweep=evolution, or"
             " hydra/sweeper=optuna hydra.sweeper.storage=sqlite:///study.db hydra.sweeper.study_name=mine"
         )
 
 
 def trials_kept(sweeper: DictConfig, folder: Path, replaced: bool) -> int | None:
-    """How many trials the study of a sweep has; None: it is not kept.
+    """Number of trials in the study of a sweep; None if the study is not kept.
 
     Args:
-        sweeper: Hydra's.
+        sweeper: Hydra's config of the sweeper.
         folder: of the sweep.
-        replaced: what is in the folder will go before the sweep begins.
+        replaced: the sweep will replace what is in the folder.
 
     Raises:
         ConfigurationError: it has no name, or cannot be opened.
