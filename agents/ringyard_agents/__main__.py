@@ -1,14 +1,11 @@
-"""`ringyard` and `python -m ringyard_agents`: Ctrl-C ends them quietly from the first imports on."""
+"""`ringyard` and `python -m ringyard_agents`, without a traceback after Ctrl-C during imports."""
 
 import signal
 import sys
 
 
 def main() -> int:
-    """Run the command line, as `cli.main` does; until that has its own handlers Ctrl-C just ends the process.
-
-    Python's answer to Ctrl-C in the middle of an import is a traceback.
-    """
+    """Run `cli.main`; until it has its own handlers, Ctrl-C ends the process."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in the background it is ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ringyard_agents.cli import main as command_line

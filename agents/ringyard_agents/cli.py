@@ -1,4 +1,4 @@
-"""The `ringyard` command: which commands there are, their words, what `--help` and the shell's TAB say."""
+"""The `ringyard` command: its commands, their words, `--help` and completion by the shell."""
 
 import io
 import os
@@ -19,7 +19,7 @@ COMMANDS = {
     "compare": "several schedulers on the same workloads: table, plots, CSV, TensorBoard",
     "plot": "finished runs on each other: learning curves, JCTs, profiles: `ringyard plot RUN_OR_FOLDER ...`",
     "watch": "schedulers on one workload, side by side in a page for the browser",
-    "tune": "the placement rule and options that suit each scheduler in a setting",
+    "tune": "the placement rule and options that suit each scheduler in an experiment",
     "train": "train an agent; -m sweeps over seeds and anything else",
     "best": "the best job of a sweep, and the agent to load: `ringyard best SWEEP`",
     "calibrate": "profiles and networks from your own measurements: `ringyard calibrate FILE`",
@@ -30,7 +30,7 @@ COMMANDS = {
     "traces": "where the public traces are; `ringyard traces NAME FILE` checks a local copy",
 }
 
-#: {command whose words are all Hydra's: module:function that takes the config}, imported when it is called
+#: {command that takes Hydra's overrides: module:function that takes the config}
 HYDRA_COMMANDS = {
     "simulate": "ringyard_agents.evaluation.simulate:simulate",
     "compare": "ringyard_agents.evaluation.compare:compare",
@@ -58,10 +58,10 @@ _COMPLETION = ("-sc", "--shell-completion")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 on success, 2 on bad input, and what `command_line.exit_code` says.
+    """Run a command; its exit code, as `command_line.exit_code` says.
 
     Args:
-        arguments: as on the command line, without the program; None: the process's own.
+        arguments: as on the command line, without the program; None: those of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     known = words[:1] if words and words[0] in COMMANDS else []
@@ -99,10 +99,7 @@ def _usage() -> str:
 
 
 def _complete(words: Sequence[str]) -> None:
-    """Install completion, or answer what may stand at the end of the line in COMP_LINE.
-
-    Hydra completes groups, choices and settings of a command; which commands there are, it does not know.
-    """
+    """Install completion, or print completions of the line in COMP_LINE: Hydra's, and of commands."""
     from ringyard.errors import ConfigurationError
 
     action, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")

@@ -1,4 +1,4 @@
-"""The edges of every command: its arguments, errors as one line, signals, output that nobody reads."""
+"""The edges of every command: arguments, errors as one line, signals, closed output."""
 
 import argparse
 import os
@@ -23,7 +23,7 @@ OF_AGENTS = {
 
 
 class Arguments(argparse.ArgumentParser):
-    """A parser whose errors are errors of ours, of one line."""
+    """A parser that raises a ConfigurationError for wrong words."""
 
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigurationError."""
@@ -33,17 +33,15 @@ class Arguments(argparse.ArgumentParser):
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:
-    """Run a command; what goes wrong is one line on standard error.
-
-    With RINGYARD_DEBUG=1 the traceback stands before the line.
+    """Run a command; an error is one line on standard error, with RINGYARD_DEBUG=1 after its traceback.
 
     Args:
-        command: how the line begins.
-        run: returns the exit code.
+        command: beginning of the line.
+        run: runs the command and returns its exit code.
 
     Returns:
-        The command's own exit code; 2 for bad input, a full disk, too little memory and whatever else is an
-        exception; 130 after SIGINT, 143 after SIGTERM, 141 if nobody reads the output.
+        The command's own exit code; 2 after any exception, 130 after SIGINT, 143 after SIGTERM, 141 if the
+        output was closed.
     """
     _open_streams()
     stops: list[signal.Signals] = []
@@ -52,17 +50,16 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
             code = run()
             sys.stdout.flush()
             return code
-    except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # the console's answer to it
+    except BaseException as error:
+        ends = isinstance(error, SystemExit)
+        if isinstance(error.__context__ if ends else error, BrokenPipeError):
             return _abandon_output()
-        return _stopped(command, end, *stops) if stops else BAD_INPUT if end.code else 0
-    except BrokenPipeError:
-        return _abandon_output()
-    except KeyboardInterrupt as stop:
-        return _stopped(command, stop, *stops)
-    except Exception as error:
-        if stops:  # a library was in the middle of something, and stumbled
+        if stops or isinstance(error, KeyboardInterrupt):  # or a library stumbled over the signal
             return _stopped(command, error, *stops)
+        if isinstance(error, SystemExit):
+            return BAD_INPUT if error.code else 0
+        if not isinstance(error, Exception):
+            raise
         _say(command, one_line(error), error)
         with suppress(OSError):
             sys.stdout.flush()
@@ -99,7 +96,7 @@ def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
 
 
 def _stopped(command: str, error: BaseException, *stops: signal.Signals) -> int:
-    """Say by which signal, the first that came, and what else those who noticed it had to say."""
+    """Print which signal came first and the notes of the exception; the exit code."""
     number = stops[0] if stops else signal.SIGINT
     _say(command, "; ".join([f"stopped by {number.name}", *getattr(error, "__notes__", ())]), error)
     return 128 + number
@@ -132,7 +129,7 @@ def _abandon_output() -> int:
 
 @contextmanager
 def _plain_warnings(command: str) -> Iterator[None]:
-    """What we warn of is one line, once, as errors are; other warnings stay as they are."""
+    """Print each of Ringyard's own warnings once, as one line."""
     usual = warnings.formatwarning
     said: set[str] = set()  # files are read once for each of several purposes
 
@@ -156,7 +153,7 @@ def _plain_warnings(command: str) -> Iterator[None]:
 
 
 def one_line(error: Exception) -> str:
-    """What a user is told of an error: what, got, expected and what to do where it says so."""
+    """An error as one line for users."""
     text = " ".join(_text(error).split())
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
@@ -203,7 +200,7 @@ def quoted(text: str) -> str:
 
 
 def _raiser(error: BaseException) -> str:
-    """The package whose code raised it."""
+    """The package that raised an error."""
     frame, package = error.__traceback__, ""
     while frame is not None:
         package = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]

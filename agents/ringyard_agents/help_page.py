@@ -1,4 +1,4 @@
-"""`ringyard COMMAND --help`: groups, and settings as the yamls have them; `--help NAME`: one of these."""
+"""Texts of `ringyard COMMAND --help` and `--help NAME`, from the yamls and their comments."""
 
 import re
 import textwrap
@@ -11,7 +11,7 @@ _WIDTH = 100
 
 
 def asked_for(words: Sequence[str]) -> str | None:
-    """What help is asked for: "" for a command's page, the word behind --help for more; None: none."""
+    """The topic of --help, "" for the command itself; None without --help."""
     for position, word in enumerate(words):
         if word in ("-h", "--help"):
             others = [one for one in (*words[position + 1 :], *words[:position]) if not one.startswith("-")]
@@ -20,12 +20,12 @@ def asked_for(words: Sequence[str]) -> str | None:
 
 
 def help_page(command: str, does: str, topic: str = "") -> str:
-    """The text to print.
+    """The help of a command, or of a topic.
 
     Args:
         command: has its settings in conf/<command>.yaml.
-        does: what it does, a line.
-        topic: of the command line behind --help: a group, GROUP=CHOICE, a setting; "": the command itself.
+        does: what the command does, one line.
+        topic: a group, GROUP=CHOICE or a setting; "" for the command itself.
 
     Raises:
         ConfigurationError: there is no such topic.
@@ -56,7 +56,7 @@ def help_page(command: str, does: str, topic: str = "") -> str:
 
 
 def _read(name: str) -> tuple[dict[str, str | None], str]:
-    """({group: its default choice}, settings as they are written) of a yaml and those that it begins with."""
+    """({group: default choice}, text of the settings) of a yaml and its defaults."""
     from ringyard.config_folder import config_folder
 
     text = (config_folder() / f"{name}.yaml").read_text()
@@ -71,13 +71,13 @@ def _read(name: str) -> tuple[dict[str, str | None], str]:
 
 
 def _body(text: str) -> str:
-    """A yaml without its first comment and what is Hydra's."""
+    """A yaml without its first comment and Hydra's parts."""
     text = re.sub(r"\A(#.*\n)+", "", text)
     return re.sub(r"^(defaults|hydra):.*\n(?:[ \t].*\n?|\n)*", "", text, flags=re.MULTILINE).strip()
 
 
 def _choices(group: str) -> dict[str, Path]:
-    """{name: yaml} of a group, also of those inside: learned/agent."""
+    """{name: yaml} of a group and of groups inside it, such as learned/agent."""
     from ringyard.config_folder import config_files, config_folder
 
     files = config_files(group) if group and (config_folder() / group).is_dir() else {}
@@ -86,7 +86,7 @@ def _choices(group: str) -> dict[str, Path]:
 
 
 def _first(file: Path) -> str:
-    """The comment at the beginning of a yaml, its first sentence."""
+    """The first sentence of a yaml's first comment."""
     said = re.match(r"(?:# @package.*\n)?((?:#.*\n)*)", file.read_text())
     text = " ".join(line.lstrip("# ") for line in said[1].splitlines()) if said else ""
     return re.split(r"(?<=\.) ", text)[0]

@@ -1,4 +1,4 @@
-"""Commands whose settings are Hydra's: composed, checked, run, once or in a sweep."""
+"""Commands that take Hydra's overrides, for one run or a sweep."""
 
 import os
 import sys
@@ -17,16 +17,16 @@ _SAY_INIT = ("init=", "resume=", "experiment=", "debug=")
 
 
 def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> None:
-    """Run a command whose settings are Hydra's.
+    """Run a command that takes Hydra's overrides.
 
     Args:
         command: has its settings in conf/<command>.yaml.
-        does: what it does, for --help.
-        recipe: `module:function`, which is given the composed config; imported when that is known to be good.
+        does: what the command does, for --help.
+        recipe: `module:function` that takes the composed config; imported once that is checked.
         words: of the command line, after the command.
 
     Raises:
-        Exception: of the job; a sweep has run its others and names those that failed.
+        Exception: of the job; a sweep runs all jobs and names those that failed.
     """
     topic = asked_for(words)
     if topic is not None:
@@ -45,7 +45,7 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
     if command == "train" and any(word.lstrip("+").startswith(_SAY_INIT) for word in words):
         from ringyard_agents.learning.resume import inherited
 
-        words = inherited(words)  # with the parts of the agent that is to learn on
+        words = inherited(words)  # with the parts of the agent of init= or resume=
     program = "ringyard" if options.shell_completion else f"ringyard {command}"
     sys.argv = [program, *words]
     options = _options(words)
@@ -62,11 +62,7 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
 
 
 def _options(words: Sequence[str]) -> Namespace:
-    """Options of a command line, as Hydra reads it.
-
-    Raises:
-        ConfigurationError: some that Hydra does not have, or that we do not want.
-    """
+    """Hydra's options of a command line; raises ConfigurationError for unknown or refused ones."""
     from hydra._internal.utils import get_args_parser
 
     from ringyard.errors import ConfigurationError
@@ -85,12 +81,7 @@ def _options(words: Sequence[str]) -> Namespace:
 
 
 def _folders_named(command: str, options: Namespace) -> list[Path]:
-    """Folders of --config-dir and hydra.searchpath that are there, in Hydra's order.
-
-    Args:
-        command: has its settings in conf/<command>.yaml, unless --config-name says another.
-        options: of the command line, as Hydra's parser reads it.
-    """
+    """Existing folders of --config-dir and hydra.searchpath, in Hydra's order."""
     from omegaconf import OmegaConf
 
     from ringyard.config_folder import config_folder

@@ -1,7 +1,6 @@
-"""Agents that ship: what `zoo:NAME` means, wherever a trained agent's run folder is taken.
+"""Pretrained agents, `zoo:NAME`: those of the package and those in folders that RINGYARD_CONF names.
 
-Beside those in the package are those in folders of one's own (RINGYARD_CONF), as mine/zoo/NAME.safetensors.
-With its recipe beside it, mine/zoo/NAME.yaml, one may have the name of an agent that ships, and replaces it.
+mine/zoo/NAME.safetensors replaces a pretrained agent of that name if its recipe mine/zoo/NAME.yaml is there.
 """
 
 import json
@@ -16,15 +15,15 @@ ZOO = "zoo:"
 
 
 def zoo_folders() -> list[Path]:
-    """Where weights and records of agents are: of those that ship, then of one's own."""
+    """Folders of weights and records: of the package, then of RINGYARD_CONF."""
     return [Path(__file__).parent / "zoo", *(folder / "zoo" for folder in reversed(own_folders()))]
 
 
 def shipped_agents() -> dict[str, Path]:
-    """{name: weights}, by name; one's own replaces the one of that name which ships, as its recipe does.
+    """{name: weights}, by name.
 
     Raises:
-        CheckpointError: one's own has the name of an agent that ships, and no recipe beside it.
+        CheckpointError: a user's agent has the name of a pretrained one, and no recipe beside it.
     """
     shipped, *own = ({file.stem: file for file in one.glob("*.safetensors")} for one in zoo_folders())
     files = dict(shipped)

@@ -1,4 +1,4 @@
-"""What a parameter may be stands in its annotation; `checked` holds callers to it before anything runs.
+"""Checks of arguments by their annotations, with pydantic.
 
     @checked("workload")
     @dataclass(frozen=True)
@@ -6,10 +6,9 @@
         num_jobs: Count
         load: Positive = 1.0
 
-Annotations are read as usual (numbers, text, `Literal`, unions, lists, mappings, classes, protocols). What
-stands beside one says more: an interval which numbers, `Annotated[float, "(0, 1]"]`; `_RULES` has the rest,
-for lists and mappings. NaN is in no interval, infinity only in those that close with it. Numbers of numpy are
-numbers; True and False are not; a list will do where a tuple is meant.
+`Annotated` adds an interval to a number, `Annotated[float, "(0, 1]"]`, or one of `_RULES` to a list, mapping
+or array. NaN is in no interval, infinity only in those that close with it. NumPy's numbers are numbers, True
+and False are not, and a list is accepted for a tuple.
 """
 
 import functools
@@ -187,8 +186,8 @@ def require(name: str, value: Any, annotation: Any) -> None:
     """Raise a ConfigurationError unless the value is what the annotation says.
 
     Args:
-        name: of the parameter, as its user knows it.
-        value: given.
+        name: of the parameter for the error.
+        value: its value.
         annotation: `Positive`, `Count | None`, `Annotated[float, "(0, 1]"]`, a class ...
     """
     try:
@@ -198,7 +197,7 @@ def require(name: str, value: Any, annotation: Any) -> None:
 
 
 def _said(name: str, value: Any, wrong: ValidationError) -> str:
-    """What is wrong innermost: of a union, every kind that it may be there."""
+    """The innermost error; of a union, all kinds that were possible there."""
     found: dict[str, list[str]] = {}
     for error in wrong.errors(include_url=False):
         where, inside = name, value
@@ -227,10 +226,10 @@ def _memory_bytes() -> float:
 
 
 def require_memory(needed: Mapping[str, tuple[int, int]]) -> None:
-    """Raise a ConfigurationError unless all of it fits this machine; call it before anything is made.
+    """Raise a ConfigurationError unless this machine has enough memory.
 
     Args:
-        needed: {name of a number, as its user knows it: (the number, bytes for each)}.
+        needed: {name of a number for the error: (number, bytes for each)}.
     """
     there, total = _memory_bytes(), sum(count * each for count, each in needed.values())
     if total > there:
@@ -242,13 +241,10 @@ def require_memory(needed: Mapping[str, tuple[int, int]]) -> None:
 
 
 def checked(prefix: str) -> Callable[[T], T]:
-    """Decorate a function, or a class for its `__init__`: arguments are what their annotations say.
+    """Decorate a function or class: calls whose arguments are not as annotated raise a ConfigurationError.
 
     Args:
-        prefix: stands before a parameter's name in errors: how users know its owner.
-
-    Raises:
-        ConfigurationError: (when it is called) naming the first that is not.
+        prefix: stands before a parameter's name in errors.
     """
 
     def decorate(target: T) -> T:

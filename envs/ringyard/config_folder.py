@@ -1,4 +1,4 @@
-"""Where the yaml files are: in the installed package or `conf/` of a checkout; and folders of one's own."""
+"""Folders of yamls: `conf/` of the installed package or of a checkout, and those of RINGYARD_CONF."""
 
 import functools
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ringyard.errors import ConfigurationError
 
-#: environment variable: folders of one's own, separated as in PATH, each with groups as in `conf/`
+#: environment variable: the user's folders, separated as in PATH, each with groups as in `conf/`
 OWN_FOLDERS = "RINGYARD_CONF"
 
 
@@ -63,7 +63,7 @@ def own_yamls() -> list[Path]:
 
 
 def config_files(group: str) -> dict[str, Path]:
-    """{name: yaml} of a group, by name; a yaml of one's own replaces the one of that name which ships."""
+    """{name: yaml} of a group, by name; a user's yaml replaces the one of that name in `conf/`."""
     folders = [config_folder(), *reversed(own_folders())]
     files = {file.stem: file for folder in folders for file in (folder / group).glob("*.yaml")}
     return dict(sorted(files.items()))

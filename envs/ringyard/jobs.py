@@ -143,52 +143,10 @@ class Past:
 _NO_PAST = Past(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, "U1"), np.zeros(0, "U1"))
 
 
-#: columns of numbers that are not given: a rigid ring job without a model, neighbours or surprises
-_NEUTRAL: Mapping[str, float] = {
-    "iterations": np.nan,
-    "compute_seconds": 1.0,
-    "gradient_bytes": 0.0,
-    "model_ids": -1,
-    "kind": int(JobKind.RING),
-    "fixed_fraction": 0.0,
-    "noise_scale": np.inf,
-    "cores_per_worker": 0,
-    "samples_per_core_second": np.inf,
-    "loading_serial_share": 0.0,
-    "ram_per_worker": 0.0,
-    "sample_bytes": 0.0,
-    "dataset_bytes": np.inf,
-    "memory_bandwidth": 0.0,
-    "fixed_memory_bytes": 0.0,
-    "sample_memory_bytes": 0.0,
-    "parameter_servers": 0,
-    "cores_per_server_task": 0,
-    "predictable_from": 0.0,
-    "prediction_factor": 1.0,
-    "cancel_seconds": np.inf,
-    "acceptable_jct": np.inf,
-    "outcome": int(JobOutcome.COMPLETED),
-}
-
-
-#: {column: field of `ModelProfile`}; neutral where a profile has no figure
-_OF_MODELS = {
-    "gradient_bytes": "gradient_bytes",
-    "noise_scale": "noise_scale",
-    "samples_per_core_second": "samples_per_core_second",
-    "loading_serial_share": "loading_serial_share",
-    "sample_bytes": "sample_bytes",
-    "dataset_bytes": "dataset_bytes",
-    "memory_bandwidth": "bandwidth_per_core",
-    "fixed_memory_bytes": "fixed_memory_bytes",
-    "sample_memory_bytes": "sample_memory_bytes",
-}
-
-
 @functools.lru_cache(maxsize=16)
 def _alike(count: int) -> Mapping[str, NDArray[Any]]:
-    """Return the `_NEUTRAL` columns, each [count] of one value (a broadcast: read only)."""
-    neutral = {**_NEUTRAL, "vc": "", "user": ""}
+    """Return columns that were not given, each [count] of its neutral value (a broadcast: read only)."""
+    neutral = {**_annotated()[1], "vc": "", "user": ""}
     return {name: np.broadcast_to(np.asarray(value), count) for name, value in neutral.items()}
 
 
@@ -212,7 +170,8 @@ class JobTable:
 
     Either `duration_seconds` or `iterations` is given for each job. The other is NaN and follows from the
     performance model: alone on consolidated GPUs a job takes `iterations` times its isolated seconds per
-    iteration.
+    iteration. An annotation holds the range of a column, and its value where it is not given: that of a rigid
+    ring job without a model, neighbours or surprises.
 
     Attributes:
         job_id: [jobs] the user's own numbers or texts, shown in every output; nothing else depends on them.
@@ -258,34 +217,34 @@ class JobTable:
     submit_seconds: Annotated[_Float, "[0, 1e12]"]
     num_gpus: Annotated[_Whole, "[0, 2147483647]"]
     duration_seconds: Annotated[_Float, "(0, 1e12]"]
-    iterations: Annotated[_Float, "(0, 1e15]"]
-    compute_seconds: Annotated[_Float, "[1e-12, 1e9]"]
-    gradient_bytes: Annotated[_Float, "[0, 1e18]"]
-    model_ids: Annotated[_Whole, "[-1, 2147483647]"]
-    kind: Annotated[_Whole, "[0, 2]"]
-    fixed_fraction: Annotated[_Float, "[0, 1]"]
+    iterations: Annotated[_Float, "(0, 1e15]", np.nan]
+    compute_seconds: Annotated[_Float, "[1e-12, 1e9]", 1.0]
+    gradient_bytes: Annotated[_Float, "[0, 1e18]", 0.0]
+    model_ids: Annotated[_Whole, "[-1, 2147483647]", -1]
+    kind: Annotated[_Whole, "[0, 2]", int(JobKind.RING)]
+    fixed_fraction: Annotated[_Float, "[0, 1]", 0.0]
     min_gpus: Annotated[_Whole, "[0, 2147483647]"]
     max_gpus: Annotated[_Whole, "[0, 2147483647]"]
     batch_size: Annotated[_Float, "(0, 1e12]"]
     min_batch: Annotated[_Float, "(0, 1e12]"]
     max_batch: Annotated[_Float, "(0, 1e12]"]
-    noise_scale: Annotated[_Float, "(0, inf]"]
-    cores_per_worker: Annotated[_Whole, "[0, 1000000]"]
-    samples_per_core_second: Annotated[_Float, "(0, inf]"]
-    loading_serial_share: Annotated[_Float, "[0, 1e6]"]
-    ram_per_worker: Annotated[_Float, "[0, 1e15]"]
-    sample_bytes: Annotated[_Float, "[0, 1e15]"]
-    dataset_bytes: Annotated[_Float, "[1, inf]"]
-    memory_bandwidth: Annotated[_Float, "[0, 1e12]"]
-    fixed_memory_bytes: Annotated[_Float, "[0, 1e15]"]
-    sample_memory_bytes: Annotated[_Float, "[0, 1e15]"]
-    parameter_servers: Annotated[_Whole, "[0, 1000000]"]
-    cores_per_server_task: Annotated[_Whole, "[0, 1000000]"]
-    predictable_from: Annotated[_Float, "[0, inf]"]
-    prediction_factor: Annotated[_Float, "(0, inf)"]
-    cancel_seconds: Annotated[_Float, "(0, inf]"]
-    acceptable_jct: Annotated[_Float, "(0, inf]"]
-    outcome: Annotated[_Whole, "[0, 2]"]
+    noise_scale: Annotated[_Float, "(0, inf]", np.inf]
+    cores_per_worker: Annotated[_Whole, "[0, 1000000]", 0]
+    samples_per_core_second: Annotated[_Float, "(0, inf]", np.inf]
+    loading_serial_share: Annotated[_Float, "[0, 1e6]", 0.0]
+    ram_per_worker: Annotated[_Float, "[0, 1e15]", 0.0]
+    sample_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
+    dataset_bytes: Annotated[_Float, "[1, inf]", np.inf]
+    memory_bandwidth: Annotated[_Float, "[0, 1e12]", 0.0]
+    fixed_memory_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
+    sample_memory_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
+    parameter_servers: Annotated[_Whole, "[0, 1000000]", 0]
+    cores_per_server_task: Annotated[_Whole, "[0, 1000000]", 0]
+    predictable_from: Annotated[_Float, "[0, inf]", 0.0]
+    prediction_factor: Annotated[_Float, "(0, inf)", 1.0]
+    cancel_seconds: Annotated[_Float, "(0, inf]", np.inf]
+    acceptable_jct: Annotated[_Float, "(0, inf]", np.inf]
+    outcome: Annotated[_Whole, "[0, 2]", int(JobOutcome.COMPLETED)]
     vc: _Text
     user: _Text
     past: Past = _NO_PAST
@@ -397,8 +356,9 @@ class JobTable:
             "fixed_fraction": figures("fixed_seconds")[model_ids] / np.maximum(compute, 1e-300),
             **dict.fromkeys(("batch_size", "min_batch", "max_batch"), batch),
         }
-        for column, figure in _OF_MODELS.items():
-            columns[column] = figures(figure, _NEUTRAL[column])[model_ids]
+        for column in (*_OF_PROFILES, "memory_bandwidth"):
+            figure = column if column in _OF_PROFILES else "bandwidth_per_core"
+            columns[column] = figures(figure, _annotated()[1][column])[model_ids]
         without = model_ids < 0
         if without.any():
             columns = {name: np.where(without, getattr(self, name), new) for name, new in columns.items()}
@@ -451,9 +411,9 @@ class JobTable:
             cluster: also check that every job fits it.
             firsts: first rows of tables that stand one after the other; times may go back there.
         """
-        self._check_columns(tuple(_intervals()))
+        self._check_columns(tuple(_annotated()[0]))
         self._check_arrivals(firsts)
-        of = {name: _values(getattr(self, name)) for name in _intervals()}
+        of = {name: _values(getattr(self, name)) for name in _annotated()[0]}
         cpu_only, served = of["kind"] == JobKind.CPU_ONLY, of["kind"] == JobKind.PARAMETER_SERVER
         for name in ("num_gpus", "min_gpus", "max_gpus"):
             self._refuse((of[name] != 0) & cpu_only, name, "0, being a CPU-only job")
@@ -497,7 +457,7 @@ class JobTable:
         for name in ("job_id", "vc", "user"):
             self._check_texts(name)
         for name in names:
-            values, interval = getattr(self, name), _intervals()[name]
+            values, interval = getattr(self, name), _annotated()[0][name]
             if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
                 raise WorkloadError(f"column {name} is {shown(values)}; expected an array of numbers")
             if values.shape != (count,):
@@ -597,6 +557,12 @@ class JobTable:
             raise WorkloadError(f"job {self.job_id[row]} (row {row}) has {what} {value}; expected {expected}")
 
 
+#: columns that are fields of `ModelProfile`; neutral where a profile has no figure
+_OF_PROFILES = (
+    *("gradient_bytes", "noise_scale", "samples_per_core_second", "loading_serial_share"),
+    *("sample_bytes", "dataset_bytes", "fixed_memory_bytes", "sample_memory_bytes"),
+)
+
 #: each job has one of the two; the other is NaN
 _EITHER = {"duration_seconds": "iterations", "iterations": "duration_seconds"}
 
@@ -608,14 +574,15 @@ def _columns() -> list[str]:
 
 
 @functools.cache
-def _intervals() -> dict[str, Interval]:
-    """{column of numbers: what they may be}, as annotated."""
+def _annotated() -> tuple[dict[str, Interval], dict[str, float]]:
+    """{column of numbers: what they may be}, and {column: its value where it is not given}."""
     hints = get_type_hints(JobTable, include_extras=True)
-    return {
-        name: Interval(hint.__metadata__[0], hint.__origin__ == _Whole)
-        for name, hint in hints.items()
-        if hasattr(hint, "__metadata__")
+    found = {name: hint for name, hint in hints.items() if hasattr(hint, "__metadata__")}
+    intervals = {
+        name: Interval(hint.__metadata__[0], hint.__origin__ == _Whole) for name, hint in found.items()
     }
+    neutral = {name: hint.__metadata__[1] for name, hint in found.items() if len(hint.__metadata__) > 1}
+    return intervals, neutral
 
 
 def _further_ids(taken: _Whole | _Text, count: int) -> _Whole | _Text:

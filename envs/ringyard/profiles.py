@@ -197,7 +197,7 @@ class ModelProfile:
 #: ten times faster than the loader in Python, where libyaml is at hand
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_TEXTS = ("name", "task", "sources", "gpus")
+_TEXTS = ("name", "task", "sources", "source", "gpus")
 
 
 def _number(value: Any) -> Any:
@@ -212,34 +212,32 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _made(kind: Any, raw: Any, texts: tuple[str, ...], where: str) -> dict[str, Any]:
-    """Return the fields of a dataclass as a yaml gives them.
+def _made(kind: Any, raw: Any, where: str, **given: Any) -> Any:
+    """Create a dataclass from a yaml.
+
+    Args:
+        kind: the dataclass.
+        raw: what the yaml holds for it.
+        where: what errors begin with.
+        given: fields that are not in the yaml.
 
     Raises:
-        ConfigurationError: an unknown or missing field; names `where`.
+        ConfigurationError: an unknown or missing field, or a value out of range.
     """
-    known = [one for one in fields(kind) if one.name != "file"]
-    names = ", ".join(sorted(one.name for one in known))
-    if not isinstance(raw, dict) or set(raw) - {one.name for one in known}:
-        odd = set(raw) - {one.name for one in known} if isinstance(raw, dict) else raw
-        raise ConfigurationError(f"{where}: unknown field {shown(odd)}; expected some of {names}")
-    for one in known:
-        if one.default is MISSING and one.default_factory is MISSING and one.name not in raw:
-            raise ConfigurationError(f"{where}: field {one.name} is missing")
-    return {name: value if name in texts else _number(value) for name, value in raw.items()}
-
-
-def _figures(raw: Any, file: Path) -> dict[str, GpuFigures]:
-    if not isinstance(raw, dict):
-        raise ConfigurationError(f"{file}: gpus is {shown(raw)}; expected {{GPU type: figures}}")
-    found = {}
-    for kind, one in raw.items():
-        where = f"{file}: gpus.{kind}"
-        try:
-            found[kind] = GpuFigures(**_made(GpuFigures, one, ("source",), where))
-        except ConfigurationError as error:
-            raise ConfigurationError(str(error).replace("profile.gpus.", f"{where}.")) from None
-    return found
+    known = {one.name: one for one in fields(kind) if one.name not in given}
+    if not isinstance(raw, dict) or raw.keys() - known:
+        odd = raw.keys() - known if isinstance(raw, dict) else raw
+        raise ConfigurationError(
+            f"{where}: unknown field {shown(odd)}; expected some of {', '.join(sorted(known))}"
+        )
+    for name, one in known.items():
+        if one.default is MISSING and one.default_factory is MISSING and name not in raw:
+            raise ConfigurationError(f"{where}: field {name} is missing")
+    values = {name: value if name in _TEXTS else _number(value) for name, value in raw.items()}
+    try:
+        return kind(**values, **given)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
 
 
 def read_profile(file: Path) -> ModelProfile:
@@ -252,12 +250,13 @@ def read_profile(file: Path) -> ModelProfile:
         raw = yaml.load(file.read_bytes(), _LOADER)
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file} is no readable yaml: {shown(error)}") from error
-    values = _made(ModelProfile, raw, _TEXTS, str(file))
-    values["gpus"] = _figures(raw["gpus"], file)
-    try:
-        return ModelProfile(**values, file=str(file))
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{file}: {error}") from None
+    if isinstance(raw, dict) and isinstance(raw.get("gpus"), dict):
+        raw["gpus"] = {
+            gpu_type: _made(GpuFigures, one, f"{file}: gpus.{gpu_type}")
+            for gpu_type, one in raw["gpus"].items()
+        }
+    profile: ModelProfile = _made(ModelProfile, raw, str(file), file=str(file))
+    return profile
 
 
 @functools.cache

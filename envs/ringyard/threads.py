@@ -1,4 +1,4 @@
-"""How many threads step a batch of clusters, and the threads: machine code runs in several at once."""
+"""Threads that step the clusters of a batch at the same time."""
 
 import functools
 import os
@@ -29,10 +29,7 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(num_threads: Annotated[int, "[1, inf)"] | None) -> None:
-    """Step batches of clusters that are made from now on in so many threads; results are the same.
-
-    Args:
-        num_threads: None: as many as this process has cores.
+    """Set the threads of batches that are made from now on; None: one per core. Results stay equal.
 
     Raises:
         ConfigurationError: not 1 or more.
@@ -51,16 +48,16 @@ def _pool(process: int, num_threads: int) -> ThreadPoolExecutor:
 def in_parts(
     play: Callable[[NDArray[np.int64]], RESULT], clusters: NDArray[np.int64], num_threads: int, least: int
 ) -> list[RESULT]:
-    """What a function that lets go of the interpreter makes of parts of the clusters, at once.
+    """Results of a function on parts of the clusters, in several threads.
 
     Args:
-        play: what to do with some of them; clusters do not know of each other.
-        clusters: indices.
-        num_threads: at most.
+        play: takes indices of clusters; releases the interpreter's lock.
+        clusters: [clusters] indices.
+        num_threads: largest number of threads.
         least: clusters of a part, unless there are fewer.
 
     Raises:
-        Exception: what `play` raises in the first part in which it does, when all have ended.
+        Exception: the first one of `play`, when all parts have ended.
     """
     count = min(num_threads, len(clusters) // least)
     if count < 2:
@@ -71,5 +68,5 @@ def in_parts(
     try:
         done = play(own)
     finally:
-        wait(waiting)  # nobody works on when an error is told
+        wait(waiting)  # no thread may work on after an error
     return [done, *(one.result() for one in waiting)]

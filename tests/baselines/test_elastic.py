@@ -17,7 +17,7 @@ from ringyard_baselines.papers.drf import DominantResourceFairness
 from ringyard_baselines.papers.e_tiresias import ElasticTiresias
 from ringyard_baselines.papers.elastic_dp import ElasticDP
 from ringyard_baselines.papers.gadget import Gadget
-from ringyard_baselines.papers.ones.progress import BetaProgress, SameAgain
+from ringyard_baselines.papers.ones.progress import BetaProgress
 from ringyard_baselines.papers.ones.scheduler import Ones
 from ringyard_baselines.papers.optimus import Optimus
 from ringyard_baselines.papers.pollux import Pollux
@@ -144,7 +144,7 @@ def test_beta_progress_learns_how_long_jobs_are():
     predictor.reset(rng)
     predictor.fit(features, done, done / 20)
     progress = done / (done + predictor.beta(features, done))
-    naive = done / (done + SameAgain().beta(features, done))
+    naive = done / (done + BetaProgress().beta(features, done))
     assert np.abs(progress - done / 20).mean() < 0.5 * np.abs(naive - done / 20).mean()
 
 

@@ -237,6 +237,6 @@ def test_the_memory_is_one_row_a_job_and_kernels_stay_inside(rng):
     guarded = np.full((3, *memory.shape), 7.0)
     guarded[1] = memory
     sim, scheduler = watched(one, drawn_network(0))
-    scheduler.notes = guarded[1]
+    scheduler._ranking = replace(scheduler._ranking, notes=guarded[1])
     scheduler.drive(sim)
     assert (guarded[[0, 2]] == 7.0).all()

@@ -13,7 +13,6 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     SJF_BCO,
     Batch,
-    Machine,
     Search,
     Task,
     empty_plan,
@@ -42,7 +41,7 @@ def test_no_plan_ends_after_the_horizon(rule):
     for horizon in (20.0, 40.0):
         tried = Search(rule, np.array([1]), 1.0, False, horizon, 0.01)
         plan = empty_plan(np.ones(3, dtype=np.int64))
-        task = Task(batch, Machine(np.array([0]), np.zeros(1)), tried, view.physics)
+        task = Task(batch, np.zeros(1), tried, view.physics)
         if rule == SJF_BCO:
             ends[horizon] = bisect(
                 empty_planner_state(sim.cluster, num_rows(task)), empty_trials(task, plan), plan, task

@@ -9,7 +9,7 @@ import pytest
 from ringyard import Cluster, JobTable, Simulator
 from ringyard.performance.model import iteration_seconds
 from ringyard_baselines.papers.sjf_bco.bisection import bisect, empty_trials, num_rows
-from ringyard_baselines.papers.sjf_bco.plan import SJF_BCO, Batch, Machine, Search, Task, empty_plan
+from ringyard_baselines.papers.sjf_bco.plan import SJF_BCO, Batch, Search, Task, empty_plan
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler, sjf_bco
 from ringyard_baselines.scheduler import run
@@ -26,9 +26,9 @@ class Ring(NamedTuple):
 class Trial:
     """Every job planned in order; `last` is inf if one finds no place or ends after `limit`."""
 
-    def __init__(self, task, theta, kappa, limit):
-        self.servers, self.theta, self.task = task.machine.servers, theta, task
-        self.load, self.free_at = task.machine.busy_seconds.copy(), task.machine.busy_seconds.copy()
+    def __init__(self, servers, task, theta, kappa, limit):
+        self.servers, self.theta, self.task = servers, theta, task
+        self.load, self.free_at = task.busy_seconds.copy(), task.busy_seconds.copy()
         self.time, self.last = 0.0, 0.0
         self.rings, self.starts, self.gpus = [], [], []
         for i, demand in enumerate(task.batch.records["num_gpus"].tolist()):
@@ -77,7 +77,7 @@ class Trial:
         return self.last
 
 
-def bisection(task):
+def bisection(servers, task):
     """(makespan, theta, kappa) of the best trial, and the trial."""
     search, left, right = task.search, 0.0, task.search.horizon
     best, chosen = np.inf, None
@@ -85,7 +85,7 @@ def bisection(task):
     while True:
         found = np.inf
         for kappa in search.kappas.tolist():
-            trial = Trial(task, theta, kappa, min(search.horizon, best))
+            trial = Trial(servers, task, theta, kappa, min(search.horizon, best))
             if trial.last < found:
                 found, chosen = trial.last, (theta, kappa)
         if found < np.inf:
@@ -95,7 +95,7 @@ def bisection(task):
         if right - left <= search.resolution:
             break
         theta = (left + right) / 2.0
-    return (best, *chosen, Trial(task, *chosen, np.inf)) if chosen else (np.inf, None, None, None)
+    return (best, *chosen, Trial(servers, task, *chosen, np.inf)) if chosen else (np.inf, None, None, None)
 
 
 def drawn(rng):
@@ -117,8 +117,7 @@ def drawn(rng):
         busy.max() + (estimates * demands).sum() / cluster.num_gpus + 5.0
     )
     search = Search(SJF_BCO, kappas, float(rng.choice([1.0, 1.5, 3.0])), False, horizon, 1e-3 * horizon)
-    machine = Machine(cluster.server_of_gpu.astype(np.int64), busy)
-    task = Task(Batch(rows, records, estimates, np.zeros((count, 1))), machine, search, view.physics)
+    task = Task(Batch(rows, records, estimates, np.zeros((count, 1))), busy, search, view.physics)
     return cluster, task, empty_plan(demands.astype(np.int64))
 
 
@@ -128,7 +127,7 @@ def test_plans_are_those_of_the_plain_algorithm(rng):
         cluster, task, plan = drawn(rng)
         planner = empty_planner_state(cluster, num_rows(task))
         makespan, theta, kappa = bisect(planner, empty_trials(task, plan), plan, task)
-        best, best_theta, best_kappa, trial = bisection(task)
+        best, best_theta, best_kappa, trial = bisection(cluster.server_of_gpu, task)
         assert makespan == best
         if trial is None:
             continue

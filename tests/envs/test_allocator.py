@@ -16,7 +16,6 @@ from ringyard.errors import InformationError, PluginError
 from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.performance import composed, ideal, pair_table
-from ringyard.performance.model import physics_of
 from ringyard.profiles import model_id
 from ringyard.restart import constant
 from ringyard.sim.engine.shape import shape_of
@@ -207,7 +206,7 @@ def busy_server(rng, cores_seconds):
 
 def cores_worth(sim, plan, price):
     """{cores of each job: weighted speeds, less what changes cost} of every division of the cores."""
-    jobs, physics = sim.state.jobs[0], physics_of(sim.performance)
+    jobs, physics = sim.state.jobs[0], sim.performance.physics
     held = jobs["cores_per_worker"][:3].tolist()
     cost = price * jobs["cores_seconds"][:3] / plan.left[0, :3]
     speeds = np.zeros((3, 11))
@@ -230,13 +229,13 @@ def test_cores_change_where_that_is_worth_the_pause(cores_seconds):
         held = sim.state.jobs["cores_per_worker"][0, :3]
         before = tuple(held.tolist())
         worths = cores_worth(sim, plan, rules.resize_price)
-        deal_cores(sim.state, 0, 0, plan, rules, physics_of(sim.performance))
+        deal_cores(sim.state, 0, 0, plan, rules, sim.performance.physics)
         most = max(worths.values())
         missed = 0.0 if cores_seconds == 0.0 else 0.05 * (most - worths[before])
         assert worths[tuple(held.tolist())] >= most - missed - 1e-12
         sim, plan = busy_server(np.random.default_rng(seed), cores_seconds)
         plan.left[0, :3] = 1.0  # ends before a pause could be worth it
-        deal_cores(sim.state, 0, 0, plan, rules, physics_of(sim.performance))
+        deal_cores(sim.state, 0, 0, plan, rules, sim.performance.physics)
         stays = tuple(sim.state.jobs["cores_per_worker"][0, :3].tolist()) == before
         assert stays == (cores_seconds > 0.0 or worths[before] == most)
 

@@ -37,12 +37,11 @@ class Entry:
 
     @classmethod
     def read(cls, given: Any, setting: str = "schedulers") -> Self:
-        """An entry as people write it.
+        """Read an entry of a list of schedulers.
 
         Args:
-            given: text, which is its own label but for the checkpoint of an agent of one's own, or
-                {label: {scheduler: text, options: {name: value}}}.
-            setting: where it stands.
+            given: the text of a scheduler, or {label: {scheduler: text, options: {name: value}}}.
+            setting: name of the list for errors.
 
         Raises:
             ConfigurationError: it is neither.
@@ -79,12 +78,11 @@ def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
     """The resolved config of a scheduler; Hydra must be initialised.
 
     Args:
-        entry: which, with its options.
-        trust: classes of the user's own that an agent may name.
+        entry: the scheduler and its options.
+        trust: the user's classes that an agent may name.
 
     Raises:
-        ConfigurationError: no such scheduler or rule, a rule for a scheduler that has its own, or an option
-            that the scheduler does not have.
+        ConfigurationError: an unknown scheduler, rule or option, or a rule for a scheduler with its own.
     """
     if entry.is_agent:
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler

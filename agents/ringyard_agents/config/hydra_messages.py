@@ -40,7 +40,7 @@ _INSTEAD = {
 
 
 def said_of(error: Exception) -> str:
-    """What, got, expected and what to do, where somebody has met the error before; else Hydra's own lines."""
+    """An error of Hydra or OmegaConf as one line that says what to write, or in Hydra's own words."""
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value; give {error.full_key}=..."
     if isinstance(error, OverrideParseException) and error.override.lstrip("+").startswith("worlds="):

@@ -1,8 +1,7 @@
-"""Which classes a file may name: a file that somebody gave you decides nothing about what is run.
+"""The classes that configs in run folders and agents' files may name.
 
-Configs in run folders and in agents name classes by Hydra's `_target_`, which would import and call anything.
-They may name what Ringyard's own `conf/` names, in the way it does; what else they name is named by the user,
-on the command line, or refused.
+Hydra's `_target_` would import and call anything. A config from a file may name what Ringyard's own `conf/`
+names, in the same way, and what the user trusts on the command line.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,7 +57,7 @@ def _shipped(groups: tuple[str, ...]) -> frozenset[_Use]:
 
 
 def groups_of_runs() -> list[str]:
-    """The groups of conf/ whose classes the config of a training run may name."""
+    """The groups of conf/ that the config of a training run may take classes from."""
     return sorted(one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler")
 
 

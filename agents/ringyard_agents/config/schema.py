@@ -1,4 +1,4 @@
-"""What the settings of simulate, compare, tune and train may be; groups are checked by what they make."""
+"""Types of the settings of each command; groups are checked against the functions that they call."""
 
 import re
 import warnings
@@ -138,7 +138,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def check_settings(command: str, config: DictConfig) -> None:
-    """Hold a composed config to `SETTINGS`.
+    """Check a composed config against `SETTINGS`.
 
     Raises:
         ConfigurationError: names the first setting that is missing or of the wrong kind.
@@ -154,11 +154,11 @@ def check_settings(command: str, config: DictConfig) -> None:
 
 
 def check_groups(command: str, config: DictConfig) -> None:
-    """Hold the groups of a composed config to what they call, before any of it is called.
+    """Check the arguments in all groups of a composed config before anything is called.
 
     Raises:
-        ConfigurationError: an argument that there is not or that is missing; a scheduler or rule of its own
-            for a command that runs several.
+        ConfigurationError: an unknown or missing argument; `scheduler` or `placement` for a command that runs
+            several schedulers.
     """
     for name, group in OmegaConf.to_container(config, resolve=False).items():  # type: ignore[union-attr]
         check_calls(str(name), group)
@@ -173,12 +173,7 @@ def check_groups(command: str, config: DictConfig) -> None:
 
 
 def warn_of_unused(command: str, words: Sequence[str]) -> None:
-    """Warn of words about what agents see, do and are told, where none is trained.
-
-    Args:
-        command: has its settings in conf/<command>.yaml.
-        words: of its command line, settings only.
-    """
+    """Warn of overrides of action, observation and reward for a command that trains no agent."""
     unused = [word for word in words if re.split("[.=@]", word.lstrip("+~"))[0] in _OF_TRAINING]
     if command != "train" and unused:
         warnings.warn(

@@ -17,16 +17,10 @@ PARTIAL = ".partial-"
 
 @contextmanager
 def atomic_write(file: Path) -> Iterator[Path]:
-    """Yield a path whose content replaces `file` when the block ends without an exception.
+    """Yield a path beside `file` that replaces it when the block ends without an exception.
 
-    The path is in the same folder and has the same suffix. It is removed after an exception. What a killed
-    process leaves is removed when its run folder is next locked. A device or pipe is written to directly.
-
-    Args:
-        file: may exist; its folder does.
-
-    Raises:
-        OSError: the file cannot be written.
+    A killed process leaves the path, until its run folder is locked again. A device or pipe is written to
+    directly. Raises OSError if the file cannot be written.
     """
     if file.exists() and not (file.is_file() or file.is_dir()):
         yield file
@@ -48,11 +42,11 @@ def atomic_write(file: Path) -> Iterator[Path]:
 
 
 def require_writable(setting: str, file: Path) -> None:
-    """Raise a ConfigurationError if `replaced` could not write a file, before there is anything to write.
+    """Raise a ConfigurationError unless `atomic_write` could write a file; its folders need not exist.
 
     Args:
         setting: name of the setting that names the file.
-        file: may exist. Its parent folders need not.
+        file: to be written later.
     """
     folder = next(one for one in file.absolute().parents if one.exists())
     try:
@@ -69,11 +63,7 @@ def require_writable(setting: str, file: Path) -> None:
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield a new folder that replaces `folder` when the block ends without an exception.
-
-    Args:
-        folder: may exist; the one around it does.
-    """
+    """Yield a new folder that replaces `folder` when the block ends without an exception."""
     partial = folder.with_name(f"{PARTIAL}{secrets.token_hex(8)}")
     try:
         partial.mkdir()

@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import yaml
 from filelock import FileLock, Timeout
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.checks import require
@@ -88,24 +90,19 @@ def _folder(name: object, resume: object) -> str:
 
 def in_sweep() -> bool:
     """Whether the running job is one of a sweep."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
     return HydraConfig.get().mode is RunMode.MULTIRUN
 
 
 def job_folder() -> Path:
     """The output folder of the running job."""
-    from hydra.core.hydra_config import HydraConfig
-
     return Path(os.path.relpath(HydraConfig.get().runtime.output_dir))
 
 
 class RunFolder:
-    """The folder of one run.
+    """The folder of one run, which may not exist yet.
 
     Args:
-        path: may not exist yet.
+        path: of the folder.
         command: name of the command that writes there.
     """
 
@@ -120,12 +117,12 @@ class RunFolder:
 
     @property
     def cache(self) -> Path:
-        """The file that keeps each result as its run ends."""
+        """The file of finished results."""
         return self.path / "measured.jsonl"
 
     @property
     def again(self) -> str:
-        """The word by which the same command writes into this folder, quoted for a shell."""
+        """The override that sends a command into this folder, quoted for a shell."""
         inside = self.path.parts[:1] == ("runs",)
         name, place = ("name", self.path.relative_to("runs")) if inside else ("hydra.run.dir", self.path)
         return shlex.quote(f"{name}={quoted(str(place))}")
@@ -158,12 +155,10 @@ class RunFolder:
     ) -> None:
         """Raise a ConfigurationError if another run has this folder.
 
-        A run of another command is never replaced.
-
         Args:
-            overwrite: a run of the same command may be replaced.
-            settings: resolved config that the run must have had.
-            outputs: files that a finished or interrupted run leaves.
+            overwrite: replace a run of the same command; one of another command is never replaced.
+            settings: resolved config that an earlier run must have had.
+            outputs: files that an earlier run must not have left.
             sweep: the folder is for the jobs of a sweep.
         """
         before = command_of(self.path / "run.json")
@@ -201,12 +196,12 @@ class RunFolder:
                 )
 
     def record(self, config: DictConfig, seeds: Mapping[str, Any], goes_on: bool = False) -> None:
-        """Write config.yaml and run.json; a run that goes on adds this command to its run.json.
+        """Write config.yaml and run.json.
 
         Args:
             config: of the command.
-            seeds: {what: seed}.
-            goes_on: the folder has the beginning of this run.
+            seeds: {name: seed}.
+            goes_on: add this command to the run.json of the run that it continues.
 
         Raises:
             CheckpointError: the run.json to add to is damaged.
@@ -234,11 +229,7 @@ def command_of(file: Path) -> str | None:
 
 
 def _read_record(file: Path) -> dict[str, Any]:
-    """The content of a run.json, checked as far as it is read again.
-
-    Raises:
-        CheckpointError: it is damaged.
-    """
+    """The content of a run.json; raises CheckpointError if it is damaged."""
     try:
         record: dict[str, Any] = json.loads(file.read_text())
         require("it", record, Mapping[str, object])
@@ -285,7 +276,7 @@ def _commit() -> str | None:
 
 
 def _cpu() -> str:
-    """What the processor calls itself."""
+    """The name of the processor."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -295,10 +286,9 @@ def _cpu() -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Be the only process that writes to a run folder.
+    """Make a run folder and be its only writer; a folder that stays empty is removed.
 
-    The folder is made if it is missing, and removed if it stays empty. The lock ends with the process. On
-    file systems without locks there is none.
+    The lock ends with the process. On file systems without locks there is none.
 
     Raises:
         ConfigurationError: another process writes to it, or it has links that lead elsewhere.
@@ -328,7 +318,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _refuse_links(folder: Path) -> None:
-    """Raise a ConfigurationError for a link: a folder from elsewhere must not choose files outside of it."""
+    """Raise a ConfigurationError for a link, which could lead writers out of the folder."""
     for home, folders, files in os.walk(folder):
         for path in (Path(home, name) for name in (*folders, *files)):
             if path.is_symlink() or not (path.is_dir() or path.is_file() or not path.exists()):
@@ -339,7 +329,7 @@ def _refuse_links(folder: Path) -> None:
 
 
 def _remove_partial_files(folder: Path) -> None:
-    """Remove what killed writers left, but not in folders inside that others are writing to."""
+    """Remove what killed writers left, except in folders with a writer of their own."""
     for home, folders, files in os.walk(folder):
         for name in folders:
             if name.startswith(PARTIAL):
@@ -352,10 +342,7 @@ def _remove_partial_files(folder: Path) -> None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder that has at most Hydra's multirun.yaml, and parents that are then empty.
-
-    The working folder and what is outside of it stay.
-    """
+    """Remove a folder with nothing but Hydra's multirun.yaml, and empty parents below the working folder."""
     here = Path.cwd()
     folder = folder.resolve()
     while here in folder.parents:

@@ -24,9 +24,9 @@ class Trained:
     Attributes:
         folder: of the run.
         metric: field of `Metrics` that evaluations measure.
-        curve: columns decisions and value, a row an evaluation.
-        baselines: {scheduler: the metric on the same workloads}.
-        settings: {setting with dots: value} of its config.
+        curve: [evaluations] columns decisions and value.
+        baselines: {scheduler: metric on the same workloads}.
+        settings: {setting with dots: value} of the config.
     """
 
     folder: Path
@@ -38,13 +38,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Compared:
-    """A table of a comparison.
-
-    Attributes:
-        folder: that has it.
-        runs: as `ringyard_agents.evaluation.results_frame.Results.runs`.
-        jobs: as `ringyard_agents.evaluation.results_frame.Results.jobs`.
-    """
+    """A comparison: its folder, and both frames of `ringyard_agents.evaluation.results_frame.Results`."""
 
     folder: Path
     runs: pd.DataFrame
@@ -89,7 +83,7 @@ def find_runs(places: Iterable[str]) -> tuple[list[Trained], list[Compared], lis
 
 @contextmanager
 def _reading(file: Path, left_by: str) -> Iterator[Path]:
-    """Whatever is wrong with a file of a run is one error that names it."""
+    """Turn every error about a file of a run into a ConfigurationError that names it."""
     try:
         yield file
     except (*_NOT_A_RUN, yaml.YAMLError, ConfigurationError) as error:

@@ -4,7 +4,8 @@ import logging
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from omegaconf import DictConfig
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.runs.run_folder import in_sweep, job_folder
@@ -13,15 +14,14 @@ PRUNERS = Literal["median", "successive_halving"]
 
 
 class Pruning:
-    """What a job of a sweep by Optuna tells the study, and whether it shall stop.
+    """Reports of one job of a sweep to Optuna's study, which may stop the job early.
 
-    The number of a job's folder is that of its trial. A job that stops returns its best so far, so that the
-    study has a value for it.
+    A job that stops returns its best objective so far.
 
     Args:
-        pruner: of Optuna.
-        sweeper: Hydra's, with a storage and the name of a study.
-        number: of the trial.
+        pruner: name of Optuna's pruner.
+        sweeper: Hydra's config of the sweeper, with a storage and the name of a study.
+        number: of the trial, and of the job's folder.
 
     Raises:
         ConfigurationError: the study has no such trial.
@@ -48,22 +48,19 @@ class Pruning:
         """The pruning of the running job, by `evaluate.prune`; None: nothing is pruned.
 
         Raises:
-            ConfigurationError: this is no job of a sweep whose study is kept.
+            ConfigurationError: the job is not of a sweep with a stored study.
         """
         if pruner is None:
             return None
-        from hydra.core.hydra_config import HydraConfig
-        from omegaconf import OmegaConf
-
         sweeper = HydraConfig.get().sweeper if in_sweep() else OmegaConf.create({})
         require_kept(sweeper, f"evaluate.prune={pruner}")
         return cls(pruner, sweeper, int(job_folder().name))
 
     def behind(self, step: int, value: float) -> bool:
-        """Tell an evaluation, once; whether the earlier jobs were better at that point.
+        """Report an evaluation, once; returns whether earlier jobs were better at that point.
 
         Args:
-            step: which evaluation, the same number at the same point of every job.
+            step: number of the evaluation, equal at the same point of every job.
             value: of the metric, less is better.
         """
         if step <= self._step:
@@ -80,23 +77,23 @@ def require_kept(sweeper: DictConfig, setting: str) -> None:
     """Raise a ConfigurationError unless a sweeper has a study that other processes can open.
 
     Args:
-        sweeper: Hydra's.
-        setting: that needs one.
+        sweeper: Hydra's config of the sweeper.
+        setting: the setting that needs a study, for the error.
     """
     if sweeper.get("storage") is None or sweeper.get("study_name") is None:
         raise ConfigurationError(
-            f"{setting} needs a sweep (-m) by Optuna whose study is kept, such as sweep=evolution, or"
+            f"{setting} needs a sweep (-m) by Optuna with a stored study, such as sweep=evolution, or"
             " hydra/sweeper=optuna hydra.sweeper.storage=sqlite:///study.db hydra.sweeper.study_name=mine"
         )
 
 
 def trials_kept(sweeper: DictConfig, folder: Path, replaced: bool) -> int | None:
-    """How many trials the study of a sweep has; None: it is not kept.
+    """Number of trials in the study of a sweep; None if the study is not kept.
 
     Args:
-        sweeper: Hydra's.
+        sweeper: Hydra's config of the sweeper.
         folder: of the sweep.
-        replaced: what is in the folder will go before the sweep begins.
+        replaced: the sweep will replace what is in the folder.
 
     Raises:
         ConfigurationError: it has no name, or cannot be opened.

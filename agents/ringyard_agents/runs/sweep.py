@@ -142,7 +142,7 @@ def _kept(words: Sequence[str]) -> list[str]:
 
 
 class SweepError(RingyardError):
-    """Some jobs of a sweep failed; the others' results are there."""
+    """Some jobs of a sweep failed; the results of the others are written."""
 
 
 def run_sweep(
@@ -152,14 +152,14 @@ def run_sweep(
     start: Callable[[], object],
     report: Callable[[Path, Sequence[JobRecord], Collection[str]], None],
 ) -> None:
-    """Run all jobs, print and write one table across them.
+    """Run all jobs of a sweep, then report them.
 
     Args:
         command: that the jobs run.
         words: overrides of the command line.
         searched: folder of further configs.
         start: hands the command line to Hydra.
-        report: prints and writes the table: folder, records, settings on a logarithmic scale.
+        report: takes the folder, the records and the settings on a logarithmic scale.
 
     Raises:
         SweepError: names the jobs that failed.
@@ -194,11 +194,7 @@ def run_sweep(
 
 
 class _WithoutHydrasLine:
-    """A stream that drops what Hydra says of a failed job, without its reason: our own error names it.
-
-    Args:
-        stream: gets everything else.
-    """
+    """A stream without Hydra's line about a failed job, which gives no reason."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream

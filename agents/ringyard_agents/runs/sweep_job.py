@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from hydra.core.hydra_config import HydraConfig
 from pydantic import TypeAdapter
 
 from ringyard.errors import RingyardError
@@ -171,8 +172,6 @@ class Job:
 
 
 def _overrides() -> list[str]:
-    from hydra.core.hydra_config import HydraConfig
-
     return list(HydraConfig.get().overrides.task)
 
 

@@ -37,14 +37,14 @@ def best_job(records: Sequence[JobRecord]) -> JobRecord | None:
 
 
 def print_best(sweep: Path, only_folder: bool) -> None:
-    """Print the best job of a sweep, and the commands that go on from it.
+    """Print the best job of a sweep and how to use it.
 
     Args:
-        sweep: its folder.
-        only_folder: nothing but where the job is.
+        sweep: folder of the sweep.
+        only_folder: print nothing but the folder of the job.
 
     Raises:
-        ConfigurationError: there is no sweep, or none of its jobs has an objective.
+        ConfigurationError: there is no sweep, or no job of it has an objective.
     """
     records = job_records(sweep)
     if not records:
@@ -112,11 +112,11 @@ def said(record: JobRecord, names: Sequence[str]) -> str:
 
 
 def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
-    """One row per job: job, objective, what was swept, what its command says, seconds, status, error, folder.
+    """[jobs] job, objective, settings that were swept, results, seconds, status, error, folder.
 
     Args:
         folder: of the sweep.
-        records: of its jobs.
+        records: of the jobs.
     """
     names = swept(records)
     rows = []
@@ -136,7 +136,7 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
 
 
 def _of_training(job: Path) -> dict[str, Any]:
-    """Decisions learnt from, and the best agent against the baselines."""
+    """Decisions of the training, and the best agent's ratio to each baseline."""
     try:
         said: Any = json.loads((job / "training.json").read_text())
         best = said["best"]

@@ -1,4 +1,4 @@
-"""What the page knows of a workload and of a schedule: plain columns, times in seconds."""
+"""Data of the page: a workload and schedules as plain columns, times in seconds."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +21,7 @@ _METRICS = ("mean_jct", "p95_jct", "makespan", "mean_queueing", "utilisation", "
 
 
 def _numbers(column: NDArray[Any] | Iterable[float]) -> list[Any]:
-    """Plain numbers, seconds to hundredths; None for what is not finite."""
+    """Plain numbers, seconds rounded to hundredths; None in place of NaN and infinity."""
     values = np.asarray(column, np.float64)
     rounded = np.round(values, 2).tolist()
     return [None if not np.isfinite(one) else int(one) if one == int(one) else one for one in rounded]
@@ -51,7 +51,7 @@ def workload_of(sim: Simulator) -> dict[str, Any]:
 
 
 def schedule_of(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, Any]:
-    """A schedule that has ended.
+    """Columns of a schedule that has ended.
 
     Args:
         label: the scheduler's entry.
@@ -60,7 +60,6 @@ def schedule_of(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, A
     """
     history = history_of(sim.state, 0, sim.cluster)
     metrics = sim.metrics().as_dict()
-    bars, rings = bars_of(history), rings_of(history)
     return {
         "label": label,
         "knows": str(scheduler.knows),
@@ -69,21 +68,8 @@ def schedule_of(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, A
         "metrics": {name: _numbers([metrics[name]])[0] for name in _METRICS},
         "jobs": _jobs(sim),
         "runs": _runs(history),
-        "bars": {
-            "job": bars.job.tolist(),
-            "gpu": bars.gpu.tolist(),
-            "start": _numbers(bars.start),
-            "stop": _numbers(bars.stop),
-            "lane": bars.lane.tolist(),
-            "lanes": bars.lanes.tolist(),
-            "spans": bars.spans.astype(int).tolist(),
-        },
-        "rings": {
-            "link": rings.link.tolist(),
-            "start": _numbers(rings.start),
-            "stop": _numbers(rings.stop),
-            "rings": rings.rings.tolist(),
-        },
+        "bars": {name: _numbers(column) for name, column in vars(bars_of(history)).items()},
+        "rings": {name: _numbers(column) for name, column in vars(rings_of(history)).items()},
         "down": _rows(history, history.held["job"] < 0),
         "cores": _rows(history, (history.held["job"] >= 0) & (history.held["gpu_bits"] == 0)),
     }
@@ -107,7 +93,7 @@ def _jobs(sim: Simulator) -> dict[str, Any]:
 
 
 def _rows(history: History, which: NDArray[np.bool_]) -> dict[str, Any]:
-    """Rows of a server's own: it is down, or has a CPU-only job."""
+    """Columns of times when a server was down, or had a CPU-only job."""
     held = history.held[which]
     return {
         "job": held["job"].tolist(),
@@ -118,7 +104,7 @@ def _rows(history: History, which: NDArray[np.bool_]) -> dict[str, Any]:
 
 
 def _runs(history: History) -> dict[str, Any]:
-    """Each time that a job held something without a change, in order; on how many GPUs and servers."""
+    """Columns of times when a job kept its allocation, in order, with its numbers of GPUs and servers."""
     held = history.held[history.held["job"] >= 0]
     runs, which = np.unique(held[["job", "start_seconds", "stop_seconds"]], return_inverse=True)
     octets = np.ascontiguousarray(held["gpu_bits"]).view(np.uint8).reshape(-1, 8)

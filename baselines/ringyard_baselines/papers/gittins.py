@@ -11,7 +11,6 @@ from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey, KeyChanges, place_in_queue
 
-_RUNNING = int(JobStatus.RUNNING)
 _STEPS = 256
 
 
@@ -39,7 +38,7 @@ def _rank_and_place(job: Job, now: float, parameters: FloatVector) -> float:
 @fills(JobKey)
 def _next_step(job: Job, now: float, parameters: FloatVector) -> float:
     """When a running job reaches its next step of attained service."""
-    if job.status != _RUNNING:
+    if job.status != JobStatus.RUNNING:
         return np.inf
     service = attained_service(job, now)
     step = int(service / parameters[0]) + 1

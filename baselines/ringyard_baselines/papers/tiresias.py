@@ -15,9 +15,6 @@ from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import QUEUE_SPAN, JobKey, KeyChanges, place_in_queue
 
-_WAITING = int(JobStatus.WAITING)
-_RUNNING = int(JobStatus.RUNNING)
-
 
 @kernel
 def _counted(job: Job, now: float) -> float:
@@ -48,7 +45,7 @@ def _count_from_here(job: Job, now: float) -> None:
 def _queue_of(job: Job, now: float, parameters: FloatVector) -> int:
     """By GPU seconds since the last promotion; promotes the starved."""
     counted = _counted(job, now)
-    starved = job.status == _WAITING and counted >= parameters[1]
+    starved = job.status == JobStatus.WAITING and counted >= parameters[1]
     if counted == 0.0 or (starved and _waited(job, now) >= _patience(job, now, parameters[0])):
         _count_from_here(job, now)
         return 0
@@ -76,9 +73,9 @@ def next_change(job: Job, now: float, parameters: FloatVector) -> float:
     """When a running job reaches its next queue, or a waiting one counts as starved."""
     counted = _counted(job, now)
     change = np.inf
-    if job.status == _WAITING and counted >= parameters[1]:
+    if job.status == JobStatus.WAITING and counted >= parameters[1]:
         change = now + _patience(job, now, parameters[0]) - _waited(job, now)
-    elif job.status == _RUNNING:
+    elif job.status == JobStatus.RUNNING:
         for i in range(len(parameters) - 1, 0, -1):
             if counted < parameters[i]:
                 change = now + (parameters[i] - counted) / job.num_gpus
@@ -91,9 +88,9 @@ def as_the_public_simulator(job: Job, now: float, parameters: FloatVector) -> fl
     """As `running_first`, but a job goes down one queue at a decision, and only if it runs then."""
     queue = job.service_queue
     counted = _counted(job, now)
-    if job.status == _RUNNING and queue + 1 < len(parameters) and counted >= parameters[queue + 1]:
+    if job.status == JobStatus.RUNNING and queue + 1 < len(parameters) and counted >= parameters[queue + 1]:
         queue += 1
-    starved = job.status == _WAITING and queue > 0
+    starved = job.status == JobStatus.WAITING and queue > 0
     if counted == 0.0 or (starved and _waited(job, now) >= np.floor(_patience(job, now, parameters[0]))):
         _count_from_here(job, now)
         queue = 0
@@ -104,9 +101,9 @@ def as_the_public_simulator(job: Job, now: float, parameters: FloatVector) -> fl
 def next_check(job: Job, now: float, parameters: FloatVector) -> float:
     """When the public simulator looks at a job again: of a running one it takes seconds from GPU seconds."""
     queue = job.service_queue
-    if job.status == _WAITING and queue > 0:
+    if job.status == JobStatus.WAITING and queue > 0:
         return now + np.floor(_patience(job, now, parameters[0]) - _waited(job, now))
-    if job.status == _RUNNING and queue + 1 < len(parameters):
+    if job.status == JobStatus.RUNNING and queue + 1 < len(parameters):
         ran = _counted(job, now) / job.num_gpus
         return now + np.floor((parameters[queue + 1] - ran) / job.num_gpus)
     return np.inf

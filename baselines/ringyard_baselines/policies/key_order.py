@@ -31,10 +31,15 @@ from ringyard.placement import PlacementRule, place
 from ringyard.sim.engine.lifecycle import start, stop
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
-from ringyard_baselines.policies.ranking import KeyChanges, Ranking, budget_of, complain_of_key, wake_of
+from ringyard_baselines.policies.ranking import (
+    FIRST_ESTIMATE,
+    KeyChanges,
+    Ranking,
+    budget_of,
+    complain_of_key,
+    wake_of,
+)
 
-_WAITING, _RUNNING, _DONE = int(JobStatus.WAITING), int(JobStatus.RUNNING), int(JobStatus.DONE)
-_ANY_TIME, _WHILE_RUNNING, _AT_WAKES = (int(one) for one in KeyChanges)
 _ABSENT, _WAITS, _RUNS = 0, 1, 2
 _NEAR = 4e-6  # seconds: times of wakes that were computed at other moments differ by less
 
@@ -111,7 +116,7 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
     """
     jobs = len(num_gpus)
     queue_of = np.zeros(jobs, np.int32)
-    if key_changes != _ANY_TIME:
+    if key_changes != KeyChanges.ANY_TIME:
         queue_of = np.unique(num_gpus, return_inverse=True)[1].astype(np.int32)
     sizes = np.bincount(queue_of, minlength=1)
     totals = Totals.zeros(1)
@@ -241,7 +246,7 @@ def _note_changes(state: State, b: int, order: KeyOrder) -> None:
     while totals.num_arrived < cluster.next_arrival:
         j = totals.num_arrived
         totals.num_arrived += 1
-        if state.jobs[b, j].status != _DONE:
+        if state.jobs[b, j].status != JobStatus.DONE:
             totals.highest_tie += 1
             order.ties[j] = totals.highest_tie
             order.keys[j] = np.inf
@@ -258,7 +263,7 @@ def _note_changes(state: State, b: int, order: KeyOrder) -> None:
     if totals.num_running != cluster.num_running:
         for i in range(totals.num_listed):
             j = order.running[i]
-            if order.where[j] == _RUNS and state.jobs[b, j].status == _WAITING:
+            if order.where[j] == _RUNS and state.jobs[b, j].status == JobStatus.WAITING:
                 _wait_again(order, j)
 
 
@@ -314,10 +319,10 @@ def _read_keys(state: State, b: int, order: KeyOrder, ranking: Ranking, now: flo
         if order.fresh[j] > order.keys[j]:
             totals.lowest_tie -= 1
             order.ties[j] = totals.lowest_tie
-        if order.fresh[j] != order.keys[j] and ranking.key_changes == _AT_WAKES:
+        if order.fresh[j] != order.keys[j] and ranking.key_changes == KeyChanges.AT_WAKES:
             _touch(order, j)
         order.keys[j] = order.fresh[j]
-        if order.where[j] == _ABSENT and state.jobs[b, j].status == _RUNNING:
+        if order.where[j] == _ABSENT and state.jobs[b, j].status == JobStatus.RUNNING:
             _begin_to_run(order, j)
         if order.where[j] != _RUNS:
             order.where[j] = _WAITS
@@ -350,7 +355,7 @@ def _look_again(state: State, b: int, order: KeyOrder, ranking: Ranking) -> None
         _set_wake(order, j, np.inf)
         _touch(order, j)
     totals.num_turn = 0
-    if ranking.key_changes == _ANY_TIME:
+    if ranking.key_changes == KeyChanges.ANY_TIME:
         _sort_running(order)
         for i in range(totals.num_listed):
             _take_turn(order, order.running[i])
@@ -359,8 +364,8 @@ def _look_again(state: State, b: int, order: KeyOrder, ranking: Ranking) -> None
     for i in range(totals.num_touched):
         j = order.touched[i]
         order.is_touched[j] = 0
-        is_new = order.where[j] == _ABSENT or ranking.key_changes != _ANY_TIME
-        if is_new and state.jobs[b, j].status != _DONE:
+        is_new = order.where[j] == _ABSENT or ranking.key_changes != KeyChanges.ANY_TIME
+        if is_new and state.jobs[b, j].status != JobStatus.DONE:
             _take_turn(order, j)
     totals.num_touched = 0
     _read_keys(state, b, order, ranking, now)
@@ -381,6 +386,8 @@ def _next_queue(order: KeyOrder) -> int:
 @kernel
 def choose(state: State, b: int, order: KeyOrder, ranking: Ranking, rule: PlacementRule) -> None:
     """List which waiting jobs shall hold GPUs, and which running jobs shall not."""
+    estimates = ranking.parameters[FIRST_ESTIMATE:]
+    ranking.estimate.seconds(state, b, ranking.estimate.parameters, ranking.notes, estimates)
     _note_changes(state, b, order)
     _look_again(state, b, order, ranking)
     totals, running = order.totals[0], order.running
@@ -400,7 +407,7 @@ def choose(state: State, b: int, order: KeyOrder, ranking: Ranking, rule: Placem
         j = order.queues[order.cursor[queue]] if waits else running[aside]
         if waits and order.demand[j] > left:
             if not is_sorted:
-                if ranking.key_changes == _WHILE_RUNNING:
+                if ranking.key_changes == KeyChanges.WHILE_RUNNING:
                     _read_running(state, b, order, ranking)
                 _sort_running(order)
                 is_sorted = True
@@ -420,7 +427,7 @@ def choose(state: State, b: int, order: KeyOrder, ranking: Ranking, rule: Placem
         if fits:
             order.starting[totals.num_starting] = j
             totals.num_starting += 1
-        if fits or ranking.key_changes == _ANY_TIME:
+        if fits or ranking.key_changes == KeyChanges.ANY_TIME:
             order.cursor[queue] -= 1
         else:  # nor does any other of its queue
             order.cursor[queue] = order.first[queue] - 1
@@ -464,7 +471,7 @@ def _start_all(
         start(state, b, j, out, physics)
         _leave_queue(order, j)
         _begin_to_run(order, j)
-        if ranking.key_changes == _AT_WAKES:
+        if ranking.key_changes == KeyChanges.AT_WAKES:
             _touch(order, j)
         order.starting[started] = j
         started += 1
@@ -491,7 +498,7 @@ def _wake_times(
 def _next_wake(state: State, b: int, order: KeyOrder, ranking: Ranking) -> float:
     """When a key next wants to be looked at, as it is computed now."""
     totals = order.totals[0]
-    if ranking.key_changes != _AT_WAKES:
+    if ranking.key_changes != KeyChanges.AT_WAKES:
         _sort_running(order)
         earliest = _wake_times(state, b, order, ranking, order.running, totals.num_listed, False)
         for queue in range(len(order.first)):

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, SchedulingView, Simulator
-from ringyard.answers import numbers
 from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, place
+from ringyard.plugin_checks import validate_array
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.lifecycle import start
 from ringyard.sim.engine.livelock import raise_if_still
@@ -135,7 +135,9 @@ class OrderedScheduler(Scheduler):
         Raises:
             PluginError: the order is not one number for each job.
         """
-        self._priority = numbers(self.order(jobs, rng), len(jobs), self.order, "priority", finite=False)
+        self._priority = validate_array(
+            self.order(jobs, rng), len(jobs), self.order, "priority", finite=False
+        )
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start what fits, in order."""

@@ -17,6 +17,7 @@ from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
 from ringyard_baselines.policies.ordered import raise_stalled
 from ringyard_baselines.policies.ranking import (
+    NO_ESTIMATE,
     JobKey,
     KeyChanges,
     Ranking,
@@ -27,11 +28,13 @@ from ringyard_baselines.scheduler import Powers, Scheduler
 
 @kernel
 def _run_preemptive(
-    state: State, b: int, order: KeyOrder, ranking: Ranking, rule: PlacementRule, physics: Physics
+    state: State, b: int, order: KeyOrder, ranking: Ranking, rule: PlacementRule, physics: Physics, most: int
 ) -> bool:
-    """Whole simulation; False if it stalls."""
+    """Whole simulation, or `most` decisions of it if it takes more; False if it stalls."""
     cluster = state.clusters[b]
-    while cluster.num_done < cluster.num_jobs:
+    decisions = 0
+    while cluster.num_done < cluster.num_jobs and decisions < most:
+        decisions += 1
         rearrange(state, b, order, ranking, rule, physics)
         if not advance(state, b, physics):
             return False
@@ -76,7 +79,9 @@ class PreemptiveScheduler(Scheduler):
         self.placement = placement
         self.information = information
         self.round_seconds = round_seconds
-        self._ranking = Ranking(key, wake, parameters, wake is not never, int(key_changes))
+        self._ranking = Ranking(
+            key, wake, parameters, wake is not never, int(key_changes), NO_ESTIMATE, np.zeros((0, 0))
+        )
         self._check()
         self._order: KeyOrder | None = None
 
@@ -119,6 +124,10 @@ class PreemptiveScheduler(Scheduler):
 
     def drive(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
+        self._drive(sim, 1 << 60)
+
+    def _drive(self, sim: Simulator, most: int) -> None:
+        """Simulate until every job has finished, or for so many decisions."""
         order = self._order_of(sim.state, 0)
-        if not _run_preemptive(sim.state, 0, order, self._ranking, self.placement, sim.physics):
+        if not _run_preemptive(sim.state, 0, order, self._ranking, self.placement, sim.physics, most):
             raise_stalled(sim)

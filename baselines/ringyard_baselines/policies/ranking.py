@@ -5,12 +5,23 @@ from typing import Protocol
 
 import numpy as np
 
-from ringyard.compiled import FloatVector, address_of, bundle, complain, complaint, fills, kernel, slot
+from ringyard import Information
+from ringyard.allocator import Estimate, EstimateLeft
+from ringyard.compiled import (
+    FloatMatrix,
+    FloatVector,
+    address_of,
+    bundle,
+    complain,
+    complaint,
+    fills,
+    kernel,
+    slot,
+)
 from ringyard.placement import PlacementRule
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 
-_WAITING = int(JobStatus.WAITING)
 QUEUE_SPAN = 2.0**34  # between the keys of two queues: more than rows, or seconds to a submit time
 _NO_KEY = complaint("key {function} of job {job} is {got} at {there:.0f} s; expected a number (inf: last)")
 _NO_WAKE = complaint("wake {function} of job {job} is {got} at {there:.0f} s; expected seconds (inf: never)")
@@ -59,7 +70,18 @@ def place_in_queue(job: Job, queue: int) -> float:
     if queue != job.service_queue:
         job.service_queue = queue
         return (3 * queue + 2) * QUEUE_SPAN + job.row
-    return (3 * queue + (job.status == _WAITING)) * QUEUE_SPAN
+    return (3 * queue + (job.status == JobStatus.WAITING)) * QUEUE_SPAN
+
+
+@fills(EstimateLeft)
+def _nothing(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
+    """Write no estimate."""
+
+
+#: of rankings whose keys need no estimate
+NO_ESTIMATE = Estimate(_nothing, "none", Information.NOTHING)
+#: parameter in which the estimates of jobs begin, where there are any
+FIRST_ESTIMATE = 2
 
 
 @bundle
@@ -69,9 +91,11 @@ class Ranking:
     Attributes:
         key: lower runs first.
         wake: when a key needs another look.
-        parameters: [parameters] of both.
+        parameters: [parameters] of both; from `FIRST_ESTIMATE` on what `estimate` says of each job.
         wakes: whether `wake` is ever needed.
         key_changes: `KeyChanges`.
+        estimate: of the seconds left, or `NO_ESTIMATE`.
+        notes: [jobs, numbers] of the estimate.
     """
 
     key: JobKey
@@ -79,6 +103,8 @@ class Ranking:
     parameters: FloatVector
     wakes: bool
     key_changes: int
+    estimate: Estimate
+    notes: FloatMatrix
 
 
 @kernel

@@ -20,8 +20,6 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import run_seconds
 from ringyard.state.records import JobStatus
 
-_DONE = int(JobStatus.DONE)
-
 BINS = 24
 _SCALE = 60.0  # seconds
 _LONGEST = 1e7  # seconds
@@ -167,7 +165,7 @@ def take_note(state: State, b: int, memory: FloatMatrix) -> bool:
     for i in range(num_listed(memory)):
         j = listed(memory, i)
         job = state.jobs[b, j]
-        if job.status != _DONE:
+        if job.status != JobStatus.DONE:
             memory[count, _LISTED] = j
             count += 1
         elif job.run_seconds > 0.0:

@@ -42,9 +42,6 @@ Gamma = Annotated[float, "[0, 10]"]
 SizePower = Annotated[float, "(0, 1]"]
 Stay = Annotated[float, "[0.001, 1]"]
 
-_WAITING, _RUNNING = int(JobStatus.WAITING), int(JobStatus.RUNNING)
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-
 
 @checked("action.allocator.starts")
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ def _start_cpu_jobs(state: State, b: int, plan: Plan, physics: Physics) -> None:
     count = 0
     for i in range(state.clusters[b].num_waiting):
         j = waiting_at(state, b, i)
-        if state.jobs[b, j].kind == _CPU_ONLY:
+        if state.jobs[b, j].kind == JobKind.CPU_ONLY:
             slope[j] = -plan.left[b, j]
             queue[count] = j
             count += 1
@@ -268,7 +265,7 @@ def _choose_types(state: State, b: int, plan: Plan, rules: Rules) -> None:
         if wanted == 0:
             continue
         job = state.jobs[b, j]
-        running = job.status == _RUNNING
+        running = job.status == JobStatus.RUNNING
         best = -1
         fastest = 0.0
         present = whole(state.servers[b, state.slots[b, job.first_slot].server].gpu_type) if running else -1

@@ -9,10 +9,8 @@ from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
 from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
-from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, JobKind, JobStatus, Server
+from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Server
 
-_RUNNING = int(JobStatus.RUNNING)
-_CPU_ONLY = int(JobKind.CPU_ONLY)
 #: the least cores and RAM that come this close to a job's best speed are all that it wants
 _SATURATION = 0.98
 

@@ -12,14 +12,13 @@ from ringyard.sim.feasibility import FITS, fits
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 
-_RUNNING = int(JobStatus.RUNNING)
 _NONE = -1
 
 
 @kernel
 def sized_shape(job: Job, gpus: int, batch: float) -> Shape:
     """What the job has (or asks for, if it waits), on so many GPUs and with such a batch."""
-    shape = shape_of(job) if job.status == _RUNNING else asked_shape(job)
+    shape = shape_of(job) if job.status == JobStatus.RUNNING else asked_shape(job)
     return reshaped(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker)
 
 
@@ -200,7 +199,7 @@ def shrink(state: State, b: int, j: int, plan: Plan, physics: Physics) -> None:
     """Let running job j keep as many GPUs as it shall hold, if it holds more, where it is."""
     job = state.jobs[b, j]
     target = whole(plan.target[b, j])
-    if job.status != _RUNNING or not 0 < target < job.num_gpus:
+    if job.status != JobStatus.RUNNING or not 0 < target < job.num_gpus:
         return
     shape = sized_shape(job, target, plan.batch[b, j, target])
     if _keep(state, b, j, target, plan) and fits(state, b, j, shape, plan.out[b]).what == FITS:
@@ -214,9 +213,9 @@ def reach(state: State, b: int, j: int, plan: Plan, physics: Physics) -> bool:
     target = whole(plan.target[b, j])
     if target == 0:
         return True
-    if job.status == _RUNNING and job.num_gpus == target and not is_misplaced(state, b, j, plan):
+    if job.status == JobStatus.RUNNING and job.num_gpus == target and not is_misplaced(state, b, j, plan):
         return True
-    if plan.changed[b, j] == plan.counts[b, DECISIONS] and job.status == _RUNNING:
+    if plan.changed[b, j] == plan.counts[b, DECISIONS] and job.status == JobStatus.RUNNING:
         return False
     shape = least_beside(state, b, sized_shape(job, target, plan.batch[b, j, target]))
     return _find_room(state, b, j, shape, plan, physics)

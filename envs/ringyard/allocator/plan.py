@@ -31,8 +31,6 @@ from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import predicted_iterations, run_seconds
 from ringyard.state.records import JobKind, JobStatus
 
-_RUNNING = int(JobStatus.RUNNING)
-
 # columns of `Plan.counts`
 ORDERED, DECISIONS, MOVES, PLACES = range(4)
 _COUNTS = 4
@@ -244,30 +242,24 @@ def empty_plan(state: State, sizes: int, memory: int = 0, logged: bool = False, 
     gpus, servers = state.gpus.shape[1], state.servers.shape[1]
     # a job is moved a few times at a decision at most; one without GPUs is started once, on one server
     moves, places = (8 * jobs, 8 * state.slots.shape[1] + jobs) if logged else (0, 0)
-    table = (clusters, jobs, sizes + 1)
+    floats, integers = (
+        {name: np.zeros((clusters, jobs), kind) for name in names.split()}
+        for names, kind in (
+            ("score most_worth left spare weight shared_weight slope dealt_worth step_worth", np.float64),
+            ("target step dealt cores queue", np.int32),
+        )
+    )
     return Plan(
-        score=np.zeros((clusters, jobs)),
+        **floats,
+        **integers,
         type_score=np.zeros((clusters, jobs, type_scores)),
         scored_as=np.full(state.slowness.shape[1] if type_scores else 0, -1, np.int32),
-        worth=np.zeros(table),
-        batch=np.zeros(table),
+        worth=np.zeros((clusters, jobs, sizes + 1)),
+        batch=np.zeros((clusters, jobs, sizes + 1)),
         most_speed=np.ones((clusters, jobs)),
-        most_worth=np.zeros((clusters, jobs)),
         memory=np.zeros((clusters, jobs, memory)),
-        left=np.zeros((clusters, jobs)),
-        spare=np.zeros((clusters, jobs)),
-        weight=np.zeros((clusters, jobs)),
-        shared_weight=np.zeros((clusters, jobs)),
-        target=np.zeros((clusters, jobs), np.int32),
-        slope=np.zeros((clusters, jobs)),
-        step=np.zeros((clusters, jobs), np.int32),
-        dealt=np.zeros((clusters, jobs), np.int32),
-        dealt_worth=np.zeros((clusters, jobs)),
-        step_worth=np.zeros((clusters, jobs)),
         gpu_type=np.full((clusters, jobs), -1, np.int32),
-        cores=np.zeros((clusters, jobs), np.int32),
         type_room=np.zeros((clusters, state.slowness.shape[1]), np.int32),
-        queue=np.zeros((clusters, jobs), np.int32),
         changed=np.zeros((clusters, jobs), np.int64),
         loose=np.zeros((clusters, servers), np.int32),
         chosen=np.zeros((clusters, servers), np.int32),
@@ -311,7 +303,11 @@ def moves_of(plan: Plan, state: State, b: int) -> list[Allocation]:
 def is_loose(state: State, b: int, j: int, plan: Plan) -> bool:
     """Whether running job j shall hold nothing where it is, and was not moved at this decision."""
     job = state.jobs[b, j]
-    if job.status != _RUNNING or job.num_gpus == 0 or plan.changed[b, j] == plan.counts[b, DECISIONS]:
+    if (
+        job.status != JobStatus.RUNNING
+        or job.num_gpus == 0
+        or plan.changed[b, j] == plan.counts[b, DECISIONS]
+    ):
         return False
     return plan.target[b, j] == 0 or is_misplaced(state, b, j, plan)
 

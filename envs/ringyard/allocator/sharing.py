@@ -18,7 +18,6 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import Shared, excess_beside, excess_given, summable
 from ringyard.state.records import Job, JobStatus
 
-_WAITING = int(JobStatus.WAITING)
 _NONE = -1
 _ANY_TYPE = -1
 #: assumptions, so that a decision takes a bounded time: running jobs that are tried elsewhere, most to win
@@ -201,7 +200,7 @@ def _best_rival(state: State, b: int, s: int, most: float, num_rivals: int, plan
     best = _NONE
     for i in range(num_rivals):
         j = whole(plan.queue[b, plan.queue.shape[1] - 1 - i])
-        if state.jobs[b, j].status != _WAITING or plan.shared_weight[b, j] <= most:
+        if state.jobs[b, j].status != JobStatus.WAITING or plan.shared_weight[b, j] <= most:
             continue
         shape = _least_shape(state, b, j)
         gain = _gain_on(state, b, j, s, shared_there(state, b, j, s), shape.num_gpus, plan)

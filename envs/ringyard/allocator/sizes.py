@@ -18,7 +18,6 @@ from ringyard.restart import resize_pause, restart_pause
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobStatus
 
-_RUNNING = int(JobStatus.RUNNING)
 _LEAST_SECONDS = 1.0
 _NO_TIME = complaint(
     "estimate {function} says that job {job} has {got} s left at {there:.0f} s; expected a finite number, at"
@@ -46,11 +45,11 @@ def weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
         if not 0.0 <= left < np.inf:
             complain(_NO_TIME, address_of(rules.estimate.seconds), j, left, 0.0, state.clusters[b].now)
         left = max(left, _LEAST_SECONDS)
-        if job.status != _RUNNING and job.num_preemptions + job.num_failures > 0:
+        if job.status != JobStatus.RUNNING and job.num_preemptions + job.num_failures > 0:
             left += restart_pause(job, whole(job.asked_gpus))
         plan.left[b, j] = left
         shown = left
-        if job.status == _RUNNING:
+        if job.status == JobStatus.RUNNING:
             shown *= rules.stay
             plan.spare[b, j] = shown - _stop_cost(job, rules)
         exponent = rules.score_scale * plan.score[b, j] - rules.gamma * np.log(shown)
@@ -136,7 +135,7 @@ def _find_step(state: State, b: int, j: int, most: int, plan: Plan, rules: Rules
     job = state.jobs[b, j]
     table = plan.worth[b, j]
     have = plan.target[b, j]
-    held = job.num_gpus if job.status == _RUNNING else 0
+    held = job.num_gpus if job.status == JobStatus.RUNNING else 0
     varies = job.resize_growth > 0.0 or job.resize_jump > 0.0
     cost = _resize_cost(job, held, plan.left[b, j], rules) if held > 0 else 0.0
     value = 0.0

@@ -44,8 +44,6 @@ from ringyard.state.arrays import State
 from ringyard.state.on_gpus import slowness_on
 from ringyard.state.records import Job, JobKind
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-_PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
 _MOST_PARAMETER_SERVERS = 1 << 20
 _COARSE_STEP, _FINE_STEP = 1.15, 1.01  # ratios between batches tried
 _COLUMNS = 4
@@ -182,7 +180,7 @@ def _seconds(job: Job, j: int, run: _Run, batch: float, limits: _Limits, physics
             continue
         job.num_servers = servers
         job.contenders = 1.0 if servers > 1 else 0.0
-        if job.kind == _PARAMETER_SERVER:
+        if job.kind == JobKind.PARAMETER_SERVER:
             best = min(best, _parameter_server_seconds(job, j, limits.most_cores, physics))
         else:
             best = min(best, iteration_seconds(job, j, physics))
@@ -278,7 +276,7 @@ def _write_cpu_job_options(job: Job, j: int, limits: _Limits, physics: Physics, 
 def _write_options(jobs: Records1[Job], j: int, limits: _Limits, physics: Physics, out: FloatMatrix) -> int:
     """Options of job j into `out`, rates per base iteration; how many."""
     job = jobs[j]
-    if job.kind == _CPU_ONLY:
+    if job.kind == JobKind.CPU_ONLY:
         return _write_cpu_job_options(job, j, limits, physics, out)
     counts = limits.counts_cores and job.asked_cores > 0
     most_gpus = min(whole(job.max_gpus), len(limits.fewest_servers) - 1)
@@ -323,7 +321,7 @@ def _least_excess(state: State, models: NDArray[np.int32], jobs_per_gpu: int) ->
 
 def _limits_of(sim: Simulator, jobs: Records1[Job]) -> _Limits:
     cluster: Cluster = sim.cluster
-    on_gpus = np.unique(jobs["model"][jobs["kind"] != _CPU_ONLY])
+    on_gpus = np.unique(jobs["model"][jobs["kind"] != JobKind.CPU_ONLY])
     batches = float((jobs["max_batch"] / jobs["min_batch"]).max())
     return _Limits(
         fewest_servers=cluster.fewest_servers(np.arange(cluster.num_gpus + 1)),

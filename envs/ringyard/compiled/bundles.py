@@ -156,10 +156,6 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
     return [int(value)]
 
 
-def _stays_in_python(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, str | Flag)
-
-
 @dataclass_transform(frozen_default=True, eq_default=False)
 def bundle(cls: C) -> C:
     """Make a class a frozen dataclass that kernels receive as a pointer; attributes read as usual.
@@ -169,7 +165,10 @@ def bundle(cls: C) -> C:
     """
     hints = typing.get_type_hints(cls, include_extras=True)
     names = list(cls.__annotations__)
-    fields = {name: numba_type_of(hints[name]) for name in names if not _stays_in_python(hints[name])}
+    in_python = [
+        name for name in names if isinstance(hints[name], type) and issubclass(hints[name], str | Flag)
+    ]
+    fields = {name: numba_type_of(hints[name]) for name in names if name not in in_python}
     numba_type = BundleType(f"{cls.__module__}.{cls.__qualname__}", fields)
 
     def pack(self: Any, name: str) -> int:

@@ -24,23 +24,28 @@ from ringyard.compiled.numba_internals import signature as numba_signature
 from ringyard.compiled.records import signature_of
 from ringyard.errors import PluginError
 
+#: {number: text of a complaint}, {address: name of the plugged-in function whose machine code begins there}
 _TEXTS: dict[int, str] = {}
 _NAMES: dict[int, str] = {}
 
 
-class BrokenPromiseError(PluginError):
-    """A `PluginError` as machine code raises it: numbers that become a sentence."""
-
-    def __init__(self, text: int, function: int, job: int, got: float, expected: float, there: float) -> None:
-        values = {"job": job, "got": got, "expected": expected, "there": there}
-        super().__init__(_TEXTS[text].format(function=name_at(function), **values))
+class _RaisedByMachineCodeError(PluginError):
+    """A `PluginError` out of machine code, whose arguments are numbers that become a sentence."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As the sentence alone: addresses mean nothing to another process."""
         return PluginError, self.args
 
 
-class RaisedInPluginError(PluginError):
+class BrokenPromiseError(_RaisedByMachineCodeError):
+    """What `complain` raises."""
+
+    def __init__(self, text: int, function: int, job: int, got: float, expected: float, there: float) -> None:
+        values = {"job": job, "got": got, "expected": expected, "there": there}
+        super().__init__(_TEXTS[text].format(function=_NAMES[function], **values))
+
+
+class RaisedInPluginError(_RaisedByMachineCodeError):
     """An exception that a plugged-in function raised itself, with the function's name.
 
     Args:
@@ -52,21 +57,7 @@ class RaisedInPluginError(PluginError):
     def __init__(self, function: int, pickled: int, size: int) -> None:
         raised, arguments, _ = pickle.loads(string_at(pickled, size))
         text = ", ".join(map(str, arguments or ()))
-        super().__init__(f"{name_at(function)} raised {raised.__name__}: {text}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """As the sentence alone."""
-        return PluginError, self.args
-
-
-def note_address(address: int, name: str) -> None:
-    """Remember whose machine code begins there."""
-    _NAMES[address] = name
-
-
-def name_at(address: int) -> str:
-    """Module and name of the plugged-in function whose machine code begins there."""
-    return _NAMES[address]
+        super().__init__(f"{_NAMES[function]} raised {raised.__name__}: {text}")
 
 
 def complaint(text: str) -> int:
@@ -96,7 +87,7 @@ def complain(text: int, function: int, job: int, got: float, expected: float, th
 
 
 @raising_kernel
-def pass_on(function: int, pickled: int, size: int) -> None:
+def _pass_on(function: int, pickled: int, size: int) -> None:
     """Raise the exception of a plugged-in function again, as a `RaisedInPluginError`."""
     raise RaisedInPluginError(function, pickled, size)
 
@@ -151,7 +142,7 @@ def _call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         with builder.if_then(nameless):
             pickled = builder.ptrtoint(builder.extract_value(raised, PICKLE_BUF_IDX), _WORD)
             size = builder.sext(builder.extract_value(raised, PICKLE_BUFSZ_IDX), _WORD)
-            raising: Any = pass_on
+            raising: Any = _pass_on
             raising.call(context, builder, [builder.ptrtoint(address, _WORD), pickled, size])
         context.call_conv.return_status_propagate(builder, status)
     return result
@@ -230,7 +221,7 @@ class CompiledFunction(ByName):
                 f"{self.name} cannot be compiled as {self.protocol.__name__}: {type(error).__name__}"
                 f" {' '.join(lines[:2])}"
             ) from error
-        note_address(address, self.name)
+        _NAMES[address] = self.name
         return address
 
     def __call__(self, *arguments: Any) -> Any:

@@ -31,7 +31,6 @@ from ringyard.mdp.step import (
 from ringyard.mdp.step_discrete import DiscreteDriver
 from ringyard.mdp.step_scores import ScoresDriver, with_rates
 from ringyard.mdp.workload_cache import WorkloadCache, static_features
-from ringyard.performance.model import physics_of
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.livelock import raise_if_still
 from ringyard.sim.engine.setup import new_state
@@ -102,13 +101,13 @@ class ClusterBatch:
             require_memory({"num_envs": (num_clusters, each), "workloads kept": (rows, entry)})
         self.bank = WorkloadCache(setting, num_clusters)
         self._hold(*self._empty(num_clusters, segment_rows, state))
-        observation, physics = setting.observation, physics_of(setting.performance)
+        observation = setting.observation
         self._config = StepConfig(
             self._driver.decode,
             self._driver.config,
             observation.write,
             observation.parameters,
-            physics,
+            setting.performance.physics,
             float(setting.horizon),
         )
         #: a row of the observation as a record of its blocks

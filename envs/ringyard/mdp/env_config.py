@@ -1,4 +1,4 @@
-"""Everything that defines a decision process: shared by the single, the vector and the agents' faces."""
+"""The config of an environment, shared by `ClusterEnv`, `ClusterVectorEnv` and training."""
 
 from dataclasses import dataclass, field
 
@@ -39,7 +39,7 @@ def _default_workload() -> Workload:
 @checked("setting")
 @dataclass(frozen=True)
 class EnvConfig:
-    """A decision process.
+    """The config of an environment.
 
     Attributes:
         cluster: servers and GPUs.
@@ -49,13 +49,13 @@ class EnvConfig:
         failures: servers that fail and return.
         observation: what the agent sees.
         actions: what it can do: `Actions` or `Scores`.
-        reward: what it is told.
-        limit_seconds: truncate the episode at this time; None: until every job is done.
-        num_workloads: how many different job tables episodes draw from.
-        workload_seed: another seed gives other tables: keep training and evaluation apart.
+        reward: of each step.
+        limit_seconds: truncate the episode at this time; None: run until every job is done.
+        num_workloads: number of different job tables of the episodes.
+        workload_seed: of the job tables; training and evaluation take different ones.
 
     Raises:
-        ConfigurationError: a part of another kind, no time above 0, no number of tables of 1 or more.
+        ConfigurationError: a part of another kind, or a number out of range.
     """
 
     cluster: Cluster = field(default_factory=lambda: Cluster.homogeneous(16, 4))

@@ -1,4 +1,4 @@
-"""Experiments: environments that one `conf/experiment/NAME.yaml` describes whole, read when one is made.
+"""Environments of experiments, `conf/experiment/NAME.yaml`, which is read when an environment is made.
 
 gymnasium.make("ringyard/Sharing-v1")                                             the experiment
 gymnasium.make("ringyard/Sharing-v1", setting=replace(experiment("sharing"), ...))  anything else
@@ -38,8 +38,8 @@ def experiment(name: str, **parts: str) -> EnvConfig:
     """The environment config of `ringyard train experiment=NAME`, with the default number of job tables.
 
     Args:
-        name: a file in conf/experiment or in the same folder of RINGYARD_CONF, without its ending.
-        parts: replace those of the experiment, as action="scores" and observation="live_jobs" do.
+        name: of a yaml in conf/experiment or in such a folder of RINGYARD_CONF.
+        parts: {group: choice} that replace parts of the experiment, such as action="scores".
 
     Raises:
         ConfigurationError: there is no such file.
@@ -62,12 +62,12 @@ def experiment(name: str, **parts: str) -> EnvConfig:
 
 
 def setting_of(config: "DictConfig", num_workloads: int, workload_seed: int) -> EnvConfig:
-    """The decision process of a composed config.
+    """The environment config of a composed config.
 
     Args:
-        config: with what `conf/setting.yaml` lists, and `restart`.
-        num_workloads: how many different job tables episodes draw from.
-        workload_seed: of these tables.
+        config: with the groups of `conf/setting.yaml`, and `restart`.
+        num_workloads: number of different job tables of the episodes.
+        workload_seed: of the job tables.
     """
     from hydra.utils import instantiate
 

@@ -9,9 +9,9 @@ _KEY = "gym:"
 
 
 def preset_ids() -> dict[str, str]:
-    """{environment id: experiment} of the experiments with a line `gym: ID`, in order of their names.
+    """{environment id: experiment} of the experiments with a line `gym: ID`, by name.
 
-    Lines are looked at as text: at import, nothing is worth the time of parsing them.
+    Yamls are not parsed, to keep `import ringyard` fast.
 
     Raises:
         ConfigurationError: two experiments of one id.

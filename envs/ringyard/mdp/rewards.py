@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.answers import numbers
 from ringyard.checks import checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
+from ringyard.plugin_checks import validate_array
 from ringyard.state.records import INTEGRALS, Integral, Job
 
 #: (job records, cluster) -> reward per unit of the integral
@@ -39,7 +39,7 @@ class Reward:
         """
         weights = np.zeros((len(episodes), INTEGRALS))
         found = [self.weight(jobs, cluster) for jobs in episodes]
-        weights[:, self.integral] = numbers(found, len(found), self.weight, "weight")
+        weights[:, self.integral] = validate_array(found, len(found), self.weight, "weight")
         return weights
 
 

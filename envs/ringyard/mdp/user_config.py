@@ -1,4 +1,4 @@
-"""Hydra on the configs of Ringyard and on the folders of one's own yamls."""
+"""Hydra on `conf/` and on the folders of RINGYARD_CONF."""
 
 import functools
 from collections.abc import Iterator

@@ -1,6 +1,7 @@
 """What a performance model is, and the one in which nothing ever slows a job."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Protocol
 
 import numpy as np
@@ -27,6 +28,25 @@ class IterationSeconds(Protocol):
         """Of the job, by the model's parameters [parameters]."""
 
 
+_NO_TIME = complaint(
+    "performance model {function} gave job {job}, with {expected:.0f} GPUs on {there:.0f} servers, {got}"
+    " seconds an iteration; expected a finite number above 0 (1e-100 to 1e100)"
+)
+
+
+@bundle
+class Physics:
+    """A performance model in kernels, which ask it by `iteration_seconds`.
+
+    Attributes:
+        seconds: of one iteration of a job.
+        parameters: [parameters] what it reads.
+    """
+
+    seconds: IterationSeconds
+    parameters: FloatVector
+
+
 @checked("performance")
 @dataclass(frozen=True)
 class PerformanceModel:
@@ -51,6 +71,11 @@ class PerformanceModel:
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None
 
+    @cached_property
+    def physics(self) -> Physics:
+        """The model as kernels receive it."""
+        return Physics(self.iteration_seconds, self.parameters)
+
 
 @fills(IterationSeconds)
 def one_second(job: Job, parameters: FloatVector) -> float:
@@ -63,25 +88,6 @@ def ideal() -> PerformanceModel:
     return PerformanceModel(one_second, np.zeros(1))
 
 
-_NO_TIME = complaint(
-    "performance model {function} gave job {job}, with {expected:.0f} GPUs on {there:.0f} servers, {got}"
-    " seconds an iteration; expected a finite number above 0 (1e-100 to 1e100)"
-)
-
-
-@bundle
-class Physics:
-    """A performance model in kernels, which ask it by `iteration_seconds`.
-
-    Attributes:
-        seconds: of one iteration of a job.
-        parameters: [parameters] what it reads.
-    """
-
-    seconds: IterationSeconds
-    parameters: FloatVector
-
-
 @kernel
 def iteration_seconds(job: Job, j: int, physics: Physics) -> float:
     """Seconds of one iteration of job j at its present batch, as the performance model says."""
@@ -89,8 +95,3 @@ def iteration_seconds(job: Job, j: int, physics: Physics) -> float:
     if not 1e-100 < seconds < 1e100:
         complain(_NO_TIME, address_of(physics.seconds), j, seconds, job.num_gpus, job.num_servers)
     return seconds
-
-
-def physics_of(performance: PerformanceModel) -> Physics:
-    """A performance model as kernels receive it."""
-    return Physics(performance.iteration_seconds, performance.parameters)

@@ -13,6 +13,9 @@ from ringyard.state.on_gpus import slowness_on
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.random_numbers import next_random
 
+#: no limit to a number
+_ANY = 1 << 30
+
 
 @kernel
 def _tightest_server(state: State, b: int, j: int, wanted: int) -> int:
@@ -44,20 +47,30 @@ def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, 
 
 
 @kernel
+def _roomiest_server(state: State, b: int, j: int, most_jobs: int) -> int:
+    """The unmarked server with the most room for job j; -1: none has any.
+
+    Marks are in `server_scratch`. Servers with more than `most_jobs` spanning jobs are left out.
+    """
+    best = -1
+    best_room = 0
+    for s in range(state.servers.shape[1]):
+        if state.server_scratch[b, s] == 0 and state.servers[b, s].spanning_jobs <= most_jobs:
+            here = room(state, b, j, s)
+            if here > best_room:
+                best = s
+                best_room = here
+    return best
+
+
+@kernel
 def _most_room_first(state: State, b: int, j: int, wanted: int, most_jobs: int, out: Int32Vector) -> int:
     """`_most_free_first` where room is not the free GPUs."""
     used = state.server_scratch[b]
     used[:] = 0
     count = 0
     while count < wanted:
-        best = -1
-        best_room = 0
-        for s in range(state.servers.shape[1]):
-            if used[s] == 0 and state.servers[b, s].spanning_jobs <= most_jobs:
-                here = room(state, b, j, s)
-                if here > best_room:
-                    best = s
-                    best_room = here
+        best = _roomiest_server(state, b, j, most_jobs)
         if best < 0:
             return 0
         used[best] = 1
@@ -86,7 +99,7 @@ def pack_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> in
     s = _tightest_server(state, b, j, wanted)
     if s >= 0:
         return take_free(state, b, j, s, wanted, out, 0)
-    return _most_free_first(state, b, j, wanted, 1 << 30, out)
+    return _most_free_first(state, b, j, wanted, _ANY, out)
 
 
 @fills(FindGpus)
@@ -216,13 +229,8 @@ def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out:
         return count
     if wanted - count >= largest:
         return 0
-    best = -1
-    best_room = 0
-    for s in range(state.servers.shape[1]):
-        if used[s] == 0 and room(state, b, j, s) > best_room:
-            best = s
-            best_room = room(state, b, j, s)
-    if best_room < wanted - count:
+    best = _roomiest_server(state, b, j, _ANY)
+    if best < 0 or room(state, b, j, best) < wanted - count:
         return 0
     return take_free(state, b, j, best, wanted - count, out, count)
 
@@ -257,15 +265,12 @@ def consolidate() -> PlacementRule:
 @kernel
 def fastest_gpus(state: State, b: int, j: int, wanted: int, split: bool, out: Int32Vector) -> int:
     """The tightest of the servers with room that run the job fastest; else several; 0: wait for them."""
-    if state.slowness.shape[1] == 1:  # as fast everywhere
-        if split:
-            return pack_gpus(state, b, j, wanted, out)
-        return consolidate_gpus(state, b, j, wanted, out)
     job = state.jobs[b, j]
     best = -1
     least = np.inf
     best_free = 0
-    for s in range(state.servers.shape[1]):
+    types = state.slowness.shape[1]
+    for s in range(state.servers.shape[1] if types > 1 else 0):  # of one type, all are as fast
         if room(state, b, j, s) < wanted:
             continue
         server = state.servers[b, s]
@@ -361,7 +366,7 @@ def _random_gpus(state: State, b: int, j: int, wanted: int, parameters: FloatVec
     free = 0
     s = next_with_free(state, b, -1)
     while s >= 0:
-        free = take_free(state, b, j, s, 1 << 30, out, free)
+        free = take_free(state, b, j, s, _ANY, out, free)
         s = next_with_free(state, b, s)
     if free < wanted:
         return 0

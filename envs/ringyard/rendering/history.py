@@ -25,7 +25,7 @@ class History:
         end_seconds: [jobs] inf for those that have not ended.
         num_gpus: [jobs] asked for.
         blocked: [jobs] whether it was turned away; its time counts in no mean.
-        is_whole: whether nothing of it is forgotten.
+        is_whole: whether no row of it is forgotten.
     """
 
     cluster: Cluster
@@ -46,7 +46,7 @@ class History:
 
     @cached_property
     def begins(self) -> float:
-        """The first arrival; if something is forgotten, the oldest start that is not."""
+        """Seconds of the first arrival, or of the oldest start known if earlier rows are forgotten."""
         here = self.submit_seconds[self.submit_seconds <= self.now]
         known = np.concatenate([self.held["start_seconds"], [self.now]])
         return float(min(known.min(), here[0]) if self.is_whole and len(here) else known.min())
@@ -163,7 +163,7 @@ class Rings:
 
 
 def _held_until_now(history: History) -> tuple[NDArray[np.void], NDArray[np.int64]]:
-    """Rows of jobs on GPUs, none beyond now; which rows belong together: one job from one start on."""
+    """(rows of jobs on GPUs, none beyond now; [rows] number of the run that a row is part of)."""
     held = history.held[(history.held["job"] >= 0) & (history.held["gpu_bits"] > 0)].copy()
     held["stop_seconds"] = np.minimum(held["stop_seconds"], history.now)
     held = held[held["stop_seconds"] > held["start_seconds"]]
@@ -172,7 +172,7 @@ def _held_until_now(history: History) -> tuple[NDArray[np.void], NDArray[np.int6
 
 
 def _in_several_places(group: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[rows] whether rows of the same group have more than one place."""
+    """[rows] whether the row's group has more than one place."""
     if not len(group):
         return np.zeros(0, bool)
     pairs = np.unique(np.stack([group, place]), axis=1)
@@ -180,7 +180,7 @@ def _in_several_places(group: NDArray[np.int64], place: NDArray[np.int64]) -> ND
 
 
 def bars_of(history: History) -> Bars:
-    """Every job on every GPU, as long as it is remembered."""
+    """Bars of every job on every GPU, as far back as the history goes."""
     held, run = _held_until_now(history)
     octets = np.ascontiguousarray(held["gpu_bits"]).astype("<u8").view(np.uint8).reshape(-1, 8)
     row, local = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
@@ -198,7 +198,7 @@ def bars_of(history: History) -> Bars:
 def _cut_at_changes(
     gpu: NDArray[np.int64], start: NDArray[np.float64], stop: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Bars cut where neighbours on their GPU come and go: (bar, start, stop, lane, lanes)."""
+    """(bar, start, stop, lane, lanes) of bars cut where neighbours on their GPU come and go."""
     bar = np.concatenate([np.arange(len(gpu))] * 2)
     comes = np.repeat([1, 0], len(gpu))
     time = np.concatenate([start, stop])
@@ -221,7 +221,7 @@ def _cut_at_changes(
 
 
 def rings_of(history: History) -> Rings:
-    """Jobs that span servers on each server's link, those that span racks on racks' uplinks."""
+    """Rings on each link: jobs that span servers on servers' links, jobs that span racks on uplinks."""
     held, run = _held_until_now(history)
     spans = _in_several_places(run, held["server"])
     link, start, stop = (held[name][spans] for name in ("server", "start_seconds", "stop_seconds"))

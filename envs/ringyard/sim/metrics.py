@@ -222,7 +222,8 @@ def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.
 
     jct = ended("end_seconds") - ended("submit_seconds")
     isolated = ended("isolated_seconds")
-    computed = np.minimum(ended("computed_seconds"), ended("attained_service"))
+    held = ended("attained_service").astype(np.float64)
+    computed = np.minimum(ended("computed_seconds"), held)
     crowding = np.maximum(ended("fair_share_integral") / np.maximum(jct, 1e-300), 1.0)
     return JobTimes(
         rows=rows,
@@ -237,19 +238,14 @@ def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.
         queueing_seconds=np.maximum(jct - ended("run_seconds"), 0.0),
         slowdown=jct / isolated,
         fairness=jct / (isolated * crowding),
-        gpu_seconds=ended("attained_service").astype(np.float64),
+        gpu_seconds=held,
         num_preemptions=ended("num_preemptions").astype(np.int64),
         num_resizes=ended("num_resizes").astype(np.int64),
         num_failures=ended("num_failures").astype(np.int64),
         outcome=ended("outcome").astype(np.int64),
-        gpu_activity=_share(computed, ended("attained_service")),
+        gpu_activity=np.divide(computed, held, out=np.full(len(rows), np.nan), where=held > 0),
         **_loss_columns(state, b, rows),
     )
-
-
-def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Part / whole, NaN where there is nothing."""
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
 
 
 def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)) -> Metrics:
@@ -267,6 +263,10 @@ def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)
     times = job_times(state, b, table, measured)
     served = times.served()
     whole = _whole_run(state, b, table)
+    losses = {}
+    if state.losses.shape[1]:
+        losses = {f"lost_to_{name}": _mean(getattr(served, f"lost_to_{name}")) for name in LOSSES}
+        losses |= {"mean_work": _mean(served.work_seconds), "kernel_utilisation": whole["kernels"]}
     return Metrics(
         num_finished=len(times.rows),
         mean_jct=_mean(served.jct),
@@ -283,7 +283,7 @@ def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)
         worst_fairness=_percentile(served.fairness, 100),
         gpu_activity=_weighted(times.gpu_activity, times.gpu_seconds),
         blocking_rate=1.0 - len(served.rows) / len(times.rows) if len(times.rows) else float("nan"),
-        **(_mean_losses(served) | {"kernel_utilisation": whole["kernels"]} if state.losses.shape[1] else {}),
+        **losses,
     )
 
 
@@ -303,12 +303,6 @@ def _whole_run(state: State, b: int, table: JobTable) -> dict[str, float]:
         "fragmentation": float(integrals[Integral.FRAGMENTED_GPUS]) / capacity,
         "kernels": float(cluster["kernel_seconds"]) / capacity,
     }
-
-
-def _mean_losses(served: JobTimes) -> dict[str, float]:
-    """Means of what jobs' time was lost to, and of what was not."""
-    lost = {f"lost_to_{name}": _mean(getattr(served, f"lost_to_{name}")) for name in LOSSES}
-    return lost | {"mean_work": _mean(served.work_seconds)}
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -33,7 +33,7 @@ from ringyard.sim.feasibility import (
     current_allocation,
     validate_allocation,
 )
-from ringyard.sim.view import Occupancy, SchedulingView, live, scratch_of
+from ringyard.sim.view import Occupancy, SchedulingView, live
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 
@@ -188,7 +188,7 @@ class PlacementPlan(Occupancy):
 
     def __init__(self, view: SchedulingView) -> None:
         self._live, self._b, _, _ = live(view)
-        self._scratch = scratch_of(view)
+        self._scratch = view._scratch
         self.cluster = view.cluster
         self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
         #: rows of the jobs whose records in the copy differ from those of the simulation

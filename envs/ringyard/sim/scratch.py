@@ -34,7 +34,7 @@ def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
 
 
 @kernel
-def renew(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
+def _renew(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
     """Bring a copy of cluster b, made earlier in the same simulation, up to date; False if it is of another.
 
     In time that grows with the jobs that run or have ended since, and little with those that wait. Sums over
@@ -106,7 +106,7 @@ class ScratchState:
         if self._user is not None and self._user() is not None:
             return copy_state(live)
         rows = np.fromiter(self._changed, np.int32, len(self._changed))
-        if self._state is None or not renew(live, b, self._state, rows):
+        if self._state is None or not _renew(live, b, self._state, rows):
             self._state = copy_state(live)
         self._user, self._changed = ref(plan), changed
         return self._state

@@ -13,7 +13,6 @@ from ringyard.failures import Failures, no_failures
 from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
-from ringyard.performance.model import physics_of
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
@@ -88,7 +87,7 @@ class Simulator:
             )
         self.cluster = cluster
         self.performance = performance
-        self.physics = physics_of(performance)
+        self.physics = performance.physics
         rows = Job.zeros(1, len(jobs) + 1)  # `State.jobs`, prepared where they stay
         records = prepare_jobs(jobs, cluster, performance, restart or constant(0.0), rows[0, :-1])
         #: the table with every `duration_seconds` filled in

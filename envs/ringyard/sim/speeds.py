@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, kernel
 from ringyard.performance import PerformanceModel
-from ringyard.performance.model import Physics, physics_of
+from ringyard.performance.model import Physics
 from ringyard.sim.engine.co_location import Surroundings, isolated_places, seconds_in
 from ringyard.sim.engine.setup import slowness_of
 from ringyard.sim.engine.shape import asked_shape, set_shape, shape_named
@@ -51,7 +51,7 @@ class IsolatedJobs(NamedTuple):
         """Jobs that no simulation has, as `prepare_jobs` gives them, or copies of those of one."""
         with_scratch = Job.zeros(len(jobs) + 1)
         with_scratch[:-1] = jobs
-        return cls(with_scratch, cluster, slowness_of(cluster), physics_of(performance))
+        return cls(with_scratch, cluster, slowness_of(cluster), performance.physics)
 
 
 @kernel

@@ -12,7 +12,7 @@ from ringyard.information import COLUMNS, Information, check_known
 from ringyard.jobs import JobTable
 from ringyard.learning_curves import EPOCHS, loss_history
 from ringyard.performance import PerformanceModel
-from ringyard.performance.model import Physics, physics_of
+from ringyard.performance.model import Physics
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.co_location import what_if
 from ringyard.sim.feasibility import current_allocation, gpus_of, validate_allocation
@@ -97,7 +97,7 @@ class SchedulingView(DerivedColumns, Occupancy):
         self._b = b
         self._scratch = ScratchState() if scratch is None else scratch
         self._performance = performance
-        self._physics = physics_of(performance)
+        self._physics = performance.physics
         self._num_jobs = int(state.clusters["num_jobs"][b])
         self._bits = knows.value
         self._columns: dict[str, NDArray[Any]] = {}
@@ -323,8 +323,3 @@ def live(view: SchedulingView) -> Live:
     shows. A scheduler's own code never needs it (a test looks).
     """
     return Live(view._state, view._b, view._physics, view._performance)
-
-
-def scratch_of(view: SchedulingView) -> ScratchState:
-    """What placement plans of this view are made on. Like `live`, no scheduler's own code needs it."""
-    return view._scratch

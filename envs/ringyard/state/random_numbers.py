@@ -46,7 +46,7 @@ def bits_ahead(generator: u8, draw: int) -> u8:
 
 
 @kernel
-def uniform_at(seed: u8, stream: int, position: int) -> float:
+def _uniform_at(seed: u8, stream: int, position: int) -> float:
     """Uniform in (0, 1), the same whoever asks and whenever: draw `position` of stream `stream`."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     x = _mix(np.uint64(seed) + golden)
@@ -58,11 +58,11 @@ def uniform_at(seed: u8, stream: int, position: int) -> float:
 @kernel
 def exponential_at(seed: u8, stream: int, position: int, mean: float) -> float:
     """Exponential draw."""
-    return -mean * np.log(uniform_at(seed, stream, position))
+    return -mean * np.log(_uniform_at(seed, stream, position))
 
 
 @kernel
 def normal_at(seed: u8, stream: int, position: int) -> float:
     """Standard normal draw (Box-Muller)."""
-    radius = np.sqrt(-2.0 * np.log(uniform_at(seed, stream, 2 * position)))
-    return radius * np.cos(2.0 * np.pi * uniform_at(seed, stream, 2 * position + 1))
+    radius = np.sqrt(-2.0 * np.log(_uniform_at(seed, stream, 2 * position)))
+    return radius * np.cos(2.0 * np.pi * _uniform_at(seed, stream, 2 * position + 1))

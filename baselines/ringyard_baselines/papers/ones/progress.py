@@ -1,6 +1,4 @@
-"""What ONES knows of a job's progress: features, their history, and who predicts how far a job is."""
-
-from typing import Protocol
+"""What ONES knows of a job's progress: features, their history, and what predicts how far a job is."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,47 +13,6 @@ _INPUTS, _UNITS = 5, 64
 
 #: where biases and output weights of the units begin among the network's parameters
 _BIAS, _OUT = _INPUTS * _UNITS, (_INPUTS + 1) * _UNITS
-
-
-class ProgressPredictor(Protocol):
-    """Predicts how many epochs a job still needs; progress is then Beta(epochs done, that number)."""
-
-    def reset(self, rng: np.random.Generator) -> None:
-        """Forget everything."""
-        ...
-
-    def fit(
-        self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
-    ) -> None:
-        """Learn from jobs that have finished.
-
-        Args:
-            features: [rows, 5] log epoch size, initial loss, epochs done, 1 - loss / initial loss,
-                validation metric.
-            epochs: [rows] epochs done.
-            progress: [rows] their share of all the job's epochs.
-        """
-        ...
-
-    def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[rows] b of Beta(epochs done, b), at least 1."""
-        ...
-
-
-class SameAgain:
-    """Without learning: as many epochs are left as are done."""
-
-    def reset(self, rng: np.random.Generator) -> None:
-        """Nothing to forget."""
-
-    def fit(
-        self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
-    ) -> None:
-        """Nothing to learn."""
-
-    def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[rows] the epochs done, at least 1."""
-        return np.maximum(epochs, 1.0)
 
 
 @kernel
@@ -205,7 +162,14 @@ class BetaProgress:
     def fit(
         self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
     ) -> None:
-        """Learn from rows of finished jobs; see `ProgressPredictor`."""
+        """Learn from jobs that have finished.
+
+        Args:
+            features: [rows, 5] log epoch size, initial loss, epochs done, 1 - loss / initial loss,
+                validation metric.
+            epochs: [rows] epochs done.
+            progress: [rows] their share of all the job's epochs.
+        """
         chosen = self._rng.permutation(len(features))[: self._rows]
         self._mean = features[chosen].mean(axis=0)
         self._scale = features[chosen].std(axis=0) + 1e-6
@@ -220,7 +184,7 @@ class BetaProgress:
         self._network = network
 
     def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[rows] b, at least 1."""
+        """[rows] b of Beta(epochs done, b), at least 1: how many epochs jobs of these features still need."""
         if self._network is None:
             return np.maximum(epochs, 1.0)
         weights = self._network[:-1].reshape(_INPUTS + 2, _UNITS)

@@ -19,7 +19,7 @@ from ringyard_baselines.papers.ones.deployment import (
     held_by_job,
 )
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.progress import History, ProgressPredictor, SameAgain, earlier_rows
+from ringyard_baselines.papers.ones.progress import BetaProgress, History, earlier_rows
 from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, keep_and_fill
 from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
@@ -76,7 +76,7 @@ class Ones(Scheduler):
 
     Args:
         placement: of CPU-only jobs; GPU jobs go where their genes are.
-        predictor: of progress.
+        predictor: of progress; None: as many epochs are left as are done.
         population: K.
         crossover: xi.
         mutation: theta.
@@ -113,7 +113,7 @@ class Ones(Scheduler):
     def __init__(
         self,
         placement: PlacementRule,
-        predictor: ProgressPredictor | None = None,
+        predictor: BetaProgress | None = None,
         population: Annotated[int, "[2, 2147483647]"] = 16,
         crossover: Share = 0.5,
         mutation: Share = 0.3,
@@ -135,7 +135,8 @@ class Ones(Scheduler):
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
-        self._predictor = predictor or SameAgain()
+        self._learns = predictor is not None
+        self._predictor = predictor or BetaProgress()
         self._size = population
         self._rates = (float(crossover), float(mutation))
         self._delta = redeploy_epochs
@@ -221,7 +222,7 @@ class Ones(Scheduler):
         self._position[now.jobs] = np.arange(len(now.jobs))
         self._live = now.jobs
         self._history.note(now.jobs[now.running], now.features[now.running])
-        if self._history.rows and self._finished > 1.1 * self._fitted:
+        if self._learns and self._history.rows and self._finished > 1.1 * self._fitted:
             self._fitted = self._finished
             rows = np.array(self._history.rows)
             self._predictor.fit(rows[:, :5], rows[:, 2], rows[:, 5])

@@ -100,7 +100,7 @@ def _stem(
     """Plan the small jobs of the k-th kappa in row r; those of the kappa before are planned in `before`."""
     since = 0
     if k == 0:
-        begin(planner, r, task.machine.busy_seconds)
+        begin(planner, r, task.busy_seconds)
     else:
         copy(planner, before, r)
         since = trials.small[k - 1]
@@ -248,7 +248,7 @@ def bisect(planner: PlannerState, trials: Trials, plan: Plan, task: Task) -> tup
         theta = (left + right) / 2.0
     if best < np.inf:
         r = 2 * len(trials.small)
-        begin(planner, r, task.machine.busy_seconds)
+        begin(planner, r, task.busy_seconds)
         small = trials.small[best_kappa]
         _advance(planner, r, plan, task, 0, small, True, best_theta, np.inf)
         _advance(planner, r, plan, task, small, len(task.batch.records), False, best_theta, np.inf)
@@ -262,7 +262,7 @@ def certain(planner: PlannerState, plan: Plan, task: Task) -> int:
     They are small whatever kappa, and choose GPUs without load: within any theta that has a place for them.
     Their GPUs and starts are in `plan` afterwards, those of later jobs mean nothing.
     """
-    begin(planner, 0, task.machine.busy_seconds)
+    begin(planner, 0, task.busy_seconds)
     batch = task.batch
     for i in range(len(batch.records)):
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]

@@ -29,14 +29,6 @@ class Batch:
 
 
 @bundle
-class Machine:
-    """The G GPUs as they are: each one's server, and seconds until it is free, which are its first U."""
-
-    servers: IntVector
-    busy_seconds: FloatVector
-
-
-@bundle
 class Search:
     """What is tried.
 
@@ -59,10 +51,17 @@ class Search:
 
 @bundle
 class Task:
-    """What to plan, with what, and how fast jobs run."""
+    """What to plan, with what, and how fast jobs run.
+
+    Attributes:
+        batch: the jobs.
+        busy_seconds: [G] until each GPU is free, its first U.
+        search: what is tried.
+        physics: performance model.
+    """
 
     batch: Batch
-    machine: Machine
+    busy_seconds: FloatVector
     search: Search
     physics: Physics
 

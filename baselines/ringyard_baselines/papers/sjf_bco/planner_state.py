@@ -113,9 +113,7 @@ def begin(planner: PlannerState, r: int, busy_seconds: FloatVector) -> None:
         _look_at(planner, r, s)
         planner.ranked[r, s] = s
     _sort(planner.mean[r], planner.ranked[r], len(planner.marks))
-    planner.clock[r, TIME] = 0.0
-    planner.clock[r, EXIT] = 0.0
-    planner.clock[r, HIGHEST] = 0.0
+    planner.clock[r, :] = 0.0
 
 
 @kernel

@@ -62,9 +62,9 @@ def _trial(planner: PlannerState, plan: Plan, task: Task, theta: float, limit: f
     inf if a job finds no place or ends after `limit`.
     """
     batch, search = task.batch, task.search
-    begin(planner, 0, task.machine.busy_seconds)
+    begin(planner, 0, task.busy_seconds)
     idle = 0.0  # when all GPUs are
-    for seconds in task.machine.busy_seconds:
+    for seconds in task.busy_seconds:
         idle = max(idle, seconds)
     time = 0.0
     for i in range(len(batch.records)):

@@ -18,7 +18,6 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     RANDOM,
     SJF_BCO,
     Batch,
-    Machine,
     Search,
     Task,
     empty_plan,
@@ -185,9 +184,8 @@ class PlannedScheduler(Scheduler):
         draws = self._rng.random(drawn) if self._rule == RANDOM else np.zeros((len(order), 1))
         batch = Batch(order, records, estimates, draws)
         busy = self._busy_seconds(view)
-        machine = Machine(self._cluster.server_of_gpu.astype(np.int64), busy)
         tried = self._search(self._horizon(busy, estimates, demands), self._kappas(demands))
-        self._task = Task(batch, machine, tried, view.physics)
+        self._task = Task(batch, busy, tried, view.physics)
         if self._rule == SJF_BCO:
             self._order = np.arange(certain(self._planner, self._plan, self._task))
         else:

@@ -38,7 +38,7 @@ def log_down(state: State, b: int, s: int) -> None:
 
 
 @kernel
-def log_segments(state: State, b: int, j: int) -> None:
+def _log_segments(state: State, b: int, j: int) -> None:
     """Remember which GPUs of which servers job j held since its last start; a CPU-only job: where it was."""
     if state.segments.shape[1] == 0:
         return
@@ -117,7 +117,7 @@ def _release(state: State, b: int, j: int, physics: Physics) -> None:
         count_lost(state, b, j)
     sync(job, cluster.now)
     job.computed_seconds -= seconds_to_compute(job)
-    log_segments(state, b, j)
+    _log_segments(state, b, j)
     heap_remove(state, b, j)
     release(state, b, j)
     if cluster.global_links and job.num_servers > 1:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.answers import numbers
 from ringyard.cluster import Cluster
 from ringyard.compiled import (
     FloatCube,
@@ -18,7 +17,8 @@ from ringyard.compiled import (
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
-from ringyard.performance.model import Physics, physics_of
+from ringyard.performance.model import Physics
+from ringyard.plugin_checks import validate_array
 from ringyard.profiles import catalogue
 from ringyard.resources import RESOURCES
 from ringyard.restart import RestartCost
@@ -50,29 +50,10 @@ class Alone:
 
 
 @kernel
-def _isolate(job: Job, j: int, duration: float, iterations: float, solo: Alone) -> None:
-    """Shape job j as it asks, and say how long it takes alone, per iteration and in all."""
-    job.overlap_exponent = solo.exponents[job.model]
-    ask(job)
-    place = solo.places[job.asked_gpus]
-    place.gpu_speed = 1.0 / least_slowness(solo.slowness, job)
-    seconds = seconds_in(job, j, place, solo.physics)
-    job.isolated_iteration_seconds = seconds
-    if np.isnan(iterations):
-        job.total_iterations = duration / seconds
-        job.isolated_seconds = duration
-    else:
-        job.total_iterations = iterations
-        job.isolated_seconds = iterations * seconds
-    job.remaining_iterations = job.total_iterations
-    job.saved_iterations = job.total_iterations
-
-
-@kernel
-def _isolate_all(
+def _isolate(
     jobs: Records1[Job], first: int, durations: FloatVector, iterations: FloatVector, solo: Alone
 ) -> None:
-    """Say of jobs, whose first is number `first`, how long each takes alone.
+    """Shape jobs as they ask, and write how long they take alone, per iteration and in all.
 
     Args:
         jobs: [jobs] records with what their tables say.
@@ -82,7 +63,21 @@ def _isolate_all(
         solo: how fast they are alone.
     """
     for i in range(len(jobs)):
-        _isolate(jobs[i], first + i, durations[i], iterations[i], solo)
+        job = jobs[i]
+        job.overlap_exponent = solo.exponents[job.model]
+        ask(job)
+        place = solo.places[job.asked_gpus]
+        place.gpu_speed = 1.0 / least_slowness(solo.slowness, job)
+        seconds = seconds_in(job, first + i, place, solo.physics)
+        job.isolated_iteration_seconds = seconds
+        if np.isnan(iterations[i]):
+            job.total_iterations = durations[i] / seconds
+            job.isolated_seconds = durations[i]
+        else:
+            job.total_iterations = iterations[i]
+            job.isolated_seconds = iterations[i] * seconds
+        job.remaining_iterations = job.total_iterations
+        job.saved_iterations = job.total_iterations
 
 
 def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
@@ -154,7 +149,7 @@ def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[st
     pauses = [f"{what}_{part}" for what in ("restart", "resize", "servers") for part in ("seconds", "growth")]
     for name in (*pauses, "cores_seconds"):
         method = getattr(restart, name)
-        columns[name] = numbers(method(table), len(table), method, name.replace("_", " "), low=0.0)
+        columns[name] = validate_array(method(table), len(table), method, name.replace("_", " "), low=0.0)
     return columns
 
 
@@ -194,7 +189,7 @@ class Preparation:
             places=isolated_places(cluster, np.arange(cluster.num_gpus + 1)),
             slowness=slowness_of(cluster),
             exponents=_overlap_exponents(performance),
-            physics=physics_of(performance),
+            physics=performance.physics,
         )
 
     def write(
@@ -239,7 +234,7 @@ class Preparation:
             for name in others:
                 block[name] = columns[name][here]
             block["row"] = rows[here]
-            _isolate_all(block, first, durations[here], iterations[here], self._alone)
+            _isolate(block, first, durations[here], iterations[here], self._alone)
             room[records[here]] = block.view(room.dtype)
             columns["isolated_seconds"][here] = block["isolated_seconds"]
         return columns
