@@ -180,10 +180,6 @@ class GroupRelative(NetworkLearner):
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     masked: bool = field(default=True, init=False)
     decisions: int = field(default=0, init=False)
-    _network: MaskableActorCriticPolicy = field(init=False, repr=False)
-    _world: World = field(init=False, repr=False)
-    _seed: int = field(init=False, repr=False)
-    _rng: np.random.RandomState = field(init=False, repr=False)
     #: number of the next round, from 1 on; 0 before learning starts
     _round: int = field(default=0, init=False, repr=False)
 
@@ -228,12 +224,11 @@ class GroupRelative(NetworkLearner):
 
     def state(self) -> Checkpoint:
         """Weights, optimiser, counters and random states; no episode runs between rounds."""
-        network, random = network_state(self._network, self._network.optimizer), random_state()
         _, keys, *drawn = self._rng.get_state()
-        episodes = np.full(self.num_envs, self._round)
-        arrays = {**network.arrays, **random.arrays, "episodes": episodes, "minibatches": np.array(keys)}
+        arrays = {"episodes": np.full(self.num_envs, self._round), "minibatches": np.array(keys)}
         facts = {"decisions": self.decisions, "started": self._round > 0, "minibatches": drawn}
-        return Checkpoint(arrays, {**network.facts, **random.facts, **facts})
+        network = network_state(self._network, self._network.optimizer)
+        return network.joined(random_state()).joined(Checkpoint(arrays, facts))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
         """Clone the teacher, if there is one and learning starts, then play and learn in rounds."""
